@@ -208,6 +208,10 @@ class Race:
         """End every process; modules stay."""
         self.runner.close()
 
+    def end_builders(self) -> None:
+        """End the workers that build, which hold the model; later builds start anew."""
+        self.runner.end_builders()
+
     # ------------------------------------------------------------------ time
 
     @property
@@ -327,7 +331,6 @@ class Race:
             waiting = [*missed, *waiting]
         for entrant in waiting:  # it may enter later, when there is more time
             self._forget(entrant)
-        self.runner.end_builders()
 
     def _join(self, contenders: Iterable[Contender], tolerance: float | None) -> list[Entrant]:
         """Note contenders and their names; return an entrant for each that is new.
@@ -476,14 +479,18 @@ class Race:
         return us / leader_us if us and leader_us else math.inf
 
     def _is_slower(self, entrant: Entrant) -> bool:
-        """Tell whether an entrant is clearly slower than the leader."""
+        """Tell whether an entrant is clearly slower than the leader.
+
+        One that was loaded again is heard for as many rounds in its new process.
+        """
         leader = self.leader
         if leader is None:
             return False
         ours, theirs = paired(entrant, leader)
         if len(ours) >= 2 and all(a >= FAR * b for a, b in zip(ours, theirs, strict=True)):
             return True
-        if len(ours) < COMMON_ROUNDS or self.ratio(entrant, leader) < SLOWER:
+        here = sum(process == entrant.loads for process, _ in entrant.rounds.values())
+        if min(here, len(ours)) < COMMON_ROUNDS or self.ratio(entrant, leader) < SLOWER:
             return False
         return signed_rank(ours, theirs) < SIGNIFICANT
 
@@ -527,6 +534,7 @@ class Race:
         self.enter([contender], ends_at=ends_at, tolerance=tolerance)
         entrant = self._entrants.get((contender.key, tolerance))
         if entrant is None:
+            self._named = [one for one in self._named if one is not contender]
             return Trial(failures=(say.NOT_REACHED,))
         return self.trial_of(entrant)
 
@@ -587,6 +595,7 @@ class Race:
             InfeasibleError: All that run take more memory than is allowed.
             Cancelled: The user stopped it.
         """
+        self.end_builders()
         self._last_rounds(on_progress)
         near = self._near()
         needs = COMMON_ROUNDS * sum(one.round_s for one in near) + self._last_steps_s
@@ -684,6 +693,7 @@ class Race:
         able = self._able()
         if self.leader not in able:  # it failed after its last round
             self.leader = min(able, key=lambda one: self.time_us(one) or math.inf)
+            self.leader.lost_to = None
         behind = {one: self._behind(one) for one in able}
         most = TIE * min(behind.values())
         tied = [one for one in able if behind[one] <= most]
@@ -712,7 +722,9 @@ class Race:
             calls = self.runner.timed_round(winner.process)
             if calls is not None:
                 winner.fresh_us.append(statistics.median(calls))
-        return winner.process.failure is None
+        if winner.process.failure is not None:
+            winner.fresh_us.clear()
+        return bool(winner.fresh_us)
 
     def _where_time_goes(self, winner: Entrant) -> tuple[list[float], list[KernelTime]]:
         """Return the winner's microseconds by partition, and its kernels outside of these."""

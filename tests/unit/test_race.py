@@ -375,3 +375,20 @@ def test_every_output_is_held_to_its_own_bound(script, tmp_path):
         # Whoever takes larger errors takes them of any output.
         loose = going.try_cover(contender("bad", eligible=False), tolerance=1.0)
         assert not loose.failures
+
+
+def test_who_is_loaded_again_is_heard_before_it_leaves(script, tmp_path):
+    """In its first process it took eight percent more; one round in the next one is no verdict."""
+    script.us["unlucky"] = lambda _: 108.0 if script.opened["unlucky"] == 1 else 99.5
+    with race(script, tmp_path) as going:
+        going.enter([contender("unlucky"), contender("steady")])
+        going.finish()
+    assert script.rounds["unlucky"] >= 2 * COMMON_ROUNDS
+
+
+def test_what_cannot_be_tried_for_want_of_time_is_no_contender(script, tmp_path):
+    with race(script, tmp_path) as going:
+        going.enter([contender("a")])
+        assert going.try_cover(contender("b", 2), ends_at=0.5).failures
+        found = going.finish()
+    assert [one.contender.name for one in found.results] == ["a"] and found.left_out == 0

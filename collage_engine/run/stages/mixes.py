@@ -93,6 +93,7 @@ def try_mixes(
                 with control.stage("mixes") as report:
                     mixing = Mixing(task, menu, data, tolerance, race, MixSettings())
                     data = mixing.run(seconds, report)
+                    race.end_builders()
                 budget = budget.keeping_back(race.seconds_to_finish, budget.exporting_s)
     return MixResult(data=data, profiled_covers=profiled_covers(race, data), budget=budget)
 

@@ -93,6 +93,7 @@ def race_whole_models(
             now, left_s = budget.clock(), budget.left_s
             for some, share in ((first, LARGEST_SHARE), (second, SECONDARY_SHARE)):
                 race.enter(some, ends_at=now + share * left_s, on_progress=report.progress)
+            race.end_builders()
             results = race.results()
             report.detail = _detail(results, race)
             if not all(one.reached for one in results):
