@@ -48,36 +48,40 @@ COMMON_ROUNDS = 6
 """Rounds that a contender has together with the leader before it may leave: the fewest with which
 the signed-rank test can say p < 0.05 (2 of 64 orders of signs)."""
 SLOWER = 1.03
-"""Times the leader's time from which on a contender leaves."""
+"""Times the leader's time from which on a contender leaves; chosen."""
 SIGNIFICANT = 0.05
-"""Probability below which the signed-rank test counts."""
+"""Probability below which the signed-rank test counts; the usual one."""
 TIE = 1.01
-"""Times the fastest's time up to which a contender is as fast."""
+"""Times the fastest's time up to which a contender is as fast; chosen, less than what equal modules
+in different processes differ by."""
 FAR = 3.0
 """Times the leader's time that a contender leaves with after two rounds: no slow stretch triples
-the time of one of two neighbours twice, and its rounds would take the time of the others."""
+the time of one of two neighbours twice, and its rounds would take the time of the others; chosen.
+"""
 LUCK = 1.1
 """Times the fastest's time up to which a contender may have had bad luck with its process: it is
-timed in a second one before the winner is chosen (``tests/benchmarks/RESULTS.md``)."""
+timed in a second one before the winner is chosen. The same module takes up to 10 % to 17 % more in
+some processes; chosen at the lower end, since few have so bad luck."""
 MOST_RELOADED = 4
-"""Contenders that are loaded in a second process at most."""
+"""Contenders that are loaded in a second process at most; chosen."""
 ENOUGH_ROUNDS = 20
-"""Rounds after which those that are left are tied, where all are within ``TIE``."""
+"""Rounds after which those that are left are tied, where all are within ``TIE``; chosen."""
 MOST_ROUNDS = 60
-"""Rounds after which a difference of one to three percent is what it is."""
+"""Rounds after which a difference of one to three percent is what it is; chosen."""
 SETTLE_S = 3.0
 """Seconds after which contenders that have just entered wait with their further rounds for the
-others to enter, too: slow models would take the time of those."""
+others to enter, too: slow models would take the time of those; chosen."""
 PROFILES, RUNS_PER_PROFILE = 3, 5
 """Profiles of a contender of several partitions, one in each of its first rounds, and the runs of
-the model in each."""
+the model in each; chosen."""
 UNKNOWN_BUILD_S, UNKNOWN_LOAD_S, UNKNOWN_ROUND_S = 8.0, 3.0, 0.06
-"""Seconds for a build, for loading, and for one contender's round, where none was seen yet."""
+"""Seconds for a build, for loading, and for one contender's round, where none was seen yet; chosen,
+from models of a hundred operators."""
 PROCESS_BYTES, WEIGHTS_FACTOR, MEMORY_SHARE = 250e6, 4.0, 0.6
 """Bytes of a process without weights, how often it holds these, and the share of the free memory
-that contenders may take."""
+that contenders may take; chosen, above what any toolchain was seen to take."""
 LEAST_LOADED = 4
-"""Contenders that may be loaded at a time, whatever memory seems to hold."""
+"""Contenders that may be loaded at a time, whatever memory seems to hold; chosen."""
 
 OnProgress = Callable[[int, int, str], None]
 """Takes the steps done, the steps in all, and a few words on what is at work."""

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
+import time
 
 import numpy as np
 import pytest
 
+from collage_engine.build.build_job import BuildCover
+from collage_engine.records.cost import UNKNOWN, Cost
 from collage_engine.records.errors import Cancelled, ToolchainError
+from collage_engine.run.stages.whole_models import replaces
 from collage_engine.trials import race as race_module
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.race import COMMON_ROUNDS, FAR, MOST_RELOADED, Race
+from collage_engine.trials.trial_job import OpenPlacement, ProfilePlacement, RunRound
 from tests.support.scripted_workers import Script, cover
 
 
@@ -392,3 +398,59 @@ def test_what_cannot_be_tried_for_want_of_time_is_no_contender(script, tmp_path)
         assert going.try_cover(contender("b", 2), ends_at=0.5).failures
         found = going.finish()
     assert [one.contender.name for one in found.results] == ["a"] and found.left_out == 0
+
+
+REQUESTS = [BuildCover, OpenPlacement, RunRound, ProfilePlacement]
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda kind: kind.__name__)
+def test_a_process_that_is_killed_from_outside_is_started_again(script, tmp_path, request_):
+    script.kills.append(("only", request_))
+    with race(script, tmp_path) as going:
+        going.enter([contender("only", 2)])
+        found = going.finish()
+    assert found.winner.contender.name == "only" and found.in_model_us == (5.0, 5.0)
+    assert not script.kills and not script.loaded
+
+
+@pytest.mark.parametrize("request_", REQUESTS[:3], ids=lambda kind: kind.__name__)
+def test_one_that_is_killed_again_and_again_is_left_out(script, tmp_path, request_):
+    script.kills += [("often", request_)] * 2
+    with race(script, tmp_path) as going:
+        going.enter([contender("often"), contender("tvm", kind="whole-model")])
+        found = going.finish()
+    assert found.named == "tvm"
+    assert result_of(found, "often").reason == "x: killed by SIGKILL"
+
+
+def test_a_build_that_hangs_ends_with_the_time_once_there_is_an_answer(script, tmp_path):
+    script.hang_in_build = {"c", "d"}
+    with race(script, tmp_path, clock=time.monotonic, ends_at=math.inf) as going:
+        going.enter([contender(name, kind="whole-model") for name in "ab"])
+        going.ends_at = time.monotonic() + 10.0
+        going.enter(
+            [contender(name, kind="whole-model") for name in "cd"], ends_at=time.monotonic() + 2.0
+        )
+        found = going.finish()
+    assert found.named in "ab" and found.left_out == 2
+
+
+def test_modules_that_were_built_before_are_taken(script, tmp_path):
+    with race(script, tmp_path / "one") as going:
+        going.enter([contender(name, kind="whole-model") for name in "ab"])
+        modules = going.modules
+    with race(script, tmp_path / "two", runner={"modules": modules}) as going:
+        going.enter([contender(name, kind="whole-model") for name in "ab"])
+        assert going.leader is not None
+    assert sorted(script.built) == ["a", "b"], "nothing was built again"
+    assert all((folder / "model.so").exists() for folder, _ in modules.values())
+
+
+def test_a_trial_replaces_a_cost_from_a_busy_moment_and_no_other():
+    slow = Cost(state="measured", median_us=3550.0)
+    wrong = Cost(state="invalid", reason="wrong numbers")
+    assert replaces(1900.0, UNKNOWN, alone=False)
+    assert replaces(1900.0, slow, alone=True)
+    assert not replaces(3600.0, slow, alone=True), "what else the machine does adds time"
+    assert not replaces(1900.0, slow, alone=False), "a part of a trial is no isolated cost"
+    assert not replaces(1900.0, wrong, alone=True)
