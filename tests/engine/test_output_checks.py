@@ -23,7 +23,6 @@ from collage_engine.candidates.inputs import (
     run_tolerance,
     unchecked,
 )
-from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.accuracy import MOST_UNSETTLED, errors, wrong_by
 from collage_engine.lowering.extract import function_of
@@ -35,8 +34,8 @@ from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.records.errors import ArtifactError, MeasureError, ToolchainError
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.run.problem_data import ProblemData
-from collage_engine.run.stages.samples import DrawSamples, SampleInputs, SampleResult
+from collage_engine.run.stages.samples import RunSamples, draw_samples
+from collage_engine.run.task import RunTask
 from collage_engine.run.tolerance_warnings import refuse_unchecked, sample_warnings
 from collage_engine.timing.bench import check
 from collage_engine.trials.contender import Contender, Sample
@@ -311,14 +310,11 @@ def test_the_stage_warns_of_what_is_unchecked_and_refuses_to_export_it(
     model = defined_on_some(imported, ["Exp", "Neg", "Log"], "class")
     warned: list[str] = []
 
-    def draw(out: str | None, settings: RunSettings) -> SampleResult:
-        given = SampleInputs(
-            open_model=cast(OpenModel, SimpleNamespace(model=model)),
-            data=cast(ProblemData, SimpleNamespace(settings=settings)),
-            out=out,
-        )
+    def draw(out: str | None, settings: RunSettings) -> RunSamples:
+        opened = SimpleNamespace(model=model)
+        task = cast(RunTask, SimpleNamespace(open_model=opened, settings=settings, out=out))
         control = RunControl()
-        found = DrawSamples().run(given, control)
+        found = draw_samples(task, control)
         warned[:] = control.warnings
         return found
 
