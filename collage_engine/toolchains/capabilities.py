@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collage_engine.partition.candidate_source import Composites
     from collage_engine.partition.rule_trees import PatternEntry
     from collage_engine.records.graph import TensorType
-    from collage_engine.records.numbering import NodeSet
+    from collage_engine.records.numbering import NodeIndex, NodeSet
     from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
     from collage_engine.records.tuning import TuneRecord, TuneTask
 
@@ -44,6 +44,21 @@ class LowersToTir(Protocol):
 
         Raises:
             ToolchainError: It cannot take the function; the text says why.
+        """
+        ...
+
+
+@runtime_checkable
+class RoundsSomeProducts(Protocol):
+    """The capability to say which products it rounds, if in reduced precision it rounds not all."""
+
+    def rounds(self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance) -> bool:
+        """Tell whether an instance in reduced precision would round a product's operands.
+
+        Args:
+            graph: The dataflow graph.
+            index: The product, a node of it (``records.precision.PRODUCTS``).
+            instance: The instance.
         """
         ...
 
@@ -425,3 +440,12 @@ def lower(toolchain: Toolchain, function: Function) -> Any:
     if not isinstance(toolchain, LowersToTir):
         raise ToolchainError(f"{toolchain.name} does not lower to TIR")
     return toolchain.lower(function)
+
+
+def rounds(
+    toolchain: Toolchain, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+) -> bool:
+    """Tell whether an instance in reduced precision rounds a product: all, without the capability."""
+    if isinstance(toolchain, RoundsSomeProducts):
+        return toolchain.rounds(graph, index, instance)
+    return True

@@ -29,12 +29,15 @@ from collage_engine.kernels.cpu.winograd import cost as winograd
 from collage_engine.kernels.registry import RULES, decide
 from collage_engine.kernels.relax_values import (
     ANCHOR,
+    both_sides,
     const,
     constant_of,
     dtype_of,
     static_shape,
 )
 from collage_engine.kernels.target import Cpu
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.precision import PRODUCTS
 from collage_engine.toolchains.tvm.channels_last_operators import is_convolution, name_of
 from collage_engine.toolchains.tvm.transposed import sub_pixels
@@ -130,12 +133,50 @@ def _depthwise(call: Call) -> tuple[ConvProblem, np.ndarray] | None:
     return found if padded and geometry.dims == 2 else None
 
 
+def rounds(graph: DataflowGraph, index: NodeIndex, cpu: Cpu) -> bool:
+    """Tell from a product's sizes whether an instance in bfloat16 would round its operands.
+
+    Args:
+        graph: The dataflow graph, whose convolutions are channels first.
+        index: The product.
+        cpu: The processor, on whose caches and vectors Winograd's method depends.
+    """
+    node = graph.nodes[index]
+    left, right = (graph.nodes[source] for source in node.inputs[:2])
+    if right.form != "constant" or left.type.dtype != "float32":
+        return False
+    if node.op == "matmul":
+        return _matmul_problem(left.type.shape, right.type.shape, node.type.shape) is not None
+    attributes = node.attributes
+    if node.op != "nn.conv2d" or attributes["data_layout"] != "NCHW":
+        return False
+    batch, channels, *size = left.type.shape
+    _, channels_out, *size_out = node.type.shape
+    geometry = ConvProblem(
+        True,
+        (batch, *size, channels),
+        (batch, *size_out, channels_out),
+        right.type.shape,
+        int(attributes["groups"]),
+        tuple(attributes["strides"]),
+        both_sides(attributes["padding"], 2),
+        tuple(attributes["dilation"]),
+    )
+    return _conv_problem(geometry, cpu) is not None
+
+
 def _conv_sizes(call: Call, cpu: Cpu) -> tuple[DotProblem, np.ndarray] | None:
     """Return a convolution that is faster in bfloat16, and its weight."""
     found = described(call)
     if found is None or dtype_of(call) != "float32":
         return None
     geometry, weight = found
+    sizes = _conv_problem(geometry, cpu)
+    return None if sizes is None else (sizes, weight)
+
+
+def _conv_problem(geometry: ConvProblem, cpu: Cpu) -> DotProblem | None:
+    """Return the sizes of a convolution that is faster in bfloat16; None where it is not."""
     if not geometry.channels_last or geometry.dims != 2 or geometry.depthwise:
         return None
     co, ci = geometry.co_group, geometry.ci_group
@@ -143,7 +184,7 @@ def _conv_sizes(call: Call, cpu: Cpu) -> tuple[DotProblem, np.ndarray] | None:
         "bfloat16",
         geometry.data,
         geometry.out_shape,
-        weight.shape,
+        geometry.weight,
         geometry.groups,
         geometry.strides,
         geometry.padding,
@@ -153,7 +194,7 @@ def _conv_sizes(call: Call, cpu: Cpu) -> tuple[DotProblem, np.ndarray] | None:
         return None
     if winograd.takes(geometry, cpu) and winograd.beats_bfloat16(cpu, co, ci, geometry.out):
         return None
-    return sizes, weight
+    return sizes
 
 
 def _matmul_sizes(call: Call) -> tuple[DotProblem, np.ndarray] | None:
@@ -164,15 +205,22 @@ def _matmul_sizes(call: Call) -> tuple[DotProblem, np.ndarray] | None:
     shape, out, weight = static_shape(left), static_shape(call), constant_of(right)
     if shape is None or out is None or weight is None or weight.dtype != np.float32:
         return None
-    if len(shape) < 2 or weight.ndim < 2 or prod(weight.shape[:-2]) != 1:
+    problem = _matmul_problem(shape, weight.shape, out)
+    if problem is None or dtype_of(left) != "float32":
         return None
-    if len(shape) < weight.ndim or dtype_of(left) != "float32":
+    return problem, weight.reshape(weight.shape[-2:]).T
+
+
+def _matmul_problem(
+    shape: tuple[int, ...], weight: tuple[int, ...], out: tuple[int, ...]
+) -> DotProblem | None:
+    """Return the sizes of a product that is faster in bfloat16; None where it is not."""
+    if len(shape) < 2 or not 2 <= len(weight) <= len(shape) or prod(weight[:-2]) != 1:
         return None
-    depth, columns = weight.shape[-2:]
+    depth, columns = weight[-2:]
     if min(depth, columns) < FEW:
         return None
-    problem = DotProblem("bfloat16", shape, out, (columns, depth))
-    return problem, weight.reshape(depth, columns).T
+    return DotProblem("bfloat16", shape, out, (columns, depth))
 
 
 @mutator

@@ -108,6 +108,13 @@ class TvmToolchain(Toolchain):
         """Implements ``Toolchain.supports``."""
         return reason_against(graph, index)
 
+    def rounds(self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance) -> bool:
+        """Implements ``capabilities.RoundsSomeProducts``: Winograd's products stay in float32."""
+        from collage_engine.kernels.target import cpu
+        from collage_engine.toolchains.tvm.bfloat16 import rounds
+
+        return bool(instance.architecture) or rounds(graph, index, cpu(instance.threads))
+
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
         """Implements ``Toolchain.partition_spec``."""
         from collage_engine.partition.quantized import pattern_table

@@ -1,0 +1,120 @@
+"""Chooses which products of a model are rounded so that its outputs stay within a tolerance.
+
+Rounding errors of different products add as the root of the sum of their squares (on five
+convolutional networks and image-like inputs the error of a set was 0.78 to 1.22 times that root). So
+the sum along an order of products predicts how long a prefix of it may be, and each evaluation of a
+prefix corrects the prediction: one to five evaluations find it.
+
+Two orders are tried. By *error for value*: first the products whose squared error is smallest for
+the time that rounding them saves. By *depth*: first the last products of the model, so that the
+first ones stay in float32 (NVIDIA's Polygraphy searches along this order); such a set is contiguous
+and therefore runs faster for the same number of operations, and it needs no errors of single
+products.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from collage_engine.records.numbering import OperatorNumber
+
+EVALUATIONS = 5
+"""Evaluations of prefixes of one order, at most: on seven models the fifth was the last that a
+search along one order needed."""
+NEAR_ENOUGH = 0.93
+"""Share of the bound from which on an error ends the search along an order: what further products
+could add is less than the scatter of the prediction."""
+CONTIGUOUS_SHARE = 0.95
+"""Share of the other order's value from which on the set by depth is taken: at equal value it ran
+5 to 8 % faster on three of five models."""
+
+Products = frozenset[OperatorNumber]
+ErrorOf = Callable[[Products], float]
+"""Returns the largest error of any output, as a share of what the output is allowed."""
+
+
+@dataclass(frozen=True)
+class ProductChoice:
+    """A set of products to be rounded.
+
+    Attributes:
+        products: Their operator numbers.
+        error: The largest emulated error of any output, as a share of what the output is allowed.
+        value: What rounding them saves, in the unit of the values that were given.
+    """
+
+    products: Products
+    error: float
+    value: float
+
+
+def choose_products(
+    values: Mapping[OperatorNumber, float],
+    alone: Mapping[OperatorNumber, float] | None,
+    error_of: ErrorOf,
+    bound: float,
+) -> ProductChoice:
+    """Return the most valuable set of products whose error stays below a bound.
+
+    Args:
+        values: What rounding each product saves, in any unit, in the order of the model; products
+            that save nothing are left out of every set.
+        alone: The error of each product by itself, in the unit of ``error_of``; None: not known.
+        error_of: Evaluates a set.
+        bound: The largest error that is accepted, in the same unit.
+    """
+    worth = {number: value for number, value in values.items() if value > 0}
+    by_depth = _longest_prefix([*reversed(worth)], alone, error_of, bound)
+    best = _choice(by_depth, worth)
+    if alone is not None:
+        order = sorted(worth, key=lambda number: alone[number] ** 2 / worth[number])
+        by_error = _choice(_longest_prefix(order, alone, error_of, bound), worth)
+        if best.value < CONTIGUOUS_SHARE * by_error.value:
+            best = by_error
+    return best
+
+
+def _choice(
+    found: tuple[Products, float], worth: Mapping[OperatorNumber, float]
+) -> ProductChoice:
+    products, error = found
+    return ProductChoice(products, error, sum(worth[number] for number in products))
+
+
+def _longest_prefix(
+    order: Sequence[OperatorNumber],
+    alone: Mapping[OperatorNumber, float] | None,
+    error_of: ErrorOf,
+    bound: float,
+) -> tuple[Products, float]:
+    """Return the longest prefix of an order whose error is at most the bound, and that error.
+
+    The bracket between the longest prefix that kept the bound and the shortest that did not closes
+    with each evaluation. The next length is where the root of the sum of squares, scaled by the
+    latest evaluation, reaches the bound.
+    """
+    single = [1.0 if alone is None else alone[number] for number in order]
+    predicted = [math.sqrt(total) for total in accumulate(error**2 for error in single)]
+    kept, kept_error, broken = 0, 0.0, len(order) + 1
+    scale: float | None = None if alone is None else 1.0
+    for _ in range(EVALUATIONS):
+        if broken - kept <= 1:
+            break
+        if scale is None:  # nothing is known of single errors: all of them, or the middle
+            length = len(order) if kept == 0 and broken > len(order) else (kept + broken) // 2
+        else:
+            length = sum(scale * error <= bound for error in predicted)
+        length = min(max(length, kept + 1), broken - 1)
+        error = error_of(frozenset(order[:length]))
+        if error <= bound:
+            kept, kept_error = length, error
+            if error >= NEAR_ENOUGH * bound:
+                break
+        else:
+            broken = length
+        if 0 < error < math.inf and predicted[length - 1] > 0:
+            scale = error / predicted[length - 1]
+    return frozenset(order[:kept]), kept_error
