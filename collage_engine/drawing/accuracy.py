@@ -22,13 +22,12 @@ def accuracy_sentences(run: Run) -> list[str]:
     if about is None or placement is None:
         return []
     sentences = [_where(placement), _error(about)]
-    first = about.tried[0] if about.tried else None
-    if first is not None and (first.max_rel_error or 0.0) > about.tolerance:
+    if about.products:
         sentences.append(
-            words.BEYOND_TOLERANCE.format(
-                us=time_text(first.estimated_us),
-                error=f"{first.max_rel_error:.1e}",
-                placements=counted(len(about.tried), "placement"),
+            words.PRODUCTS_MAY_BE_ROUNDED.format(
+                rounded=sum(product.rounded for product in about.products),
+                products=counted(len(about.products), "product"),
+                trials=counted(len(about.tried), "whole model"),
             )
         )
     sentences += _gain(about, placement)

@@ -1,13 +1,14 @@
 """Finds out what rounding the operands of chosen products does to a model's outputs.
 
-One session over the cleaned ONNX model serves all choices. Every product (a convolution or a matrix
-product) reads its operands through an expression that rounds them where a scalar input of the
-session is set, and leaves them as they are where it is zero. So an evaluation of a choice is one run
-per sample, and nothing is built.
+One session over the cleaned ONNX model serves all choices. Every product (a convolution or a
+matrix product) reads its operands through an expression that rounds them where a scalar input of
+the session is set, and leaves them as they are where it is zero. So an evaluation of a choice is
+one run per sample, and nothing is built.
 
-An activation x is rounded by Veltkamp's splitting (Dekker 1971): with c = 2^(24−p) + 1 the float32
-expression ``c·x − (c·x − x)`` is x rounded to p bits, and with c = 0 it is x. A constant weight w is
-rounded once, as the kernels round it, and read as ``w + s·(rounded − w)`` with s = 0 or 1.
+An activation x is rounded by Veltkamp's splitting (Dekker 1971): with c = 2^(24−p) + 1 the
+float32 expression ``c·x − (c·x − x)`` is x rounded to p bits, and with c = 0 it is x. A constant
+weight w is rounded once, as the kernels round it, and read as ``w + s·(rounded − w)`` with s = 0
+or 1.
 
 What a toolchain rounds besides (results of products, sums) and in which order it adds is not
 emulated, so a choice is checked on what was really built: over five convolutional networks the real

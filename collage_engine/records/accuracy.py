@@ -32,17 +32,32 @@ class RunTolerance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return self.by_output.get(output, self.value)
 
 
-class AccuracyTrial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A cover that was built and run for its error."""
+class RoundedProduct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A convolution or matrix product that reduced precision could round."""
 
-    estimated_us: Figure
-    reduced: Count
-    """How many of its partitions compute in less than float32."""
-    partitions: Count
+    operator: Count
+    """Its operator number."""
+    operations: Figure
+    """Its arithmetic operations, which stand for the time that rounding it saves."""
+    error: Figure | None = None
+    """Largest relative error of the outputs when its operands alone are rounded, emulated; None: it
+    was not found out."""
+    rounded: bool = False
+    """Whether it may be rounded within the tolerance, together with the others that may."""
+
+
+class RoundingTrial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A whole model that was built with some of its products rounded."""
+
+    toolchain: str
+    rounded: Count
+    """How many products."""
+    emulated_error: Figure
+    """Largest relative error of an output that the emulation predicted."""
     max_rel_error: float | None = None
-    """Of the whole model, the largest over all samples."""
+    """The same as measured."""
     reason: str | None = None
-    """Why it has none."""
+    """Why it does not take part: its error, or why it could not be run."""
 
 
 class Accuracy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -60,6 +75,8 @@ class Accuracy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_rel_error: float | None = None
     """Of what is exported, the largest over the samples."""
     float32_us: Figure | None = None
-    """End to end, of the best cover without reduced precision."""
+    """End to end, of the fastest contender without reduced precision."""
     float32_max_rel_error: float | None = None
-    tried: tuple[AccuracyTrial, ...] = ()
+    products: tuple[RoundedProduct, ...] = ()
+    """What rounding each product does, in the model's order; empty: nothing was emulated."""
+    tried: tuple[RoundingTrial, ...] = ()

@@ -322,6 +322,7 @@ def _html(document: Document, run: Run) -> str:
         lstrip_blocks=True,
     )
     environment.filters["time"] = time_text
+    environment.filters["title_of"] = toolchain_title
     environment.filters["spread"] = spread_text
     environment.filters["moment"] = moment_text
     environment.filters["capfirst"] = lambda text: text[:1].upper() + text[1:]

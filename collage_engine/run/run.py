@@ -19,7 +19,6 @@ from collage_engine.records.results import RunUpdate
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.run_document import DocumentInputs, run_document, unmeasured_document
-from collage_engine.run.stages.accuracy import keep_tolerance
 from collage_engine.run.stages.calibrate import calibrate_costs
 from collage_engine.run.stages.compile_only import compile_unmeasured, export_unmeasured
 from collage_engine.run.stages.confirm import confirm_winner
@@ -27,6 +26,7 @@ from collage_engine.run.stages.enumerate import enumerate_candidates
 from collage_engine.run.stages.export import export_winner, quiet_enough
 from collage_engine.run.stages.measure import measure_candidates
 from collage_engine.run.stages.mixes import try_mixes
+from collage_engine.run.stages.precision import choose_precision
 from collage_engine.run.stages.samples import draw_samples
 from collage_engine.run.stages.search import search_covers
 from collage_engine.run.stages.tune import tune_kernels
@@ -107,8 +107,10 @@ def _measured(
     # Each toolchain alone enters the race: from here on there is an answer.
     raced = race_whole_models(task, menu, data, samples, budget, control)
     race = raced.race
+    # Which products may be rounded within the tolerance, where reduced precision is admitted.
+    chosen = choose_precision(task, menu, raced.data, samples, race, raced.budget, control)
     # What groups of operators take inside the model, and the mixes that follow from that.
-    mixed = try_mixes(task, menu, raced.data, samples.tolerance, race, raced.budget, control)
+    mixed = try_mixes(task, menu, chosen.data, samples.tolerance, race, raced.budget, control)
     data, budget = mixed.data, mixed.budget
     with Measuring(
         task.open_model, menu, task.settings, samples.model_inputs, control.within(math.inf)
@@ -125,30 +127,28 @@ def _measured(
         data, searched = calibrate_costs(
             task, menu, data, searched, samples.tolerance, race, budget, control
         )
-        # The fastest covers within a promised tolerance.
-        kept = keep_tolerance(
-            task, data, searched.placements, samples, measuring, race, budget, control
-        )
     # These and all baselines enter the race, as far as there is time; it ends.
-    confirmed = confirm_winner(task, menu, kept.data, kept.placements, samples, race, control)
+    placements = searched.placements
+    confirmed = confirm_winner(task, menu, data, placements, samples, race, control)
     exported = export_winner(task, menu, samples, confirmed, control)
     document = run_document(
         DocumentInputs(
             task=task,
             menu=menu,
-            data=kept.data,
+            data=data,
             counts=measuring.counts,
             tuning=tuned.tuning,
             answer=searched.answer,
-            placements=kept.placements,
+            placements=placements,
             samples=samples,
-            kept=kept.kept,
+            rounding=chosen.rounding,
+            rounding_trials=chosen.rounding_trials,
             confirmed=confirmed,
             exported=exported,
         ),
         control,
     )
-    update = _update(menu, kept.data, document)
+    update = _update(menu, data, document)
     if exported.not_exported is not None:
         control.emit(update)  # minutes of measuring are not lost for want of room on a disk
         raise exported.not_exported

@@ -13,6 +13,7 @@ from collage_engine.candidates.menu import Menu, threads_of
 from collage_engine.control.run_control import RunControl
 from collage_engine.planning.deployment_limits import limit_verdicts, size_warning
 from collage_engine.planning.search_problem import pin_verdicts
+from collage_engine.records.accuracy import RoundedProduct, RoundingTrial
 from collage_engine.records.counted import counted
 from collage_engine.records.pin import PinVerdict
 from collage_engine.records.placement import (
@@ -39,7 +40,6 @@ from collage_engine.run.stages.samples import RunSamples
 from collage_engine.run.task import RunTask
 from collage_engine.run.tolerance_warnings import tolerance_warnings
 from collage_engine.search.problem import Answer
-from collage_engine.trials.accuracy import KeptTolerance
 from collage_engine.trials.baselines import COLLAGE
 from collage_engine.trials.contender import ContenderResult
 from collage_engine.trials.race import RaceResult
@@ -61,7 +61,8 @@ class DocumentInputs:
     placements: Sequence[Placement]
     """The best covers of the search."""
     samples: RunSamples
-    kept: KeptTolerance | None
+    rounding: tuple[RoundedProduct, ...]
+    rounding_trials: tuple[RoundingTrial, ...]
     confirmed: ConfirmResult
     exported: ExportResult
 
@@ -131,9 +132,9 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
             settings,
             samples.run_tolerance.value,
             1 + len(samples.further_samples),
-            inputs.kept,
+            inputs.rounding,
+            inputs.rounding_trials,
             race_result,
-            {candidate.id: candidate.instance for candidate in data.candidates},
         ),
         costs={name: cost for name, cost in costs.items() if cost.state != "unknown"},
         rivals=runners_up(data, inputs.placements, race_result),

@@ -445,7 +445,10 @@ def lower(toolchain: Toolchain, function: Function) -> Any:
 def rounds(
     toolchain: Toolchain, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
 ) -> bool:
-    """Tell whether an instance in reduced precision rounds a product: all, without the capability."""
+    """Tell whether an instance in reduced precision rounds a product.
+
+    Without the capability it rounds all of them.
+    """
     if isinstance(toolchain, RoundsSomeProducts):
         return toolchain.rounds(graph, index, instance)
     return True

@@ -1,9 +1,9 @@
 """Chooses which products of a model are rounded so that its outputs stay within a tolerance.
 
 Rounding errors of different products add as the root of the sum of their squares (on five
-convolutional networks and image-like inputs the error of a set was 0.78 to 1.22 times that root). So
-the sum along an order of products predicts how long a prefix of it may be, and each evaluation of a
-prefix corrects the prediction: one to five evaluations find it.
+convolutional networks and image-like inputs the error of a set was 0.78 to 1.22 times that root).
+So the sum along an order of products predicts how long a prefix of it may be, and each evaluation
+of a prefix corrects the prediction: one to five evaluations find it.
 
 Two orders are tried. By *error for value*: first the products whose squared error is smallest for
 the time that rounding them saves. By *depth*: first the last products of the model, so that the
@@ -77,9 +77,7 @@ def choose_products(
     return best
 
 
-def _choice(
-    found: tuple[Products, float], worth: Mapping[OperatorNumber, float]
-) -> ProductChoice:
+def _choice(found: tuple[Products, float], worth: Mapping[OperatorNumber, float]) -> ProductChoice:
     products, error = found
     return ProductChoice(products, error, sum(worth[number] for number in products))
 

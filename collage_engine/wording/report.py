@@ -18,8 +18,9 @@ CONDITIONS = "Conditions of every number below"
 # -- accuracy ----------------------------------------------------------------------
 
 ACCURACY = "Accuracy"
-TRIED_FOR_ACCURACY = "Placements that were run for their error"
-REDUCED = "below float32"
+TRIED_FOR_ACCURACY = "Whole models with some products rounded"
+PRODUCTS_ROUNDED = "products rounded"
+EMULATED_ERROR = "emulated error"
 MODEL_ERROR = "error of the whole model"
 
 # -- baselines ---------------------------------------------------------------------

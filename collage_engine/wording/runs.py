@@ -123,9 +123,9 @@ ERROR_NOT_KNOWN = "accuracy: not known; tolerance {tolerance}"
 ERROR_OF_MODEL = (
     "accuracy: the whole model's largest error on {inputs} is {error}, the tolerance {tolerance}"
 )
-BEYOND_TOLERANCE = (
-    "the fastest placement of all, expected to take {us}, has an error of {error}, beyond the "
-    "tolerance; {placements} were run for their error"
+PRODUCTS_MAY_BE_ROUNDED = (
+    "rounding: {rounded} of {products} may be rounded within the tolerance; {trials} with some of "
+    "them rounded"
 )
 REDUCED_GAIN = (
     "gain: {us} against {full_us} of the best placement without reduced precision, {factor} times "
@@ -190,7 +190,7 @@ STAGE_TITLES = {
     "tune": "Tuning",
     "search": "Searching",
     "calibrate": "Measuring in the model",
-    "accuracy": "Checking the accuracy",
+    "precision": "Choosing what is rounded",
     "build": "Building",
     "confirm": "Confirming end to end",
     "export": "Writing the artifact",

@@ -44,7 +44,13 @@ NOTHING_MEASURED = (
     "nobody knows whether it is fastest"
 )
 NOTHING_TUNED = "nothing was tuned ({reason}): kernels are tuned by timing them there"
-TOLERANCE_NOT_KEPT = "no placement was found that keeps the tolerance of {tolerance}"
+EMULATING = "what rounding each product does"
+BUILDING_PRECISION = "the whole model with some products rounded"
+PRODUCTS_ROUNDED = "{rounded} of {products} products may be rounded"
+NOT_EMULATED = (
+    "which products may be rounded is not known, so that only whole models are tried in reduced "
+    "precision: {reason}"
+)
 AMPLIFIES_ROUNDING = (
     "the model amplifies rounding: its output {output!r} moves by {moved} when inputs and weights "
     "change in the last bit, and the given tolerance of {tolerance} is hardly more; what only "

@@ -30,7 +30,7 @@ STEPS = {
     "tune": "Tune",
     "search": "Search",
     "calibrate": words.IN_THE_MODEL,
-    "accuracy": "Accuracy",
+    "precision": "Precision",
     "confirm": "Confirm",
 }
 """Names of the stages in the row of stages. Stages that a user can do nothing about are left

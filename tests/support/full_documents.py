@@ -9,7 +9,12 @@ from pathlib import Path
 
 import msgspec
 
-from collage_engine.records.accuracy import Accuracy, AccuracyTrial, RunTolerance
+from collage_engine.records.accuracy import (
+    Accuracy,
+    RoundedProduct,
+    RoundingTrial,
+    RunTolerance,
+)
 from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.machine_state import MachineState
 from collage_engine.records.memory import MemorySeen, MemoryUse
@@ -57,7 +62,8 @@ def _full(run: Run, name: str) -> Run:
     ]
     assert run.placement is not None
     conversion = Conversion(node=0, source="NCHW", target="NHWC", us=1.5)
-    trial = AccuracyTrial(estimated_us=9.0, reduced=1, partitions=2, max_rel_error=1e-3)
+    trial = RoundingTrial(toolchain="tvm", rounded=1, emulated_error=2e-3, max_rel_error=1e-3)
+    product = RoundedProduct(operator=0, operations=1e6, error=1e-3, rounded=True)
     return msgspec.structs.replace(
         run,
         id=name,
@@ -83,7 +89,12 @@ def _full(run: Run, name: str) -> Run:
             )
         ],
         accuracy=Accuracy(
-            precision="bf16", tolerance=2e-2, samples=3, max_rel_error=1e-2, tried=(trial,)
+            precision="bf16",
+            tolerance=2e-2,
+            samples=3,
+            max_rel_error=1e-2,
+            products=(product,),
+            tried=(trial,),
         ),
         tied=["collage", "tvm alone"],
         ended="budget",

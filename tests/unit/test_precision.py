@@ -6,7 +6,7 @@ import msgspec
 
 from collage_engine.drawing.accuracy import accuracy_sentences
 from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
-from collage_engine.records.accuracy import Accuracy, AccuracyTrial
+from collage_engine.records.accuracy import Accuracy, RoundedProduct, RoundingTrial
 from collage_engine.records.placement import CandidateCounts, Partition, Placement, Run
 from collage_engine.records.precision import in_bfloat16
 from collage_engine.records.toolchain import ToolchainInstance
@@ -72,12 +72,16 @@ def test_words_say_where_what_it_cost_and_what_it_won() -> None:
         samples=4,
         max_rel_error=4e-3,
         float32_us=3000.0,
-        tried=(AccuracyTrial(estimated_us=1200.0, reduced=1, partitions=1, max_rel_error=0.02),),
+        products=(
+            RoundedProduct(operator=0, operations=1e6, error=1e-3, rounded=True),
+            RoundedProduct(operator=1, operations=1e6, error=2e-2),
+        ),
+        tried=(RoundingTrial(toolchain="tvm", rounded=1, emulated_error=3e-3, max_rel_error=4e-3),),
     )
     words = " | ".join(accuracy_sentences(run_of("bfloat16", 1500.0, about)))
     assert "1 of 1 partition (2 nodes) in bf16, each by itself within 2.0e-03" in words
     assert "largest error on 4 sets of inputs is 4.0e-03, the tolerance 0.01" in words
-    assert "an error of 2.0e-02, beyond the tolerance" in words
+    assert "1 of 2 products may be rounded within the tolerance; 1 whole model" in words
     assert "1.50 ms against 3.00 ms" in words and "2.00 times as fast" in words
 
 

@@ -105,5 +105,4 @@ def test_the_time_left_that_is_shown_obeys_the_budget() -> None:
 def test_measuring_takes_what_calibration_could_not_use() -> None:
     assert measuring_s(15.0) == 15.0
     assert measuring_s(22.0) == 22.0 - WORTH_CALIBRATING_S
-    assert measuring_s(22.0, calibration_share=0.7) == 22.0
     assert measuring_s(100.0) == pytest.approx(100.0 * MEASURING_SHARE)

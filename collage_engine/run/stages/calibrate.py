@@ -10,7 +10,6 @@ from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import InfeasibleError
-from collage_engine.records.settings import RunSettings
 from collage_engine.run.contenders import with_eligibility
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.search import SearchResult, find_covers
@@ -30,12 +29,8 @@ from collage_engine.trials.calibration import (
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.proposals import ProfiledCover, Trial, run_proposals
 from collage_engine.trials.race import Race
-from collage_engine.trials.tolerance import is_promised
 from collage_engine.wording import stages as say
 
-BESIDE_TOLERANCE_SHARE = 0.7
-"""Share of the time for improving the answer that calibration may take where a tolerance is
-promised; chosen: the rest is for covers that keep it."""
 WORTH_CALIBRATING_S = 8.0
 """Seconds for calibration below which no cover is run; chosen: one is built, loaded and profiled
 in some seconds."""
@@ -65,7 +60,7 @@ def calibrate_costs(
     # candidates are timed as they run in the model: in a graph, their weights from memory.
     on_processor = menu.target.kind == "cpu"
     wanted = data.settings.in_place and on_processor and not task.is_quick
-    seconds = calibration_share(data.settings) * budget.to_improve_s
+    seconds = budget.to_improve_s
     if wanted and is_worthwhile(found, data.candidates, data.costs):
         if seconds < WORTH_CALIBRATING_S:
             control.cut("calibrate")
@@ -74,11 +69,6 @@ def calibrate_costs(
         if seconds or profiled:
             return _calibrated(task, menu, data, found, tolerance, race, control, seconds, profiled)
     return data, searched
-
-
-def calibration_share(settings: RunSettings) -> float:
-    """Return the share of the time for improving the answer that calibration may take."""
-    return BESIDE_TOLERANCE_SHARE if is_promised(settings) else 1.0
 
 
 def _calibrated(

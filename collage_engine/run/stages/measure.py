@@ -22,7 +22,7 @@ from collage_engine.records.precision import is_reduced
 from collage_engine.records.results import RunUpdate
 from collage_engine.run.measurement_planner import MeasurementPlanner
 from collage_engine.run.problem_data import ProblemData
-from collage_engine.run.stages.calibrate import WORTH_CALIBRATING_S, calibration_share
+from collage_engine.run.stages.calibrate import WORTH_CALIBRATING_S
 from collage_engine.run.task import RunTask
 from collage_engine.search.api import solve
 from collage_engine.timing.candidate_timing import Measuring
@@ -78,7 +78,7 @@ def measure_candidates(
     with control.stage("measure") as report:
         seconds = budget.to_improve_s
         if budget.has_answer:
-            seconds = measuring_s(seconds, calibration_share(settings))
+            seconds = measuring_s(seconds)
         quick = task.is_quick and has_cover(data)
         short = seconds < WORTH_MEASURING_S and budget.has_answer
         work = _Measurement(task, menu, profiled, measuring, control.within(seconds), data)
@@ -95,7 +95,7 @@ def measure_candidates(
     return data
 
 
-def measuring_s(to_improve_s: float, calibration_share: float = 1.0) -> float:
+def measuring_s(to_improve_s: float) -> float:
     """Return the seconds for measuring.
 
     They are ``MEASURING_SHARE`` of the time for improving the answer. Where the rest would be too
@@ -105,10 +105,9 @@ def measuring_s(to_improve_s: float, calibration_share: float = 1.0) -> float:
 
     Args:
         to_improve_s: Seconds that stages may take to improve the answer.
-        calibration_share: Which share of what is left calibration may take.
     """
     share_s = MEASURING_SHARE * to_improve_s
-    beside_s = to_improve_s - WORTH_CALIBRATING_S / calibration_share
+    beside_s = to_improve_s - WORTH_CALIBRATING_S
     if share_s <= beside_s:
         return share_s
     return beside_s if beside_s >= WORTH_MEASURING_S else to_improve_s
