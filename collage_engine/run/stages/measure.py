@@ -71,7 +71,7 @@ def measure_candidates(
         MeasureError: Nothing can be measured, and what is known makes no cover.
         Cancelled: The user stopped the run.
     """
-    data, settings = _with_costs_of(task.previous, data), data.settings
+    data = _with_costs_of(task.previous, data)
     noisy = busy()
     if noisy:
         control.warn(noisy)
