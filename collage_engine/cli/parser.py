@@ -229,7 +229,7 @@ def _add_budgets(place: argparse.ArgumentParser) -> None:
         "--measure",
         choices=("needed", "all"),
         default="needed",
-        help="needed (default): leave unmeasured what cannot be in a better placement",
+        help="needed (default): measure what the best placement could consist of",
     )
     place.add_argument(
         "--tune-budget",

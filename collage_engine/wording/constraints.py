@@ -72,7 +72,7 @@ UNDECIDED = (
     "nodes, or use fewer toolchains"
 )
 NOT_MEASURED = (
-    "what the pins ask for was left unmeasured, since it could not matter without them: run again, "
+    "what the pins ask for was left unmeasured, since the run did not need it: run again, "
     "which measures it"
 )
 
