@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from collage_engine.records.checks import candidate_fault, cost_fault, nodes_fault, pin_fault
-from collage_engine.records.errors import SessionError
+from collage_engine.records.errors import InvalidValue
 from collage_engine.records.graph import OPEN_SIZE, GraphRecord, Node
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.ranges import LARGEST_INTEGER
@@ -23,10 +23,10 @@ def check_document(document: Document) -> None:
     """Refuse a document whose records do not fit each other.
 
     Raises:
-        SessionError: They do not; the sentence names the first record that is wrong.
+        InvalidValue: They do not; the sentence names the first record that is wrong.
     """
     for fault in _faults(document):
-        raise SessionError(fault)
+        raise InvalidValue(fault)
 
 
 def _faults(document: Document) -> Iterator[str]:

@@ -19,7 +19,7 @@ import msgspec
 import sqlite_utils
 
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.errors import SessionError
+from collage_engine.records.errors import InvalidValue, SessionError
 from collage_engine.records.files import atomic_file
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node
 from collage_engine.records.locks import folder_locked
@@ -141,14 +141,10 @@ def load_session(path: str | Path) -> Document:
         finally:
             connection.close()
         check_document(document)
-    except (sqlite3.Error, msgspec.MsgspecError, KeyError, MemoryError) as error:
+    except (sqlite3.Error, msgspec.MsgspecError, InvalidValue, KeyError, MemoryError) as error:
         raise SessionError(
             f"{path} is not a readable Collage session: {error or 'it takes too much memory'}"
         ) from error
-    except SessionError as error:
-        if str(path) in str(error):
-            raise
-        raise SessionError(f"{path} is not a readable Collage session: {error}") from error
     return document
 
 
@@ -226,11 +222,11 @@ def _rows(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...
     """Yield the rows of a query; SessionError when there are more than any session has."""
     for count, row in enumerate(connection.execute(query)):
         if count >= MOST_ROWS:
-            raise SessionError(f"a table has more than {MOST_ROWS:,} rows")
+            raise InvalidValue(f"a table has more than {MOST_ROWS:,} rows")
         yield row
 
 
 def _text(value: Any, table: str) -> str:
     if not isinstance(value, str):
-        raise SessionError(f"a row of its table {table!r} holds no text")
+        raise InvalidValue(f"a row of its table {table!r} holds no text")
     return value

@@ -177,20 +177,33 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     )
 
 
+PASSING = frozenset(
+    {
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+    }
+)
+"""Result codes of SQLite that say nothing of what is in the file."""
+
+
 def in_words(error: Exception, path: Path) -> MeasureError:
     """Return what an error of SQLite or of the system means, and what to do about it."""
     text = str(error)
     name = f"the measurement store {path}"
     if isinstance(error, OSError):
         return MeasureError(f"{name} cannot be used: {error.strerror or text}")
-    if "readonly" in text or "unable to open" in text:
+    code = _code(error)
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
         return MeasureError(
             f"{name} cannot be written; check its permissions, or choose another folder "
             "with COLLAGE_CACHE_DIR"
         )
-    if "full" in text:
+    if code == sqlite3.SQLITE_FULL:
         return MeasureError(f"{name} cannot grow: the disk is full")
-    if "locked" in text:
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return MeasureError(f"{name} is locked by another program")
     if is_damage(error):
         return MeasureError(
@@ -201,6 +214,10 @@ def in_words(error: Exception, path: Path) -> MeasureError:
 
 def is_damage(error: Exception) -> bool:
     """Return whether an error means that the file's content is not what was written."""
-    text = str(error)
-    passing = any(word in text for word in ("readonly", "unable to open", "full", "locked"))
-    return isinstance(error, (sqlite3.DatabaseError, msgspec.MsgspecError)) and not passing
+    damaging = isinstance(error, (sqlite3.DatabaseError, msgspec.MsgspecError))
+    return damaging and _code(error) not in PASSING
+
+
+def _code(error: Exception) -> int:
+    """Return SQLite's primary result code (sqlite.org/rescode.html); 0: it is no error of its."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
