@@ -83,14 +83,16 @@ def tolerance_warnings(tolerance: RunTolerance, outcomes: Sequence[ContenderResu
     if large and tolerance.source != "user":
         name, bound = max(large.items(), key=lambda one: one[1])
         which = say.OF_OUTPUT.format(output=name) if name else say.OF_OUTPUTS
-        why = say.BY_ROUNDING if name in tolerance.noise else say.BY_PRECISION
+        amplified = name in tolerance.noise or (not name and tolerance.source == "rounding")
+        why = say.BY_ROUNDING if amplified else say.BY_PRECISION
         said.append(say.LARGE_TOLERANCE.format(which=which, bound=f"{bound:.2g}", why=why))
     ran = [one for one in outcomes if one.max_rel_error is not None]
     refused = [
         one
         for one in ran
         if one.reason is not None
-        and (one.max_rel_error or 0.0) > tolerance.value  # no --tolerance admits another integer
+        and (one.max_rel_error or 0.0)
+        > tolerance.value  # no --tolerance admits another one of whole numbers
     ]
     if refused and len(refused) >= MANY * len(ran):
         errors = sorted(one.max_rel_error or 0.0 for one in refused)

@@ -71,6 +71,10 @@ def test_a_tolerance_above_one_percent_is_said_at_the_top() -> None:
     large = msgspec.structs.replace(ROUNDING, by_output={"boxes": 1e-4, "scores": 0.03})
     (told,) = tolerance_warnings(large, [])
     assert "'scores' up to 0.03" in told and "amplifies rounding" in told
+    (told,) = tolerance_warnings(
+        RunTolerance(value=0.5, source="rounding", default=1e-4, noise={"y": 0.2}), []
+    )
+    assert "amplifies rounding" in told
     (told,) = tolerance_warnings(RunTolerance(value=0.02, source="precision", default=0.02), [])
     assert "up to 0.02" in told and "precision" in told
     # The user knows what he asked for, and one percent is no surprise.
