@@ -12,6 +12,7 @@ killed from outside is nobody's fault, and started again once.
 from __future__ import annotations
 
 import contextlib
+import math
 import tempfile
 import time
 from collections import Counter
@@ -20,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from collage_engine.machine.risk_marker import RiskMarker
+from collage_engine.machine.time_limits import within_budget
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerError, WorkerTimeout
 from collage_engine.records.flag import Flag
 from collage_engine.records.hand_over_constants import PAIR, pair_name
@@ -40,10 +42,10 @@ LEFT_OUT = ":left out"
 WAITED = ":waited"
 """End of the name, in the store, of the seconds for which a toolchain was waited in vain."""
 
-STEP_S = 10.0, 30.0
+STEP_S = 5.0, 30.0
 """Least and most seconds that one step (compiling a chain, a sample of its time) may take before
-the child is ended; between them the run's measuring budget counts. Chosen: a step takes a second or
-two on a busy machine."""
+the child is ended; between them half of what the run has left counts. Chosen: a step takes a second
+or two on a busy machine."""
 PAIRS = 2
 """Pairs of a toolchain whose chains end the child before all of its chains are left out; chosen."""
 
@@ -57,7 +59,7 @@ def transition_constants(
     cancel: Flag | None = None,
     on_measuring: Callable[[], None] = lambda: None,
     on_left_out: Callable[[str], None] = lambda text: None,
-    step_s: float = STEP_S[1],
+    left_s: float = math.inf,
     job: str = JOB,
 ) -> dict[str, float]:
     """Return what launches and hand-overs cost, from the store or measured now.
@@ -74,7 +76,7 @@ def transition_constants(
         cancel: ends the child when it is set.
         on_measuring: called when they are not stored yet.
         on_left_out: takes a sentence about each toolchain that is left out, and why.
-        step_s: seconds that one step of a toolchain may take; at least those of ``STEP_S``.
+        left_s: seconds that the run has left.
         job: the child's work; tests give another one.
 
     Returns:
@@ -99,7 +101,7 @@ def transition_constants(
     name = constant_name("transitions", about)
     known = store.constant(name) if store is not None else None
     left_out: dict[str, str] = {}
-    step_s = min(max(step_s, STEP_S[0]), STEP_S[1])
+    step_s = within_budget(STEP_S[1], left_s, STEP_S[0])
     if known is not None and store is not None:
         left_out = store.constant(name + LEFT_OUT) or {}
         if step_s > (store.constant(name + WAITED) or step_s):

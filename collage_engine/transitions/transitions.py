@@ -56,7 +56,7 @@ def transition_constants(
         cancel=control.cancelled,
         on_measuring=lambda: now("hand-over costs of this machine, once"),
         on_left_out=control.warn,
-        step_s=settings.budget_s,
+        left_s=control.left_s(),
     )
     if len(instances) < len(menu.sources):
         constants |= _or_nothing(
