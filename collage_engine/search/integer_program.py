@@ -58,9 +58,6 @@ LARGEST_COST = 1e4
 absolute tolerances of 1e-7 then resolve 1e-11 of the most expensive candidate)."""
 CHOSEN_FROM = 0.5
 """A binary variable from which on it is 1 in a solution."""
-STOP_S = 0.8
-"""Seconds that HiGHS gets to stop after an interrupt; then it is left to itself (chosen: below the
-second within which a cancel is answered)."""
 
 
 class IntegerProgram:
@@ -313,18 +310,22 @@ class IntegerProgram:
         It works in a thread of its own: signals reach Python meanwhile, and HiGHS swallows what is
         raised in its callbacks.
         """
+        done = threading.Event()
+
+        def work() -> None:
+            try:
+                self._highs.run()
+            finally:
+                done.set()
+
         self._stop = False
         self._highs.setOptionValue("time_limit", max(0.0, deadline - time.monotonic()))
-        worker = threading.Thread(target=self._highs.run, daemon=True)
-        worker.start()
+        threading.Thread(target=work, daemon=True).start()
         try:
-            worker.join(max(0.0, deadline - time.monotonic()))
+            done.wait(max(0.0, deadline - time.monotonic()))
+        finally:
             self._stop = True  # some of its steps look at no clock
-            worker.join()
-        except BaseException:
-            self._stop = True
-            worker.join(STOP_S)
-            raise
+            done.wait()  # a process that ended before HiGHS would be aborted
         return self._highs.getModelStatus()
 
     def _interrupt(self, event: Any) -> None:

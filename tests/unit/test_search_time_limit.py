@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import signal
+import threading
 
 import pytest
 
@@ -27,6 +29,21 @@ def test_without_any_time_a_wide_graph_has_a_cover_and_a_proven_gap() -> None:
     verdict = answer.verdicts[0]
     assert verdict.state == "honoured" and verdict.price_us is None
     assert all(bound >= 0 and math.isfinite(bound) for bound in answer.regret_bounds.values())
+
+
+def test_an_interrupt_ends_the_integer_program() -> None:
+    """A process that ended while HiGHS still works would be aborted."""
+    search = Search(problem_from(problem_on(wide(500))))
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    threads = threading.active_count()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 1.0)
+        with pytest.raises(KeyboardInterrupt):
+            search.find(())
+        assert threading.active_count() == threads
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_what_there_was_no_time_for_is_not_remembered() -> None:
