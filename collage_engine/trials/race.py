@@ -245,6 +245,11 @@ class Race:
         """Return what entering takes a placement of several partitions."""
         return self._build_s(mixed=True) + self._load_s + COMMON_ROUNDS * self._round_s
 
+    def has_time(self, ends_at: float) -> bool:
+        """Tell whether a placement of several partitions is likely to be timed by then."""
+        left_s = min(self.time_left - self._last_steps_s, ends_at - self._clock())
+        return left_s > self.seconds_to_enter
+
     def _build_s(self, mixed: bool) -> float:
         """Return the seconds of a build: the longest seen for a mix, else the median."""
         seen = [one.process.build_s for one in self._entrants.values() if one.process.build_s > 0]

@@ -148,3 +148,20 @@ def test_loading_and_running_have_peaks_of_their_own():
     assert seen.peak_bytes == max(seen.load_peak_bytes, seen.run_peak_bytes)
     assert seen.run_peak_bytes < seen.load_peak_bytes - (60 << 20)
     assert 0 < seen.private_bytes <= seen.loaded_bytes
+
+
+def test_a_profile_leaves_nothing_behind_in_the_process(tmp_path):
+    """What watches the kernels in a profile would slow down every later round."""
+    model = import_model(MNIST)
+    inputs = model.random_inputs(0)
+    everything = tuple(range(len(model.graph.operators)))
+    cut = tuple(candidate_on(DNN, everything[k : k + 2]) for k in range(0, len(everything), 2))
+    truth = original_outputs(model, inputs)
+    with quick_runner(model, inputs, truth, tmp_path / "work") as runner:
+        process = runner.process(Contender(name="cut", kind="collage", cover=cut))
+        runner.build([process])
+        process.load()
+        before = min(process.timed_round(runner.settings.round))
+        assert any(process.partition_times(5)[0])
+        after = min(process.timed_round(runner.settings.round))
+    assert after < 1.5 * before

@@ -116,7 +116,7 @@ def _calibrated(
             problem=problem,
             seconds=seconds,
             profiled=profiled,
-            stop=control.within(seconds).cancelled.is_set,
+            stop=lambda: not race.has_time(ends_at),
             on_cover=report.progress,
             log=control.log,
         )
