@@ -73,7 +73,7 @@ class RunControl:
         self._part_ends_at = math.inf
         self.cut_short: list[StageName] = []
         self.warnings: list[str] = []
-        self.faults = FaultTracker(self._warn_of_left_out)
+        self.faults = FaultTracker(self.warn)
         self.seconds: dict[str, float] = {}
         self.first_answer_s: float | None = None
         self.peak_memory: Callable[[], int | None] = lambda: None
@@ -178,9 +178,6 @@ class RunControl:
         self.warnings.append(text)
         _LOG.warning("%s", text, extra=SHOWN)
         self.emit(Log(level="warning", text=text))
-
-    def _warn_of_left_out(self, toolchain: str, reason: str) -> None:
-        self.warn(f"{toolchain} is left out of this run: {reason}")
 
     def log(self, text: str) -> None:
         """Tell listeners something that needs no action."""

@@ -11,6 +11,11 @@ FAULTS = 2
 costs a process and the seconds for which it hung."""
 
 
+def left_out_sentence(toolchain: str, reason: str) -> str:
+    """Return the sentence that says that a toolchain is out of a run."""
+    return f"{toolchain} is left out of this run: {reason}"
+
+
 class FaultTracker:
     """Keeps which toolchains crashed or hung in a run, and which are out of it. Thread-safe.
 
@@ -21,13 +26,11 @@ class FaultTracker:
         left_out: The toolchains that are out of the run, each with the reason.
     """
 
-    def __init__(
-        self, on_left_out: Callable[[str, str], None] = lambda toolchain, reason: None
-    ) -> None:
+    def __init__(self, on_left_out: Callable[[str], None] = lambda sentence: None) -> None:
         """Begin a run.
 
         Args:
-            on_left_out: Is told each toolchain that goes out, with the reason.
+            on_left_out: Is told of each toolchain that goes out, in a sentence.
         """
         self.left_out: dict[str, str] = {}
         self._on_left_out = on_left_out
@@ -63,7 +66,7 @@ class FaultTracker:
             known = toolchain in self.left_out
             self.left_out.setdefault(toolchain, reason)
         if not known:
-            self._on_left_out(toolchain, reason)
+            self._on_left_out(left_out_sentence(toolchain, reason))
 
     def reason_against(self, toolchains: Iterable[str]) -> str | None:
         """Return why nothing with these toolchains is tried; None: it is."""

@@ -26,7 +26,6 @@ NO_SEARCH_WITHIN_MODEL = "no search on the costs within the model: {reason}"
 
 # -- warnings ------------------------------------------------------------------------
 
-LEFT_OUT = "{toolchain} is left out of this run: {reason}"
 NOT_READY_ONE = (
     "{toolchains} is left out of this run: it was not ready within {share} of the budget. What "
     "a toolchain needs is compiled and tried once per machine; run `collage toolchains` "

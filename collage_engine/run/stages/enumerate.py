@@ -21,6 +21,7 @@ from collage_engine.records.candidate import Candidate
 from collage_engine.records.copies import FREE
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import InfeasibleError, ToolchainFault
+from collage_engine.records.faults import left_out_sentence
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.problem_data import ProblemData
@@ -72,10 +73,7 @@ def enumerate_candidates(
             learn(menu.states)  # what the run says names toolchains by their titles
             missed = [n for n in menu.not_ready if _compiles_for(n, menu.target.kind)]
             late = [not_ready_in_words(missed)] if missed else []
-            out = [
-                say.LEFT_OUT.format(toolchain=n, reason=why)
-                for n, why in control.faults.left_out.items()
-            ]
+            out = [left_out_sentence(*each) for each in control.faults.left_out.items()]
             names = [toolchain.name for toolchain in menu.states]
             check_placements(model.graph.record, model.record.folded, settings, names)
             data = _problem_data(task, menu)
