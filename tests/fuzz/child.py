@@ -7,6 +7,7 @@ What the commands print, and what libraries print by themselves, goes to a file.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -33,8 +34,11 @@ def main() -> None:
     os.environ["COLLAGE_TRACE"] = "1"  # a defect is raised here, and not told in a sentence
     from collage_engine.cli.main import main as collage
     from collage_engine.cli.screen import complain
-    from collage_engine.model.importer import import_model
     from collage_engine.records.errors import CollageError
+    from collage_engine.service import protocol
+    from collage_engine.service.engine import Engine
+
+    engine = Engine()
 
     def act(command: list[str]) -> int:
         if command[0] not in (IMPORT, OUTSIDE, SHAPES):
@@ -45,7 +49,8 @@ def main() -> None:
             if command[0] == SHAPES:
                 _place_shapes(Path(command[1]))
             else:
-                import_model(command[1])
+                opened = engine.model_open(protocol.ModelOpen(path=command[1]))
+                engine.document_close(protocol.Document(document=opened.document))
         except CollageError as error:
             complain(f"collage: {error}")
             return error.exit_status
@@ -72,7 +77,7 @@ def main() -> None:
             printed.seek(0)
             said = printed.read().decode(errors="replace")
             ended.append({"status": status, "said": said[-20_000:], "trace": trace})
-        rss = psutil.Process().memory_info().rss
+        rss = sum(process.memory_info().rss for process in _family())
         print(json.dumps({"ended": ended, "rss": rss, "peak": _peak()}), file=answers, flush=True)
 
 
@@ -100,11 +105,20 @@ def _outside(command: list[str]) -> int:
     return done.returncode
 
 
+def _family() -> list[psutil.Process]:
+    """This process and those that it started."""
+    own = psutil.Process()
+    return [own, *own.children(recursive=True)]
+
+
 def _peak() -> int:
-    """Largest resident memory since the last question, in bytes."""
-    status = Path("/proc/self/status").read_text()
-    peak = int(status.split("VmHWM:")[1].split()[0]) * 1024
-    Path("/proc/self/clear_refs").write_text("5")
+    """Largest resident memory of these processes since the last question, in bytes."""
+    peak = 0
+    for process in _family():
+        about = Path(f"/proc/{process.pid}")
+        with contextlib.suppress(OSError, IndexError):  # it has ended
+            peak += int((about / "status").read_text().split("VmHWM:")[1].split()[0]) * 1024
+            (about / "clear_refs").write_text("5")
     return peak
 
 

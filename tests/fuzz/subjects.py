@@ -2,7 +2,7 @@
 
 ``Subject.make`` writes the mutated file; ``Subject.commands`` says what is done with it, as
 arguments of ``collage`` or, for models, as the import alone, which ``collage candidates`` begins
-with.
+with: in the job child, as everywhere.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MODELS = ("tiny", "several", "residual_block", "outputs", "qdq", "dynamic_batch"
 """Small models of the zoo that are mutated, beside one with a branch and a function."""
 
 IMPORT = "import"
-"""In place of a command: the import of a model."""
+"""In place of a command: the import of a model by an engine, in its job child."""
 OUTSIDE = "outside"
 """In place of a command: another program, the loader in C++, with its arguments."""
 SHAPES = "shapes"
