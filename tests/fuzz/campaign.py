@@ -31,9 +31,9 @@ CASE_BYTES = 1 << 30
 """Memory that a case may take beyond what the child had; chosen. The files have kilobytes."""
 LEAK_BYTES = 400 << 20
 """Memory that all cases of a campaign of every change may leave behind; chosen."""
-LONGEST = 600
-"""Characters of a sentence that a person still reads, without the names of files; chosen: what a
-library says is quoted after our own words, on one line."""
+LONGEST = 1000
+"""Characters of a sentence that a person still reads; chosen. What a library says may follow our
+words, on the same line."""
 WRONG = re.compile(
     r"Traceback \(most recent|a defect of Collage|the engine failed|Check failed|InternalError"
     r"|\b(Key|Index|Type|Value|Attribute|Assertion|Runtime|Overflow|ZeroDivision|Memory|Unicode\w*|"

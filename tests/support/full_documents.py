@@ -133,6 +133,7 @@ def _made_once() -> Path:
     from collage_engine.artifact.combine import combine_artifacts
     from collage_engine.build.build import build_cover, write_module
     from collage_engine.model.importer import import_model
+    from collage_engine.model.padding import paddable_dimensions
     from tests.support.artifact_cases import cover_in_turn, sample_of
     from tests.zoo.net import Net
 
@@ -151,7 +152,8 @@ def _made_once() -> Path:
         out = folder / f"artifact{batch}"
         made.append(write_artifact(model, folder / f"built{batch}", out, sample_of(model)))
     dims = [{"batch": batch} for batch in BATCHES]
-    combine_artifacts(made, dims, folder / "both", nearest=True)
+    proofs = paddable_dimensions(net.model(), ["batch"])
+    combine_artifacts(made, dims, folder / "both", padding=proofs)
     return folder / "both"
 
 
