@@ -84,7 +84,7 @@ def test_the_session_shows_the_chosen_run_as_its_last(placed, folder):
     assert "| instances |" in text and f"{placed['streams']} instance" in text
 
 
-def test_an_artifact_that_was_not_confirmed_is_a_pool_too_and_promises_no_rate(folder):
+def test_where_the_time_is_over_the_placement_is_timed_as_it_is_deployed_all_the_same(folder):
     out = folder / "hasty"
     done = collage(
         *("place", folder / "model.onnx", "-o", out, "--objective", "throughput"),
@@ -93,14 +93,15 @@ def test_an_artifact_that_was_not_confirmed_is_a_pool_too_and_promises_no_rate(f
     )
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert document["confirmation"] == "trial" and document["objective"] == "latency"
+    assert document["confirmation"] == "trial" and document["objective"] == "throughput"
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["streams"] == 1 and manifest["objective"] == "throughput"
-    assert manifest["expected"]["latency_us"] == document["placement"]["measured_us"]
+    rate = 1e6 / document["placement"]["measured_us"]
+    assert manifest["expected"]["runs_per_s"] == pytest.approx(rate)
     done = collage("run", out, "--benchmark", "--json", cache=folder / "hasty-cache")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert result["runs_per_s"] > 0 and result["expected_runs_per_s"] is None
+    assert result["runs_per_s"] > 0 and result["expected_runs_per_s"] == pytest.approx(rate)
 
 
 def test_p99_is_that_of_single_calls(folder):

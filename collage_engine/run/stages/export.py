@@ -67,8 +67,6 @@ def export_winner(
             target=task.settings.target,
             versions=menu.versions,
             objective=task.settings.objective,
-            # What was not timed as it is to be deployed is not promised to be that fast.
-            as_deployed=confirmed.confirmed_how != "trial",
             streams=max(1, task.settings.streams),
         )
         try:
