@@ -117,8 +117,8 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     order: tuple[str, ...] = ()
     """Greedy: toolchains in the user's order."""
     candidates: tuple[str, ...] = ()
-    """Ids of the candidates that its partitions run, in the order in which they run; empty: an
-    older version wrote the run."""
+    """Ids of the candidates that its partitions run, in the order in which they run; empty:
+    they are not known."""
     reduced: bool = False
     """Whether a part of it computes in less than float32; the run's tolerance holds for it too."""
     max_rel_error: float | None = None
@@ -206,14 +206,13 @@ class Run(msgspec.Struct, kw_only=True):
     memory: MemoryUse | None = None
     unscheduled: Count | None = None
     """Kernels of what is exported that run TVM's plain loops, since no rule could write them; None:
-    it was not built by itself, or an older version wrote the run."""
+    it was not built by itself."""
     tuning: TuneCounts | None = None
     """What the tuning stage did; None: there was none."""
     tolerance: RunTolerance | None = None
-    """How far outputs may be from the true ones, and why; None: an older version did not say."""
+    """How far outputs may be from the true ones, and why; None: nothing was compared."""
     samples: Count = 0
-    """Sets of inputs on which outputs were compared with the true ones; 0: none were, or an older
-    version did not say."""
+    """Sets of inputs on which outputs were compared with the true ones; 0: none were."""
     not_finite: dict[str, float] = {}
     """By output the share of its true values that compare nothing, since on every sample they are
     NaN or infinite (for a whole number: the floats that it is made of); 1: it was not checked."""
@@ -235,7 +234,7 @@ class Run(msgspec.Struct, kw_only=True):
     """Why the run ended: every stage did its work, the budget was spent, or the user stopped it and
     kept the best placement so far."""
     unmeasured: Unmeasured | None = None
-    """What was left out for want of time; None: nothing, or an older version wrote the run."""
+    """What was left out for want of time; None: nothing."""
     confirmation: Literal["full", "quick", "trial"] = "full"
     """How the placement was confirmed: timed in a fresh process after a race with all baselines
     (``full``) or with some of them (``quick``), or by the race alone, since the time had ended

@@ -128,7 +128,7 @@ class DocumentWindow(QMainWindow):
         """Take the toolchains of the engine, and draw what is shown by their looks."""
         self.panels.run_settings.show_toolchains(tuple(states))
         if self.document.is_open:
-            # A session of an older version was drawn by generated looks until now.
+            # A session that was opened before they were known was drawn by generated looks.
             self.picture.recolour()
             self.document.runs.changed.emit()
             self.document.costs.changed.emit()
