@@ -94,11 +94,6 @@ class RunBudget:
         kept = self.confirming_s + self.exporting_s + self.added_s
         return max(0.0, self.left_s - kept)
 
-    @property
-    def to_confirm_s(self) -> float:
-        """Return seconds until the artifact must be begun."""
-        return max(0.0, self.left_s - self.exporting_s)
-
     def given(self, seconds: float) -> float:
         """Return seconds for a stage that was given time of its own, as far as they are left."""
         kept = self.confirming_s + self.exporting_s

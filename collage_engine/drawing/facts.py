@@ -26,9 +26,6 @@ from collage_engine.records.precision import FLOAT32, short
 from collage_engine.records.tuning import TuneCounts
 from collage_engine.wording import runs as words
 
-SMALL_GAIN = 0.0005
-"""Share of the time below which a gain is shown as none (chosen: 0.0 % with one decimal)."""
-
 
 @dataclass(frozen=True)
 class Fact:

@@ -8,16 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from collage_engine.model.index_set import members, node_set
 from collage_engine.records.graph import GraphRecord, Node
 from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorNumber
-
-if TYPE_CHECKING:
-    import networkx as nx
-
-    from collage_engine.records.placement import Placement
 
 
 class DataflowGraph:
@@ -93,12 +87,6 @@ class DataflowGraph:
         """Return the operator numbers, ascending, of the calls in a set of nodes."""
         number = self.operator_number
         return tuple(number[i] for i in members(nodes) if i in number)
-
-    def to_networkx(self, placement: Placement | None = None) -> nx.DiGraph[int]:
-        """Return the graph for ``networkx``, keyed by node index; see ``networkx_graph``."""
-        from collage_engine.model.networkx_graph import networkx_graph
-
-        return networkx_graph(self.record, placement)
 
     def close(self, nodes: NodeSet) -> NodeSet:
         """Returns a set of calls with the glue that it needs so that no tuple crosses its border.

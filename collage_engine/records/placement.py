@@ -12,7 +12,7 @@ from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.machine_state import MachineState
 from collage_engine.records.memory import MemoryUse
 from collage_engine.records.pin import PinVerdict
-from collage_engine.records.ranges import Count, Difference, Figure, Positive
+from collage_engine.records.ranges import Count, Figure, Positive
 from collage_engine.records.settings import Objective
 from collage_engine.records.shapes import ShapeRow, Sharing
 from collage_engine.records.toolchain import ToolchainState
@@ -199,8 +199,6 @@ class Run(msgspec.Struct, kw_only=True):
     settings: dict[str, Any] = {}
     residual: list[Residual] = []
     lower_bound_us: Figure | None = None
-    optimality_loss_us: Difference | None = None
-    apparent_loss_us: Difference | None = None
     device: str = ""
     peak_memory_bytes: Count | None = None
     memory: MemoryUse | None = None

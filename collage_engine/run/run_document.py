@@ -83,7 +83,6 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         for outcome in race_result.results
         if outcome.contender.kind != "collage"
     ]
-    bound = answer.lower_bound_us
     memory = memory_use(
         winner, record.weights_bytes, inputs.exported.artifact, control.peak_memory()
     )
@@ -110,9 +109,7 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         started_at=task.started_at,
         settings=settings_facts(settings),
         residual=_residual(race_result),
-        lower_bound_us=bound,
-        optimality_loss_us=answer.cost_us - bound if answer.cost_us and bound else None,
-        apparent_loss_us=_apparent_loss_us(race_result, baselines),
+        lower_bound_us=answer.lower_bound_us,
         device=inputs.menu.device_text,
         peak_memory_bytes=winner.peak_memory_bytes,
         memory=memory,
@@ -245,20 +242,6 @@ def tied_with_winner(race_result: RaceResult) -> list[str]:
     if race_result.named == COLLAGE:
         names = [name for name in names if name != COLLAGE]
     return list(dict.fromkeys(names))
-
-
-def _apparent_loss_us(race_result: RaceResult, baselines: Sequence[Baseline]) -> float | None:
-    """Return the best cover's measured time less that of the fastest baseline."""
-    best = min((b.measured_us for b in baselines if b.measured_us is not None), default=None)
-    ours = min(
-        (
-            outcome.measured_us
-            for outcome in race_result.results
-            if outcome.contender.kind == COLLAGE and outcome.measured_us is not None
-        ),
-        default=None,
-    )
-    return None if ours is None or best is None else ours - best
 
 
 def _baseline(inputs: DocumentInputs, outcome: ContenderResult) -> Baseline:

@@ -11,7 +11,7 @@ import json
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -404,22 +404,3 @@ def _row(measurement: Measurement) -> dict[str, Any]:
         "measured_at": cost.measured_at,
         "cost": msgspec.json.encode(cost).decode(),
     }
-
-
-def remembered(store: Store | None, name: str, make: Callable[[], Any]) -> Any:
-    """Return a constant from the store, or made now and kept. A store that fails is no obstacle."""
-    if store is not None:
-        try:
-            known = store.constant(name)
-        except MeasureError as error:
-            _LOG.warning("the constant %r is not read: %s", name, error)
-        else:
-            if known is not None:
-                return known
-    made = make()
-    if store is not None:
-        try:
-            store.put_constant(name, made)
-        except MeasureError as error:
-            _LOG.warning("the constant %r is not kept: %s", name, error)
-    return made

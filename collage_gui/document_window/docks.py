@@ -84,8 +84,6 @@ class Docks:
         self.by_name: dict[str, QDockWidget] = {}
         self.arrangement = ""
         """``around`` or ``column``."""
-        self._left_out: set[str] = {"machines"}
-        """Panels that have no tab, since there is nothing that they could show."""
         window.setCorner(Qt.Corner.BottomRightCorner, Qt.DockWidgetArea.RightDockWidgetArea)
         for name, area in _AREAS.items():
             dock = QDockWidget(_TITLES[name])
@@ -124,9 +122,6 @@ class Docks:
             for key in keys:
                 place = self._places[key]
                 self._tabs[name].addTab(place.panel, place.label)
-                self._tabs[name].setTabVisible(
-                    self._tabs[name].indexOf(place.panel), key not in self._left_out
-                )
         for name, dock in self.by_name.items():
             dock.setVisible(name in wanted)
         for name in wanted:
@@ -134,14 +129,6 @@ class Docks:
             known = [tabs.indexOf(widget) for widget in front if widget is not None]
             tabs.setCurrentIndex(next((at for at in known if at >= 0), 0))
         return True
-
-    def show_tab(self, key: str, shown: bool) -> None:
-        """Give a panel a tab, or take it away."""
-        (self._left_out.discard if shown else self._left_out.add)(key)
-        panel = self._places[key].panel
-        for tabs in self._tabs.values():
-            if tabs.indexOf(panel) >= 0:
-                tabs.setTabVisible(tabs.indexOf(panel), shown)
 
     @property
     def shown(self) -> list[QDockWidget]:

@@ -64,14 +64,6 @@ class Navigation:
         """Open the find bar."""
         self._find_bar.open()
 
-    def find_text(self, text: str) -> None:
-        """Find a text and go to its first occurrence."""
-        if self._document.operators is not None:
-            self._find_bar.show()
-            self._find_bar.text.setText(text)
-            self._find_bar.search()
-            self._find_bar.step(1)
-
     def find_next(self) -> None:
         """Goes to the next occurrence."""
         self._find_bar.step(1)

@@ -14,7 +14,6 @@ import pytest
 from collage_engine.control.run_control import RunControl
 from collage_engine.machine import logs
 from collage_engine.machine.worker import Worker, WorkerCrashed
-from collage_engine.store.store import Store, remembered
 from tests.support.read_only_folder import read_only
 
 DO = "tests.support.worker_targets:do"
@@ -114,15 +113,6 @@ def test_stages_and_warnings_of_a_run_go_to_the_file_but_not_to_standard_error(f
     assert texts[1] == "the machine is busy"
     assert re.fullmatch(r"stage search: \d+\.\d s 3 covers", texts[2])
     assert capsys.readouterr().err == ""
-
-
-def test_a_store_that_fails_is_no_obstacle_and_is_logged(folder, tmp_path):
-    logs.configure()
-    damaged = tmp_path / "measurements.db"
-    damaged.write_bytes(b"no database" * 100)
-    assert remembered(Store(damaged), "launch", lambda: 2.5) == 2.5
-    written = "\n".join(lines(folder))
-    assert "the constant 'launch' is not read: the measurement store" in written
 
 
 def test_a_large_file_is_renamed_and_every_process_goes_on_in_the_new_one(folder, monkeypatch):

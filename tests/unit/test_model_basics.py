@@ -12,6 +12,7 @@ import pytest
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.einsum import matmul_plan
 from collage_engine.model.index_set import members
+from collage_engine.model.networkx_graph import networkx_graph
 from collage_engine.model.op_pattern import kind_of
 from collage_engine.model.post_dominators import post_dominators
 from collage_engine.model.random_inputs import RANGES, random_inputs
@@ -90,7 +91,7 @@ def test_the_graph_as_a_networkx_graph() -> None:
         ),
         estimated_us=4.0,
     )
-    view = graph.to_networkx(placement)
+    view = networkx_graph(graph.record, placement)
     assert list(view) == list(range(len(graph)))
     assert nx.is_directed_acyclic_graph(view)
     assert view.nodes[x]["form"] == "parameter" and view.nodes[x]["number"] is None
@@ -101,7 +102,7 @@ def test_the_graph_as_a_networkx_graph() -> None:
     assert "toolchain" not in view.nodes[both] and view.nodes[both]["is_output"]
     assert view.edges[weight, matmul] == {"bytes": 64, "arguments": (1,)}
     assert view.edges[left, both]["arguments"] == (0, 1)
-    assert "partition" not in graph.to_networkx().nodes[matmul]
+    assert "partition" not in networkx_graph(graph.record).nodes[matmul]
     # What networkx says of the order and of the pieces is what the graph's own sets say.
     for index, node in enumerate(graph.nodes):
         assert nx.descendants(view, index) == set(members(graph.downstream[index]))

@@ -38,9 +38,9 @@ def budget(clock: Clock, seconds: float = 120.0, **more: float) -> RunBudget:
 def test_a_run_counts_from_its_start_to_its_artifact(clock: Clock) -> None:
     run = budget(clock)
     clock.now += 30
-    assert (run.left_s, run.to_improve_s, run.to_confirm_s) == (90, 90, 90)
+    assert (run.left_s, run.to_improve_s) == (90, 90)
     clock.now += 100
-    assert (run.left_s, run.to_improve_s, run.to_confirm_s) == (0, 0, 0)
+    assert (run.left_s, run.to_improve_s) == (0, 0)
 
 
 def test_what_was_spent_on_opening_the_model_is_the_runs(clock: Clock) -> None:
@@ -51,10 +51,8 @@ def test_what_was_spent_on_opening_the_model_is_the_runs(clock: Clock) -> None:
 def test_the_end_of_a_run_is_kept_back_from_what_improves_it(clock: Clock) -> None:
     run = budget(clock).keeping_back(confirming_s=25, exporting_s=5)
     assert run.to_improve_s == 90
-    assert run.to_confirm_s == 115
     clock.now += 100
     assert run.to_improve_s == 0, "measuring ends"
-    assert run.to_confirm_s == 15, "the confirmation takes what is left but for the artifact"
 
 
 def test_time_for_tuning_is_added_and_left_alone_by_others(clock: Clock) -> None:

@@ -21,7 +21,7 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import STORE_EXPORT, STORE_SCHEMA
 from collage_engine.store import database, import_file
 from collage_engine.store.measurement import Measurement
-from collage_engine.store.store import Store, StoreReader, remembered
+from collage_engine.store.store import Store, StoreReader
 from tests.support.read_only_folder import read_only
 
 INSTANCE = ToolchainInstance(toolchain="onednn", config=(("a", "b"),), threads=2)
@@ -378,22 +378,6 @@ def test_a_killed_process_loses_nothing_it_put(store):
     paths = repr([os.getcwd(), *sys.path])
     assert subprocess.run([sys.executable, "-c", script, str(store.path), paths]).returncode == -9
     assert store.info().measurements == 7
-
-
-def test_remembered_makes_once(store, tmp_path):
-    made = []
-
-    def make():
-        made.append(1)
-        return {"us": 3.5}
-
-    assert remembered(store, "launch", make) == {"us": 3.5}
-    assert remembered(store, "launch", make) == {"us": 3.5}
-    assert len(made) == 1
-    (tmp_path / "broken.db").write_bytes(b"x" * 5000)
-    with Store(tmp_path / "broken.db") as broken:
-        assert remembered(broken, "launch", make) == {"us": 3.5}
-    assert len(made) == 2
 
 
 def test_cache_folder_follows_the_environment(monkeypatch, tmp_path):
