@@ -1,16 +1,17 @@
 """Decides which candidates are measured: those that could influence the placement.
 
-First come the heavy operators by themselves, on the toolchains that are fast on the whole model.
-Then the search finds the best cover, with unmeasured candidates priced at their optimistic
-estimates (``planning.estimates``); what that cover uses and is unmeasured is measured, which
-changes the estimates, and the search is asked again, until the best cover consists of measured
-candidates or the time is over.
+First come the groups of operators that TVM's FuseOps would fuse, then the heavy operators by
+themselves, on the toolchains that may be fast: small partitions are soon measured, and covers of
+them exist from then on. Then the search finds the best cover, with unmeasured candidates priced at
+their optimistic estimates (``planning.estimates``); what that cover uses and is unmeasured is
+measured, which changes the estimates, and the search is asked again, until the best cover consists
+of measured candidates or the time is over.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Protocol
 
 import msgspec
@@ -28,7 +29,7 @@ FAST_ALONE = 1.3
 """Operators are measured on the toolchains that are expected to take no more than so many times the
 fastest; chosen: what is slower on the whole model is rarely the fastest for a part that matters."""
 HEAVY_SHARE = 0.8
-"""Share of the model's time that the operators measured first take together; chosen."""
+"""Share of the model's time that the single operators measured first take together; chosen."""
 ROUND = 16
 """Operator sets that are measured before the search is asked again; chosen: a search takes less
 time than measuring so many, and what is measured changes the estimates of the others."""
@@ -63,6 +64,7 @@ class MeasurementPlanner:
         self,
         data: ProblemData,
         measuring: MeasuresInWaves,
+        groups: Iterable[tuple[int, ...]] = (),
         profiled: Sequence[ProfiledCover] = (),
     ) -> None:
         """Begin with what is known of the costs.
@@ -70,10 +72,12 @@ class MeasurementPlanner:
         Args:
             data: The candidates with their costs so far.
             measuring: Measures candidates.
+            groups: The operators that TVM's FuseOps would fuse, for each of its kernels.
             profiled: Covers whose partitions were profiled within the model.
         """
         self.data = data
         self._measuring = measuring
+        self._groups = set(groups)
         self._members: dict[str, list[Candidate]] = {}
         for candidate in data.candidates:
             self._members.setdefault(candidate.key, []).append(candidate)
@@ -103,7 +107,9 @@ class MeasurementPlanner:
             Cancelled: The user stopped it; ``data`` holds what is known.
             MeasureError: The model cannot be opened for measuring; the same holds.
         """
-        self._time(self._heavy(candidates), deadline)
+        heavy = {(number,) for number in self._estimates.heavy_operators(HEAVY_SHARE)}
+        for first in (self._groups, heavy):
+            self._time(self._fast_on(first, candidates), deadline)
         own = self.data.problem_of((), self.data.costs)
         cases = [(own.pins, own.limits), ((), None)]
         for pins, limits in dict.fromkeys(cases):
@@ -131,28 +137,19 @@ class MeasurementPlanner:
         }
         return self.data.problem_of(candidates, costs.with_isolated(estimated))
 
-    def _heavy(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Return the heavy operators by themselves, on the instances that are fast alone.
+    def _fast_on(
+        self, sets: Set[tuple[int, ...]], candidates: Sequence[Candidate]
+    ) -> list[Candidate]:
+        """Return the candidates over these operator sets on instances that may be fast.
 
-        Where no instance has run the whole model, it is all instances.
+        An instance may be fast where it takes little more than the fastest one for these operators,
+        by what it took in a profile or on the whole model, or where nothing is known of it.
         """
-        count = len(self._estimates.weights)
-        alone_us = {
-            c.instance.id: cost.median_us
-            for c in candidates
-            if len(c.nodes) == count
-            and (cost := self.data.costs.isolated_cost(c.id)).usable
-            and cost.median_us is not None
-        }
-        limit_us = FAST_ALONE * min(alone_us.values(), default=0.0)
-        heavy = set(self._estimates.heavy_operators(HEAVY_SHARE))
-        return [
-            c
-            for c in candidates
-            if len(c.nodes) == 1
-            and c.nodes[0] in heavy
-            and (not alone_us or alone_us.get(c.instance.id, limit_us + 1.0) <= limit_us)
-        ]
+        found = [(c, self._estimates.us(c)) for c in candidates if c.nodes in sets]
+        least_us: dict[tuple[int, ...], float] = {}
+        for candidate, us in found:
+            least_us[candidate.nodes] = min(us, least_us.get(candidate.nodes, us))
+        return [c for c, us in found if us <= FAST_ALONE * least_us[c.nodes]]
 
     def _beside(
         self, cover: Iterable[Candidate], candidates: Sequence[Candidate]

@@ -1,4 +1,4 @@
-"""What candidates share and take minutes to compile is compiled before any of them is measured.
+"""Precompiles kernel libraries that several candidates share.
 
 A candidate's compilation has a limit of its own; a library of kernels that many of them call must
 not count against the first one's.

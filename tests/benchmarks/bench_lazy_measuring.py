@@ -26,6 +26,8 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.cli.options import duration
 from collage_engine.control.budget import Budget
 from collage_engine.control.run_control import RunControl
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.partition.call_graph import call_graph
 from collage_engine.planning import estimates
 from collage_engine.records.cost import Cost
 from collage_engine.records.cost_table import CostTable
@@ -36,6 +38,7 @@ from collage_engine.search.api import solve
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.measurer import CandidateGroup
 from collage_engine.transitions.transitions import transition_constants
+from collage_engine.trials.mixes import groups_of
 from tests.benchmarks.place import MODELS, model_file
 
 EVERY = 4
@@ -77,7 +80,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """Cost of the best measured cover, by the number of candidates measured until then."""
 
 
-def replay(data: ProblemData) -> Replay:
+def replay(graph: DataflowGraph, data: ProblemData) -> Replay:
     """Choose what to measure as a run does, with the costs in ``data`` as answers."""
     truth = {c.key: data.costs.isolated_cost(c.id) for c in data.candidates}
     full = solve(data.problem(), with_bounds=False)
@@ -85,7 +88,8 @@ def replay(data: ProblemData) -> Replay:
     whole = {c.id: truth[c.key] for c in data.candidates if len(c.nodes) == operators}
     stored = Stored(truth)
     began = time.process_time()
-    planner = MeasurementPlanner(data.with_costs(CostTable(isolated=whole)), stored)
+    groups = groups_of(call_graph(graph))
+    planner = MeasurementPlanner(data.with_costs(CostTable(isolated=whole)), stored, groups)
     stored.planner = planner
     is_measured = planner.measure(data.candidates, math.inf)
     seconds = time.process_time() - began
@@ -102,7 +106,7 @@ def replay(data: ProblemData) -> Replay:
     )
 
 
-def measured(name: str, settings: RunSettings, folder: Path) -> ProblemData:
+def measured(name: str, settings: RunSettings, folder: Path) -> tuple[DataflowGraph, ProblemData]:
     """Measure a model's candidates, all of them."""
     workspace = OpenModel(str(model_file(name, folder)), {})
     try:
@@ -115,7 +119,7 @@ def measured(name: str, settings: RunSettings, folder: Path) -> ProblemData:
         if missing:
             raise SystemExit(f"{name}: {missing} candidates were not reached; give more --budget")
         constants = transition_constants(workspace, menu, settings, RunControl(), lambda now: None)
-        return ProblemData(
+        data = ProblemData(
             graph=workspace.model.graph.record,
             candidates=menu.candidates,
             costs=costs,
@@ -123,6 +127,7 @@ def measured(name: str, settings: RunSettings, folder: Path) -> ProblemData:
             pins=(),
             settings=settings,
         )
+        return workspace.model.graph, data
     finally:
         workspace.close()
 
@@ -155,10 +160,10 @@ def main() -> None:
     head()
     with tempfile.TemporaryDirectory() as folder:
         for name in chosen.models:
-            data = measured(name, settings, Path(folder))
+            graph, data = measured(name, settings, Path(folder))
             for share in chosen.fusing_takes:
                 estimates.FUSING_TAKES = share
-                show(name, share, replay(data))
+                show(name, share, replay(graph, data))
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ def test_the_best_cover_is_found_and_measured_throughout(fast_us: float) -> None
     assert set(everything.cover) == cover_of(planner)
 
 
-def test_heavy_operators_come_first_on_toolchains_that_are_fast_alone() -> None:
+def test_groups_and_heavy_operators_come_first_on_toolchains_that_are_fast_alone() -> None:
     waves: list[set[tuple[str, tuple[int, ...]]]] = []
 
     class Noting(Stored):
@@ -140,10 +140,11 @@ def test_heavy_operators_come_first_on_toolchains_that_are_fast_alone() -> None:
 
     rows = with_whole_models(1000.0, 1400.0)
     data = data_of(GRAPH, rows, settings=RunSettings(threads=1))
-    planner = MeasurementPlanner(data, Noting(truth(slow_group_us=320.0)))
+    planner = MeasurementPlanner(data, Noting(truth(slow_group_us=320.0)), PAIRS)
     planner.measure(planner.data.candidates, math.inf)
-    assert {name for name, _ in waves[0]} == {FAST.id}
-    assert all(len(nodes) == 1 for _, nodes in waves[0])
+    assert waves[0] == {(FAST.id, nodes) for nodes in PAIRS}
+    assert {name for name, _ in waves[1]} == {FAST.id}
+    assert all(len(nodes) == 1 for _, nodes in waves[1])
 
 
 def test_profiles_within_the_model_price_what_was_not_measured() -> None:
@@ -159,7 +160,7 @@ def test_profiles_within_the_model_price_what_was_not_measured() -> None:
         ]
     ]
     stored = Stored(truth(slow_group_us=320.0))
-    planner = MeasurementPlanner(data, stored, profiled)
+    planner = MeasurementPlanner(data, stored, PAIRS, profiled)
     assert planner.measure(data.candidates, math.inf)
     assert cover_of(planner) == {f"fast:{a}+{b}" for a, b in PAIRS}
     assert not any(key.startswith("slow:") and "+" in key for key in stored.asked)
