@@ -15,6 +15,7 @@ from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
 from collage_engine.drawing.figures import costs_text
 from collage_engine.machine.device import busy
+from collage_engine.partition.call_graph import call_graph
 from collage_engine.records.cost_table import in_model_of
 from collage_engine.records.errors import Cancelled, MeasureError
 from collage_engine.records.placement import Run
@@ -28,6 +29,7 @@ from collage_engine.search.api import solve
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.precompile import make_ready
 from collage_engine.transitions.transitions import transition_constants
+from collage_engine.trials.mixes import groups_of
 from collage_engine.trials.proposals import ProfiledCover
 from collage_engine.wording import stages as say
 
@@ -223,7 +225,8 @@ class _Measurement:
         """
         candidates = self.data.candidates
         self._measuring.begin(candidates, self.data.costs)
-        planner = MeasurementPlanner(self.data, self._measuring, self._profiled)
+        groups = groups_of(call_graph(self._open_model.model.graph))
+        planner = MeasurementPlanner(self.data, self._measuring, groups, self._profiled)
         full = [c for c in candidates if not is_reduced(c.instance)]
         try:
             if len(full) < len(candidates):
