@@ -1,10 +1,10 @@
 """Hands what tuning found out to the lowering, as tables from workloads to choices.
 
 An *anchor*'s workload is a line of text: a convolution or product with its sizes. Its choice is
-the plan its schedule follows instead of its own estimate (block, chunk, tile, …). A *kernel*'s
-workload is the hash of its unscheduled PrimFunc; its choice is a MetaSchedule trace. A table is
-kept as a JSON file named by its own hash in the cache folder, so that every process that lowers an
-instance which names the hash writes the same code.
+the plan its schedule follows instead of its own estimate (block, chunk, tile, …). On an NVIDIA
+device a *kernel*'s workload is the hash of its unscheduled PrimFunc; its choice is a MetaSchedule
+trace. A table is kept as a JSON file named by its own hash in the cache folder, so that every
+process that lowers an instance which names the hash writes the same code.
 """
 
 from __future__ import annotations

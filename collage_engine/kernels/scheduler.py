@@ -10,24 +10,14 @@ from typing import Any
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from collage_engine.kernels.choices import has_traces, trace_for
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import surround
 from collage_engine.kernels.expressions import NotUnderstood
 from collage_engine.kernels.marks import REASON, SCHEDULE, UNSCHEDULED
 from collage_engine.kernels.note import decision_of
-from collage_engine.kernels.program import (
-    Program,
-    Stage,
-    inline,
-    kernel_text,
-    read_program,
-)
+from collage_engine.kernels.program import Program, Stage, inline, read_program
 from collage_engine.kernels.registry import RULES
 from collage_engine.kernels.target import BYTES_PER_CYCLE, Cpu
-
-TRACED = "metaschedule"
-"""The name that marks kernels whose schedule is a MetaSchedule trace."""
 
 CYCLES_PER_STORE = 8 / BYTES_PER_CYCLE
 """Cycles of one thread for a result of a plain stage. Chosen: four bytes read and four written."""
@@ -65,31 +55,12 @@ def kernel_for(function: tirx.PrimFunc, cpu: Cpu) -> Kernel:
 
     Equal functions are scheduled once a process.
     """
-    if has_traces():
-        traced = _traced(function, cpu)
-        if traced is not None:
-            return traced
     key = (tvm_ffi.structural_hash(function), cpu)
     found = _kernels.get(key)
     if found is None or not tvm_ffi.structural_equal(found.plain, function):
         found = schedule(function, cpu)
         _kernels[key] = found
     return found
-
-
-def workload_of(function: tirx.PrimFunc, cpu: Cpu) -> str:
-    """Returns a line that equal unscheduled kernels share, in every process."""
-    return f"{kernel_text(function)} threads {cpu.threads}"
-
-
-def _traced(function: tirx.PrimFunc, cpu: Cpu) -> Kernel | None:
-    """Returns the kernel by the MetaSchedule trace that the choices in use hold for it."""
-    trace = trace_for(workload_of(function, cpu))
-    if trace is None:
-        return None
-    from collage_engine.kernels.tuning.metaschedule import by_trace
-
-    return _kernel(function, by_trace(function, trace), TRACED, whole=True)
 
 
 def worth_sharing(program: Program, cpu: Cpu) -> bool:
@@ -150,9 +121,7 @@ def _unscheduled(function: tirx.PrimFunc, reason: str) -> Kernel:
     return _kernel(function, None, UNSCHEDULED, reason)
 
 
-def _kernel(
-    plain: tirx.PrimFunc, body: Any, name: str, reason: str = "", whole: bool = False
-) -> Kernel:
+def _kernel(plain: tirx.PrimFunc, body: Any, name: str, reason: str = "") -> Kernel:
     """Returns a PrimFunc of the plain one's parameters with this body; without one, its own loops.
 
     Args:
@@ -160,15 +129,12 @@ def _kernel(
         body: The loops, or nothing.
         name: The schedule's name.
         reason: Why a more specific rule was not used.
-        whole: Whether the body is a PrimFunc that is complete.
     """
     attributes = {"tirx.noalias": True, "tirx.is_scheduled": True, SCHEDULE: name}
     if reason:
         attributes[REASON] = reason
     function = plain
-    if whole:
-        function = body
-    elif body is not None:
+    if body is not None:
         # Relax's passes look into every kernel and expect a root block around its loops.
         root = s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], "root", body))
         function = tirx.PrimFunc(list(plain.params), root, plain.ret_type)

@@ -251,10 +251,6 @@ class Tuner(Protocol):
         """
         ...
 
-    def missing(self) -> str | None:
-        """Returns a sentence on what a part of tuning lacks here; None where nothing is missing."""
-        ...
-
 
 @runtime_checkable
 class Tunes(Protocol):

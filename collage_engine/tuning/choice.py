@@ -1,13 +1,12 @@
 """The choice of what to tune next, from candidates, their costs and tuning records.
 
 A candidate's *regret* is what the best placement with it costs above the best of all. Tuning could
-change the answer if it may save more than that; other candidates are not tuned. What tuning may
-save is what it was seen to save elsewhere.
+change the answer if it may save more than that; other candidates are not tuned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,16 +23,9 @@ from collage_engine.search.problem import Problem
 
 TUNED = ("tuned", "yes")
 """The option that distinguishes a tuned instance from the untuned one."""
-PLAN_GAIN = 0.3
-"""Share of a kernel's time that tuning a schedule's parameters saves at most; it decides which
-kernels could bring a candidate into the best cover; chosen."""
-TRACE_GAIN = 0.95
-"""Share of the time that tuning saves at most for loops that no schedule was written for, which
-MetaSchedule tunes; chosen."""
-UNSCHEDULED = ("", "plain")
-"""The schedules of tasks that stand for such loops."""
-UNFINISHED_GAIN = 0.05
-"""Share that a search which was broken off may still save beyond what it saved; chosen."""
+GAIN = 0.3
+"""Share of a candidate's time that tuning saves at most: whoever lies further behind the best
+cover is not tuned. In ``RESULTS.md`` no tuned model gained more than a twentieth as a whole."""
 
 ProblemOf = Callable[[Sequence[Candidate], CostTable], Problem]
 """Makes the search problem of some candidates."""
@@ -73,63 +65,6 @@ def tuned_instance(instance: ToolchainInstance, table: str) -> ToolchainInstance
     return msgspec.structs.replace(instance, config=(*instance.config, TUNED), tuning=table)
 
 
-def remaining(task: TuneTask, record: TuneRecord | None) -> float:
-    """Return the share of a kernel's untuned time that tuning may save at most."""
-    loops = task.kind == "trace" and task.schedule in UNSCHEDULED
-    most = TRACE_GAIN if loops else PLAN_GAIN
-    if record is not None and record.complete:
-        return record.gain
-    if record is None or not record.tried:
-        return most
-    return min(most, record.gain + UNFINISHED_GAIN)
-
-
-def optimistic_us(
-    cost_us: float,
-    tasks: Sequence[TuneTask] | None,
-    records: Mapping[str, TuneRecord],
-) -> float | None:
-    """Return what a candidate may cost once tuned, at best.
-
-    Args:
-        cost_us: What it costs untuned.
-        tasks: What of it can be tuned; None: not known yet.
-        records: What is known of workloads.
-
-    Returns:
-        Microseconds; None when tuning cannot save anything.
-    """
-    if tasks is None:
-        share = PLAN_GAIN
-    else:
-        ways = by_work(tasks)
-        whole = weight_of(ways)
-        if not whole:
-            return None
-        share = sum(
-            max(t.weight for t in same)
-            / whole
-            * max(remaining(t, records.get(t.workload)) for t in same)
-            for same in ways
-        )
-    if share <= 0.0:
-        return None
-    return cost_us * (1.0 - share)
-
-
-def by_work(tasks: Sequence[TuneTask]) -> list[list[TuneTask]]:
-    """Return the tasks in groups; those of one group are the same work, tuned in different ways."""
-    found: dict[str, list[TuneTask]] = {}
-    for task in tasks:
-        found.setdefault(task.beside or task.workload, []).append(task)
-    return list(found.values())
-
-
-def weight_of(ways: Sequence[Sequence[TuneTask]]) -> float:
-    """Return the weight of all work, counted once where it is tuned in several ways."""
-    return sum(max(task.weight for task in same) for same in ways)
-
-
 def choices_of(
     tasks: Sequence[TuneTask], records: Mapping[str, TuneRecord]
 ) -> dict[str, dict[str, Any]]:
@@ -152,7 +87,7 @@ def choices_of(
 def prospects(
     candidates: Sequence[Candidate],
     costs: CostTable,
-    tunable: Mapping[str, float],
+    tunable: Collection[str],
     problem_of: ProblemOf,
 ) -> list[Prospect]:
     """Return the candidates whose tuning could still change the answer, the largest gain first.
@@ -160,7 +95,7 @@ def prospects(
     Args:
         candidates: All candidates.
         costs: Their costs.
-        tunable: What a candidate may cost once tuned, in microseconds, by id.
+        tunable: Ids of those that can be tuned.
         problem_of: Makes the search problem of some candidates.
     """
     known = [c for c in candidates if costs.cost(c.id).usable]
@@ -173,7 +108,7 @@ def prospects(
         if regret is None or candidate.id not in tunable:
             continue
         cost_us = costs.cost(candidate.id).median_us or 0.0
-        gain = cost_us - tunable[candidate.id] - regret
+        gain = GAIN * cost_us - regret
         if gain > 0:
             found.append(Prospect(candidate, cost_us, gain))
     return sorted(found, key=lambda p: (-p.gain_us, len(p.candidate.nodes)))
@@ -203,22 +138,20 @@ def ranked(
         records: What is known of workloads.
 
     Returns:
-        Tasks with the microseconds that tuning each may save in all the places where it stands.
+        Tasks with the microseconds that each takes in all the places where it stands.
     """
     scores: dict[str, float] = {}
     by_workload: dict[str, TuneTask] = {}
     for prospect in found:
-        ways = by_work(tasks.get(prospect.candidate.key, ()))
-        whole = weight_of(ways)
-        for task, same in ((t, group) for group in ways for t in group):
+        listed = tasks.get(prospect.candidate.key, ())
+        # A task beside another one is the same work, tuned in another way.
+        whole = sum(task.weight for task in listed if not task.beside)
+        for task in listed:
             record = records.get(task.workload)
-            if record is not None and record.complete:
-                continue
-            by_workload[task.workload] = task
-            gains = [records[t.workload].gain for t in same if t.workload in records]
-            saved = remaining(task, record) - max(gains, default=0.0)
-            us = prospect.cost_us * task.weight / whole * saved
-            scores[task.workload] = scores.get(task.workload, 0.0) + us
+            if whole and not (record is not None and record.complete):
+                by_workload[task.workload] = task
+                us = prospect.cost_us * task.weight / whole
+                scores[task.workload] = scores.get(task.workload, 0.0) + us
     order = sorted(scores, key=lambda w: (-scores[w], w))
     return [(by_workload[w], scores[w]) for w in order if scores[w] > 0]
 

@@ -47,10 +47,8 @@ class Trying:
 
 
 @dataclass(frozen=True)
-class Missing:
-    """Why a part of tuning is not to be had here? Answered by a text or None."""
-
-    toolchain: str
+class Ready:
+    """Does the child run? Answered by None, so that no search pays for starting it."""
 
 
 class TuningJob:
@@ -64,10 +62,9 @@ class TuningJob:
         from collage_engine.toolchains.capabilities import tuner_of
         from collage_engine.toolchains.registry import get
 
-        name = request.toolchain if isinstance(request, Missing) else request.instance.toolchain
-        tuner: Any = tuner_of(get(name))
-        if isinstance(request, Missing):
-            return tuner.missing()
+        if isinstance(request, Ready):
+            return None
+        tuner: Any = tuner_of(get(request.instance.toolchain))
         if isinstance(request, ListTasks):
             return tuner.tasks(self._function(request))
         assert isinstance(request, Tune)

@@ -24,7 +24,7 @@ from collage_engine.tuning.kernel_job import JOB, Compare
 COMPARE_S = 60.0
 """Seconds that two kernels may take to be checked and timed; above, one of them hangs; chosen."""
 START_S = 120.0
-"""Seconds more for the first pair of a child, in which TVM loads and the device wakes; chosen."""
+"""Seconds for a child to start, in which TVM loads and the device wakes; chosen."""
 
 
 @contextlib.contextmanager

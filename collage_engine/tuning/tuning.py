@@ -29,6 +29,7 @@ from collage_engine.records.cost import UNKNOWN
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import CollageError, ModelError
+from collage_engine.records.faults import FAULTS
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneCounts, TuneTask
@@ -45,12 +46,11 @@ from collage_engine.tuning.choice import (
     choices_of,
     disjoint,
     is_plain,
-    optimistic_us,
     prospects,
     ranked,
     tuned_instance,
 )
-from collage_engine.tuning.job import JOB, ListTasks, Missing
+from collage_engine.tuning.job import JOB, ListTasks
 from collage_engine.tuning.workload_searches import SILENCE_S, WorkloadSearches
 
 TURN_S = 2.0, 15.0
@@ -58,22 +58,10 @@ TURN_S = 2.0, 15.0
 TRACE_S = 90.0, 180.0
 """Seconds of the shortest and the longest turn of MetaSchedule, which takes half a minute to begin;
 chosen."""
-LIST_SHARE = 0.2
-"""Share of the budget, at most, for finding out what candidates consist of; chosen."""
-LISTED_FREE_S = 20.0
-"""Seconds for the same where earlier runs left records but no budget is given; chosen."""
-UNLISTED = 2
-"""Candidates whose listing crashes or hangs before a run lists no more of a toolchain's; chosen."""
-MEASURING_S, MEASURING_SHARE = 20.0, 0.15
-"""Kept of the budget for measuring what was found: so many seconds, or this share of the budget
-where that is less; chosen."""
-BEYOND_S = 30.0
-"""Seconds that tuned candidates may be measured beyond the budget, or without one, if the
-measuring budget allows it; chosen."""
-TUNED_PER_ROUND = 64
-"""Tuned candidates measured in a round at most; chosen."""
-WORKLOADS_PER_ROUND = 12
-"""Workloads tuned before what came of it is measured and searched; chosen."""
+BESIDE_S, BESIDE_SHARE = 20.0, 0.2
+"""Seconds, or this share of the budget where that is less, for finding out what candidates consist
+of, and as much for measuring what was found; the seconds also hold where there is no budget, but
+earlier runs left records; chosen."""
 
 
 def tunable(menu: Menu) -> list[ToolchainInstance]:
@@ -171,7 +159,6 @@ class Tuning:
         self._known = self._searches.known
         self._sources: list[CandidateSource] = list(menu.sources)
         self._untuned: tuple[Candidate, ...] = ()
-        self._missing_reported = False
         self._unlisted = 0
         """Candidates whose listing ended the child."""
 
@@ -194,19 +181,19 @@ class Tuning:
         """
         budget = Budget(self.settings.tune_budget_s)
         candidates = self._untuned = tuple(candidates)
-        reserve = min(MEASURING_S, MEASURING_SHARE * budget.seconds)
+        reserve = min(BESIDE_S, BESIDE_SHARE * budget.seconds)
         self._list(self._prospects(candidates, costs), budget)
         while True:
             promising = self._prospects(candidates, costs)
             turns = self._unfinished(promising) if budget.left > reserve else []
             total = sum(score for _, score in turns)
             taken = 0
-            for task, score in turns[:WORKLOADS_PER_ROUND]:
+            for task, score in turns:
                 if budget.left <= reserve:
                     break
                 taken += self._turn(task, score, total, budget)
             before = {c.id: c.key for c in candidates}
-            beyond = time.monotonic() + min(BEYOND_S, self.settings.budget_s)
+            beyond = time.monotonic() + min(BESIDE_S, self.settings.budget_s)
             candidates, costs = self._add_tuned(
                 candidates, costs, promising, max(budget.deadline, beyond)
             )
@@ -235,22 +222,15 @@ class Tuning:
 
     def _prospects(self, candidates: Sequence[Candidate], costs: CostTable) -> list[Prospect]:
         """Return the candidates whose tuning could change the answer, the largest gain first."""
-        optimistic: dict[str, float] = {}
         mine = [
             c
             for c in candidates
             if c.instance.id == self.instance.id and can_be_tuned(c, costs, (self.toolchain,))
         ]
         self._learn(c.key for c in mine)
-        for candidate in mine:
-            us = optimistic_us(
-                costs.cost(candidate.id).median_us or 0.0,
-                self._tasks.get(candidate.key),
-                self._known,
-            )
-            if us is not None:
-                optimistic[candidate.id] = us
-        return prospects(candidates, costs, optimistic, self.problem_of)
+        # Of an unlisted candidate nobody knows yet whether there is anything to tune.
+        tunable_ids = {c.id for c in mine if self._tasks.get(c.key) != []}
+        return prospects(candidates, costs, tunable_ids, self.problem_of)
 
     def _learn(self, keys: Iterable[str]) -> None:
         """Take over the tasks and records that the store has."""
@@ -264,14 +244,12 @@ class Tuning:
         return list(dict.fromkeys(t.workload for tasks in self._tasks.values() for t in tasks))
 
     def _unfinished(self, promising: Sequence[Prospect]) -> list[tuple[TuneTask, float]]:
-        """Return unfinished workloads, each with the microseconds that tuning it may save.
+        """Return unfinished workloads, each with the microseconds that it takes.
 
-        Those of the best placement in sight come first, then those of all that could matter.
+        Those of the best placement in sight come before those of all that could matter.
         """
-        first = ranked(disjoint(promising), self._tasks, self._known)
-        names = {task.workload for task, _ in first}
-        rest = ranked(promising, self._tasks, self._known)
-        return first + [item for item in rest if item[0].workload not in names]
+        best = ranked(disjoint(promising), self._tasks, self._known)
+        return best or ranked(promising, self._tasks, self._known)
 
     def _list(self, promising: Sequence[Prospect], budget: Budget) -> None:
         """Have the child list the kernels of candidates whose tasks are not known yet.
@@ -283,13 +261,13 @@ class Tuning:
         unknown = [p.candidate for p in promising if p.candidate.key not in self._tasks]
         if not unknown or (budget.seconds <= 0 and not self._records.any()):
             return
-        seconds = max(LIST_SHARE * budget.seconds, 0.0) if budget.seconds > 0 else LISTED_FREE_S
-        deadline = time.monotonic() + seconds
+        share = BESIDE_SHARE * budget.seconds if budget.seconds > 0 else BESIDE_S
+        deadline = time.monotonic() + min(BESIDE_S, share)
         for place, candidate in enumerate(unknown):
             key = candidate.key
             if key in self._tasks:
                 continue
-            if time.monotonic() >= deadline or self._unlisted >= UNLISTED:
+            if time.monotonic() >= deadline or self._unlisted >= FAULTS:
                 return
             self.report.progress(place, len(unknown), f"kernels of {candidate.label}")
             tasks = self._ask_tasks(candidate)
@@ -322,25 +300,12 @@ class Tuning:
             if not isinstance(error, WorkerError):
                 return []
             self._unlisted += 1
-            given_up = ": none is tuned any more" if self._unlisted >= UNLISTED else ""
+            given_up = ": none is tuned any more" if self._unlisted >= FAULTS else ""
             self.control.warn(
                 f"the kernels of {self.toolchain} in {candidate.label} could not be listed: "
                 f"{error}{given_up}"
             )
             return None
-
-    def _report_what_is_missing(self) -> None:
-        """Warn, once, where a package is missing without which the toolchain tunes less."""
-        self._missing_reported = True
-        try:
-            missing = self._worker.call(
-                Missing(self.toolchain), timeout_s=SILENCE_S, cancel=self.control.cancelled
-            )
-        except WorkerError as error:
-            self.control.check()
-            missing = str(error)
-        if missing:
-            self.control.warn(missing)
 
     # -- one turn ------------------------------------------------------------------------
 
@@ -349,7 +314,7 @@ class Tuning:
 
         Args:
             task: The workload.
-            score: The microseconds that tuning it may save.
+            score: The microseconds that it takes.
             total: The same of all workloads; the share of the time follows from both.
             budget: The budget of the tuning.
 
@@ -360,8 +325,6 @@ class Tuning:
         described = self._describe(task) if budget.left >= shortest else None
         if described is None:
             return False
-        if task.kind == "trace" and not self._missing_reported:
-            self._report_what_is_missing()
         seconds = max(shortest, min(longest, budget.left * score / total))
         done = len(self._searches.done)
         self.report.progress(done, done + 1, task.workload)
@@ -410,12 +373,10 @@ class Tuning:
         instance = tuned_instance(self.instance, digest)
         have = {c.id: c for c in candidates}
         new: list[Candidate] = []
-        keys: set[str] = set()
         for plain in dict.fromkeys(p.candidate.id for p in promising):
             tuned = self._tuned(have[plain], instance, table)
-            if tuned is None or (tuned.key not in keys and len(keys) >= TUNED_PER_ROUND):
+            if tuned is None:
                 continue
-            keys.add(tuned.key)
             known = have.get(tuned.id)
             if known is None or known.key != tuned.key:
                 new.append(tuned)

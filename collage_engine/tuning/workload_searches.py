@@ -10,22 +10,16 @@ import msgspec
 from collage_engine.control.run_control import RunControl
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout
 from collage_engine.records.errors import CollageError
+from collage_engine.records.faults import FAULTS
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneRecord, TuneTask
 from collage_engine.store.tuning_records import TuningRecords
-from collage_engine.tuning.job import Missing, Trying, Tune
+from collage_engine.tuning.job import Ready, Trying, Tune
+from collage_engine.tuning.kernel_device import START_S
 
-START_S = 120.0
-"""Seconds for starting the child, which no search pays for; chosen."""
-OVER_S = 40.0
-"""Seconds beyond its time after which a search is ended; what it found is kept; chosen."""
-OVER_DEVICE_S = 120.0
-"""Seconds beyond its time where MetaSchedule has kernels compiled for a device, a batch at a time;
-chosen."""
-SILENCE_S = 110.0
-"""Seconds that one variant may take; chosen."""
-CRASHES = 3
-"""Crashes after which a workload is left alone; chosen."""
+SILENCE_S = 120.0
+"""Seconds that one variant may take, and how far a search may go beyond its time while it is at
+one (MetaSchedule has a batch of them compiled for a device); chosen."""
 
 
 class WorkloadSearches:
@@ -71,17 +65,14 @@ class WorkloadSearches:
             elif isinstance(message, TuneRecord):
                 self._keep(message)
 
-        over = OVER_DEVICE_S if task.kind == "trace" and instance.architecture else OVER_S
         try:
             if not self._worker.alive:
-                self._worker.call(
-                    Missing(self._toolchain), timeout_s=START_S, cancel=self._control.cancelled
-                )
+                self._worker.call(Ready(), timeout_s=START_S, cancel=self._control.cancelled)
             since = time.monotonic()
             self._keep(
                 self._worker.call(
                     Tune(task, instance, known, seconds),
-                    timeout_s=seconds + over,
+                    timeout_s=seconds + SILENCE_S,
                     cancel=self._control.cancelled,
                     on_message=heard,
                     silence_s=SILENCE_S,
@@ -89,8 +80,8 @@ class WorkloadSearches:
             )
         except (WorkerCrashed, WorkerTimeout) as error:
             # Ended because the turn was over, a variant is to blame only if it had long enough.
-            enough = 0.9 * min(over, SILENCE_S)
-            if isinstance(error, WorkerCrashed) or time.monotonic() - since > enough:
+            enough = time.monotonic() - since > 0.9 * SILENCE_S
+            if isinstance(error, WorkerCrashed) or enough:
                 self._blame(task, trying, error)
         except CollageError as error:
             self._control.check()
@@ -105,12 +96,12 @@ class WorkloadSearches:
     def _blame(self, task: TuneTask, trying: str, error: Exception) -> None:
         """Note that a variant ended the child, so that it is not tried again.
 
-        After ``CRASHES`` of them the workload is not searched any further.
+        After ``FAULTS`` of them the workload is not searched any further.
         """
         count = self._crashes[task.workload] = self._crashes.get(task.workload, 0) + 1
         known = self._of(task)
         failed = (*known.failed, trying) if trying else known.failed
-        over = count >= CRASHES
+        over = count >= FAULTS
         self._keep(
             msgspec.structs.replace(
                 known, failed=failed, complete=over, reason=str(error) if over else None

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import random
 import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import onnx
 import pytest
 
 from collage_engine.kernels.choices import Choices, using, write_table
-from collage_engine.kernels.marks import SCHEDULE
 from collage_engine.kernels.registry import RULES, decide
 from collage_engine.kernels.scheduler import kernel_for
 from collage_engine.kernels.target import cpu
@@ -28,7 +25,7 @@ from collage_engine.machine.worker import Worker
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.records.tuning import TuneRecord, TuneTask
+from collage_engine.records.tuning import TuneRecord
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 from collage_engine.tuning.choice import tuned_instance
 from collage_engine.tuning.job import JOB, ListTasks, Trying, Tune
@@ -249,43 +246,3 @@ def test_a_table_that_is_gone_is_said(tmp_path: Path, monkeypatch) -> None:
     function = function_of(imported, tuned_instance(TVM, "0123456789abcdef"), (0,), "f")
     with pytest.raises(ToolchainError, match="place the model again"):
         TvmToolchain().lower(function)
-
-
-def unscheduled() -> TuneTask:
-    """A kernel as one that no schedule of ours takes: a running sum."""
-    from tvm import te
-
-    from collage_engine.kernels.scheduler import workload_of
-    from collage_engine.kernels.tuning.metaschedule import saved
-
-    source = te.placeholder((64, 256), "float32", name="source")
-    weight = te.placeholder((256, 128), "float32", name="weight")
-    k = te.reduce_axis((0, 256), "k")
-    result = te.compute((64, 128), lambda i, j: te.sum(source[i, k] * weight[k, j], axis=k))
-    function = te.create_prim_func([source, weight, result])
-    return TuneTask(
-        workload=workload_of(function, cpu(1)),
-        kind="trace",
-        description={"function": saved(function)},
-        schedule="plain",
-    )
-
-
-@LONG
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_metaschedule_finds_a_trace_that_is_applied_again() -> None:
-    from collage_engine.kernels.tuning.metaschedule import loaded
-    from collage_engine.kernels.verify import verify
-
-    task = unscheduled()
-    with Worker(JOB, env=virtual_machine_environment(1, False)) as worker:
-        record = worker.call(Tune(task, TVM, None, 75.0), timeout_s=500)
-    assert record.choice and record.tuned_us < record.default_us / 2
-    record = msgspec.json.decode(msgspec.json.encode(record), type=TuneRecord)
-    function = loaded(task.description["function"])
-    with using(Choices({task.workload: record.choice})):
-        kernel = kernel_for(function, cpu(1))
-    assert kernel.schedule == "metaschedule" and str(kernel.function.attrs[SCHEDULE])
-    assert verify(kernel.function, function) < 1e-5
-    assert math.isfinite(record.seconds)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from collage_engine.records.tuning import TuneRecord, TuneTask
-from collage_engine.tuning.job import ListTasks, Missing, Trying, Tune
+from collage_engine.tuning.job import ListTasks, Ready, Trying, Tune
 
 SAVES = 0.2
 
@@ -19,7 +19,7 @@ class Scripted:
     """Every candidate has one kernel per operator; tuning saves a fifth at once."""
 
     def __call__(self, request: Any, send: Callable[[Any], None]) -> Any:
-        if isinstance(request, Missing):
+        if isinstance(request, Ready):
             return None
         if isinstance(request, ListTasks):
             # Even and odd operators are equal work each.

@@ -38,7 +38,6 @@ from collage_engine.tuning.choice import (
     can_be_tuned,
     choices_of,
     disjoint,
-    optimistic_us,
     prospects,
     ranked,
     tuned_instance,
@@ -120,24 +119,9 @@ def plain_of_tvm(one: CandidateRecord) -> bool:
     return can_be_tuned(one, table_of([one]), ("tvm",))
 
 
-def optimistic(
-    one: CandidateRecord, tasks: list[TuneTask] | None, known: dict[str, TuneRecord]
-) -> float | None:
-    return optimistic_us(one.cost.median_us or 0.0, tasks, known)
-
-
 def prospects_of(rows: list[CandidateRecord]) -> list[Prospect]:
-    return prospects(rows, table_of(rows), tunable(rows), problem_of)
-
-
-def tunable(candidates: list[CandidateRecord], **known: TuneRecord) -> dict[str, float]:
-    found = {}
-    for c in candidates:
-        if plain_of_tvm(c):
-            us = optimistic(c, None, known)
-            assert us is not None
-            found[c.id] = us
-    return found
+    tunable = {row.id for row in rows if plain_of_tvm(row)}
+    return prospects(rows, table_of(rows), tunable, problem_of)
 
 
 def test_what_could_win_once_tuned_is_hoped_for_and_the_rest_is_not():
@@ -171,29 +155,14 @@ def test_candidates_apart_do_not_overlap():
     assert len(nodes) == len(set(nodes)) and set(nodes) == set(range(NODES))
 
 
-def test_hope_shrinks_with_what_is_known():
-    candidate = record(TVM, (0,), 100.0)
-    parts = [task("a", weight=3.0), task("b", weight=1.0)]
-    assert optimistic(candidate, parts, {}) == pytest.approx(70.0)
-    assert optimistic(candidate, parts, {"a": done("a", 0.2)}) == pytest.approx(
-        100 - 75 * 0.2 - 25 * 0.3
-    )
-    both = {"a": done("a"), "b": done("b")}
-    assert optimistic(candidate, parts, both) is None
-    broken_off = {"a": done("a", 0.1, complete=False), "b": done("b")}
-    assert optimistic(candidate, parts, broken_off) == pytest.approx(100 - 75 * 0.15)
-    assert optimistic(candidate, [], {}) is None
-    assert optimistic(candidate, [task("a", "trace")], {}) == pytest.approx(5.0)
-
-
-def test_workloads_are_ranked_by_gain_in_all_places():
+def test_workloads_are_ranked_by_their_time_in_all_places():
     candidates = singles(100.0, 150.0)
     found = prospects_of(candidates)
     tasks = {c.key: [task("often")] for c in candidates[:3]}
     tasks[candidates[3].key] = [task("once", weight=2.0), task("finished", weight=2.0)]
     order = ranked(found, tasks, {"finished": done("finished", 0.1)})
     assert [t.workload for t, _ in order] == ["often", "once"]
-    assert order[0][1] == pytest.approx(90.0) and order[1][1] == pytest.approx(15.0)
+    assert order[0][1] == pytest.approx(300.0) and order[1][1] == pytest.approx(50.0)
 
 
 def test_only_plain_measured_candidates_of_the_toolchain_are_tuned():
@@ -525,7 +494,7 @@ def test_the_stage_counts_in_words():
 
 
 def test_the_same_work_tuned_in_two_ways_counts_once() -> None:
-    """By a plan or by a trace: one weight, the larger hope, the choice that gains more."""
+    """By a plan or by a trace: one weight, and the choice that gains more."""
     plan = TuneTask(workload="p", kind="plan", schedule="product", weight=6.0)
     trace = TuneTask(workload="t", kind="trace", schedule="Product", weight=6.0, beside="p")
     loops = TuneTask(workload="l", kind="trace", schedule="plain", weight=2.0)
@@ -543,10 +512,6 @@ def test_the_same_work_tuned_in_two_ways_counts_once() -> None:
             complete=True,
         )
 
-    assert optimistic(candidate, [plan, trace], {}) == optimistic(candidate, [plan], {})
-    assert optimistic(candidate, [plan, trace, loops], {}) == pytest.approx(
-        100 * (1 - 0.75 * 0.3 - 0.25 * 0.95)
-    )
     records = {"p": found("p", 8.0), "t": found("t", 7.0, "trace"), "l": found("l", 1.0, "trace")}
     tasks = [plan, trace, loops]
     assert choices_of(tasks, records) == {"t": {"of": "t"}, "l": {"of": "l"}}
@@ -554,4 +519,4 @@ def test_the_same_work_tuned_in_two_ways_counts_once() -> None:
     assert choices_of(tasks, records) == {"p": {"of": "p"}, "l": {"of": "l"}}
     records.pop("p")
     ((task, score),) = ranked([Prospect(candidate, 100.0, 50.0)], {candidate.key: tasks}, records)
-    assert task is plan and score == pytest.approx(100 * 0.75 * (0.3 - 0.1))
+    assert task is plan and score == pytest.approx(75.0)

@@ -1,15 +1,12 @@
-"""Tunes one kernel by MetaSchedule, for loops that none of our schedules understands.
+"""Tunes one kernel for an NVIDIA device by MetaSchedule's evolutionary search.
 
-Its space of schedules and its evolutionary search are used as they are; kernels are built, checked
-against their unscheduled self and timed here, in the process that searches (the parent ends it when
-it crashes or hangs), which takes a tenth of the time of its own builder's and runner's processes.
+Kernels are built, checked against their unscheduled self and timed by a bench of ours.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -17,14 +14,10 @@ from typing import Any, Protocol
 import msgspec
 
 from collage_engine.records.errors import ToolchainError
-from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.records.tuning import TuneRecord, TuneTask
+from collage_engine.records.tuning import TuneRecord
 
 _LOG = logging.getLogger(__name__)
 
-BATCH = 8
-"""Variants that are built and timed together. Chosen: enough for the cost model to rank the next
-ones by."""
 POPULATION = 64
 """Variants of one generation of the evolutionary search. Chosen: small, since its time is a turn
 of seconds."""
@@ -33,10 +26,6 @@ GENERATIONS = 2
 which variants are timed."""
 MOST_TRIALS = 256
 """Variants that are timed at most. Chosen: a search that found nothing until then is over."""
-ROUNDS = 3
-"""Calls that time a variant; the least time counts. Chosen: few, since the best is timed again."""
-TOLERANCE = 1e-4
-"""Largest difference of a variant's numbers from the true ones, relative to the largest; chosen."""
 
 
 def saved(function: Any) -> str:
@@ -125,105 +114,6 @@ class Bench(Protocol):
     ) -> list[tuple[float, str | None]]:
         """Returns the microseconds of each, infinite with the reason where it is of no use."""
         ...
-
-
-def search(
-    task: TuneTask,
-    instance: ToolchainInstance,
-    known: TuneRecord,
-    deadline: float,
-    about_to_try: Callable[[str], None],
-    better: Callable[[TuneRecord], None],
-) -> TuneRecord:
-    """Searches by MetaSchedule for a faster schedule of a task's function on the processor.
-
-    The search is an evolutionary one. It ends at the deadline; a batch in hand may go beyond it.
-
-    Args:
-        task: What is tuned; its description holds the function.
-        instance: The toolchain instance, for its number of threads.
-        known: What earlier searches found.
-        deadline: When to end, on ``time.monotonic``'s clock, in seconds.
-        about_to_try: It is told the name of what is tried next.
-        better: It is told the record whenever something faster is found.
-
-    Returns:
-        The best trace found, as a record.
-    """
-    import tvm
-
-    from collage_engine.kernels.target import cpu_target
-
-    # This is done once a process and is no part of the search.
-    deadline += load_intrinsics()
-    function = loaded(task.description["function"])
-    about_to_try("")
-    bench = ProcessorBench(function, instance.threads)
-    target = tvm.target.Target(cpu_target(instance.threads))
-    return evolve(
-        function,
-        target,
-        "post-order-apply",
-        instance.threads,
-        BATCH,
-        bench,
-        known,
-        deadline,
-        about_to_try,
-        better,
-    )
-
-
-class ProcessorBench:
-    """A bench that times kernels on the processor, in this process."""
-
-    def __init__(self, function: Any, threads: int) -> None:
-        import numpy as np
-
-        from collage_engine.kernels.verify import random_arguments
-
-        self._clock = time.process_time if threads == 1 else time.perf_counter
-        self._arguments = random_arguments(function, 0)
-        self._truth, self.default_us = self._run(function)
-        self._outputs = [
-            i
-            for i, (a, t) in enumerate(zip(self._arguments, self._truth, strict=True))
-            if not np.array_equal(a, t.numpy())
-        ]
-
-    def _run(self, kernel: Any) -> tuple[list[Any], float]:
-        import tvm
-
-        from collage_engine.kernels.verify import build
-
-        tensors = [tvm.runtime.tensor(a) for a in self._arguments]
-        call = build(kernel)["kernel"]
-        call(*tensors)
-        times = []
-        for _ in range(ROUNDS):
-            start = self._clock()
-            call(*tensors)
-            times.append(self._clock() - start)
-        return tensors, min(times) * 1e6
-
-    def measure(
-        self, kernels: Sequence[Any], about_to_try: Callable[[int], None]
-    ) -> list[tuple[float, str | None]]:
-        """Return microseconds of each kernel, or infinity with the reason why it is of no use."""
-        from collage_engine.kernels.verify import difference
-
-        found: list[tuple[float, str | None]] = []
-        for place, kernel in enumerate(kernels):
-            about_to_try(place)
-            try:
-                got, us = self._run(kernel)
-            except Exception as error:  # what TVM cannot build is of no use, whatever the type
-                found.append((math.inf, str(error)[-200:]))
-                continue
-            wrong = max(difference(self._truth[i].numpy(), got[i].numpy()) for i in self._outputs)
-            bad = wrong > TOLERANCE
-            found.append((math.inf, f"wrong numbers: {wrong:.2g}") if bad else (us, None))
-        return found
 
 
 def evolve(

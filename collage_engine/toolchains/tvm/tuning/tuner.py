@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import math
 import time
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-COST_MODEL = "xgboost"
-"""The package that MetaSchedule's cost model imports; without it variants are drawn at random."""
-
 
 class TvmTuner:
     """Called in a child process; the pipeline's own process never imports TVM for it."""
@@ -36,9 +32,7 @@ class TvmTuner:
             ToolchainError: The candidate cannot be lowered.
         """
         from collage_engine.kernels.choices import Choices, using
-        from collage_engine.kernels.scheduler import workload_of
         from collage_engine.kernels.target import cpu
-        from collage_engine.kernels.tuning.metaschedule import saved
         from collage_engine.toolchains.tvm.lowering import lower_module
         from collage_engine.toolchains.tvm.rebuild import relax_module
 
@@ -47,25 +41,12 @@ class TvmTuner:
         machine = cpu(function.instance.threads)
         try:
             with using(Choices()) as choices:
-                lowered = lower_module(relax_module(function), machine)
+                lower_module(relax_module(function), machine)
         except ToolchainError:
             raise
         except Exception as error:
             raise ToolchainError(f"TVM could not lower {function.symbol}: {error}") from error
-        found = _plan_tasks(choices)
-        # Where a schedule of ours did its best, a search over schedules gains nothing.
-        found += [
-            TuneTask(
-                workload=workload_of(kernel.plain, machine),
-                kind="trace",
-                description={"function": saved(kernel.plain)},
-                schedule=kernel.schedule,
-                weight=_loops_of(kernel.plain) * SLOW,
-            )
-            for kernel in lowered.kernels.values()
-            if kernel.unscheduled
-        ]
-        return list({task.workload: task for task in found}.values())
+        return _plan_tasks(choices)
 
     def keep(self, table: Mapping[str, Mapping[str, Any]]) -> str:
         """Write a table of choices where instances find it; the hash that names it."""
@@ -82,15 +63,6 @@ class TvmTuner:
         from collage_engine.kernels.choices import read_table
 
         return {workload: dict(choice) for workload, choice in read_table(digest).items()}
-
-    def missing(self) -> str | None:
-        """Return what MetaSchedule lacks here; plans are tuned all the same."""
-        if importlib.util.find_spec(COST_MODEL) is not None:
-            return None
-        return (
-            f"MetaSchedule has no cost model without {COST_MODEL} and draws its variants at "
-            "random (pip install 'collage-explorer[tune]')"
-        )
 
     def tune(
         self,
@@ -128,17 +100,14 @@ class TvmTuner:
             bench = device_plans.bench_on(open_device, instance.architecture)
             gpu = Gpu(instance.architecture)
             return device_plans.tune(task, known, deadline, about_to_try, better, bench, gpu)
-        if task.kind == "plan":
-            return _climb(task, instance, known, deadline, begun, about_to_try, better)
-        from collage_engine.kernels.tuning.metaschedule import search
-
-        return search(task, instance, known, deadline, about_to_try, better)
+        return _climb(task, instance, known, deadline, begun, about_to_try, better)
 
 
 def _on_device(function: Function) -> list[TuneTask]:
     """Returns the tasks of a candidate on a device.
 
-    They are plans of its products and convolutions, and what MetaSchedule may search.
+    They are plans of its products and convolutions, and what MetaSchedule may search; the same
+    workload is listed once.
     """
     from collage_engine.kernels.choices import Choices, using
     from collage_engine.kernels.cuda.lowering import lower_module
@@ -157,22 +126,6 @@ def _on_device(function: Function) -> list[TuneTask]:
         raise ToolchainError(f"TVM could not lower {function.symbol}: {error}") from error
     plans = _plan_tasks(choices)
     return list({task.workload: task for task in (*plans, *traces)}.values())
-
-
-SLOW = 40.0
-"""Loops that no rule wrote take about this many times longer than written ones. Chosen: below the
-ratios of 70 to 180 beside ONNX Runtime that were seen; it only orders what is tuned first."""
-
-
-def _loops_of(function: Any) -> float:
-    from collage_engine.kernels.expressions import NotUnderstood
-    from collage_engine.kernels.program import read_program
-
-    try:
-        stages = read_program(function).stages
-    except NotUnderstood:
-        return float(max(math.prod(int(e) for e in p.shape) for p in function.params))
-    return float(sum(math.prod(s.extents) * math.prod(s.reduce_extents) for s in stages))
 
 
 def _climb(
