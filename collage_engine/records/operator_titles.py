@@ -132,9 +132,11 @@ def onnx_type(op: str) -> str:
     """Return the ONNX type of a Relax operator; the last part of its name where ONNX has none.
 
     Args:
-        op: Such as ``nn.conv2d``, or ``onnx:TYPE`` of an opaque operator.
+        op: Such as ``nn.conv2d``, or ``onnx:DOMAIN.TYPE`` of an opaque operator, which keeps its
+            domain: com.microsoft's Attention is not ONNX's.
     """
-    return ONNX_TYPES.get(op) or op.rsplit(":", 1)[-1].rsplit(".", 1)[-1] or "operator"
+    last = op.rsplit(":" if ":" in op else ".", 1)[-1]
+    return ONNX_TYPES.get(op) or last or "operator"
 
 
 def operator_title(call: Node, producers: Iterable[Node]) -> str:
