@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from collage_engine.planning.refusals import named_refusal_text, refusal_text
-from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.graph import GraphRecord, Node
 from collage_engine.records.operator_titles import onnx_type
 from collage_engine.records.pin import Pin
@@ -52,18 +51,6 @@ def infeasible_details(
     )
     reasons = [str(conflict["reason"]) for conflict in (first, *further)]
     return {**first, "reason": say.BESIDES.join(reasons), "further": further}
-
-
-def raise_infeasible(
-    graph: GraphRecord, pins: Sequence[Pin], answer: Answer, without_candidates: WithoutCandidates
-) -> None:
-    """Raise the error that says why there is no placement; see :func:`infeasible_details`.
-
-    Raises:
-        InfeasibleError: Always, with a sentence that names the pins or the nodes.
-    """
-    details = infeasible_details(graph, pins, answer, without_candidates)
-    raise InfeasibleError(say.NO_PLACEMENT_EXISTS.format(reason=details["reason"]), details)
 
 
 def _reason(

@@ -16,7 +16,7 @@ from collage_engine.candidates.runtime_facts import runtime_facts
 from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.drawing.palette import learn
-from collage_engine.planning.infeasible import WithoutCandidates, raise_infeasible
+from collage_engine.planning.infeasible import WithoutCandidates
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.copies import FREE
 from collage_engine.records.counted import counted
@@ -25,6 +25,7 @@ from collage_engine.records.faults import left_out_sentence
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.problem_data import ProblemData
+from collage_engine.run.stages.search import no_cover_error
 from collage_engine.run.task import RunTask
 from collage_engine.search.api import Search, solve
 from collage_engine.toolchains.asking import asking
@@ -165,7 +166,7 @@ def _check_that_a_cover_exists(data: ProblemData, without_candidates: WithoutCan
         return
     answer = solve(data.problem_of(usable, free))
     if answer.infeasible is not None:
-        raise_infeasible(data.graph, data.pins, answer, without_candidates)
+        raise no_cover_error(data, answer, without_candidates)
 
 
 def _smallest(candidates: Sequence[Candidate], pins: Sequence[Pin]) -> list[Candidate]:
