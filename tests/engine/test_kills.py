@@ -21,7 +21,7 @@ def test_whatever_is_killed_no_cost_is_lost_and_the_next_run_ends_well(tmp_path)
 def test_what_killed_processes_leave_behind_is_noticed(tmp_path):
     campaign = Campaign(tmp_path, seed=7, toolchains="tvm")
     (tmp_path / "tmp" / "collage-store-old").mkdir(parents=True)
-    (tmp_path / ".out.0123abcd.partial").touch()
+    (tmp_path / ".out.0123abcd.partial").mkdir()
     long_ago = time.time() - 1000
     for path in (tmp_path / "tmp" / "collage-store-old", tmp_path / ".out.0123abcd.partial"):
         os.utime(path, (long_ago, long_ago))

@@ -106,7 +106,7 @@ def prelu(plan: OneDnnProgram, node: Node) -> int:
     slope = plan.tensor(node.inputs[1])
     rank = len(plan.dims[src])
     if rank > MOST_PRELU:
-        raise UnsupportedError(f"prelu: more than {MOST_PRELU} dimensions")
+        raise UnsupportedError(f"PRelu: more than {MOST_PRELU} dimensions")
     axis = int(node.attributes.get("axis", 1)) % rank
     dims = [1] * rank
     dims[axis] = plan.dims[slope][0]
