@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,7 @@ from collage_engine.partition.greedy import greedy
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import Target, ToolchainInstance
-from collage_engine.toolchains import registry
+from collage_engine.toolchains import capabilities, registry, runtime
 from collage_engine.toolchains.base import Toolchain
 from collage_engine.toolchains.capabilities import LowersToTir
 from collage_engine.toolchains.sources import source_hash
@@ -45,6 +46,16 @@ MOST_CHARACTERS = 200
 """Of a reason, so that a table can show it; chosen."""
 KINDS = ("cpu", "cuda")
 """Kinds of devices that a toolchain can compile for."""
+NEARLY = 0.8
+"""Similarity (``difflib``'s ratio) from which on a method's name counts as that of a capability,
+misspelt; chosen: two wrong letters of ten, and no method of our own toolchains is taken for one."""
+CAPABILITIES = tuple(
+    each
+    for each in vars(capabilities).values()
+    if isinstance(each, type) and getattr(each, "_is_runtime_protocol", False)
+)
+"""The protocols of ``toolchains.capabilities`` that are found by ``isinstance``."""
+CORE = frozenset(dir(Toolchain))
 
 
 def about_is_complete(subject: Subject) -> str:
@@ -86,6 +97,39 @@ def sources_have_a_hash(subject: Subject) -> str:
     found = source_hash(type(subject.toolchain))
     demand(re.fullmatch(r"[0-9a-f]{64}", found), f"the hash of its sources is {found!r}")
     return f"hash {found[:12]}…"
+
+
+def capabilities_are_named_right(subject: Subject) -> str:
+    """No method is nearly one of a capability, and of a capability it has every method or none."""
+    cls = type(subject.toolchain)
+    named = {name for name in dir(cls) if not name.startswith("_")}
+    found: list[str] = []
+    missing: dict[str, str] = {}
+    for protocol in CAPABILITIES:
+        methods = {name for name in vars(protocol) if not name.startswith("_")} - CORE
+        lacking = sorted(methods - named)
+        demand(
+            not lacking or lacking == sorted(methods),
+            f"it has {', '.join(sorted(methods & named))} and not {', '.join(lacking)}: the "
+            f"capability {protocol.__name__} is found where a class has all of them",
+        )
+        if not lacking:
+            found.append(protocol.__name__)
+        missing |= {_squeezed(name): f"{name} of {protocol.__name__}" for name in lacking}
+    bases = [base for base in cls.__mro__ if base.__module__.startswith(f"{runtime.__name__}.")]
+    for name in sorted(named - CORE - {name for base in bases for name in vars(base)}):
+        for near in get_close_matches(_squeezed(name), missing, 1, NEARLY):
+            demand(
+                False,
+                f"it has {name}, which is nearly {missing[near]}: call it that, or, if it is no "
+                "part of that capability, something else or with a leading underscore",
+            )
+    return ", ".join(sorted(found)) or "it has no optional capability"
+
+
+def _squeezed(name: str) -> str:
+    """Return a method's name without what spellings differ in most."""
+    return name.replace("_", "").lower()
 
 
 def instances_are_distinct(subject: Subject) -> str:
@@ -305,6 +349,7 @@ CHECKS: dict[str, Check] = {
     "about is complete": about_is_complete,
     "probe answers": probe_answers,
     "sources have a hash": sources_have_a_hash,
+    "capabilities are named right": capabilities_are_named_right,
     "instances are distinct": instances_are_distinct,
     "libraries are there": libraries_are_there,
     "supports gives reasons": supports_gives_reasons,

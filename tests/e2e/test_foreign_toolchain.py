@@ -1,8 +1,9 @@
 """A toolchain in a package of its own, installed beside Collage Explorer, takes part in everything.
 
 The wheels of the product and of ``tests/foreign_toolchain`` are installed into a bare environment;
-nothing in this repository knows the package, and nothing of the checkout is used. The same package
-has an entry point that cannot be imported and one whose name is taken.
+nothing in this repository knows the package, and nothing of the checkout is used. One of its
+toolchains is written in Python alone. The same package has an entry point that cannot be imported
+and one whose name is taken.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import json
 import shutil
 import sqlite3
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import onnx
 import pytest
 
 from tests.support.bare_environment import ROOT, BareEnvironment
+from tests.support.toolchain_cases import Net
 from tests.support.toolchain_models import convolutions
 
 pytest.importorskip("hatchling", reason="building the wheel needs the extra 'test'")
@@ -123,6 +126,33 @@ def test_place_uses_it_explains_it_and_exports_it(installed: Installed) -> None:
     assert part["reason"] == "tango runs through the Python module math 0.3"
 
 
+def test_a_toolchain_in_python_alone_is_placed_beside_others_and_runs_elsewhere(
+    installed: Installed, states: dict[str, Any]
+) -> None:
+    waltz = states["waltz"]
+    assert waltz["available"] and waltz["version"] == metadata.version("onnx")
+    model = installed.folder / "products.onnx"
+    net = Net()
+    y = net.add("MatMul", net.input(4, 16), net.randn(16, 16), name="product")
+    y = net.add("Tanh", y, name="tanh")
+    onnx.save(net.model(net.add("Relu", y, name="relu")), model)
+    pins = ("--pin", "product=waltz", "--pin", "tanh=tango", "--pin", "relu=tvm")
+    names = ("--toolchains", "tvm,tango,waltz")
+    out = installed.folder / "python"
+    options = ("--no-in-place", "--threads", "1", "--confirm", "quick")
+    run = installed.json("place", model, "-o", out, *names, *pins, *options)
+    used = {part["toolchain"] for part in run["placement"]["partitions"]}
+    assert used == {"tvm", "tango", "waltz"} and run["max_rel_error"] < 1e-4
+    moved = out.rename(installed.folder / "python_moved")
+    report = installed.json("run", moved, COLLAGE_BUILD_DIR=str(installed.folder / "empty"))
+    assert report["max_rel_error"] < 1e-4
+    manifest = json.loads((moved / "manifest.json").read_text())
+    required = {each["file"]: each for each in manifest["requires"]}
+    assert required["collage_waltz.py"]["module"] == "onnx"
+    licences = {each["file"]: each["licence"] for each in manifest["libraries"]}
+    assert licences["waltz_session.py"] == "MIT-0"
+
+
 def test_its_licences_count_where_licences_are_limited(installed: Installed) -> None:
     limited = ("--toolchains", "tvm,tango", "--pin", "relu=tango", "--threads", "1")
     command = ("place", installed.model, "-o", installed.folder / "limited", *limited)
@@ -133,10 +163,10 @@ def test_its_licences_count_where_licences_are_limited(installed: Installed) -> 
 def test_what_a_toolchain_raises_is_told_with_its_place_and_once(installed: Installed) -> None:
     where = "(collage_tango/clumsy.py, line 21)"
     why = f"AttributeError: 'Node' object has no attribute 'steps' {where}"
-    done = installed.run("toolchains", "check", "tango", "clumsy")
+    done = installed.run("toolchains", "check", "tango", "waltz", "clumsy")
     assert done.returncode == 1 and f"it raises {why}" in done.stdout
-    assert "of 16 checks passed, 0 failed" in done.stdout
-    assert "clumsy: 5 of 6 checks passed, 1 failed" in done.stdout
+    assert done.stdout.count("of 17 checks passed, 0 failed") == 2
+    assert "clumsy: 6 of 7 checks passed, 1 failed" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
     out = ("place", installed.model, "-o", installed.folder / "clumsy", "--threads", "1")
     options = ("--toolchains", "tvm,clumsy", "--no-in-place", "--confirm", "quick")

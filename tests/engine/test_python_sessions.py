@@ -45,7 +45,7 @@ def test_sessions_compute_the_models_values(toolchain: str, name: str, tmp_path:
 
 
 def test_openvino_keeps_float32_unless_the_run_admits_less(tmp_path: Path) -> None:
-    from collage_engine.toolchains.openvino.supports import has_bfloat16
+    from collage_engine.toolchains.openvino.toolchain import has_bfloat16
 
     if not has_bfloat16():
         pytest.skip("this processor does not multiply in bfloat16")

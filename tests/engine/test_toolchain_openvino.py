@@ -196,7 +196,7 @@ def test_bfloat16_is_an_instance_of_its_own(
 
 
 def test_bfloat16_rounds_only_when_asked(toolchain: OpenVinoToolchain) -> None:
-    from collage_engine.toolchains.openvino.supports import has_bfloat16
+    from collage_engine.toolchains.openvino.toolchain import has_bfloat16
 
     if not has_bfloat16():
         pytest.skip("this processor does not multiply in bfloat16")

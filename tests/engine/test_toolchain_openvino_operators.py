@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from collage_engine.toolchains.openvino.reading import onnx_of
 from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
 from tests.engine.test_model_operators import CASES
 from tests.support.toolchain_cases import (
@@ -51,6 +50,6 @@ def test_only_what_is_misread_is_written_anew(
 ) -> None:
     """The user's own nodes are kept wherever they are read right."""
     made = imported(one_node("Softmax", (2, 3, 4), opset=opset, axis=1))
-    model = onnx_of(whole(made, default_instance(toolchain)))
+    model = toolchain.onnx_of(whole(made, default_instance(toolchain)))
     kinds = [node.op_type for node in model.graph.node]
     assert kinds == (["Reshape", "Softmax", "Reshape"] if written else ["Softmax"])

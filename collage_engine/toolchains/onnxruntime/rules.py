@@ -5,23 +5,21 @@ from __future__ import annotations
 from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rule_trees import PatternEntry, anchor_rules, byoc_rules, union_rules
 from collage_engine.partition.spec import PartitionSpec
-from collage_engine.toolchains.onnxruntime.supports import reason_against
 from collage_engine.toolchains.runtime.pattern_table import anchor_patterns, chain_patterns
-from collage_engine.toolchains.runtime.supported import against_match, against_sub_graph
-
-_takes = against_match(reason_against)
+from collage_engine.toolchains.runtime.supported import Reason, against_match, against_sub_graph
 
 
-def partition_spec(name: str) -> PartitionSpec:
+def partition_spec(name: str, reason_against: Reason) -> PartitionSpec:
     """Returns the rule tree that proposes ONNX Runtime's candidates.
 
     A convolution with bias, sum and activation is one call (NCHWc); so are Gemm, GELU and the
     norms. Larger pieces come from blocks, regions and the whole model, which suit it better than
     what combiners would join.
     """
+    takes = against_match(reason_against)
     table: list[PatternEntry] = [*pattern_table(name)]
     table += [
-        (label, pattern, _takes)
+        (label, pattern, takes)
         for label, pattern in (
             *anchor_patterns(name, residual=True),
             *chain_patterns(name),

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.records.errors import ToolchainError
-from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
     Target,
@@ -15,11 +14,9 @@ from collage_engine.records.toolchain import (
     ToolchainInstance,
 )
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.onnxruntime import supports
 from collage_engine.toolchains.runtime import weight_files
-from collage_engine.toolchains.runtime.builder import RuntimeSource, find_in_wheel, wheel_version
-from collage_engine.toolchains.runtime.onnx_parts import WRITERS, check_size
-from collage_engine.toolchains.runtime.toolchain import CppToolchain
+from collage_engine.toolchains.runtime.builder import RuntimeSource, find_in_wheel
+from collage_engine.toolchains.runtime.onnx_fed import ARRAY_TYPES, OnnxFedToolchain, serialised
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +32,7 @@ LEVELS = {"none": 0, "basic": 1, "extended": 2, "all": 99}
 """ONNX Runtime's graph optimisation levels; it ships with ``all``."""
 
 
-class OnnxRuntimeToolchain(CppToolchain):
+class OnnxRuntimeToolchain(OnnxFedToolchain):
     """ONNX Runtime's CPU provider, whose optimisation levels are configurations."""
 
     about = ToolchainAbout(
@@ -47,17 +44,14 @@ class OnnxRuntimeToolchain(CppToolchain):
         letters="OR",
         pattern="rising",
     )
-    depends = WRITERS
-
+    packages = ("onnxruntime",)
+    types = ARRAY_TYPES | {"string"}
+    returns_open_values = True
     reads_weight_files = True
-
-    def version(self) -> str:
-        """Return the version of the library that is installed here."""
-        return wheel_version("onnxruntime")
 
     def library(self) -> Path:
         """Return the library's file."""
-        return find_in_wheel("onnxruntime", f"libonnxruntime.so.{self.version()}")
+        return find_in_wheel(self.package(), f"libonnxruntime.so.{self.version()}")
 
     def source(self) -> RuntimeSource:
         """Return the sources of its C++ runtime, and the libraries that it links."""
@@ -77,29 +71,21 @@ class OnnxRuntimeToolchain(CppToolchain):
 
         return instance(), instance(("level", "basic"))
 
-    def supports(
-        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
-    ) -> str | None:
-        """Implements ``Toolchain.supports``."""
-        return supports.reason_against(graph, index)
-
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
         """Implements ``Toolchain.partition_spec``."""
         from collage_engine.toolchains.onnxruntime.rules import partition_spec
 
-        return partition_spec(self.name)
+        return partition_spec(self.name, lambda graph, i: self.supports(graph, i, instance))
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """Return the plan and the weights of a function, for its C++ runtime."""
         from collage_engine.model.mapped_weights import name_files
-        from collage_engine.model.onnx_writer import to_onnx
 
         level = function.instance.option("level", "all")
         if level not in LEVELS:
             raise ToolchainError(f"onnxruntime has no optimisation level {level!r}")
-        model = to_onnx(function.model, function.nodes, function.inputs, function.outputs)
+        model = self.onnx_of(function)
         files = weight_files.provide(name_files(model))
-        check_size(model)
         plan = {
             "input_names": [value.name for value in model.graph.input],
             "output_names": [value.name for value in model.graph.output],
@@ -107,7 +93,7 @@ class OnnxRuntimeToolchain(CppToolchain):
         }
         if files:
             plan[weight_files.PLAN_KEY] = files
-        return plan, model.SerializeToString()
+        return plan, serialised(model)
 
     def has_session(self, instance: ToolchainInstance) -> bool:
         """Tells whether users run this instance from Python: they run the default level."""

@@ -17,7 +17,7 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.records.files import link_file
 from collage_engine.toolchains.openvino.python_api import openvino
 from collage_engine.toolchains.openvino.wheel import library
-from collage_engine.toolchains.runtime.onnx_parts import check_size
+from collage_engine.toolchains.runtime.onnx_fed import serialised
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -45,8 +45,7 @@ def from_onnx(model: ModelProto) -> Any:
         files = name_files(model)
         for name, file in files.items():
             link_file(file, Path(folder) / name)
-        check_size(model)
-        data = model.SerializeToString()
+        data = serialised(model)
         if not files:
             return _converted(io.BytesIO(data))
         path = Path(folder) / "model.onnx"

@@ -1,13 +1,11 @@
-"""Writes a sub-graph as an ONNX model that OpenVINO's frontend reads right."""
+"""Knows the ONNX nodes that OpenVINO's frontend reads as something else."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from collage_engine.toolchains.base import Function
-
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
+    from onnx import NodeProto
 
 MISREAD: dict[str, int | None] = {
     "Softmax": 13,
@@ -25,13 +23,14 @@ other operators, which it reads right.
 """
 
 
-def onnx_of(function: Function) -> ModelProto:
-    """Returns the slice of the user's model where it is read right, else a model written anew."""
-    from collage_engine.model.onnx_writer import to_onnx, write_onnx
-
-    parts = function.model, function.nodes, function.inputs, function.outputs
-    found = to_onnx(*parts)
-    return write_onnx(*parts) if _misread(found) else found
+def misreads(node: NodeProto, opset: int) -> bool:
+    """Tell whether OpenVINO computes something else than a node of an opset says."""
+    if node.op_type == "Resize":
+        return _resizes_otherwise(node)
+    if node.op_type not in MISREAD:
+        return False
+    right_from = MISREAD[node.op_type]
+    return right_from is None or opset < right_from
 
 
 def _resizes_otherwise(node: NodeProto) -> bool:
@@ -45,15 +44,3 @@ def _resizes_otherwise(node: NodeProto) -> bool:
         or bool(given.get("exclude_outside"))
         or bool(given.get("antialias"))
     )
-
-
-def _misread(model: ModelProto) -> bool:
-    opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0)
-    for node in model.graph.node:
-        if node.op_type == "Resize" and _resizes_otherwise(node):
-            return True
-        if node.op_type in MISREAD:
-            right_from = MISREAD[node.op_type]
-            if right_from is None or opset < right_from:
-                return True
-    return False

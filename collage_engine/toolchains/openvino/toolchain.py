@@ -6,8 +6,8 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collage_engine.machine.device import processor
 from collage_engine.records.errors import ToolchainError
-from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.precision import BFLOAT16, in_bfloat16
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
@@ -16,26 +16,38 @@ from collage_engine.records.toolchain import (
     ToolchainInstance,
 )
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.openvino import supports, wheel
+from collage_engine.toolchains.openvino import wheel
 from collage_engine.toolchains.runtime import weight_files
 from collage_engine.toolchains.runtime.builder import RuntimeSource
-from collage_engine.toolchains.runtime.onnx_parts import WRITERS
-from collage_engine.toolchains.runtime.toolchain import CppToolchain
+from collage_engine.toolchains.runtime.onnx_fed import OnnxFedToolchain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import numpy as np
+    from onnx import NodeProto
 
-    from collage_engine.model.dataflow_graph import DataflowGraph
-    from collage_engine.partition.spec import PartitionSpec
     from collage_engine.toolchains.capabilities import PythonSession
 
 PRECISIONS = ("f32", "bf16")
 """Inference precision hints of the instances; OpenVINO by itself takes the processor's lowest."""
 
+TYPES = frozenset(
+    (
+        *("bool", "float16", "float32", "bfloat16"),
+        *("int8", "uint8", "int16", "uint16", "int32", "int64"),
+    )
+)
+"""Element types that the CPU plugin computes in, or converts without loss of what models use:
+float16 is computed in float32, int64 in int32."""
 
-class OpenVinoToolchain(CppToolchain):
+
+def has_bfloat16() -> bool:
+    """Tell whether the processor multiplies in bfloat16; without, the hint only costs time."""
+    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(processor().flags)
+
+
+class OpenVinoToolchain(OnnxFedToolchain):
     """OpenVINO's CPU plugin, which is best with whole models and large sub-graphs.
 
     A call costs some microseconds whatever it does, and inside a partition it chooses layouts of
@@ -51,13 +63,9 @@ class OpenVinoToolchain(CppToolchain):
         letters="OV",
         pattern="level",
     )
-    depends = WRITERS
-
+    packages = (wheel.PACKAGE,)
+    types = TYPES
     reads_weight_files = True
-
-    def version(self) -> str:
-        """Return the version of the library that is installed here."""
-        return wheel.version()
 
     def source(self) -> RuntimeSource:
         """Return the sources of its C++ runtime, and the libraries that it links."""
@@ -77,32 +85,25 @@ class OpenVinoToolchain(CppToolchain):
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
         """Return its configurations; see ``Toolchain.instances``."""
         plain = ToolchainInstance(toolchain=self.name, threads=target.threads)
-        if precision != BFLOAT16 or not supports.has_bfloat16():
+        if precision != BFLOAT16 or not has_bfloat16():
             return (plain,)
         return plain, in_bfloat16(plain)
 
-    def supports(
-        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
-    ) -> str | None:
-        """Implements ``Toolchain.supports``."""
-        return supports.reason_against(graph, index)
+    def misreads(self, node: NodeProto, opset: int) -> bool:
+        """Implements ``OnnxFedToolchain.misreads``."""
+        from collage_engine.toolchains.openvino.reading import misreads
 
-    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
-        """Implements ``Toolchain.partition_spec``."""
-        from collage_engine.toolchains.openvino.rules import partition_spec
-
-        return partition_spec(self.name)
+        return misreads(node, opset)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """Return the plan and the weights of a function, for its C++ runtime."""
         from collage_engine.model.mapped_weights import is_mapped
         from collage_engine.toolchains.openvino.intermediate import from_onnx, to_ir, write_ir
-        from collage_engine.toolchains.openvino.reading import onnx_of
 
         precision = function.instance.option("precision", "f32")
         if precision not in PRECISIONS:
             raise ToolchainError(f"openvino has no precision {precision!r}")
-        written = onnx_of(function)
+        written = self.onnx_of(function)
         if any(map(is_mapped, written.graph.initializer)):
             name = f"weights-{uuid.uuid4().hex[:16]}.bin"
             xml = write_ir(from_onnx(written), weight_files.folder() / name)

@@ -20,19 +20,10 @@ LICENCES = {"libhwloc.so.15": "BSD-3-Clause"}
 """Licences of the libraries that are not under the wheel's own licence, by name."""
 
 
-def version() -> str:
-    """Returns OpenVINO's version.
-
-    Raises:
-        ToolchainError: The wheel is not installed.
-    """
-    return wheel_version(PACKAGE)
-
-
 @cache
 def _suffix() -> str:
     """Return what the names of its versioned libraries end in, e.g. ``2641`` for 2026.4.1."""
-    version()
+    wheel_version(PACKAGE)
     for file in importlib.metadata.files(PACKAGE) or []:
         if file.name.startswith("libopenvino_c.so."):
             return file.name.removeprefix("libopenvino_c.so.")

@@ -1,0 +1,244 @@
+"""Implements what toolchains share that are given sub-graphs as ONNX.
+
+``OnnxFedToolchain`` writes a partition as ONNX, says which calls can be taken, proposes candidates
+and names the library's version; what is left to a toolchain is running an ONNX model. One that runs
+it from Python derives from ``OnnxSessionToolchain`` and needs no C++ of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collage_engine.records.errors import ToolchainError
+from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.operator_titles import onnx_type
+from collage_engine.records.reasons import fault_reason
+from collage_engine.records.toolchain import RuntimeLibrary, Target, ToolchainInstance
+from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.runtime import python_host
+from collage_engine.toolchains.runtime.builder import RuntimeSource, wheel_version
+from collage_engine.toolchains.runtime.supported import against_sub_graph
+from collage_engine.toolchains.runtime.toolchain import CppToolchain
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+    from collage_engine.model.dataflow_graph import DataflowGraph
+    from collage_engine.partition.spec import PartitionSpec
+
+LARGEST_MODEL = 2**31 - 1
+"""Bytes that one protobuf message may have."""
+ARRAY_TYPES = frozenset(
+    (
+        *("bool", "float16", "float32", "float64"),
+        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    )
+)
+"""Element types that NumPy has too."""
+_FOLDER = Path(__file__).resolve().parent
+
+
+class OnnxFedToolchain(CppToolchain):
+    """The base of toolchains that are given each partition as an ONNX model."""
+
+    packages: tuple[str, ...] = ()
+    """Distributions that carry the library; the first one that is installed tells the version."""
+    types: frozenset[str] = ARRAY_TYPES
+    """Element types of values that the library computes."""
+    operators: frozenset[str] = frozenset()
+    """ONNX types of the operators that the library computes, for example ``Conv``; empty: all."""
+    returns_open_values: bool = False
+    """Whether the library returns values whose size depends on the data."""
+    depends = (
+        "collage_engine.model.onnx_writer",
+        "collage_engine.model.onnx_slice",
+        "collage_engine.model.onnx_builder",
+        "collage_engine.model.onnx_forms",
+        "collage_engine.model.onnx_forms_nn",
+        "collage_engine.model.onnx_forms_reduce",
+    )
+
+    def package(self) -> str:
+        """Return the distribution that carries the library here.
+
+        Raises:
+            ToolchainError: None of ``packages`` is installed; the text names them.
+        """
+        for package in self.packages:
+            with contextlib.suppress(ToolchainError):
+                wheel_version(package)
+                return package
+        raise ToolchainError(f"the package {' or '.join(self.packages)} is not installed")
+
+    def version(self) -> str:
+        """Return the version of the library that is installed here."""
+        return wheel_version(self.package())
+
+    def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
+        """Return one configuration; see ``Toolchain.instances``."""
+        return (ToolchainInstance(toolchain=self.name, threads=target.threads),)
+
+    def supports(
+        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+    ) -> str | None:
+        """Implements ``Toolchain.supports`` by the class's tables of types and operators.
+
+        An operator without an ONNX form of its own still runs as the ONNX node it came from, in a
+        sub-graph that holds the whole of that node.
+        """
+        from collage_engine.model.onnx_forms import FORMS
+        from collage_engine.model.opaque_names import is_opaque
+
+        node = graph.nodes[index]
+        title = self.about.title
+        if not self.returns_open_values and any(value.is_open for value in node.types):
+            return f"{title} returns no values whose size depends on the data"
+        if node.op not in FORMS and not node.onnx_nodes and not is_opaque(node.op):
+            return f"{onnx_type(node.op)} has no ONNX form"
+        if self.operators and onnx_type(node.op) not in self.operators:
+            return f"{title} computes no {onnx_type(node.op)}"
+        for value in (*node.types, *(t for i in node.inputs for t in graph.nodes[i].types)):
+            if value.dtype not in self.types:
+                return f"{title} computes no {value.dtype}"
+        return None
+
+    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+        """Returns the rule tree: quantised composites as they are, and groups of siblings.
+
+        The rest comes from blocks, regions and the whole model, which suit a runtime best: a call
+        has a price of its own, and inside a partition it keeps layouts that small ones convert to
+        and fro. So there are no rules for anchors with parts of their epilogues, which would double
+        the candidates and win nothing.
+        """
+        from collage_engine.partition.quantized import pattern_table
+        from collage_engine.partition.rule_trees import anchor_rules, composite_rules, union_rules
+        from collage_engine.partition.spec import PartitionSpec
+
+        # They are whole, as in parts they are float32; runtimes make 8-bit kernels of whole ones.
+        integers = composite_rules("quantized", pattern_table(self.name))
+        rule = union_rules(self.name, integers, anchor_rules(vertical=False))
+        return PartitionSpec(
+            self.name,
+            rule,
+            against_sub_graph(lambda graph, index: self.supports(graph, index, instance)),
+        )
+
+    def misreads(self, node: NodeProto, opset: int) -> bool:
+        """Tell whether the library computes something else than a node of this opset says.
+
+        A sub-graph that holds such a node is written anew from the imported graph, with other
+        operators.
+        """
+        return False
+
+    def onnx_of(self, function: Function) -> ModelProto:
+        """Returns a function as ONNX: a slice of the cleaned model, or written anew.
+
+        Its inputs and outputs are in the order of the function's. Large weights may lie in files
+        (``model.mapped_weights``).
+
+        Raises:
+            UnsupportedError: An operator has no ONNX form; the text names it.
+        """
+        from collage_engine.model.onnx_writer import to_onnx, write_onnx
+
+        parts = function.model, function.nodes, function.inputs, function.outputs
+        found = to_onnx(*parts)
+        opsets = [o.version for o in found.opset_import if o.domain in ("", "ai.onnx")]
+        opset = max(opsets, default=0)
+        if any(self.misreads(node, opset) for node in found.graph.node):
+            return write_onnx(*parts)
+        return found
+
+
+def serialised(model: ModelProto) -> bytes:
+    """Returns the bytes of a model, without its files.
+
+    Raises:
+        ToolchainError: It is more than one protobuf message may hold.
+    """
+    size = model.ByteSize()
+    if size > LARGEST_MODEL:
+        raise ToolchainError(f"the sub-graph is {size / 1e9:.1f} GB as ONNX; 2 GB is the limit")
+    return model.SerializeToString()
+
+
+class OnnxSessionToolchain(OnnxFedToolchain):
+    """The base of toolchains that run ONNX models from Python.
+
+    A subclass says what it is (``about``, ``packages``), which values and operators it takes
+    (``types``, ``operators``), and names ``session`` and ``module``. Its partitions run wherever
+    Python does: an artifact with one runs from Python only, and says so.
+    """
+
+    session: Path
+    """A Python file of the subclass with the function ``open_model(model, threads, options)``.
+
+    It takes the bytes of an ONNX model, the number of threads that it may use and the instance's
+    options by name; it returns a function that takes the inputs as a list of NumPy arrays, which
+    must not be written to, and returns the outputs in the model's order. The file lies in artifacts
+    too and must stand by itself: it imports the library, NumPy and the standard library only.
+    """
+    module: str
+    """The Python module that ``session`` imports, which an artifact then requires."""
+
+    def source(self) -> RuntimeSource:
+        """Return the sources of the runtime that calls Python."""
+        main = _FOLDER / "python_src" / "python_module.cc"
+        return RuntimeSource(self.name, main, plan_version=1, library_version="")
+
+    def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
+        """Return the plan of a function, and its ONNX model."""
+        from collage_engine.model.mapped_weights import with_own_weights
+
+        try:
+            model = with_own_weights(self.onnx_of(function))
+        except ValueError as error:
+            raise ToolchainError(f"{self.name}: {error}") from error
+        plan = {
+            "library": f"{self.about.title} {self.version()}",
+            "opener": python_host.opener_name(self.name),
+            "options": dict(function.instance.config),
+        }
+        return plan, serialised(model)
+
+    def check(self, kind: str) -> None:
+        """Load the session's file, and the library with it."""
+        _register(self.name, self.session)
+
+    def create(self, symbol: str, plan: dict[str, Any], weights: bytes) -> Any:
+        """Implements ``CppToolchain.create``."""
+        _register(self.name, self.session)
+        return super().create(symbol, plan, weights)
+
+    def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
+        """Return the runtime, and the two Python files that it calls."""
+        version = self.version()
+        host = RuntimeLibrary(
+            file=python_host.__file__,
+            name=f"{python_host.PREFIX}{self.name}.py",
+            toolchain=self.name,
+            version=version,
+            licence="Apache-2.0",
+            python=self.module,
+        )
+        session = RuntimeLibrary(
+            file=str(self.session),
+            name=f"{self.name}{python_host.SESSION}",
+            toolchain=self.name,
+            version=version,
+            licence=self._licence_of_source(),
+        )
+        return host, session, self.own_library()
+
+
+@cache
+def _register(name: str, session: Path) -> None:
+    """Make a toolchain's session known to the runtime modules of this process, once."""
+    try:
+        python_host.register(name, session)
+    except Exception as error:
+        raise ToolchainError(f"{session.name} cannot be run: {fault_reason(error)}") from error

@@ -1,0 +1,57 @@
+// A runtime module whose partitions are run by a Python function over arrays.
+//
+// Whoever loads such a module runs runtime/python_host.py first, which registers the function that
+// opens a partition from its plan and data. It returns a function of the addresses of the inputs
+// and outputs.
+#include "collage_module.h"
+
+namespace collage {
+namespace {
+
+class PythonModule final : public PlanModule {
+ public:
+  PythonModule(const std::string& symbol, const std::string& plan_text, const GivenWeights& given)
+      : PlanModule(symbol, plan_text),
+        data_(given.owner ? *given.owner : ffi::Bytes(given.data, given.size)) {
+    json::Object plan = ParseObject(plan_text, "the plan");
+    library_ = GetString(plan, "library");
+    threads_ = Get<int64_t>(plan, "threads");
+    auto open = ffi::Function::GetGlobal(GetString(plan, "opener"));
+    if (!open.has_value()) {
+      TVM_FFI_THROW(RuntimeError) << symbol << " runs through " << library_
+                                  << "'s Python interface: load it from Python, and run the "
+                                  << "Python files that the manifest requires first";
+    }
+    run_ = (*open)(ffi::String(plan_text), data_).cast<ffi::Function>();
+  }
+
+ protected:
+  void Execute() final {
+    std::vector<ffi::AnyView> arguments;
+    arguments.reserve(pointers().size());
+    for (void* pointer : pointers()) arguments.emplace_back(pointer);
+    ffi::Any result;
+    run_.CallPacked(arguments.data(), static_cast<int32_t>(arguments.size()), &result);
+  }
+
+  std::string Describe() const final {
+    json::Object out;
+    out.Set(ffi::String("library"), ffi::String(library_));
+    out.Set(ffi::String("threads"), threads_);
+    out.Set(ffi::String("weights_bytes"), static_cast<int64_t>(data_.size()));
+    return std::string(json::Stringify(out));
+  }
+
+  ffi::Bytes Weights() const final { return data_; }
+
+ private:
+  ffi::Bytes data_;
+  ffi::Function run_;
+  std::string library_;
+  int64_t threads_ = 1;
+};
+
+}  // namespace
+}  // namespace collage
+
+TVM_FFI_STATIC_INIT_BLOCK() { collage::RegisterModule<collage::PythonModule>(); }
