@@ -183,12 +183,12 @@ def test_inside_shows_executed_layers(toolchain: OpenVinoToolchain) -> None:
 def test_bfloat16_is_an_instance_of_its_own(
     toolchain: OpenVinoToolchain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from collage_engine.toolchains.openvino import supports
+    from collage_engine.toolchains.openvino import toolchain as module
 
     assert [i.id for i in toolchain.instances(Target.cpu(2), "float32")] == ["openvino"]
-    monkeypatch.setattr(supports, "has_bfloat16", lambda: False)
+    monkeypatch.setattr(module, "has_bfloat16", lambda: False)
     assert [i.id for i in toolchain.instances(Target.cpu(2), "bfloat16")] == ["openvino"]
-    monkeypatch.setattr(supports, "has_bfloat16", lambda: True)
+    monkeypatch.setattr(module, "has_bfloat16", lambda: True)
     plain, lower = toolchain.instances(Target.cpu(2), "bfloat16")
     assert (plain.precision, lower.precision) == ("float32", "bfloat16")
     assert lower.id == "openvino[precision=bf16]"
