@@ -117,7 +117,8 @@ def capabilities_are_named_right(subject: Subject) -> str:
             found.append(protocol.__name__)
         missing |= {_squeezed(name): f"{name} of {protocol.__name__}" for name in lacking}
     bases = [base for base in cls.__mro__ if base.__module__.startswith(f"{runtime.__name__}.")]
-    for name in sorted(named - CORE - {name for base in bases for name in vars(base)}):
+    ours = CORE.union(*map(vars, bases))
+    for name in sorted(n for n in named - ours if callable(getattr(cls, n))):
         for near in get_close_matches(_squeezed(name), missing, 1, NEARLY):
             demand(
                 False,
