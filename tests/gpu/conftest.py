@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def kernels() -> None:
+def kernels(request: pytest.FixtureRequest) -> None:
     """CUTLASS's kernels for all cases, compiled side by side: one after the other they would take
     longer than everything else."""
     from collage_engine.toolchains.cutlass import library
@@ -30,6 +30,8 @@ def kernels() -> None:
     from tests.gpu.cases import CASES
 
     if cuda_probe().reason is not None or not probe("cutlass").available:
+        return
+    if not any("cutlass" in item.name for item in request.session.items):
         return
     wanted: set[Family] = set()
     for case in CASES:

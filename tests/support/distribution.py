@@ -24,6 +24,9 @@ COMPARING = frozenset(
 )
 """Files that assert which of several placements is the faster one: they stay with one worker."""
 
+APART = "tests/gpu/"
+"""Folder whose tests are given out one by one: each compiles for a device and shares no fixture."""
+
 
 def count_of_workers(config: pytest.Config) -> int:
     """Say how many workers a command gets.
@@ -50,6 +53,8 @@ class WholeFiles(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::", 1)[0]
+        if file.startswith(APART):
+            return nodeid
         return "files that compare times" if file in COMPARING else file
 
     def _reschedule(self, node: WorkerController) -> None:

@@ -47,7 +47,7 @@ def find_file(packages: tuple[str, ...], name: str, folder: str = "") -> Path:
     Args:
         packages: Distributions that may carry it, the one to install first.
         name: The file's name.
-        folder: The end of its folder in a wheel.
+        folder: The end of its folder.
 
     Raises:
         ToolchainError: The file is not here; the text names the wheel to install.
@@ -58,9 +58,9 @@ def find_file(packages: tuple[str, ...], name: str, folder: str = "") -> Path:
         except ToolchainError:
             continue
     for root in SYSTEM:
-        for place in ("include", *LIBRARY_FOLDERS):
-            if (root / place / name).exists():
-                return (root / place / name).resolve()
+        for place in ("include", "include/cccl", *LIBRARY_FOLDERS):
+            if (root / place / folder / name).exists():
+                return (root / place / folder / name).resolve()
     raise ToolchainError(f"{name} is not here (package {packages[0]})")
 
 
