@@ -1,10 +1,9 @@
 """Hands what tuning found out to the lowering, as tables from workloads to choices.
 
 An *anchor*'s workload is a line of text: a convolution or product with its sizes. Its choice is
-the plan its schedule follows instead of its own estimate (block, chunk, tile, …). On an NVIDIA
-device a *kernel*'s workload is the hash of its unscheduled PrimFunc; its choice is a MetaSchedule
-trace. A table is kept as a JSON file named by its own hash in the cache folder, so that every
-process that lowers an instance which names the hash writes the same code.
+the plan its schedule follows instead of its own estimate (block, chunk, tile, …). A table
+is kept as a JSON file named by its own hash in the cache folder, so that every process that lowers
+an instance which names the hash writes the same code.
 """
 
 from __future__ import annotations
@@ -66,22 +65,6 @@ def plan_for(workload: str, description: dict[str, Any]) -> dict[str, Any]:
     """Returns what the table in use says of an anchor's workload."""
     current = _current.get()
     return current.plan(workload, description) if current is not None else {}
-
-
-def trace_for(kernel: str) -> Any | None:
-    """Returns the MetaSchedule trace that the table in use has for a kernel, as JSON values."""
-    current = _current.get()
-    found = current.table.get(kernel) if current is not None else None
-    return found["trace"] if found and "trace" in found else None
-
-
-def has_traces() -> bool:
-    """Tells whether the table in use has any trace.
-
-    Only then are kernels looked up by their hash.
-    """
-    current = _current.get()
-    return current is not None and any("trace" in choice for choice in current.table.values())
 
 
 TUNED = ("tuned", "yes")

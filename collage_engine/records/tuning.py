@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from collage_engine.records.ranges import Count, Figure
-
-TuneKind = Literal["plan", "trace"]
-"""``plan``: parameters of a toolchain's own schedule; ``trace``: a search over schedules."""
 
 
 class TuneTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -17,15 +14,12 @@ class TuneTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     workload: str
     """Equal for equal work, in every model and process."""
-    kind: TuneKind
     description: dict[str, Any] = {}
-    """What the tuner needs to make the work again; empty where it has to be asked for anew."""
+    """What the tuner needs to make the work again."""
     schedule: str = ""
     """What writes the kernel untuned."""
     weight: float = 1.0
     """Its share of its candidate's time, roughly, in any unit."""
-    beside: str = ""
-    """The workload of the same work tuned another way: of both choices one can be used."""
 
 
 class TuneRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -33,7 +27,6 @@ class TuneRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     workload: str
     toolchain: str
-    kind: TuneKind
     choice: dict[str, Any] = {}
     """What the toolchain shall do instead of its default; empty: nothing better was found."""
     default_us: float | None = None

@@ -54,19 +54,13 @@ class TuningRecords:
         return self._store.has_tuning(self._context)
 
     def tasks(self, candidate_keys: Iterable[str]) -> dict[str, list[TuneTask]]:
-        """Return what candidates have to tune, by measurement key, where it was listed before.
-
-        What is too large to be kept is left out of the descriptions.
-        """
+        """Return what candidates have to tune, by measurement key, where it was listed before."""
         found = self._read({self._key("tasks", k): k for k in candidate_keys})
         return {k: decode(text, list[TuneTask]) for k, text in found.items()}
 
     def put_tasks(self, candidate_key: str, tasks: Sequence[TuneTask]) -> None:
-        """Keep what a candidate has to tune, without what is too large to be kept."""
-        kept = [
-            msgspec.structs.replace(t, description={}) if t.kind == "trace" else t for t in tasks
-        ]
-        self._write(self._key("tasks", candidate_key), "", msgspec.json.encode(kept).decode())
+        """Keep what a candidate has to tune."""
+        self._write(self._key("tasks", candidate_key), "", msgspec.json.encode(tasks).decode())
 
     def _key(self, kind: str, name: str) -> str:
         return hashlib.sha256(f"{self._context}\0{kind}\0{name}".encode()).hexdigest()

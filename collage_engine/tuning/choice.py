@@ -65,23 +65,9 @@ def tuned_instance(instance: ToolchainInstance, table: str) -> ToolchainInstance
     return msgspec.structs.replace(instance, config=(*instance.config, TUNED), tuning=table)
 
 
-def choices_of(
-    tasks: Sequence[TuneTask], records: Mapping[str, TuneRecord]
-) -> dict[str, dict[str, Any]]:
-    """Return the tuned choice of each workload.
-
-    Where the same work was tuned in two ways, only the choice that gains more is returned.
-
-    Args:
-        tasks: The tasks of all candidates.
-        records: What is known of workloads.
-    """
-    table = {w: dict(r.choice) for w, r in records.items() if r.choice}
-    for task in tasks:
-        if task.workload in table and task.beside in table:
-            other, mine = records[task.beside].gain, records[task.workload].gain
-            table.pop(task.workload if other >= mine else task.beside)
-    return table
+def choices_of(records: Mapping[str, TuneRecord]) -> dict[str, dict[str, Any]]:
+    """Return the tuned choice of each workload of which one is known."""
+    return {w: dict(r.choice) for w, r in records.items() if r.choice}
 
 
 def prospects(
@@ -144,8 +130,7 @@ def ranked(
     by_workload: dict[str, TuneTask] = {}
     for prospect in found:
         listed = tasks.get(prospect.candidate.key, ())
-        # A task beside another one is the same work, tuned in another way.
-        whole = sum(task.weight for task in listed if not task.beside)
+        whole = sum(task.weight for task in listed)
         for task in listed:
             record = records.get(task.workload)
             if whole and not (record is not None and record.complete):

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from collage_engine.kernels.cuda.product.intrinsics import finish_sources
-from collage_engine.kernels.tuning.device import Built
+from collage_engine.kernels.tuning.device import Built, saved
 from collage_engine.lowering.cubin import compile_cubin, source_of
 from collage_engine.machine.cuda import choose_target
 from collage_engine.machine.device import physical_cores
@@ -94,8 +94,6 @@ class KernelDevice:
 
         Where TVM refuses it the text is empty, and the reason stands in place of the source.
         """
-        from collage_engine.kernels.tuning.metaschedule import saved
-
         try:
             return saved(kernel), source_of(kernel, self._architecture)
         except Exception as error:  # TVM's own, of several types

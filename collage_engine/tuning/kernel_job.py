@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from collage_engine.kernels.tuning.device import Built
+from collage_engine.kernels.tuning.device import Built, loaded
 from collage_engine.machine.cuda_runtime import LOST_DEVICE, DeviceFault
 from collage_engine.records.errors import ToolchainError
 
@@ -100,8 +100,6 @@ class KernelJob:
 
 def kind_of(built: Built) -> str:
     """Return the element type of a kernel's first operand, which says how exact its numbers are."""
-    from collage_engine.kernels.tuning.metaschedule import loaded
-
     return str(loaded(built.kernel).params[0].dtype)
 
 
@@ -133,7 +131,6 @@ class OnDevice:
 
         from collage_engine.kernels.cuda.product.intrinsics import finish_sources
         from collage_engine.kernels.program import shape_of
-        from collage_engine.kernels.tuning.metaschedule import loaded
         from collage_engine.lowering.compile_cuda import device_timer
         from collage_engine.lowering.cubin import keep_cubin
         from collage_engine.lowering.target import build_target, device_of

@@ -55,9 +55,6 @@ from collage_engine.tuning.workload_searches import SILENCE_S, WorkloadSearches
 
 TURN_S = 2.0, 15.0
 """Seconds of the shortest and the longest turn of one workload, which may get several; chosen."""
-TRACE_S = 90.0, 180.0
-"""Seconds of the shortest and the longest turn of MetaSchedule, which takes half a minute to begin;
-chosen."""
 BESIDE_S, BESIDE_SHARE = 20.0, 0.2
 """Seconds, or this share of the budget where that is less, for finding out what candidates consist
 of, and as much for measuring what was found; the seconds also hold where there is no budget, but
@@ -321,29 +318,17 @@ class Tuning:
         Returns:
             Whether there was time for it.
         """
-        shortest, longest = TRACE_S if task.kind == "trace" else TURN_S
-        described = self._describe(task) if budget.left >= shortest else None
-        if described is None:
+        shortest, longest = TURN_S
+        if budget.left < shortest:
             return False
         seconds = max(shortest, min(longest, budget.left * score / total))
         done = len(self._searches.done)
         self.report.progress(done, done + 1, task.workload)
-        self._searches.take(described, self.instance, min(seconds, budget.left))
+        self._searches.take(task, self.instance, min(seconds, budget.left))
         self.counts = msgspec.structs.replace(
             self.counts, tuned=len(self._searches.done), tried=self._searches.tried
         )
         return True
-
-    def _describe(self, task: TuneTask) -> TuneTask | None:
-        """Return the task with what is needed to do it: large descriptions are not kept."""
-        if task.description:
-            return task
-        for candidate in self._untuned:
-            tasks = self._tasks.get(candidate.key, [])
-            if any(t.workload == task.workload for t in tasks):
-                fresh = self._ask_tasks(candidate) or []
-                return next((t for t in fresh if t.workload == task.workload), None)
-        return None
 
     # -- tuned candidates ----------------------------------------------------------------
 
@@ -365,8 +350,7 @@ class Tuning:
         Returns:
             The candidates and their costs.
         """
-        everything = [task for tasks in self._tasks.values() for task in tasks]
-        table = choices_of(everything, self._known)
+        table = choices_of(self._known)
         if not table:
             return candidates, costs
         digest = tuner_of(get(self.toolchain)).keep(table)

@@ -19,7 +19,7 @@ from collage_engine.tuning.kernel_device import START_S
 
 SILENCE_S = 120.0
 """Seconds that one variant may take, and how far a search may go beyond its time while it is at
-one (MetaSchedule has a batch of them compiled for a device); chosen."""
+one (on a device a batch of them is compiled together); chosen."""
 
 
 class WorkloadSearches:
@@ -110,7 +110,7 @@ class WorkloadSearches:
 
     def _of(self, task: TuneTask) -> TuneRecord:
         """Return what is known of a workload; an empty record where nothing is."""
-        blank = TuneRecord(workload=task.workload, toolchain=self._toolchain, kind=task.kind)
+        blank = TuneRecord(workload=task.workload, toolchain=self._toolchain)
         return self.known.get(task.workload, blank)
 
 

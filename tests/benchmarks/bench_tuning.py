@@ -63,7 +63,7 @@ def measure(case: Case) -> str:
     instance = default_instance(TvmToolchain(), OPTIONS.threads)
     tuner = TvmTuner()
     table, tried, begun = {}, 0, time.perf_counter()
-    tasks = [t for t in tuner.tasks(function_of(model, instance, nodes, "w")) if t.kind == "plan"]
+    tasks = tuner.tasks(function_of(model, instance, nodes, "w"))
     for task in tasks:
         try:
             record = tuner.tune(

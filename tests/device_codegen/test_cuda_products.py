@@ -14,7 +14,7 @@ from tvm import relax, tirx
 from collage_engine.kernels.cuda.direct.schedule import noted_as_direct
 from collage_engine.kernels.cuda.gpu import Gpu
 from collage_engine.kernels.cuda.legalize import Products
-from collage_engine.kernels.cuda.lowering import schedule_of
+from collage_engine.kernels.cuda.lowering import lower_module, schedule_of
 from collage_engine.kernels.cuda.product.note import annotated_product
 from collage_engine.kernels.cuda.product.plan import (
     ProductPlan,
@@ -29,6 +29,8 @@ from collage_engine.lowering.cubin import compile_cubin, compiler
 from collage_engine.machine.cuda import cuda_target
 from collage_engine.records.errors import ToolchainError
 from tests.device_codegen.cuda_on_cpu.emulator import Kernel, source_of
+from tests.device_codegen.cuda_on_cpu.whole import Emulated
+from tests.device_codegen.fake_cuda.machine import headers
 
 LONG = os.environ.get("COLLAGE_LONG_TESTS") == "1"
 SMALL = {
@@ -47,13 +49,6 @@ def has_compiler() -> bool:
     except ToolchainError:
         return False
     return True
-
-
-def headers() -> str | None:
-    for folder in ("/usr/local/cuda/include",):
-        if (Path(folder) / "cuda_fp16.h").exists():
-            return folder
-    return None
 
 
 needs_headers = pytest.mark.skipif(headers() is None, reason="no CUDA headers here")
@@ -262,3 +257,22 @@ def check(case: Any, plan: ProductPlan, folder: Path, precision: str = "") -> No
         found = run(case(dtype), products.table(), [a.astype(dtype) for a in inputs], kernel)
         assert used, "there was no product"
         assert difference(truth, found.astype(np.float32)) < TOLERANCES[math]
+
+
+@needs_headers
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_mask_of_truth_values_behind_a_product(dtype: str, tmp_path: Path) -> None:
+    """TVM writes a vector of truth values as one of 16-bit numbers: none may be written."""
+    keep = np.tril(np.ones((1, 32, 32), bool))
+
+    def body(builder: Any, x: Any, y: Any) -> Any:
+        product = builder.emit(relax.op.matmul(x, y))
+        return builder.emit(relax.op.where(relax.const(keep), product, relax.const(-9.0, dtype)))
+
+    module = module_of(body, {"x": (1, 32, 32), "y": (1, 32, 32)}, dtype)
+    random = np.random.default_rng(3)
+    x, y = (random.standard_normal((1, 32, 32)).astype(dtype) for _ in range(2))
+    emulated = Emulated(lower_module(module, "sm_80").module, tmp_path, str(headers()))
+    assert emulated.rules == ["Product"]
+    truth = np.where(keep, x.astype("float32") @ y.astype("float32"), -9.0)
+    assert np.abs(emulated.run([x, y]) - truth).max() < (2e-2 if dtype == "float16" else 1e-4)

@@ -73,17 +73,14 @@ def model() -> Any:
 @pytest.fixture(scope="module")
 def task(model: Any) -> TuneTask:
     operators = tuple(range(len(model.graph.operators)))
-    tasks = TVM.tuner().tasks(function_of(model, PLAIN, operators, "f"))
-    (found,) = [t for t in tasks if t.kind == "plan"]
-    (beside,) = [t for t in tasks if t.kind == "trace"]
-    assert beside.beside == found.workload and beside.schedule == "Product"
+    (found,) = TVM.tuner().tasks(function_of(model, PLAIN, operators, "f"))
     return found
 
 
 def search(
     task: TuneTask, bench: Canned, known: TuneRecord | None = None, seconds: float = 60.0
 ) -> TuneRecord:
-    known = known or TuneRecord(workload=task.workload, toolchain="tvm", kind="plan")
+    known = known or TuneRecord(workload=task.workload, toolchain="tvm")
     return tune(task, known, time.monotonic() + seconds, lambda _: None, lambda _: None, bench, GPU)
 
 
@@ -100,7 +97,7 @@ def space(task: TuneTask) -> tuple[ProductPlan, list[ProductPlan]]:
 
 def test_a_task_names_the_product(task: TuneTask) -> None:
     assert task.workload == "product 1x128x192x256 plain sm_90a"
-    assert task.kind == "plan" and task.description["sizes"] == [1, 128, 192, 256]
+    assert task.description["sizes"] == [1, 128, 192, 256]
 
 
 def test_the_fastest_is_kept_and_wrong_numbers_are_not(task: TuneTask) -> None:
@@ -155,7 +152,7 @@ def test_the_lowering_follows_the_record(
 
 @pytest.mark.skipif(bool(cuda_probe().devices), reason="a device is here")
 def test_without_a_device_it_says_so(task: TuneTask) -> None:
-    known = TuneRecord(workload=task.workload, toolchain="tvm", kind="plan")
+    known = TuneRecord(workload=task.workload, toolchain="tvm")
     with pytest.raises(ToolchainError, match="there is no NVIDIA driver"):
         TVM.tuner().tune(
             task, PLAIN, known, 5.0, lambda _: None, lambda _: None, open_device=open_device
@@ -234,7 +231,7 @@ class CannedDevice:
 def test_plans_are_compiled_side_by_side_and_those_that_are_refused_fail(task: TuneTask) -> None:
     """The default is compiled first, then plans together; the second of them is refused."""
     device = CannedDevice()
-    known = TuneRecord(workload=task.workload, toolchain="tvm", kind="plan")
+    known = TuneRecord(workload=task.workload, toolchain="tvm")
 
     @contextlib.contextmanager
     def bench(decision: Any) -> Iterator[DeviceBench]:

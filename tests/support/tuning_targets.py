@@ -24,16 +24,13 @@ class Scripted:
         if isinstance(request, ListTasks):
             # Even and odd operators are equal work each.
             return [
-                TuneTask(workload=f"kernel {n % 2}", kind="plan", description={"n": n})
-                for n in request.nodes
+                TuneTask(workload=f"kernel {n % 2}", description={"n": n}) for n in request.nodes
             ]
         assert isinstance(request, Tune)
         return self.tune(request, send)
 
     def tune(self, request: Tune, send: Callable[[Any], None]) -> TuneRecord:
-        known = request.known or TuneRecord(
-            workload=request.task.workload, toolchain="tvm", kind="plan"
-        )
+        known = request.known or TuneRecord(workload=request.task.workload, toolchain="tvm")
         send(Trying("wide"))
         return msgspec.structs.replace(
             known,

@@ -36,7 +36,6 @@ from collage_engine.tuning import workload_searches
 from collage_engine.tuning.choice import (
     Prospect,
     can_be_tuned,
-    choices_of,
     disjoint,
     prospects,
     ranked,
@@ -95,15 +94,14 @@ def singles(us: float, other_us: float) -> list[CandidateRecord]:
     return found + [record(OTHER, (n,), other_us) for n in range(NODES)]
 
 
-def task(workload: str, kind: Any = "plan", weight: float = 1.0) -> TuneTask:
-    return TuneTask(workload=workload, kind=kind, weight=weight)
+def task(workload: str, weight: float = 1.0) -> TuneTask:
+    return TuneTask(workload=workload, weight=weight)
 
 
 def done(workload: str, gain: float = 0.0, complete: bool = True) -> TuneRecord:
     return TuneRecord(
         workload=workload,
         toolchain="tvm",
-        kind="plan",
         choice={"block": 2} if gain else {},
         default_us=100.0,
         tuned_us=100.0 * (1 - gain),
@@ -320,16 +318,14 @@ def context(**changes: Any) -> KeyContext:
 def test_records_hold_for_their_versions_and_survive(tmp_path):
     records = TuningRecords(Store(tmp_path / "s.db"), context(), "tvm")
     assert records.records(["w"]) == {} and not records.any()
-    records.put_tasks(
-        "key",
-        [task("w"), msgspec.structs.replace(task("k", "trace"), description={"function": "long"})],
-    )
+    known = [task("w"), msgspec.structs.replace(task("k"), description={"rule": "p"})]
+    records.put_tasks("key", known)
     assert not records.any(), "a list of kernels is no finding"
     records.put(done("w", 0.2))
     assert records.any()
     again = TuningRecords(Store(tmp_path / "s.db"), context(), "tvm")
     assert again.records(["w", "x"]) == {"w": done("w", 0.2)}
-    assert [t.description for t in again.tasks(["key"])["key"]] == [{}, {}]
+    assert again.tasks(["key"])["key"] == known
     other = TuningRecords(Store(tmp_path / "s.db"), context(sources={"tvm": "new"}), "tvm")
     assert other.records(["w"]) == {} and other.tasks(["key"]) == {} and not other.any()
     store = Store(tmp_path / "s.db")
@@ -491,32 +487,3 @@ def test_the_stage_counts_in_words():
         "1 kernel tuned, 0 from the store, 1 of 3 improved, 1 candidate added"
     )
     assert summary(TuneCounts(tuned=2)).startswith("2 kernels tuned, ")
-
-
-def test_the_same_work_tuned_in_two_ways_counts_once() -> None:
-    """By a plan or by a trace: one weight, and the choice that gains more."""
-    plan = TuneTask(workload="p", kind="plan", schedule="product", weight=6.0)
-    trace = TuneTask(workload="t", kind="trace", schedule="Product", weight=6.0, beside="p")
-    loops = TuneTask(workload="l", kind="trace", schedule="plain", weight=2.0)
-    candidate = record(TVM, (0,), 100.0)
-
-    def found(workload: str, tuned: float, kind: Any = "plan") -> TuneRecord:
-        return TuneRecord(
-            workload=workload,
-            toolchain="tvm",
-            kind=kind,
-            choice={"of": workload},
-            default_us=10.0,
-            tuned_us=tuned,
-            tried=("a",),
-            complete=True,
-        )
-
-    records = {"p": found("p", 8.0), "t": found("t", 7.0, "trace"), "l": found("l", 1.0, "trace")}
-    tasks = [plan, trace, loops]
-    assert choices_of(tasks, records) == {"t": {"of": "t"}, "l": {"of": "l"}}
-    records["t"] = found("t", 9.0, "trace")
-    assert choices_of(tasks, records) == {"p": {"of": "p"}, "l": {"of": "l"}}
-    records.pop("p")
-    ((task, score),) = ranked([Prospect(candidate, 100.0, 50.0)], {candidate.key: tasks}, records)
-    assert task is plan and score == pytest.approx(75.0)

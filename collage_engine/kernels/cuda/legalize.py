@@ -16,7 +16,6 @@ from collage_engine.kernels.cuda.direct.reference import (
     shape_of_direct,
 )
 from collage_engine.kernels.cuda.indices import worthwhile
-from collage_engine.kernels.cuda.neutral import NUMBER, neutral_direct, neutral_plan
 from collage_engine.kernels.cuda.planner import (
     DirectPlans,
     ProductPlans,
@@ -46,7 +45,6 @@ class Products:
         precision: str,
         plans: ProductPlans | None = None,
         direct_plans: DirectPlans | None = None,
-        neutral: Callable[[int], bool] | None = None,
     ) -> None:
         """Creates a legaliser.
 
@@ -55,19 +53,10 @@ class Products:
             precision: The lowest precision that products of float32 may have.
             plans: Gives the plan of a product; by default the tuned table's or the rule's own.
             direct_plans: Gives the plan of a convolution with few channels a group, likewise.
-            neutral: Tells by an anchor's number whether it is left to MetaSchedule; by default none
-                is.
         """
         self.architecture, self.precision = architecture, precision
         self.plans = plans or product_planner(architecture)
         self.direct_plans = direct_plans or direct_planner(architecture)
-        self._neutral = neutral or (lambda _: False)
-        self._anchors = 0
-
-    def _number(self) -> int | None:
-        """Returns the number of the next anchor where it is left to MetaSchedule, else None."""
-        self._anchors += 1
-        return self._anchors if self._neutral(self._anchors) else None
 
     def table(self) -> dict[str, Any]:
         """Returns the legalisations by operator name, for ``relax.transform.LegalizeOps``.
@@ -136,14 +125,12 @@ class Products:
         plan = self.direct_plans(shape)
         if plan is None:
             return None
-        number = self._number()
-        cut = plan if number is None else neutral_direct(shape)
 
         def compute(x: Any, w: Any) -> Any:
             def image(n: Index, c: Index, *at: Index) -> Expr:
                 return x(n, c, *at[3 - len(window.strides) :])
 
-            whole = noted_direct(image, w, shape, cut, window.out, number=number)
+            whole = noted_direct(image, w, shape, plan, window.out)
             return direct_out(whole, shape, window.out, dtype_of(call))
 
         return builder.call_te(
@@ -163,14 +150,11 @@ class Products:
     def _emit(
         self, builder: relax.BlockBuilder, call: Call, form: Form, math: str, *operands: Expr
     ) -> Expr:
-        number = self._number()
-        neutral = None if number is None else neutral_plan(math)
-        plan = neutral or self.plans(form.sizes, math)
-        more = {} if neutral is None else {NUMBER: number}
+        plan = self.plans(form.sizes, math)
         dtype, given = dtype_of(operands[0]), dtype_of(call)
         kept = given if plan.split == 1 else "float32"
         result = builder.call_te(
-            lambda x, y: result_of(form, x, y, plan, dtype, kept, more),
+            lambda x, y: result_of(form, x, y, plan, dtype, kept),
             *operands,
             primfunc_name_hint=name_of(call),
             primfunc_attrs=ANCHOR,

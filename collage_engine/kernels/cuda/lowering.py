@@ -13,22 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
-from tvm import tirx
+from tvm import relax, tirx
+from tvm.s_tir import Schedule
 
-from collage_engine.kernels.choices import has_traces
 from collage_engine.kernels.cuda.decisions import decision_in
-from collage_engine.kernels.cuda.direct.plan import direct_chosen
-from collage_engine.kernels.cuda.gpu import Gpu
 from collage_engine.kernels.cuda.legalize import Products
-from collage_engine.kernels.cuda.neutral import legalised, traced, traced_numbers
-from collage_engine.kernels.cuda.product.plan import chosen
 from collage_engine.kernels.marks import SCHEDULE
 from collage_engine.machine.cuda import cuda_target
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.reasons import short_reason
-
-TRACED = "MetaSchedule"
-"""The name under which kernels are marked whose schedule is a trace that tuning found."""
 
 
 @dataclass
@@ -73,53 +66,58 @@ def lower_module(
     start = time.perf_counter()
     target = cuda_target(architecture)
     with target:
-        numbers = (
-            traced_numbers(survey(module, architecture, precision), architecture)
-            if has_traces()
-            else set()
-        )
-        products = Products(architecture, precision, neutral=numbers.__contains__)
-        legal = legalised(module, products.table())
+        legal = legalised(module, Products(architecture, precision).table())
     middle = time.perf_counter()
     lowered = CudaLowered(legal)
     for variable, function in list(legal.functions.items()):
         if isinstance(function, tirx.PrimFunc):
             name = str(variable.name_hint)
-            found = traced(function, architecture) if has_traces() else None
-            if found is not None:
-                scheduled, rule = _marked(found, TRACED), TRACED
-            else:
-                scheduled, rule = schedule_of(function, target, name)
+            scheduled, rule = schedule_of(function, target, name)
+            if touches_booleans(function):
+                scheduled = without_vectors(scheduled)
             legal.update_func(variable, scheduled)
             lowered.schedules[name] = rule
     lowered.seconds = {"legalize": middle - start, "schedule": time.perf_counter() - middle}
     return lowered
 
 
-def survey(
-    module: tvm.IRModule, architecture: str, precision: str, neutral: bool = True
-) -> tvm.IRModule:
-    """Legalises and fuses a module whose anchors are left unscheduled.
+def legalised(module: tvm.IRModule, table: dict[str, Any]) -> tvm.IRModule:
+    """Returns the module legalised and fused, its functions not yet scheduled."""
+    done: tvm.IRModule = tvm.transform.Sequential(
+        [
+            relax.transform.FoldConstant(),  # weights may be dequantised
+            relax.transform.LegalizeOps(table),
+            relax.transform.AnnotateTIROpPattern(),
+            relax.transform.FoldConstant(),
+            relax.transform.FuseOps(),
+            relax.transform.FuseTIR(),
+            relax.transform.DeadCodeElimination(),
+        ]
+    )(module)
+    return done
 
-    Those for which MetaSchedule has no rule follow our own plans. None of these plans splits a sum,
-    so that every anchor becomes one function.
 
-    Args:
-        module: The Relax module.
-        architecture: The device's architecture.
-        precision: The lowest precision that products of float32 may have.
-        neutral: Whether anchors are left to MetaSchedule; otherwise all follow our own plans.
-    """
-    gpu = Gpu(architecture)
-    products = Products(
-        architecture,
-        precision,
-        plans=lambda sizes, math: chosen(sizes, math, gpu, most_splits=1),
-        direct_plans=lambda shape: direct_chosen(shape, gpu),
-        neutral=lambda _: neutral,
+def touches_booleans(function: tirx.PrimFunc) -> bool:
+    """Tells whether a function that is not scheduled reads or writes truth values in memory."""
+    schedule = Schedule(function)
+    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
+    return any(
+        str(region.source.dtype) == "bool"
+        for block in map(schedule.get, blocks)
+        for region in (*block.reads, *block.writes)
     )
-    with cuda_target(architecture):
-        return legalised(module, products.table())
+
+
+def without_vectors(kernel: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Returns a kernel whose vectorised loops run element by element.
+
+    TVM 0.27 reads and writes a vector of truth values, which take a byte each, as one of 16-bit
+    numbers.
+    """
+    serial = tirx.transform.VectorizeLoop(enable_vectorize=False)
+    named = kernel.with_attr("global_symbol", "main")
+    found: tirx.PrimFunc = serial(tvm.IRModule({"main": named}))["main"]
+    return found.without_attr("global_symbol")
 
 
 def schedule_of(function: tirx.PrimFunc, target: Any, name: str) -> tuple[tirx.PrimFunc, str]:

@@ -1,1 +1,1 @@
-"""Tunes TVM's kernels: parameters of our own schedules, and MetaSchedule."""
+"""Tunes TVM's kernels: the parameters of our own schedules."""

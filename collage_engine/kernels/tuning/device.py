@@ -12,6 +12,20 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 
+def saved(function: Any) -> str:
+    """Returns a PrimFunc as text that ``loaded`` reads again in another process."""
+    import tvm
+
+    return str(tvm.ir.save_json(function))
+
+
+def loaded(text: str) -> Any:
+    """Returns the PrimFunc of a text that ``saved`` wrote."""
+    import tvm
+
+    return tvm.ir.load_json(text)
+
+
 @dataclass(frozen=True)
 class Built:
     """A scheduled kernel, compiled for a device.
@@ -20,7 +34,7 @@ class Built:
     """
 
     kernel: str
-    """The PrimFunc as text that ``metaschedule.saved`` wrote."""
+    """The PrimFunc as text that ``saved`` wrote."""
     code: bytes
     """The compiled kernel as a cubin."""
     source: str

@@ -100,7 +100,6 @@ def noted_direct(
     plan: DirectPlan,
     out: tuple[int, ...],
     outside: int = 0,
-    number: int | None = None,
 ) -> Any:
     """Returns the tensor C, whose block carries the decision as a note.
 
@@ -112,7 +111,6 @@ def noted_direct(
         plan: How the work is divided.
         out: The shape of the result that is made of C.
         outside: The value with which the image is padded.
-        number: The number of the anchor, noted too, where MetaSchedule schedules it.
     """
     vector, shift = plan.vector(shape), plan.shift(shape)
     tiles, tile = plan.tiles(shape), plan.tile
@@ -162,8 +160,7 @@ def noted_direct(
         kind = summed(shape)
         return te.sum(pixel.astype(kind) * weight.astype(kind), axis=[channel, *axes])
 
-    note: dict[str, Any] = {} if number is None else {"number": number}
-    note |= {"shape": shape.to_record(), "plan": plan.to_record(), "out": list(out)}
+    note = {"shape": shape.to_record(), "plan": plan.to_record(), "out": list(out)}
     return te.compute(
         (shape.batch, shape.groups, shape.rows, *whole),
         total,

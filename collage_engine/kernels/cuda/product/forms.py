@@ -65,7 +65,6 @@ def result_of(
     plan: ProductPlan,
     dtype: str,
     given: str,
-    more: dict[str, Any] | None = None,
 ) -> Any:
     """Returns the result of a product from its operands.
 
@@ -78,11 +77,10 @@ def result_of(
         plan: The plan of the product.
         dtype: The operands' element type.
         given: The element type of the result.
-        more: What else the note on the block contains.
     """
     at_a, at_b = form.elements(x, y, plan.tile.math)
     sizes, out = form.sizes, form.out
-    vectors, how = form.vectors(plan.tile.math), form.how | (more or {})
+    vectors, how = form.vectors(plan.tile.math), form.how
     whole = noted_product(at_a, at_b, sizes, plan, dtype, how, out, vectors)
 
     def element(*index: Index) -> Expr:

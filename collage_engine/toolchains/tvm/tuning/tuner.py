@@ -36,12 +36,16 @@ class TvmTuner:
         from collage_engine.toolchains.tvm.lowering import lower_module
         from collage_engine.toolchains.tvm.rebuild import relax_module
 
-        if function.instance.architecture:
-            return _on_device(function)
-        machine = cpu(function.instance.threads)
+        instance = function.instance
         try:
             with using(Choices()) as choices:
-                lower_module(relax_module(function), machine)
+                if instance.architecture:
+                    from collage_engine.kernels.cuda import lowering as cuda
+
+                    module = relax_module(function)
+                    cuda.lower_module(module, instance.architecture, instance.precision)
+                else:
+                    lower_module(relax_module(function), cpu(instance.threads))
         except ToolchainError:
             raise
         except Exception as error:
@@ -87,45 +91,16 @@ class TvmTuner:
             open_device: Opens a device, for instances that run on one.
         """
         from collage_engine.kernels.cuda.gpu import Gpu
-        from collage_engine.kernels.tuning import device_plans, device_traces
+        from collage_engine.kernels.tuning import device_plans
 
         begun = time.monotonic()
-        known = known or TuneRecord(workload=task.workload, toolchain="tvm", kind=task.kind)
+        known = known or TuneRecord(workload=task.workload, toolchain="tvm")
         deadline = begun + seconds
         if instance.architecture:
-            if task.kind == "trace":
-                return device_traces.search(
-                    task, known, deadline, about_to_try, better, open_device
-                )
             bench = device_plans.bench_on(open_device, instance.architecture)
             gpu = Gpu(instance.architecture)
             return device_plans.tune(task, known, deadline, about_to_try, better, bench, gpu)
         return _climb(task, instance, known, deadline, begun, about_to_try, better)
-
-
-def _on_device(function: Function) -> list[TuneTask]:
-    """Returns the tasks of a candidate on a device.
-
-    They are plans of its products and convolutions, and what MetaSchedule may search; the same
-    workload is listed once.
-    """
-    from collage_engine.kernels.choices import Choices, using
-    from collage_engine.kernels.cuda.lowering import lower_module
-    from collage_engine.kernels.tuning.device_traces import trace_tasks
-    from collage_engine.toolchains.tvm.rebuild import relax_module
-
-    instance = function.instance
-    try:
-        with using(Choices()) as choices:
-            module = relax_module(function)
-            lower_module(module, instance.architecture, instance.precision)
-        traces = trace_tasks(module, instance.architecture, instance.precision)
-    except ToolchainError:
-        raise
-    except Exception as error:
-        raise ToolchainError(f"TVM could not lower {function.symbol}: {error}") from error
-    plans = _plan_tasks(choices)
-    return list({task.workload: task for task in (*plans, *traces)}.values())
 
 
 def _climb(
@@ -214,7 +189,6 @@ def _plan_tasks(choices: Choices) -> list[TuneTask]:
     return [
         TuneTask(
             workload=workload,
-            kind="plan",
             description=description,
             schedule=str(description["family"]),
             weight=RULES.problem(description).multiply_adds,
