@@ -44,18 +44,23 @@ class RoundedProduct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     was not found out."""
     rounded: bool = False
     """Whether it may be rounded within the tolerance, together with the others that may."""
+    rank: Count | None = None
+    """Its place in the order in which products are rounded as the tolerance grows, from 0; None:
+    rounding it saves nothing, or no order was needed."""
 
 
 class RoundingTrial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A whole model that was built with some of its products rounded."""
+    """A whole model that was built with some of its products, or all, rounded."""
 
     toolchain: str
     rounded: Count
     """How many products."""
-    emulated_error: Figure
-    """Largest relative error of an output that the emulation predicted."""
+    emulated_error: Figure | None = None
+    """Largest relative error of an output that the emulation predicted; None: it is not finite."""
     max_rel_error: float | None = None
     """The same as measured."""
+    measured_us: Figure | None = None
+    """Its time, at the speed of the placement that led then; None: it was not timed."""
     reason: str | None = None
     """Why it does not take part: its error, or why it could not be run."""
 

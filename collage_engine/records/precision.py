@@ -26,6 +26,9 @@ PRECISIONS = (FLOAT32, TF32, FLOAT16, BFLOAT16, INT8)
 DEVICE_ONLY = (TF32, FLOAT16)
 """Precisions that only toolchains for NVIDIA devices compute in."""
 
+PRECISION = "precision"
+"""Option of an instance that names its reduced precision."""
+
 FULL = "float32"
 """Option of a reduced instance: operators whose products it leaves in float32."""
 
@@ -55,7 +58,7 @@ def in_bfloat16(instance: ToolchainInstance) -> ToolchainInstance:
 def in_precision(instance: ToolchainInstance, precision: str) -> ToolchainInstance:
     """Return the instance that computes products in less than float32 beside this one."""
     return msgspec.structs.replace(
-        instance, config=(*instance.config, ("precision", short(precision))), precision=precision
+        instance, config=(*instance.config, (PRECISION, short(precision))), precision=precision
     )
 
 

@@ -12,6 +12,7 @@ from collage_engine.candidates.pins import breaks_pin
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.planning.deployment_limits import export_refusal, runtime_limits
 from collage_engine.records.copies import FREE
+from collage_engine.records.precision import PRECISION
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.search.api import solve
@@ -72,8 +73,13 @@ def first_contenders(open_model: OpenModel, menu: Menu, data: ProblemData) -> li
 
 
 def is_secondary(contender: Contender) -> bool:
-    """Tell whether a contender is another configuration, or a greedy partitioning."""
-    return contender.kind == "greedy" or any(c.instance.config for c in contender.cover)
+    """Tell whether a contender is another configuration, or a greedy partitioning.
+
+    A reduced precision is none: where it is admitted, what it does to whole models decides on all
+    that follows.
+    """
+    configured = ({name for name, _ in one.instance.config} for one in contender.cover)
+    return contender.kind == "greedy" or any(names - {PRECISION} for names in configured)
 
 
 def _sort_key(

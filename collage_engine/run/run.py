@@ -26,7 +26,7 @@ from collage_engine.run.stages.enumerate import enumerate_candidates
 from collage_engine.run.stages.export import export_winner, quiet_enough
 from collage_engine.run.stages.measure import measure_candidates
 from collage_engine.run.stages.mixes import try_mixes
-from collage_engine.run.stages.precision import choose_precision
+from collage_engine.run.stages.precision import choose_precision, seconds_for_precision
 from collage_engine.run.stages.samples import draw_samples
 from collage_engine.run.stages.search import search_covers
 from collage_engine.run.stages.tune import tune_kernels
@@ -105,7 +105,8 @@ def _measured(
     """
     samples = draw_samples(task, control)  # the true outputs, which placements are compared with
     # Each toolchain alone enters the race: from here on there is an answer.
-    raced = race_whole_models(task, menu, data, samples, budget, control)
+    reserved_s = seconds_for_precision(task, menu)
+    raced = race_whole_models(task, menu, data, samples, budget, control, reserved_s=reserved_s)
     race = raced.race
     # Which products may be rounded within the tolerance, where reduced precision is admitted.
     chosen = choose_precision(task, menu, raced.data, samples, race, raced.budget, control)

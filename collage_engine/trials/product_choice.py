@@ -41,14 +41,16 @@ class ProductChoice:
     """A set of products to be rounded.
 
     Attributes:
-        products: Their operator numbers.
+        products: Their operator numbers: the first ones of ``order``.
         error: The largest emulated error of any output, as a share of what the output is allowed.
         value: What rounding them saves, in the unit of the values that were given.
+        order: All products that save anything, in the order along which the set was found.
     """
 
     products: Products
     error: float
     value: float
+    order: tuple[OperatorNumber, ...]
 
 
 def choose_products(
@@ -67,19 +69,18 @@ def choose_products(
         bound: The largest error that is accepted, in the same unit.
     """
     worth = {number: value for number, value in values.items() if value > 0}
-    by_depth = _longest_prefix([*reversed(worth)], alone, error_of, bound)
-    best = _choice(by_depth, worth)
+
+    def along(order: Sequence[OperatorNumber]) -> ProductChoice:
+        products, error = _longest_prefix(order, alone, error_of, bound)
+        value = sum(worth[number] for number in products)
+        return ProductChoice(products, error, value, tuple(order))
+
+    best = along([*reversed(worth)])
     if alone is not None:
-        order = sorted(worth, key=lambda number: alone[number] ** 2 / worth[number])
-        by_error = _choice(_longest_prefix(order, alone, error_of, bound), worth)
+        by_error = along(sorted(worth, key=lambda number: alone[number] ** 2 / worth[number]))
         if best.value < CONTIGUOUS_SHARE * by_error.value:
             best = by_error
     return best
-
-
-def _choice(found: tuple[Products, float], worth: Mapping[OperatorNumber, float]) -> ProductChoice:
-    products, error = found
-    return ProductChoice(products, error, sum(worth[number] for number in products))
 
 
 def _longest_prefix(

@@ -243,17 +243,25 @@ class Race:
     @property
     def seconds_to_enter(self) -> float:
         """Return what entering takes a placement of several partitions."""
-        return self._build_s(mixed=True) + self._load_s + COMMON_ROUNDS * self._round_s
+        return self._build_s() + self._load_s + COMMON_ROUNDS * self._round_s
 
     def has_time(self, ends_at: float) -> bool:
         """Tell whether a placement of several partitions is likely to be timed by then."""
         left_s = min(self.time_left - self._last_steps_s, ends_at - self._clock())
         return left_s > self.seconds_to_enter
 
-    def _build_s(self, mixed: bool) -> float:
-        """Return the seconds of a build: the longest seen for a mix, else the median."""
-        seen = [one.process.build_s for one in self._entrants.values() if one.process.build_s > 0]
-        return (max(seen) if mixed else statistics.median(seen)) if seen else UNKNOWN_BUILD_S
+    def _build_s(self, contender: Contender | None = None) -> float:
+        """Return the seconds of the longest build seen of the same toolchains; else of a build.
+
+        Args:
+            contender: What is to be built; None: a mix of any toolchains.
+        """
+        seen = [one.process for one in self._entrants.values() if one.process.build_s > 0]
+        wanted = () if contender is None else {c.instance.toolchain for c in contender.cover}
+        alike = [one for one in seen if wanted and wanted == set(one.toolchains)]
+        if alike or contender is None or contender.kind == "collage":
+            return max((one.build_s for one in alike or seen), default=UNKNOWN_BUILD_S)
+        return statistics.median(one.build_s for one in seen) if seen else UNKNOWN_BUILD_S
 
     @property
     def _load_s(self) -> float:
@@ -353,6 +361,9 @@ class Race:
             key = (contender.key, tolerance)
             if contender.reason is None and key not in self._entrants:
                 process = self.runner.process(contender, tolerance)
+                same = self.modules.get(contender.key)
+                if same is not None and process.folder is None:
+                    process.use(*same)  # it was refused for its numbers
                 self._entrants[key] = Entrant(contender, process)
                 new.append(self._entrants[key])
         return new
@@ -367,7 +378,7 @@ class Race:
         needs += max(
             0.0
             if one.process.folder or one.contender.python_session
-            else self._build_s(one.contender.kind == "collage")
+            else self._build_s(one.contender)
             for one in batch
         )
         return min(self.time_left - self._last_steps_s, ends_at - self._clock()) > needs
@@ -546,6 +557,34 @@ class Race:
             self._named = [one for one in self._named if one is not contender]
             return Trial(failures=(say.NOT_REACHED,))
         return self.trial_of(entrant)
+
+    def time_apart(
+        self, contenders: Sequence[Contender], *, ends_at: float, tolerance: float
+    ) -> dict[str, float]:
+        """Time placements that break the run's tolerance; they do not stay.
+
+        Args:
+            contenders: The placements, which were built before.
+            ends_at: When that is to be over, on the clock.
+            tolerance: The bound on ``max|y-r| / max|r|`` of their outputs.
+
+        Returns:
+            Microseconds by the names of the contenders; those that were not reached have none.
+
+        Raises:
+            Cancelled: The user stopped it.
+        """
+        apart = [replace(one, eligible=False) for one in contenders]
+        self.enter(apart, ends_at=ends_at, tolerance=tolerance)
+        found = {}
+        for one in apart:
+            entrant = self._entrants.get((one.key, tolerance))
+            us = None if entrant is None else self.time_us(entrant)
+            if us is not None:
+                found[one.name] = us
+            if entrant is not None and entrant.takes_part and self.leader is not None:
+                self._leave(entrant)
+        return found
 
     def trial_of(self, entrant: Entrant) -> Trial:
         """Return what an entrant showed.

@@ -18,7 +18,7 @@ CONDITIONS = "Conditions of every number below"
 # -- accuracy ----------------------------------------------------------------------
 
 ACCURACY = "Accuracy"
-TRIED_FOR_ACCURACY = "Whole models with some products rounded"
+TRIED_FOR_ACCURACY = "Whole models with some products rounded, or all"
 PRODUCTS_ROUNDED = "products rounded"
 EMULATED_ERROR = "emulated error"
 MODEL_ERROR = "error of the whole model"

@@ -124,8 +124,8 @@ ERROR_OF_MODEL = (
     "accuracy: the whole model's largest error on {inputs} is {error}, the tolerance {tolerance}"
 )
 PRODUCTS_MAY_BE_ROUNDED = (
-    "rounding: {rounded} of {products} may be rounded within the tolerance; {trials} with some of "
-    "them rounded"
+    "rounding: {rounded} of {products} may be rounded within the tolerance; {trials} tried with "
+    "some of them rounded, or all"
 )
 REDUCED_GAIN = (
     "gain: {us} against {full_us} of the best placement without reduced precision, {factor} times "

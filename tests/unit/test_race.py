@@ -329,6 +329,20 @@ def test_a_cover_with_a_looser_tolerance_teaches_and_cannot_win(script, tmp_path
     assert [one.contender.name for one in found.results] == ["full"]
 
 
+def test_what_breaks_the_tolerance_is_timed_apart_from_its_own_module(script, tmp_path):
+    script.errors["half"] = (1.0, 0.01)
+    script.us.update({"full": 100.0, "half": 60.0})
+    half = contender("half", kind="whole-model")
+    with race(script, tmp_path) as going:
+        going.enter([contender("full"), half])
+        found = going.time_apart([half], ends_at=1e9, tolerance=1.0)
+        assert found == {"half": pytest.approx(60.0)}
+        assert script.built.count("half") == 1
+        assert [one.contender.name for one in going.present] == ["full"]
+        told = result_of(going.finish(), "half")
+    assert told.measured_us is None and told.reason
+
+
 def test_memory_bounds_how_many_are_loaded(script, tmp_path, monkeypatch):
     monkeypatch.setattr(race_module, "most_loaded", lambda *_: 3)
     with race(script, tmp_path) as going:

@@ -4,11 +4,13 @@ Where reduced precision is admitted, the whole model in it is fast and mostly br
 and in float32 it is slow. Between them lies the placement that rounds as many products as the
 tolerance allows. Here they are chosen once:
 
-1. What rounding does to the outputs is emulated (``lowering/rounding_emulation.py``): of each
+1. Whole models in reduced precision that break the tolerance are timed. Where none of them is
+   faster than the best placement within it, there is nothing to choose.
+2. What rounding does to the outputs is emulated (``lowering/rounding_emulation.py``): of each
    product by itself, and of sets of products (``trials/product_choice.py``), on all samples.
-2. The whole model with the chosen set is built on each toolchain that can leave single products in
-   float32 and whose float32 is near the fastest of them. It enters the race at once.
-3. Its measured error corrects the choice where it breaks the tolerance: it was off by a factor,
+3. The whole model with the chosen set is built on each toolchain that can leave single products in
+   float32 and whose reduced precision is near the fastest of them. It enters the race at once.
+4. Its measured error corrects the choice where it breaks the tolerance: it was off by a factor,
    which the next bound takes into account.
 
 From then on candidates in reduced precision take part in covers only where all products that they
@@ -19,7 +21,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -33,7 +35,7 @@ from collage_engine.partition.candidate import make_candidate
 from collage_engine.records.accuracy import RoundedProduct, RoundingTrial
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import Cancelled, ToolchainError
-from collage_engine.records.numbering import OperatorNumber
+from collage_engine.records.numbering import NodeIndex, OperatorNumber
 from collage_engine.records.precision import FULL, PRODUCTS, careful, is_reduced
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.work import work_of_operators
@@ -62,8 +64,9 @@ CORRECTED_BOUND = 0.95
 MOST_BUILDS = 3
 """Builds on one toolchain at most: the second knows that factor, the third what is left of it."""
 NEAR = 1.3
-"""Times the fastest toolchain's time of the whole model in float32 up to which a toolchain's
-reduced precision is tried: bfloat16 is at most twice as fast, and about as much for all."""
+"""Times the least time of a whole model in reduced precision up to which the choice is built on a
+toolchain: with some products in float32, five models took up to 1.3 times the time of all rounded.
+"""
 SINGLE_ERRORS_SHARE = 0.4
 """Share of the stage's time for the errors of single products; without them the products are chosen
 by depth."""
@@ -101,6 +104,23 @@ class _Question:
     ends_at: float
     """When the stage's time is over, on the monotonic clock."""
 
+    @property
+    def numbers(self) -> dict[OperatorNumber, NodeIndex]:
+        """Return the model's products by their operator numbers."""
+        graph = self.model.graph
+        return {n: i for i, n in graph.operator_number.items() if graph.nodes[i].op in PRODUCTS}
+
+
+def seconds_for_precision(task: RunTask, menu: Menu) -> float:
+    """Return the seconds that the stage has to itself; 0 where it does not take place."""
+    wanted = task.settings.precision in MANTISSA_BITS and not task.is_quick
+    return SHARE * task.settings.budget_s if wanted and _reduced(menu) else 0.0
+
+
+def _reduced(menu: Menu) -> list[ToolchainInstance]:
+    """Return the instances in reduced precision."""
+    return [source.instance for source in menu.sources if is_reduced(source.instance)]
+
 
 def choose_precision(
     task: RunTask,
@@ -116,41 +136,50 @@ def choose_precision(
     There is nothing to do where no reduced precision is admitted or no toolchain has an instance in
     it, and in a quick confirmation.
     """
-    precision = task.settings.precision
-    reduced = [source.instance for source in menu.sources if is_reduced(source.instance)]
-    if precision not in MANTISSA_BITS or not reduced or task.is_quick:
+    seconds = seconds_for_precision(task, menu)
+    if not seconds:
         return ChosenPrecision(data=data)
-    seconds = min(SHARE * task.settings.budget_s, budget.to_improve_s)
     question = _Question(
         model=task.open_model.model,
         menu=menu,
         data=data,
         samples=samples,
         race=race,
-        reduced=reduced,
-        control=control.within(seconds),
-        ends_at=time.monotonic() + seconds,
+        reduced=_reduced(menu),
+        control=control.within(min(seconds, budget.to_improve_s)),
+        ends_at=time.monotonic() + min(seconds, budget.to_improve_s),
     )
     with control.stage("precision") as report:
         report.progress(0, 1, say.EMULATING)
+        whole = _whole_models(question)
+        chosen: dict[str, Products] = dict.fromkeys(whole.kept, frozenset(question.numbers))
+        nothing = whole.nothing_to_choose()
+        if nothing is not None:
+            report.detail = nothing
+            return ChosenPrecision(data=_admitted(question, data, chosen))
         try:
-            threads = max(instance.threads for instance in reduced)
+            threads = max(instance.threads for instance in question.reduced)
+            precision = task.settings.precision
             emulation = RoundingEmulation(question.model, precision, threads=threads)
         except ToolchainError as error:
             control.warn(say.NOT_EMULATED.format(reason=error))
-            return ChosenPrecision(data=_admitted(question, data, {}))
-        chosen: dict[str, Products] = {}
+            return ChosenPrecision(data=_admitted(question, data, chosen))
         rounding: tuple[RoundedProduct, ...] = ()
         trials: list[RoundingTrial] = []
         try:
             choices = _Choices(question, emulation, SINGLE_ERRORS_SHARE * seconds)
-            for name in {instance.toolchain: None for instance in reduced}:
-                chosen[name] = choices.of(name).products
-            rounding = choices.products(chosen.values())
-            able = _able(question)
+            able = _able(question, whole)
+            names = dict.fromkeys(i.toolchain for i in (*able, *question.reduced))
+            found = {name: choices.of(name) for name in names if name not in whole.kept}
+            chosen |= {name: choice.products for name, choice in found.items()}
+            rounding = choices.products([*found.values()])
+            trials += choices.whole_models(whole)
             for number, instance in enumerate(able):
                 report.progress(number, len(able), say.BUILDING_PRECISION)
-                chosen[instance.toolchain] = _enter(question, choices, instance, trials)
+                # The first build is what the stage is for: it may take time of later stages.
+                ends_at = question.ends_at if number else math.inf
+                choice = found[instance.toolchain]
+                _enter(question, choices, instance, choice, ends_at, chosen, trials)
         except Cancelled:
             if control.cancelled.is_set():
                 raise
@@ -163,6 +192,62 @@ def choose_precision(
         )
     return ChosenPrecision(
         data=_admitted(question, data, chosen), rounding=rounding, rounding_trials=tuple(trials)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReducedWholeModels:
+    """What the race knows of whole models in reduced precision, by toolchain."""
+
+    kept: Mapping[str, float | None]
+    """The errors of those within the tolerance."""
+    broken: Mapping[str, float | None]
+    """The errors of those that break it."""
+    us: Mapping[str, float]
+    """The microseconds of both; some were not timed."""
+    best_us: float
+    """The microseconds of the best placement within the tolerance; infinite: there is none."""
+
+    def may_be_faster(self, toolchain: str) -> bool:
+        """Tell whether one is not known to be slower than the best within the tolerance."""
+        return self.us.get(toolchain, 0.0) < self.best_us
+
+    def nothing_to_choose(self) -> str | None:
+        """Return why no products have to be chosen, in a phrase; None: they have to."""
+        if self.kept and not self.broken:
+            return say.ALL_KEEP_TOLERANCE
+        if self.broken and not any(map(self.may_be_faster, self.broken)):
+            return say.NOTHING_FASTER
+        return None
+
+
+def _whole_models(question: _Question) -> ReducedWholeModels:
+    """Sort whole models in reduced precision by whether they keep the tolerance, and time all."""
+    race = question.race
+    found = {
+        one.contender.cover[0].instance.toolchain: one
+        for one in race.results()
+        if one.contender.kind == "whole-model" and one.reduced and one.max_rel_error is not None
+    }
+    kept = {name: one for name, one in found.items() if one.reason is None}
+    broken = {name: one for name, one in found.items() if one.reason is not None}
+    us = {name: one.measured_us for name, one in kept.items() if one.measured_us is not None}
+    leader_us = None if race.leader is None else race.time_us(race.leader)
+    if leader_us is not None:
+        contenders = [one.contender for one in broken.values()]
+        times = race.time_apart(
+            contenders, ends_at=question.ends_at, tolerance=max(1.0, question.samples.tolerance)
+        )
+        us |= {
+            name: times[one.contender.name]
+            for name, one in broken.items()
+            if one.contender.name in times
+        }
+    return ReducedWholeModels(
+        kept={name: one.max_rel_error for name, one in kept.items()},
+        broken={name: one.max_rel_error for name, one in broken.items()},
+        us=us,
+        best_us=leader_us or math.inf,
     )
 
 
@@ -229,87 +314,114 @@ class _Choices:
         }
         return choose_products(values, self._alone, self.error_of, bound)
 
-    def products(self, chosen: Iterable[Products]) -> tuple[RoundedProduct, ...]:
+    def whole_models(self, whole: ReducedWholeModels) -> list[RoundingTrial]:
+        """Return the whole models with all products rounded, for documents."""
+        everything = frozenset(self._operations)
+        emulated = _finite(self.error_of(everything) * self._tolerance)
+        return [
+            RoundingTrial(
+                toolchain=name,
+                rounded=len(everything),
+                emulated_error=emulated,
+                max_rel_error=_finite(error),
+                measured_us=whole.us.get(name),
+                reason=say.BREAKS_TOLERANCE if name in whole.broken else None,
+            )
+            for name, error in (*whole.kept.items(), *whole.broken.items())
+        ]
+
+    def products(self, chosen: Sequence[ProductChoice]) -> tuple[RoundedProduct, ...]:
         """Return what is known of each product, for documents.
 
         Args:
-            chosen: The sets that toolchains may round.
+            chosen: The sets that toolchains may round; ranks are those of the first.
         """
-        rounded = frozenset().union(*chosen)
+        rounded = frozenset().union(*(choice.products for choice in chosen))
+        alone = {} if self._alone is None else self._alone
+        ranks = {number: rank for rank, number in enumerate(chosen[0].order)} if chosen else {}
         return tuple(
             RoundedProduct(
                 operator=number,
                 operations=operations,
-                error=None if self._alone is None else self._alone[number] * self._tolerance,
+                error=_finite(alone.get(number, math.inf) * self._tolerance),
                 rounded=number in rounded,
+                rank=ranks.get(number),
             )
             for number, operations in self._operations.items()
         )
 
 
-def _able(question: _Question) -> list[ToolchainInstance]:
-    """Return the reduced instances that can leave products in float32, the fastest first.
+def _finite(value: float | None) -> float | None:
+    """Return a number that JSON can hold: None for infinity and NaN."""
+    return value if value is not None and math.isfinite(value) else None
 
-    A toolchain is as fast as its whole model in float32 was in the race; where none of them was
-    timed there, all of them are tried as far as there is time.
+
+def _able(question: _Question, whole: ReducedWholeModels) -> list[ToolchainInstance]:
+    """Return the instances on which the choice is built, the one that is likely to win first.
+
+    They can leave single products in float32, do not keep the tolerance as they are, and are not
+    known to be slower with all products rounded than what keeps it.
     """
-    took: dict[str, float] = {}
-    for result in question.race.results():
-        contender = result.contender
-        if contender.kind == "whole-model" and not contender.reduced and result.measured_us:
-            name = contender.cover[0].instance.toolchain
-            took[name] = min(took.get(name, math.inf), result.measured_us)
-    able = [i for i in question.reduced if about(i.toolchain).mixes_precision]
-    timed = [i for i in able if i.toolchain in took]
-    fastest = min((took[i.toolchain] for i in timed), default=math.inf)
-    near = [i for i in timed if took[i.toolchain] <= NEAR * fastest]
-    return sorted(near, key=lambda instance: took[instance.toolchain]) or able
+    able = [
+        one
+        for one in question.reduced
+        if about(one.toolchain).mixes_precision
+        and one.toolchain not in whole.kept
+        and whole.may_be_faster(one.toolchain)
+    ]
+    us = {one.toolchain: whole.us.get(one.toolchain, math.inf) for one in able}
+    least = min(us.values(), default=math.inf)
+    near = [one for one in able if us[one.toolchain] <= NEAR * least]
+    return sorted(near, key=lambda instance: us[instance.toolchain])
 
 
 def _enter(
     question: _Question,
     choices: _Choices,
     instance: ToolchainInstance,
+    choice: ProductChoice,
+    ends_at: float,
+    chosen: dict[str, Products],
     trials: list[RoundingTrial],
-) -> Products:
+) -> None:
     """Build the whole model with products rounded, until its real error is within the tolerance.
 
     Args:
         question: What the choice is made for.
         choices: Chooses the products.
         instance: The instance in reduced precision.
+        choice: The products that are tried first.
+        ends_at: When the first build is to be over, on the monotonic clock; the others are to be
+            with the stage.
+        chosen: Takes the products that kept the tolerance; none where no build did.
         trials: Takes what was built.
-
-    Returns:
-        The products that kept the tolerance; none where no build did.
     """
-    tolerance, bound = question.samples.tolerance, BOUND
+    tolerance = question.samples.tolerance
     for _ in range(MOST_BUILDS):
-        choice = choices.of(instance.toolchain, bound)
         if not choice.products:
             break
         cover = (_whole_model(question, instance, choice.products),)
         contender = Contender(name=COLLAGE, kind="collage", cover=cover)
-        trial = question.race.try_cover(
-            with_eligibility(question.data, contender), ends_at=question.ends_at
-        )
-        error = trial.max_rel_error
+        trial = question.race.try_cover(with_eligibility(question.data, contender), ends_at=ends_at)
+        ends_at, error = question.ends_at, trial.max_rel_error
         trials.append(
             RoundingTrial(
                 toolchain=instance.toolchain,
                 rounded=len(choice.products),
                 emulated_error=choice.error * tolerance,
-                max_rel_error=error,
-                reason=trial.failure,
+                max_rel_error=_finite(error),
+                measured_us=next(iter(trial.partitions_us.values()), None),
+                reason=trial.failure or None,
             )
         )
         if error is None:
-            break
-        if trial.failure is None:
-            return choice.products
+            return  # it was not run: what the emulation says stands
+        chosen[instance.toolchain] = frozenset() if trial.failure else choice.products
+        if not trial.failure:
+            return
         # An output may break a bound below the tolerance: then the factor is 1 at least.
         bound = CORRECTED_BOUND * choice.error / max(1.0, error / tolerance)
-    return frozenset()
+        choice = choices.of(instance.toolchain, bound)
 
 
 def _whole_model(question: _Question, instance: ToolchainInstance, rounded: Products) -> Candidate:
@@ -335,12 +447,7 @@ def _admitted(
 
     A candidate that leaves some products in float32 was built for the choice, and stays.
     """
-    graph = question.model.graph
-    products = {
-        number: index
-        for index, number in graph.operator_number.items()
-        if graph.nodes[index].op in PRODUCTS
-    }
+    graph, products = question.model.graph, question.numbers
 
     def keeps(candidate: Candidate) -> bool:
         instance = candidate.instance

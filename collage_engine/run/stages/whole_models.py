@@ -65,11 +65,22 @@ def race_whole_models(
     samples: RunSamples,
     budget: RunBudget,
     control: RunControl,
+    *,
+    reserved_s: float = 0.0,
 ) -> WholeModelResult:
     """Open the race, and have each toolchain alone enter it.
 
     Each answer that is the best so far is announced. A quick confirmation compares with what the
     run before knew; then nobody enters here.
+
+    Args:
+        task: What the run was asked for.
+        menu: The toolchains and candidates.
+        data: The candidates with the costs that the store holds.
+        samples: The true outputs.
+        budget: The run's time.
+        control: Takes progress and answers.
+        reserved_s: Seconds that the stages after this one have to themselves.
 
     Raises:
         Cancelled: The user stopped the run.
@@ -90,7 +101,7 @@ def race_whole_models(
             contenders = first_contenders(task.open_model, menu, data)
             first = [one for one in contenders if not is_secondary(one)]
             second = [one for one in contenders if is_secondary(one)]
-            now, left_s = budget.clock(), budget.left_s
+            now, left_s = budget.clock(), max(0.0, budget.left_s - reserved_s)
             for some, share in ((first, LARGEST_SHARE), (second, SECONDARY_SHARE)):
                 race.enter(some, ends_at=now + share * left_s, on_progress=report.progress)
             race.end_builders()
