@@ -36,16 +36,7 @@ if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
 
 LOADERS = Path(__file__).resolve().parent / "loader"
-LOADER_FILES = (
-    "run_artifact.py",
-    "huge_pages.py",
-    "entries.py",
-    "streams.py",
-    "run_artifact.cc",
-    "check_files.h",
-    "huge_pages.h",
-    "entries.h",
-)
+LOADER_FILES = ("run_artifact.py", "run_artifact.cc", "artifact.h", "check_files.h")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,9 +171,13 @@ def _fill(
             files[name]["licence"] = licences[name]
     manifest = _manifest(model, built, contents)
     manifest["files"] = files
-    (folder / MANIFEST).write_text(
-        json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
+    write_manifest(folder, manifest)
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Write what the loaders read of an artifact."""
+    text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
+    (folder / MANIFEST).write_text(text, encoding="utf-8")
 
 
 def _manifest(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from collage_engine.artifact.artifact import LOADERS
-from collage_engine.artifact.loader.entries import entries_of, shapes_of
+from collage_engine.artifact.loader.run_artifact import shapes_of
 from collage_engine.artifact.manifest import read_manifest, verify_files
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.records.errors import ArtifactError
@@ -27,21 +27,27 @@ def run_artifact(
     """Run an artifact on its sample in a process of its own, as its user would.
 
     The answer has ``max_abs_error``, ``max_rel_error``, ``tolerance``, ``threads``, ``load_s``,
-    ``first_result_s`` (loading and the first run), ``huge_pages`` (``bytes``, ``seconds``,
-    ``reason`` where nothing was moved), ``memory_bytes`` (what loading it added to the resident
-    memory; None where that is not known) and, with ``benchmark``, ``median_us``, ``low_us`` and
-    ``high_us`` (20th and 80th percentile), ``p50_us``, ``p90_us``, ``p99_us``, ``repeats``,
-    ``expected_us``.
+    ``first_result_s`` (loading and the first run), ``memory_bytes`` (what loading it added to the
+    resident memory; None where that is not known) and, with ``benchmark``, ``median_us``,
+    ``low_us`` and ``high_us`` (20th and 80th percentile), ``p50_us``, ``p90_us``, ``p99_us``,
+    ``repeats``, ``expected_us``.
     One that was made for throughput has ``streams``, ``runs_per_s`` and ``expected_runs_per_s``
     instead of latencies.
-    An artifact for several shapes gives ``entries``, a list of such answers, each with its ``dims``
-    and ``inputs``.
+    Of an artifact for several shapes each is run by itself: ``entries`` is a list of such answers,
+    each with its ``dims`` and ``inputs``.
     ``ArtifactError`` when it is damaged, does not load, differs from its sample, or takes longer
     than ``limit_s`` seconds.
     """
     folder = Path(folder).absolute()
     manifest = read_manifest(folder)
     verify_files(folder, manifest)
+    if "entries" in manifest:
+        results = [
+            run_artifact(folder / entry["folder"], benchmark, limit_s)
+            | {"dims": entry["dims"], "inputs": shapes_of(entry)}
+            for entry in manifest["entries"]
+        ]
+        return {"artifact": str(folder), "entries": results}
     if manifest.get("device", "cpu") != "cpu":
         reason = cuda_probe().reason
         if reason is not None:
@@ -58,26 +64,17 @@ def run_artifact(
     report: dict[str, Any] | None = None
     with contextlib.suppress(ValueError):
         report = json.loads(last_line(done.stdout))
-    if not isinstance(report, dict) or not report.keys() & {"agrees", "entries"}:
+    if not isinstance(report, dict) or "agrees" not in report:
         why = last_line(done.stderr, f"it ended with status {done.returncode}")
         raise ArtifactError(f"the artifact cannot be run: {one_sentence(why, str(folder))}")
-    entries = report.get("entries")
-    results = [_result(folder, each, manifest) for each in entries or [report]]
-    if entries is None:
-        return results[0]
-    for result, entry in zip(results, entries_of(manifest), strict=True):
-        result["dims"], result["inputs"] = entry["dims"], shapes_of(entry)
-        result["threads"] = entry.get("threads", 1)
-    return {"artifact": str(folder), "entries": results}
+    return _result(folder, report, manifest)
 
 
 def _result(folder: Path, report: dict[str, Any], manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return a summary of an entry that was run; ``ArtifactError``: it differs from its sample."""
     if not report["agrees"]:
-        dims = report.get("dims", {})
-        which = "".join(f" {name}={size}" for name, size in dims.items())
         raise ArtifactError(
-            f"{folder}{which} differs from its sample: {one_sentence(report['wrong'], '')}"
+            f"{folder} differs from its sample: {one_sentence(report['wrong'], '')}"
         )
     result = {
         "artifact": str(folder),
@@ -87,7 +84,6 @@ def _result(folder: Path, report: dict[str, Any], manifest: Mapping[str, Any]) -
         "threads": manifest.get("threads", 1),
         "load_s": report["load_s"],
         "first_result_s": report["first_result_s"],
-        "huge_pages": report["huge_pages"],
         "memory_bytes": report.get("memory_bytes"),
     }
     if "runs_per_s" in report:

@@ -1,43 +1,21 @@
-"""One artifact out of several: an entry for each shape, and what they have in common once."""
+"""One artifact out of several: a folder for each shape, and one manifest above them."""
 
 from __future__ import annotations
 
-import json
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from collage_engine.artifact.artifact import check_target_folder, put_artifact
-from collage_engine.artifact.loader.entries import (
-    axes_of,
-    sample_files,
-    shape_text,
-    shapes_of,
-    unexplained_axis,
-)
-from collage_engine.artifact.loader.run_artifact import MANIFEST
-from collage_engine.artifact.manifest import read_manifest
-from collage_engine.artifact.pieces import Pieces, write_pieces
-from collage_engine.build.built import MODULE_FILE
+from collage_engine.artifact.artifact import check_target_folder, put_artifact, write_manifest
+from collage_engine.artifact.loader.run_artifact import MANIFEST, shape_text, shapes_of
+from collage_engine.artifact.manifest import read_manifest, sha256
 from collage_engine.records.errors import ArtifactError
-from collage_engine.records.shapes import PaddingProofs, Sharing
+from collage_engine.records.shapes import AxesOfValues, PaddingProofs, Sharing
 
-PIECES = "pieces"
-"""The folder of an artifact that holds what its modules are made of."""
-OF_AN_ENTRY = (
-    "inputs",
-    "outputs",
-    "placement",
-    "threads",
-    "streams",
-    "spin",
-    "environment",
-    "expected",
-    "tolerance",
-    "unmeasured",
-)
-"""What a manifest says of one shape; all else is the same for all shapes."""
+Entry = Mapping[str, Any]
+"""What the manifest says of a shape: its ``folder``, ``dims``, ``inputs`` and ``outputs``."""
 
 
 def combine_artifacts(
@@ -45,8 +23,11 @@ def combine_artifacts(
     dims: Sequence[Mapping[str, int]],
     out: Path,
     padding: PaddingProofs | None = None,
-) -> dict[str, Any]:
-    """Write an artifact with an entry for each of several artifacts of one model.
+) -> Sharing:
+    """Write several artifacts of one model as one, each in a folder of its own, unchanged.
+
+    Equal files are stored once, by hard links. In a copy of the folder that has no links they take
+    their place several times, and nothing else changes.
 
     Args:
         folders: The artifacts, each for other shapes of the inputs.
@@ -56,8 +37,7 @@ def combine_artifacts(
             along it, or why there is none; None: inputs are not to be padded.
 
     Returns:
-        The manifest. Its ``sizes`` say how many bytes the modules take, and would take apart; its
-        ``not_padded`` says why inputs are not padded along a dimension.
+        How large it is, and along which dimensions inputs are padded.
 
     Raises:
         ArtifactError: They are of different models or devices, two are for the same shapes, or
@@ -66,28 +46,76 @@ def combine_artifacts(
     check_target_folder(out)
     manifests = [read_manifest(folder) for folder in folders]
     _check_alike(manifests)
-    made: dict[str, Any] = {}
+    entries = [
+        {
+            "folder": str(number),
+            "dims": dict(sizes),
+            "inputs": manifest["inputs"],
+            "outputs": manifest["outputs"],
+        }
+        for number, (sizes, manifest) in enumerate(zip(dims, manifests, strict=True))
+    ]
+    padded, not_padded = padding_of(entries, padding or {})
 
     def fill(folder: Path) -> None:
-        made.update(_fill(folder, folders, manifests, dims))
-        _write_manifest(folder, made)
+        stored: dict[str, Path] = {}
+        files = {}
+        for entry, source, manifest in zip(entries, folders, manifests, strict=True):
+            place = folder / entry["folder"]
+            for name, about in manifest["files"].items():
+                stored[about["sha256"]] = _link(
+                    stored.get(about["sha256"], source / name), place / name
+                )
+            shutil.copyfile(source / MANIFEST, place / MANIFEST)
+            size = (place / MANIFEST).stat().st_size
+            files[f"{entry['folder']}/{MANIFEST}"] = {
+                "sha256": sha256(place / MANIFEST),
+                "bytes": size,
+            }
+        for name, about in manifests[0]["files"].items():
+            if name.startswith("loader/"):
+                _link(stored[about["sha256"]], folder / name)
+                files[name] = about
+        shared = _shared(manifests)
         if padding is not None:
-            made["padding"], made["not_padded"] = padding_of(made["entries"], padding)
-            _write_manifest(folder, made)
+            shared |= {"padding": padded, "not_padded": not_padded}
+        write_manifest(folder, shared | {"entries": entries, "files": files})
 
     put_artifact(out, fill)
-    return made
-
-
-def sharing_of(manifest: Mapping[str, Any]) -> Sharing:
-    """Return what the manifest of an artifact with several entries says of size and padding."""
+    sizes = [about for manifest in manifests for about in manifest["files"].values()]
     return Sharing(
-        modules_bytes=manifest["sizes"]["modules"],
-        modules_apart_bytes=manifest["sizes"]["modules_apart"],
-        bytes=sum(about["bytes"] for about in manifest["files"].values()),
-        padded=tuple(manifest.get("padding", ())),
-        not_padded=dict(manifest.get("not_padded", {})),
+        bytes=sum({about["sha256"]: about["bytes"] for about in sizes}.values()),
+        apart_bytes=sum(about["bytes"] for about in sizes),
+        padded=tuple(padded),
+        not_padded=not_padded,
     )
+
+
+def _link(file: Path, place: Path) -> Path:
+    """Make a file known under another name as well, or copy it where that cannot be."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(file, place)
+    except OSError:
+        shutil.copyfile(file, place)
+    return place
+
+
+def _shared(manifests: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return what the manifest above those of all shapes says of them together."""
+    first = manifests[0]
+    shared: dict[str, Any] = {
+        key: first[key]
+        for key in ("format", "format_version", "target", "device", "architecture")
+        if key in first
+    }
+    shared["model"] = {key: first["model"][key] for key in ("name", "sha256")}
+    shared["threads"] = max(manifest["threads"] for manifest in manifests)
+    # One setting for the whole process: what spins in one entry would take the time of another's
+    # threads, so an entry that does not spin decides.
+    calm_last = sorted(manifests, key=lambda manifest: not manifest["spin"])
+    shared["environment"] = {k: v for each in calm_last for k, v in each["environment"].items()}
+    return shared
 
 
 def _check_alike(manifests: Sequence[Mapping[str, Any]]) -> None:
@@ -108,112 +136,8 @@ def _check_alike(manifests: Sequence[Mapping[str, Any]]) -> None:
                 )
 
 
-def _fill(
-    folder: Path,
-    folders: Sequence[Path],
-    manifests: Sequence[dict[str, Any]],
-    dims: Sequence[Mapping[str, int]],
-) -> dict[str, Any]:
-    """Write all files but the manifest, which is returned."""
-    pieces = write_pieces([each / MODULE_FILE for each in folders], folder / PIECES)
-    files: dict[str, dict[str, Any]] = {}
-    for name, size in pieces.sizes.items():
-        files[f"{PIECES}/{name}"] = {"sha256": name, "bytes": size, "licence": "the model's own"}
-    entries = []
-    for number, (source, manifest) in enumerate(zip(folders, manifests, strict=True)):
-        samples = {}
-        for kind, name in zip(("inputs", "outputs"), sample_files(manifest), strict=True):
-            place = f"entries/{number}/{name}"
-            (folder / place).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source / name, folder / place)
-            files[place] = dict(manifest["files"][name])
-            samples[kind] = place
-        _copy_shared(folder, source, manifest, files)
-        entries.append(
-            {
-                "dims": dict(dims[number]),
-                **{key: manifest[key] for key in OF_AN_ENTRY if key in manifest},
-                "sample": samples,
-                "module": _module(manifest, pieces.files[number]),
-            }
-        )
-    return _manifest(manifests, entries, files, pieces)
-
-
-def _module(manifest: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return how an entry's module is put together."""
-    about = manifest["files"][MODULE_FILE]
-    return {
-        "sha256": about["sha256"],
-        "bytes": about["bytes"],
-        "pieces": [f"{PIECES}/{name}" for name in names],
-    }
-
-
-def _copy_shared(
-    folder: Path, source: Path, manifest: Mapping[str, Any], files: dict[str, dict[str, Any]]
-) -> None:
-    """Copy the libraries, loaders and licences of an artifact that are not there yet.
-
-    Raises:
-        ArtifactError: A file of the same name is there and differs.
-    """
-    own = {MODULE_FILE, *sample_files(manifest)}
-    for name, about in manifest["files"].items():
-        if name in own:
-            continue
-        if name in files:
-            if files[name]["sha256"] != about["sha256"]:
-                raise ArtifactError(
-                    f"the entries need different files of the name {name}: place them again with "
-                    "the same versions of all toolchains"
-                )
-            continue
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source / name, folder / name)
-        files[name] = dict(about)
-
-
-def _manifest(
-    manifests: Sequence[dict[str, Any]],
-    entries: list[dict[str, Any]],
-    files: dict[str, dict[str, Any]],
-    pieces: Pieces,
-) -> dict[str, Any]:
-    first = manifests[0]
-    # One setting for the whole process: what spins in one entry would take the time of another's
-    # threads, so an entry that does not spin decides.
-    calm_last = sorted(entries, key=lambda entry: not entry["spin"])
-    environment = {name: v for entry in calm_last for name, v in entry["environment"].items()}
-    found: dict[str, Any] = {
-        key: first[key]
-        for key in ("format", "format_version", "target", "device", "architecture")
-        if key in first
-    }
-    found["model"] = {key: first["model"][key] for key in ("name", "sha256")}
-    found["versions"] = {k: v for each in manifests for k, v in each["versions"].items()}
-    found["threads"] = max(entry["threads"] for entry in entries)
-    found["environment"] = environment
-    for key in ("libraries", "requires"):
-        united = {part["file"]: part for each in manifests for part in each.get(key, ())}
-        if united or key == "libraries":
-            found[key] = list(united.values())
-    found["sizes"] = {
-        "modules": pieces.stored,
-        "modules_apart": sum(entry["module"]["bytes"] for entry in entries),
-    }
-    found["entries"] = entries
-    found["files"] = dict(sorted(files.items()))
-    return found
-
-
-def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
-    (folder / MANIFEST).write_text(text, encoding="utf-8")
-
-
 def padding_of(
-    entries: Sequence[Mapping[str, Any]], proofs: PaddingProofs
+    entries: Sequence[Entry], proofs: PaddingProofs
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return along which axes inputs are padded and outputs cut, and why not along the others.
 
@@ -226,24 +150,27 @@ def padding_of(
     """
     padding: dict[str, Any] = {}
     refused: dict[str, str] = {}
-    odd = unexplained_axis(entries)
     for dim, proof in proofs.items():
         if not all(dim in entry["dims"] for entry in entries):
             refused[dim] = "not every shape was named by its size"
-        elif len({entry["dims"][dim] for entry in entries}) < 2:
-            refused[dim] = "all shapes have the same size of it"
-        elif odd is not None:
-            refused[dim] = f"axis {odd[1]} of the output {odd[0]!r} follows no single dimension"
         elif isinstance(proof, str):
             refused[dim] = f"that this changes no result is not proved: {proof}"
+        elif not all(_has_axes(entry, dim, *proof) for entry in entries):
+            refused[dim] = "other axes than those of the dimension have its sizes"
         else:
-            axes = [axes_of(entries, dim, kind) or {} for kind in ("inputs", "outputs")]
-            proved = [{name: [*found] for name, found in each.items()} for each in proof]
-            if axes != proved or not axes[0]:
-                refused[dim] = "other axes than those of the dimension have its sizes"
-                continue
             padding[dim] = {
-                kind: [[name, axis] for name, along in each.items() for axis in along]
-                for kind, each in zip(("inputs", "outputs"), axes, strict=True)
+                kind: [[name, axis] for name, axes in of.items() for axis in axes]
+                for kind, of in zip(("inputs", "outputs"), proof, strict=True)
             }
     return padding, refused
+
+
+def _has_axes(entry: Entry, dim: str, inputs: AxesOfValues, outputs: AxesOfValues) -> bool:
+    """Tell whether axes that are proved to be of a dimension have its size in an entry."""
+    shapes = {kind: {v["name"]: v["shape"] for v in entry[kind]} for kind in ("inputs", "outputs")}
+    axes = [(shapes["inputs"][name], axis) for name, of in inputs.items() for axis in of]
+    axes += [(shapes["outputs"][name], axis) for name, of in outputs.items() for axis in of]
+    return bool(inputs) and all(
+        shape is not None and axis < len(shape) and shape[axis] == entry["dims"][dim]
+        for shape, axis in axes
+    )

@@ -26,6 +26,19 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
+class _Value(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    shape: tuple[int, ...]
+
+
+class _Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several shapes."""
+
+    folder: str
+    dims: dict[str, int]
+    inputs: list[_Value]
+
+
 class _Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What every manifest says, as far as this program rests on it."""
 
@@ -33,7 +46,7 @@ class _Manifest(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
     device: str = "cpu"
     threads: int = 1
-    entries: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)] | None = None
+    entries: Annotated[list[_Entry], msgspec.Meta(min_length=1)] | None = None
 
 
 def is_artifact(folder: Path) -> bool:

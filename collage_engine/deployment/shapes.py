@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from collage_engine.artifact.artifact import check_target_folder
-from collage_engine.artifact.combine import combine_artifacts, sharing_of
+from collage_engine.artifact.combine import combine_artifacts
 from collage_engine.deployment.work_folder import work_folder
 from collage_engine.records.errors import CollageError, SessionError
 from collage_engine.records.placement import Run
@@ -29,11 +29,6 @@ _LOG = logging.getLogger(__name__)
 STOPPED_BUDGET_S = 1.0
 """Seconds of budget for each shape that is left when the user ends the run with what it has;
 chosen: the first stage alone, which times each toolchain on the whole model, takes about that."""
-
-
-COMBINED_BYTES_PER_S = 50e6
-"""Bytes of weights a second that are cut into pieces, compared and written at the end; chosen: a
-third of what one processor of a Zen 4 does, so that the budget holds on slower disks, too."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +70,7 @@ def place_shapes(
     """Place a model for several shapes and write one artifact for all of them.
 
     The runs go one after the other on the same store, so work that is equal in two shapes is
-    measured once. What is left of the budget, less what combining the artifacts will take, is
-    shared out evenly among the shapes that are left.
+    measured once. What is left of the budget is shared out evenly among the shapes that are left.
 
     Args:
         engine: Does the runs.
@@ -111,9 +105,7 @@ def place_shapes(
     proofs = engine.padding(path, list(choices[0].dims)) if nearest else None
     if session is not None:
         engine.continue_from(handles[0], session)
-    weights_bytes = sum(entry.model.weights_bytes for entry in entries)
-    combining_s = weights_bytes / COMBINED_BYTES_PER_S if out is not None else 0.0
-    ends_at = began + settings.budget_s - spent_s - combining_s
+    ends_at = began + settings.budget_s - spent_s
     runs: list[Run] = []
     with work_folder(out) as scratch:
         folders = [scratch / str(number) for number in range(len(choices))]
@@ -144,8 +136,7 @@ def place_shapes(
         if out is not None:
             dims = [choice.dims for choice in choices]
             with _saved_after_failure(engine, handles[0], session):
-                manifest = combine_artifacts(folders, dims, Path(out), padding=proofs)
-            sharing = sharing_of(manifest)
+                sharing = combine_artifacts(folders, dims, Path(out), padding=proofs)
     for run in runs:
         run.shapes, run.sharing = list(rows), sharing
         run.artifact = None if out is None else str(out)

@@ -189,7 +189,6 @@ def _memory(memory: MemoryUse) -> list[Fact]:
         (words.LOAD_PEAK, seen.load_peak_bytes),
         (words.RUN_PEAK, seen.run_peak_bytes),
         (words.BEFORE_LOADING, seen.base_bytes),
-        (words.ON_HUGE_PAGES, seen.huge_bytes or None),
         (words.MODEL_WEIGHTS, memory.weights_bytes),
         *(
             (words.WEIGHTS_HELD.format(toolchain=toolchain_title(name)), size)

@@ -47,13 +47,15 @@ def artifact_sentences(shapes: int, sharing: Sharing) -> list[str]:
         shapes: How many shapes it has.
         sharing: What is known of it.
     """
-    said = [
-        words.MODULES_OF_SHAPES.format(
-            shapes=shapes,
-            together=bytes_text(sharing.modules_bytes),
-            apart=bytes_text(sharing.modules_apart_bytes),
+    said = []
+    if sharing.apart_bytes:
+        said.append(
+            words.FILES_OF_SHAPES.format(
+                shapes=shapes,
+                together=bytes_text(sharing.bytes),
+                apart=bytes_text(sharing.apart_bytes),
+            )
         )
-    ]
     if sharing.padded:
         said.append(words.PADDED_ALONG.format(dimensions=", ".join(sharing.padded)))
     for dim, why in sharing.not_padded.items():

@@ -23,8 +23,6 @@ class MemorySeen(msgspec.Struct, frozen=True, kw_only=True):
     """The largest while loading, the first run included."""
     run_peak_bytes: Count | None = None
     """The largest since then."""
-    huge_bytes: Count | None = None
-    """Of ``loaded_bytes`` the module's memory on huge pages, where its loader puts it."""
     held: dict[str, int] = {}
     """Toolchain → bytes of weights its modules hold in memory, packed as they compute with them."""
 

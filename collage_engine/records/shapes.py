@@ -168,12 +168,10 @@ def items_of(inputs: Mapping[str, tuple[int, ...]]) -> int:
 class Sharing(msgspec.Struct, frozen=True, kw_only=True):
     """An artifact for several shapes: how large it is, and along what it pads."""
 
-    modules_bytes: Count
-    """Modules with their weights, as they are stored."""
-    modules_apart_bytes: Count
-    """The same in one artifact for each shape."""
     bytes: Count
-    """Of all files."""
+    """Of all files, each content once."""
+    apart_bytes: Count = 0
+    """The same in one artifact for each shape; 0: not known."""
     padded: tuple[str, ...] = ()
     """Dimensions along which inputs are padded to the next larger shape."""
     not_padded: dict[str, str] = {}

@@ -13,7 +13,7 @@ from collage_engine.artifact.artifact import (
     check_target_folder,
     write_artifact,
 )
-from collage_engine.artifact.combine import combine_artifacts, sharing_of
+from collage_engine.artifact.combine import combine_artifacts
 from collage_engine.build.build import build_cover, write_module
 from collage_engine.candidates.inputs import model_samples, run_tolerance, unchecked
 from collage_engine.candidates.open_model import OpenModel
@@ -110,9 +110,9 @@ def export_together(
         proofs = None
         if nearest:
             proofs = paddable_dimensions(read_without_weights(path), dims[0])
-        manifest = combine_artifacts(folders, dims, together, padding=proofs)
+        sharing = combine_artifacts(folders, dims, together, padding=proofs)
         content = _archive(together, path) if out is None else None
-    return content, sharing_of(manifest)
+    return content, sharing
 
 
 def _archive(folder: Path, model: str) -> bytes:

@@ -50,17 +50,14 @@ class MemoryWatch:
         self._loaded: tuple[int | None, int | None, int | None] | None = None
         self._reset = False
         self._held: dict[str, int] = {}
-        self._huge: int | None = None
 
-    def loaded(self, library: Any = None, huge_bytes: int | None = None) -> None:
+    def loaded(self, library: Any = None) -> None:
         """Note the sizes after the module was loaded and has run once, and begin a new peak.
 
         Args:
             library: The loaded module, which is asked for the weights that it holds; None: it is no
                 module of ours.
-            huge_bytes: How much of its memory was put on huge pages before; None: it is not known.
         """
-        self._huge = huge_bytes
         self._loaded = status_bytes("VmRSS"), status_bytes("RssAnon"), status_bytes("VmHWM")
         try:
             RESET.write_text("5")
@@ -84,7 +81,6 @@ class MemoryWatch:
             private_bytes=private,
             load_peak_bytes=load_peak,
             run_peak_bytes=now if self._reset else None,
-            huge_bytes=self._huge,
             held=self._held,
         )
 

@@ -16,8 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from collage_engine.artifact.loader.huge_pages import HugePages
-from collage_engine.artifact.loader.streams import Pool
+from collage_engine.artifact.loader.run_artifact import Pool, private_regions, use_huge_pages
 from collage_engine.build.python_parts import run_python_parts
 from collage_engine.lowering.accuracy import errors, wrong_by
 from collage_engine.lowering.npz import read_npz
@@ -263,7 +262,7 @@ class TrialJob:
         run_python_parts(request.module)
         device = device_of(request.device)
         self._arguments = _bound(request, inputs)
-        pages = HugePages(None if request.device == "cpu" else "it runs on a device")
+        before = private_regions() if request.device == "cpu" else []
         library = tvm.runtime.load_module(str(request.module))
         self._vm = VirtualMachine(library, device)
         main, arguments = self._vm["main"], self._arguments
@@ -278,9 +277,10 @@ class TrialJob:
 
             self._call = call
         result = self._call()
-        moved = pages.collapse()  # as the artifact's loaders do: it is timed as it is deployed
+        if before:
+            use_huge_pages(before)  # as the artifact's loaders do: it is timed as it is deployed
         assert self._memory is not None
-        self._memory.loaded(library, moved.bytes)
+        self._memory.loaded(library)
         return _unbound(request, result)
 
     def _again(self, request: OpenPlacement, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -412,21 +412,15 @@ class TrialJob:
     def _instances(self) -> list[Instance]:
         """Return the instances that run at once."""
         assert self._pool is not None
-
-        def present(instance: Instance, begin: Callable[[], object]) -> Instance:
-            begin()
-            return instance
-
-        return self._pool.at_once(present)
+        return self._pool.at_once(lambda instance: instance)
 
     def _round_of_all(self, request: RunRound) -> float:
         """Return the seconds per call of all instances together, each calling without a pause."""
         assert self._pool is not None
 
-        def work(instance: Instance, all_begin: Callable[[], object]) -> float:
+        def work(instance: Instance) -> float:
             clock = time.perf_counter
             instance.call()
-            all_begin()
             begin, count = clock(), 0
             while count < request.least or clock() - begin < request.seconds:
                 instance.call()
@@ -434,7 +428,7 @@ class TrialJob:
             self._calls += count
             return count / (clock() - begin)
 
-        return 1.0 / sum(map(float, self._pool.at_once(work)))
+        return 1.0 / sum(self._pool.at_once(work))
 
     def _profile(self, request: ProfilePlacement) -> list[KernelTime]:
         """Return the median time of every VM call, in order.

@@ -157,7 +157,6 @@ BEST_FLOAT32 = "best in float32"
 LOAD_PEAK = "largest while loading"
 RUN_PEAK = "largest while running"
 BEFORE_LOADING = "before the model is loaded"
-ON_HUGE_PAGES = "of the model's memory on huge pages"
 MODEL_WEIGHTS = "the model's weights"
 WEIGHTS_HELD = "weights held by {toolchain}"
 WEIGHTS_TWICE = "weights stored once more"
@@ -224,8 +223,8 @@ MEASURED_FOR_EARLIER_SHAPES = (
     "{known} of the {distinct} distinct candidates of the shapes after the first had been measured "
     "before"
 )
-MODULES_OF_SHAPES = (
-    "the modules of {shapes} shapes take {together} together; apart they would take {apart}"
+FILES_OF_SHAPES = (
+    "the files of {shapes} shapes take {together} together; apart they would take {apart}"
 )
 PADDED_ALONG = "inputs that are smaller along {dimensions} are padded to the next larger shape"
 NOT_PADDED_ALONG = "inputs are not padded along {dimension}: {reason}"

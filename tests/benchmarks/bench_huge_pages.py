@@ -1,109 +1,78 @@
-"""What huge pages gain an artifact, and what they cost: loaded by its loader, with and without.
+"""What huge pages gain an artifact: two instances in one process, one of them left as it is.
 
-    python -m tests.benchmarks.bench_huge_pages ARTIFACT … [--sessions 5] [--rounds 16]
+    python -m tests.benchmarks.bench_huge_pages ARTIFACT … [--core 1] [--rounds 60]
 
-Two processes a session, one with ``COLLAGE_HUGE_PAGES=0``, in turns, process CPU time. Where in
-memory a process comes to lie moves its time by several percent: the ratio is the median of the
-sessions' medians, with the least and the largest beside it.
+CPU time of one thread, in interleaved rounds. Where memory comes to lie moves an instance's time by
+several percent, so each artifact is run twice: with huge pages in the first instance, and in the
+second. The ratio is the median of paired rounds, with huge pages against without.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import random
 import statistics
 import subprocess
 import sys
-import tempfile
+import time
 from pathlib import Path
-from typing import Any
 
-from tests.benchmarks.peers_run import Peer
-from tests.benchmarks.peers_stats import paired_ratio
+from collage_engine.artifact.loader import run_artifact as loader
 
-SWITCH = "COLLAGE_HUGE_PAGES"
-
-COST = """
-import importlib.util, json, sys
-spec = importlib.util.spec_from_file_location("loader", sys.argv[1])
-loader = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(loader)
-model = loader.load(sys.argv[2])
-kinds = model.kinds("inputs")
-model(loader.read_npz(sys.argv[2] + "/sample_input.npz", kinds))
-status = dict(line.split(":") for line in open("/proc/self/status"))
-print(json.dumps([model.huge_pages.bytes, model.huge_pages.seconds,
-                  *(int(status[name].split()[0]) for name in ("VmRSS", "VmHWM"))]))
-"""
-LOADER = Path(__file__).parents[2] / "collage_engine" / "artifact" / "loader" / "run_artifact.py"
+ROUND_S = 0.02
+"""Seconds of one instance's calls in a round; chosen, so that other work disturbs few of them."""
 
 
-def cost(folder: Path, switch: str) -> list[float]:
-    """Bytes moved, seconds that took, resident size after two runs and its peak in KiB."""
-    done = subprocess.run(
-        [sys.executable, "-c", COST, str(LOADER), str(folder)],
-        env={**os.environ, SWITCH: switch},
-        capture_output=True,
-        text=True,
-        check=True,
+def compare(folder: Path, moved: int, rounds: int) -> str:
+    """The ratio of an artifact, of whose two instances the one of a number is on huge pages."""
+    manifest = loader.opened(folder)
+    os.environ.update(manifest["environment"])
+    calls, loading = [], []
+    for number in range(2):
+        os.environ[loader.HUGE_PAGES] = "1" if number == moved else "0"
+        began = time.process_time()
+        model = loader.Model(folder, manifest, private=number > 0)
+        loading.append(time.process_time() - began)
+        tensors = model.bind(loader.read_npz(folder / loader.SAMPLES[0], model.kinds("inputs")))
+        calls.append(lambda model=model, tensors=tensors: model.run(tensors))
+        calls[-1]()
+    began = time.process_time()
+    calls[0]()
+    count = max(1, round(ROUND_S / (time.process_time() - began)))
+    taken: tuple[list[float], list[float]] = ([], [])
+    for _ in range(rounds):
+        for number in random.sample(range(2), 2):
+            began = time.process_time()
+            for _ in range(count):
+                calls[number]()
+            taken[number].append((time.process_time() - began) / count)
+    ratios = [of[moved] / of[1 - moved] for of in zip(*taken, strict=True)]
+    plain = statistics.median(taken[1 - moved])
+    ratio = statistics.median(ratios)
+    return (
+        f"{folder.name}, instance {moved}: {ratio:.4f} of {plain * 1e3:.3f} ms, "
+        f"loaded in {loading[moved]:.2f} s"
     )
-    found: list[float] = json.loads(done.stdout)
-    return found
-
-
-def session(spec: dict[str, Any], scratch: Path, rounds: int) -> tuple[float, float, float]:
-    """Median ms without and with, and the median of the paired ratios less 1."""
-    peers: list[Peer] = []
-    taken: list[list[float]] = [[], []]
-    try:
-        for switch in ("0", "1"):
-            os.environ[SWITCH] = switch
-            peers.append(Peer(spec, scratch))
-        for number in range(rounds):
-            for which in (0, 1) if number % 2 else (1, 0):
-                taken[which].append(peers[which].round(0.02, 0.1)[1])
-    finally:
-        for peer in peers:
-            peer.close()
-    ratio = paired_ratio(taken[1], taken[0])
-    assert ratio is not None
-    without, with_them = (statistics.median(times) / 1e3 for times in taken)
-    return without, with_them, ratio.middle - 1.0
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Run each artifact in processes of its own."""
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("artifacts", nargs="+", type=Path)
-    parser.add_argument("--sessions", type=int, default=5)
-    parser.add_argument("--rounds", type=int, default=16)
+    parser.add_argument("--core", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--instance", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    print(
-        "| artifact | without, ms | with, ms | difference (least, largest) | moved, MB "
-        "| in, ms | resident, MB | peak, MB |\n|---|---|---|---|---|---|---|---|"
-    )
+    os.sched_setaffinity(0, {options.core})
+    if options.instance is not None:
+        print(compare(options.artifacts[0].resolve(), options.instance, options.rounds), flush=True)
+        return
     for folder in options.artifacts:
-        manifest = json.loads((folder / "manifest.json").read_text())
-        spec = {
-            "kind": "artifact",
-            "folder": str(folder),
-            "threads": manifest["threads"],
-            "inputs": str(folder / "sample_input.npz"),
-            "outputs": str(folder / "sample_output.npz"),
-            "output_names": [about["name"] for about in manifest["outputs"]],
-        }
-        with tempfile.TemporaryDirectory() as scratch:
-            sat = [session(spec, Path(scratch), options.rounds) for _ in range(options.sessions)]
-        without, with_them, gains = zip(*sat, strict=True)
-        before, after = cost(folder, "0"), cost(folder, "1")
-        print(
-            f"| {folder.name} | {statistics.median(without):.2f} "
-            f"| {statistics.median(with_them):.2f} | {statistics.median(gains):+.1%} "
-            f"({min(gains):+.1%}, {max(gains):+.1%}) | {after[0] / 1e6:.1f} "
-            f"| {after[1] * 1e3:.0f} | {before[2] / 1e3:.0f} → {after[2] / 1e3:.0f} "
-            f"| {before[3] / 1e3:.0f} → {after[3] / 1e3:.0f} |",
-            flush=True,
-        )
+        for instance in range(2):
+            command = [sys.executable, "-m", "tests.benchmarks.bench_huge_pages", str(folder)]
+            command += ["--core", str(options.core), "--rounds", str(options.rounds)]
+            subprocess.run([*command, "--instance", str(instance)], check=True)
 
 
 if __name__ == "__main__":

@@ -37,10 +37,7 @@ def read_npz(path: str) -> dict[str, np.ndarray]:
 
 
 def open_artifact(spec: dict[str, Any], inputs: dict[str, np.ndarray]) -> Opened:
-    """An exported artifact through the loader that artifacts ship, in its present version.
-
-    Kept artifacts may carry an older one; all are to be loaded alike, on huge pages.
-    """
+    """An exported artifact through the loader that artifacts ship, in its present version."""
     os.environ.setdefault("TVM_USE_RUNTIME_LIB", "1")
     found = importlib.util.spec_from_file_location("run_artifact", LOADER)
     assert found is not None and found.loader is not None

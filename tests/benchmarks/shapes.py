@@ -43,7 +43,7 @@ from typing import Any
 import onnx
 
 from collage_engine.artifact.artifact import LOADERS
-from collage_engine.artifact.loader.entries import entries_of, sample_files, shapes_of
+from collage_engine.artifact.loader.run_artifact import SAMPLES, shapes_of
 from collage_engine.artifact.manifest import read_manifest
 from tests.benchmarks.budgets import cache_without_measurements
 from tests.benchmarks.open_models import MODELS
@@ -70,7 +70,7 @@ class Loaded:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.entries = entries_of(read_manifest(folder))
+        self.entries = [read_manifest(place) for place in folders_of(folder)]
         command = [sys.executable, "-m", "tests.benchmarks.shapes", str(folder), "--serve"]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
@@ -106,6 +106,12 @@ class Loaded:
         return json.loads(line)
 
 
+def folders_of(folder: Path) -> list[Path]:
+    """The folders of an artifact for several shapes, or the only one."""
+    entries = read_manifest(folder).get("entries", [{}])
+    return [folder / entry.get("folder", "") for entry in entries]
+
+
 def memory_kib() -> dict[str, int]:
     """The memory of this process now, and at most so far."""
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -118,14 +124,11 @@ def serve(folder: Path) -> None:
     sys.path.insert(0, str(LOADERS))
     import run_artifact as loader
 
-    model = loader.load(folder)
-    entries = entries_of(read_manifest(folder))
     ready = []
-    for number, entry in enumerate(entries):
-        one = model.model(number) if len(entries) > 1 else model
-        inputs = loader.read_npz(folder / sample_files(entry)[0], one.kinds("inputs"))
-        tensors = one.bind(inputs)
-        one.main(*tensors)
+    for place in folders_of(folder):
+        one = loader.load(place)
+        tensors = one.bind(loader.read_npz(place / SAMPLES[0], one.kinds("inputs")))
+        one.run(tensors)
         ready.append((one, tensors))
     print(json.dumps(memory_kib()), flush=True)
     for line in sys.stdin:
@@ -134,8 +137,7 @@ def serve(folder: Path) -> None:
         taken = []
         for _ in range(calls):
             begin = time.perf_counter()
-            one.main(*tensors)
-            one.wait()
+            one.run(tensors)
             taken.append(time.perf_counter() - begin)
         print(json.dumps(statistics.median(taken)), flush=True)
 
@@ -235,8 +237,9 @@ def compared(folder: Path, first: str, second: str, rounds: int) -> dict[str, An
 
 
 def bytes_of(out: Path) -> int:
-    """The size of an artifact's files."""
-    return sum(about["bytes"] for about in read_manifest(out)["files"].values())
+    """The size of an artifact's files, equal ones once."""
+    files = [read_manifest(place)["files"].values() for place in folders_of(out)]
+    return sum({about["sha256"]: about["bytes"] for of in files for about in of}.values())
 
 
 def do_model(name: str, folder: Path, options: argparse.Namespace) -> bool:

@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 
 from collage_engine.artifact.artifact_run import run_artifact
-from collage_engine.artifact.loader.streams import Pool
+from collage_engine.artifact.loader.run_artifact import Pool
 from collage_engine.artifact.manifest import read_manifest
 from collage_engine.deployment.throughput import ways
 from collage_engine.machine.device import physical_cores

@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 from collage_engine.artifact.artifact_run import run_artifact
-from collage_engine.artifact.manifest import read_manifest
+from collage_engine.artifact.manifest import read_manifest, sha256, verify_files
 from collage_engine.lowering.npz import read_npz, write_npz
 from collage_engine.lowering.reference import run_onnx
 from collage_engine.records.errors import ArtifactError, UsageError
@@ -103,19 +103,22 @@ def test_the_document_has_a_row_for_each_shape(placed, folder):
     assert not list(folder.glob(".collage-scratch-*"))
 
 
-def test_weights_that_are_packed_alike_are_stored_once(placed, folder):
+def test_each_shape_is_an_artifact_and_equal_files_are_stored_once(placed, folder):
     sharing, manifest = placed["sharing"], read_manifest(folder / "out")
-    weights = 4 * (64 * 1024 + 1024 * 512 + 512 * 5)
-    assert sharing["modules_apart_bytes"] > 3 * weights
-    assert sharing["modules_bytes"] < 0.5 * sharing["modules_apart_bytes"]
-    stored = sum(
-        (folder / "out/pieces" / p.name).stat().st_size for p in (folder / "out/pieces").iterdir()
-    )
-    assert stored == sharing["modules_bytes"]
-    on_disk = {
-        p.relative_to(folder / "out").as_posix() for p in (folder / "out").rglob("*") if p.is_file()
-    }
-    assert set(manifest["files"]) == on_disk - {"manifest.json"}
+    assert [entry["folder"] for entry in manifest["entries"]] == ["0", "1", "2"]
+    for number, batch in enumerate(BATCHES):
+        own = read_manifest(folder / "out" / str(number))
+        assert own["inputs"][0]["shape"] == [batch, 64]
+        assert manifest["entries"][number]["inputs"] == own["inputs"]
+        verify_files(folder / "out" / str(number), own)
+    on_disk = [p for p in (folder / "out").rglob("*") if p.is_file()]
+    of_contents = {(p.stat().st_ino, sha256(p)): p.stat().st_size for p in on_disk}
+    contents = {digest for _, digest in of_contents}
+    assert len(of_contents) == len(contents)  # no content has two files of its own
+    manifests = sum(p.stat().st_size for p in on_disk if p.name == "manifest.json")
+    assert sharing["bytes"] == sum(of_contents.values()) - manifests
+    # Of two shapes after the first only modules and samples are new, not the runtime's libraries.
+    assert sharing["bytes"] < 0.5 * sharing["apart_bytes"]
 
 
 def test_every_entry_agrees_with_its_sample_in_both_loaders(placed, folder, cpp):
@@ -197,17 +200,16 @@ print(sorted(done))
     assert done.stdout.strip() == "[1, 1, 2, 4]", done.stderr
 
 
-def test_a_piece_that_was_changed_is_found(placed, folder, cpp, tmp_path):
+def test_one_shape_that_was_changed_is_found_and_the_others_run(placed, folder, cpp, tmp_path):
     copy = tmp_path / "copy"
     subprocess.run(["cp", "-r", str(folder / "out"), str(copy)], check=True)
-    piece = max((copy / "pieces").iterdir(), key=lambda path: path.stat().st_size)
-    data = bytearray(piece.read_bytes())
-    data[-1] ^= 1
-    piece.write_bytes(data)
+    with (copy / "1/model.so").open("ab") as stream:
+        stream.write(b"x")
     with pytest.raises(ArtifactError, match="has changed since it was exported"):
         run_artifact(copy)
     done = run_cpp(cpp, str(copy))
     assert done.returncode == 1 and "has changed since it was exported" in done.stderr
+    assert run_artifact(copy / "2")["max_rel_error"] <= 1e-4  # by itself, in a folder without links
 
 
 def test_the_report_of_a_session_shows_all_shapes(placed, folder):
@@ -254,7 +256,7 @@ def test_open_documents_of_several_shapes_become_one_artifact_and_one_session(fo
         wanted = p.ExportShapes(document=opened[1].document, path=str(out), nearest=True)
         sharing = engine.request("export.shapes", wanted).sharing
         assert sharing.padded == ("batch",)
-        assert sharing.modules_bytes < 0.7 * sharing.modules_apart_bytes
+        assert sharing.bytes < 0.7 * sharing.apart_bytes
         assert all(entry["max_rel_error"] <= 1e-4 for entry in run_artifact(out)["entries"])
 
         kept = str(tmp_path / "s.collage")

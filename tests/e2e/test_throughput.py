@@ -68,7 +68,7 @@ def test_the_artifact_runs_as_many_instances_as_were_chosen(placed, folder):
     assert result["streams"] == placed["streams"] and result["runs_per_s"] > 0
     code = (
         "import sys; sys.path.insert(0, sys.argv[1] + '/loader'); import run_artifact;"
-        "p = run_artifact.load(sys.argv[1], streams=3); print(p.streams, len(p._workers))"
+        "p = run_artifact.load(sys.argv[1], streams=3); print(p.streams, len(p.at_once(id)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(folder / "out")], capture_output=True, text=True

@@ -77,7 +77,6 @@ def test_an_entry_that_lies_is_refused_by_all_three(
     name: str, tmp_path: Path, cpp_loader: Path
 ) -> None:
     artifact = two_shapes(tmp_path / "artifact")
-    (artifact / "evil").write_bytes(b"x")
     lie, says = REFUSED_ENTRIES[name]
     apply(lie, artifact)
     with pytest.raises(ArtifactError, match=says) as error:

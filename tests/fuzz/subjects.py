@@ -159,21 +159,24 @@ def _make_artifact(random: Random, folder: Path) -> Path:
 
 def _make_entries(random: Random, folder: Path) -> Path:
     path = two_shapes(folder / "artifact")
-    manifest = json.loads((path / "manifest.json").read_bytes())
-    about = [key for key in ("entries", "padding", "environment", "threads") if key in manifest]
-    about += ["libraries"] if random.random() < 0.2 else []
+    place = path / random.choice(("", "1"))
+    manifest = json.loads((place / "manifest.json").read_bytes())
+    keys = ("entries", "padding", "environment", "threads", "inputs", "outputs", "tolerance")
+    about = [key for key in keys if key in manifest]
+    about += ["libraries"] if random.random() < 0.2 and "libraries" in manifest else []
     part = {key: manifest[key] for key in about}
     if random.random() < 0.1:
-        part |= {"streams": 2, "module": part["entries"][0]["module"]}
+        part |= {"streams": 2}
     changed = mutate_json(random, part)
     if random.random() < 0.15:
         changed = {**manifest, **mutate_json(random, manifest)}
     text = json.dumps({**{k: v for k, v in manifest.items() if k not in about}, **changed})
-    (path / "manifest.json").write_text(text)
+    (place / "manifest.json").write_text(text)
     if random.random() < 0.15:
-        sample = path / "entries/1/sample_input.npz"
+        sample = path / "1/sample_input.npz"
         sample.write_bytes(mutate_bytes(random, sample.read_bytes()))
-        _hash_again(path, sample)
+        _hash_again(sample.parent, sample)
+    _hash_again(path, path / "1/manifest.json")
     return path
 
 
@@ -193,8 +196,8 @@ def _entries_commands(path: Path) -> list[list[str]]:
     loader = str(loader_in_cpp())
     return [
         ["run", str(path)],
-        [OUTSIDE, loader, str(path), "--no-huge-pages"],
-        [OUTSIDE, loader, str(path), "--no-huge-pages", "--inputs", str(inputs)],
+        [OUTSIDE, loader, str(path)],
+        [OUTSIDE, loader, str(path), "--inputs", str(inputs)],
     ]
 
 

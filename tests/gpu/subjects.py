@@ -101,7 +101,7 @@ def _artifact(request: Open, folder: Path) -> Made:
     inputs = loader.read_npz(folder / "sample_input.npz", loaded.kinds("inputs"))
     tensors = loaded.bind(inputs)
     results = loaded(inputs)
-    return (lambda: loaded.main(*tensors)), loaded.wait, results, [], {}
+    return (lambda: loaded.main(*tensors)), loaded.device.sync, results, [], {}
 
 
 def _torch(request: Open, folder: Path) -> Made:

@@ -219,9 +219,8 @@ class Engine:
         Path(params.path).mkdir(parents=True)
         (Path(params.path) / "manifest.json").write_text("{}")
         sharing = Sharing(
-            modules_bytes=15_000_000,
-            modules_apart_bytes=43_000_000,
             bytes=50_000_000,
+            apart_bytes=93_000_000,
             padded=("batch",) if params.nearest else (),
         )
         return p.Exported(path=params.path, sharing=sharing)

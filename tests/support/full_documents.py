@@ -104,9 +104,8 @@ def _full(run: Run, name: str) -> Run:
         deployments=ways,
         shapes=rows,
         sharing=Sharing(
-            modules_bytes=10**6,
-            modules_apart_bytes=2 * 10**6,
             bytes=10**7,
+            apart_bytes=2 * 10**7,
             padded=("batch",),
             not_padded={"sequence": "no two shapes differ in it alone"},
         ),

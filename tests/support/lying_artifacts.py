@@ -40,10 +40,10 @@ def _entry(number: int, key: str, value: Any) -> Lie:
     return lie
 
 
-def _entry_module(**changes: Any) -> Lie:
+def _entry_file(name: str) -> Lie:
     def lie(folder: Path, manifest: dict[str, Any]) -> None:
-        module = manifest["entries"][1]["module"]
-        module.update({key: value(module[key]) for key, value in changes.items()})
+        with (folder / name).open("ab") as stream:
+            stream.write(b" ")
 
     return lie
 
@@ -110,7 +110,7 @@ REFUSED: dict[str, tuple[Lie, str]] = {
     "a name of 100,000 characters": (_file("a" * 100_000), "aaa"),
     "an output that the sample lacks": (_output(ESCAPE), r"\\x1b"),
     "version 1": (_set("format_version", 1), "version"),
-    "version 3": (_set("format_version", 3), "version"),
+    "version 2": (_set("format_version", 2), "version"),
     "version x": (_set("format_version", "x"), "version"),
     "version true": (_set("format_version", True), "version"),
 }
@@ -118,12 +118,12 @@ REFUSED: dict[str, tuple[Lie, str]] = {
 
 REFUSED_ENTRIES: dict[str, tuple[Lie, str]] = {
     "no entries": (_set("entries", []), "entries"),
-    "a piece that is not listed": (_entry_module(pieces=lambda p: [*p, "evil"]), "no hash of"),
-    "pieces in another order": (_entry_module(pieces=lambda p: [*p, *p]), "pieces of a module"),
-    "a sample that is not listed": (
-        _entry(1, "sample", {"inputs": "evil.npz", "outputs": "evil.npz"}),
-        "no hash of",
+    "a folder that is not listed": (_entry(1, "folder", "evil"), "no hash of"),
+    "the manifest of a shape was changed": (
+        _entry_file("1/manifest.json"),
+        r"1/manifest\.json has changed",
     ),
+    "the module of a shape was changed": (_entry_file("1/model.so"), r"model\.so has changed"),
 }
 """The same of an artifact for two batches (``support.full_documents.two_shapes``)."""
 

@@ -1,4 +1,4 @@
-"""Entries of an artifact: picked by shapes, padded along dimensions, cut into shared pieces."""
+"""Entries of an artifact: picked by shapes, padded along dimensions; and pools of instances."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from collage_engine.artifact.combine import padding_of
-from collage_engine.artifact.loader import entries as e
-from collage_engine.artifact.loader.streams import Pool, shares
-from collage_engine.artifact.pieces import write_pieces
+from collage_engine.artifact.loader import run_artifact as e
+from collage_engine.artifact.loader.run_artifact import Pool, shares
 
 
 def value(name: str, *shape: int) -> dict:
@@ -19,13 +18,10 @@ def value(name: str, *shape: int) -> dict:
 
 def entry(batch: int, sequence: int, pooled: int | None = None) -> dict:
     return {
+        "folder": f"{batch}-{sequence}",
         "dims": {"batch": batch, "sequence": sequence},
         "inputs": [value("ids", batch, sequence), value("mask", batch, sequence)],
         "outputs": [value("y", batch, pooled or 5)],
-        "environment": {},
-        "tolerance": 1e-4,
-        "sample": {"inputs": f"{batch}-{sequence}/i.npz", "outputs": f"{batch}-{sequence}/o.npz"},
-        "module": {"sha256": "0", "bytes": 1, "pieces": ["pieces/a"]},
     }
 
 
@@ -41,7 +37,7 @@ def both(*shape: int) -> dict:
 
 
 def test_an_entry_is_picked_by_the_very_shapes():
-    assert [e.pick(ENTRIES, both(*s)) for s in ((1, 64), (4, 64), (1, 128), (4, 128))] == [
+    assert [e.pick(ENTRIES, both(*s), {}) for s in ((1, 64), (4, 64), (1, 128), (4, 128))] == [
         (k, {}) for k in range(4)
     ]
 
@@ -51,7 +47,7 @@ def test_an_entry_is_picked_by_the_very_shapes():
 )
 def test_a_shape_that_is_not_there_is_named_with_those_that_are(shapes):
     with pytest.raises(e.NoSuchShape, match=r"no entry for .*; it has ids \[1, 64\], mask"):
-        e.pick(ENTRIES, shapes)
+        e.pick(ENTRIES, shapes, {})
 
 
 def test_with_padding_the_smallest_larger_entry_is_picked():
@@ -72,10 +68,12 @@ def test_inputs_are_padded_where_the_proof_has_the_axes_of_the_entries():
     assert padding_of(ENTRIES, both_axes) == (PADDING, {})
     found, refused = padding_of(ENTRIES, {**both_axes, "sequence": "'n' (Softmax) mixes"})
     assert list(found) == ["batch"] and "(Softmax)" in refused["sequence"]
-    other = {"batch": ({"ids": (0,), "mask": (0,)}, {}), "sequence": both_axes["sequence"]}
-    assert list(padding_of(ENTRIES, other)[0]) == ["sequence"]
-    found, refused = padding_of([entry(2, 64), entry(2, 128)], both_axes)
-    assert list(found) == ["sequence"] and "same size" in refused["batch"]
+    other = {"batch": ({"ids": (1,), "mask": (0,)}, {"y": (0,)}), "sequence": ({"ids": (1,)}, {})}
+    found, refused = padding_of(ENTRIES, other)
+    assert list(found) == ["sequence"] and "other axes" in refused["batch"]
+    unnamed = [{**entry(2, 64), "dims": {"sequence": 64}}, entry(2, 128)]
+    found, refused = padding_of(unnamed, both_axes)
+    assert list(found) == ["sequence"] and "not every shape" in refused["batch"]
 
 
 def test_inputs_are_padded_with_zeros_and_outputs_cut():
@@ -84,37 +82,6 @@ def test_inputs_are_padded_with_zeros_and_outputs_cut():
     assert wide["ids"].shape == (4, 64) and wide["ids"].sum() == 180
     (kept,) = e.cut([np.arange(20).reshape(4, 5)], ENTRIES[1], {"batch": 3}, PADDING)
     assert kept.tolist() == np.arange(15).reshape(3, 5).tolist()
-
-
-def test_the_axes_of_a_dimension_are_those_that_follow_it_in_every_entry():
-    assert e.axes_of(ENTRIES, "batch", "inputs") == {"ids": [0], "mask": [0]}
-    assert e.axes_of(ENTRIES, "batch", "outputs") == {"y": [0]}
-    assert e.axes_of(ENTRIES, "sequence", "outputs") == {}
-    assert e.unexplained_axis(ENTRIES) is None
-    square = [entry(k, k) for k in (2, 3)]
-    assert e.axes_of(square, "batch", "inputs") is None  # of batch or of sequence?
-    flat = [entry(b, s, b * s) for b, s in ((1, 2), (2, 2), (1, 3), (2, 3))]
-    assert e.unexplained_axis(flat) == ("y", 1)
-
-
-def test_equal_runs_of_bytes_are_stored_once(tmp_path):
-    random = np.random.default_rng(0)
-
-    def some(count: int) -> bytes:
-        return random.integers(0, 256, count, np.uint8).tobytes()
-
-    shared, other = some(600_000), bytes(100_000)
-    contents = [some(3001) + shared + other, some(7777) + other + shared + some(11), b"", b"tiny"]
-    paths = []
-    for number, content in enumerate(contents):
-        paths.append(tmp_path / str(number))
-        paths[-1].write_bytes(content)
-    pieces = write_pieces([p for p in paths if p.stat().st_size], tmp_path / "pieces")
-    for content, names in zip([c for c in contents if c], pieces.files, strict=True):
-        assert b"".join((tmp_path / "pieces" / n).read_bytes() for n in names) == content
-    apart = sum(map(len, contents))
-    assert pieces.stored < apart - 500_000
-    assert len(list((tmp_path / "pieces").iterdir())) == len(pieces.sizes) < 30
 
 
 def test_a_pool_runs_as_many_at_once_as_it_has_instances():

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from collage_engine.artifact.loader.streams import Pool
+from collage_engine.artifact.loader.run_artifact import Pool
 from collage_engine.build.built import BuiltModule
 from collage_engine.deployment.throughput import MOST_WAYS, deployment_row, fastest, ways
 from collage_engine.drawing.objective import deployment_cells, objective_sentences
@@ -93,15 +93,14 @@ def test_a_round_of_several_instances_is_their_time_over_all_their_calls(monkeyp
 
 
 def test_an_instance_that_fails_ends_what_all_do_at_once():
-    def work(number, begin):
+    def work(number):
         if number == 1:
             raise ValueError("the second instance fails")
-        begin()
 
     with Pool(lambda number: number, 3, 1) as pool:
         with pytest.raises(ValueError, match="the second instance fails"):
             pool.at_once(work)
-        assert sorted(pool.at_once(lambda number, begin: (begin(), number)[1])) == [0, 1, 2]
+        assert sorted(pool.at_once(lambda number: number)) == [0, 1, 2]
 
 
 def placed(us: float | None, objective: str = "throughput", streams: int = 1):

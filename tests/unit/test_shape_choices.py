@@ -277,9 +277,8 @@ def test_the_table_says_what_a_shape_gains_and_what_the_artifact_shares():
         "−20.0 %",
     )
     sharing = Sharing(
-        modules_bytes=1 << 20,
-        modules_apart_bytes=2 << 20,
-        bytes=3 << 20,
+        bytes=1 << 20,
+        apart_bytes=2 << 20,
         padded=("batch",),
         not_padded={"sequence": "padding changes the results"},
     )

@@ -8,76 +8,44 @@
 //   g++ -std=c++17 -O2 $(tvm-ffi-config --cxxflags) run_artifact.cc -o run_artifact -Wl,--no-as-needed
 //     -L$TVM -ltvm_runtime -L$FFI -ltvm_ffi -Wl,-rpath,$TVM -Wl,-rpath,$FFI      (one command line)
 //
-//   ./run_artifact DIR [--benchmark] [--calls N] [--streams N] [--no-huge-pages]
-//                  [--inputs FILE.npz [--truth FILE.npz]]
+//   ./run_artifact DIR [--benchmark] [--calls N] [--streams N] [--inputs FILE.npz [--truth FILE.npz]]
 //
-// An artifact for several shapes runs each entry on its sample; other inputs choose the entry by their
-// shapes (entries.h, which a program of your own can use in the same way).
+// An artifact for several shapes runs each on its sample; other inputs choose one by their shapes.
 //
 // An artifact is code: run it only if you trust whoever made it. Before anything is loaded the SHA-256 of
-// its files is compared with the manifest's (check_files.h), as run_artifact.py does.
+// its files is compared with the manifest's (artifact.h), as run_artifact.py does.
 //
-// After its first run the model's memory is put on huge pages where the system has them
-// (huge_pages.h beside this file, which a program of your own can use in the same way).
+// After its first run the model's memory is put on huge pages, unless COLLAGE_HUGE_PAGES=0.
 //
 // An artifact for an NVIDIA device also needs -ltvm_runtime_cuda, and the CUDA runtime it names.
 //
 // (--no-as-needed: nothing here refers to libtvm_runtime by symbol, loading it registers the VM.)
 // Exit status: 0 the outputs agree with the sample, 1 they do not or something failed, 2 usage.
 
-#include <sched.h>
-#include <tvm/ffi/container/array.h>
-#include <tvm/ffi/container/map.h>
-#include <tvm/ffi/container/tensor.h>
-#include <tvm/ffi/extra/json.h>
-#include <tvm/ffi/extra/module.h>
-#include <tvm/ffi/function.h>
+#include "artifact.h"
 
-#include <algorithm>
-#include <atomic>
+#include <sched.h>
+
 #include <chrono>
 #include <cmath>
-#include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <map>
-#include <mutex>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include "check_files.h"
-#include "entries.h"
-#include "huge_pages.h"
-
-namespace ffi = tvm::ffi;
-namespace json = tvm::ffi::json;
+#include <future>
+#include <memory>
 
 namespace {
 
+using namespace collage;
+
 struct Array {
   std::string descr;  // numpy's: "<f4", "|b1", ...
-  std::vector<int64_t> shape;
+  Extents shape;
   std::vector<char> data;
 };
-
-[[noreturn]] void Fail(const std::string& what) { throw std::runtime_error(what); }
 
 // What an error of TVM's runtime says, without the traceback below it.
 std::string FirstLine(const ffi::Error& error) {
   const std::string message = error.message();
   return message.substr(0, message.find('\n'));
-}
-
-std::string ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) Fail(path + " cannot be read");
-  return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
 // Little-endian unsigned integer of n bytes.
@@ -200,8 +168,8 @@ struct CpuAllocator {
   void FreeData(DLTensor* tensor) { std::free(tensor->data); }
 };
 
-std::string Text(const json::Object& object, const char* key) {
-  return collage::internal::TextOf(object, key);
+ffi::Tensor NewTensor(const Extents& shape, DLDataType type) {
+  return ffi::Tensor::FromNDAlloc(CpuAllocator(), ffi::Shape(shape.begin(), shape.end()), type, DLDevice{kDLCPU, 0});
 }
 
 // Throws unless an array of an .npz file has elements of a type, in this machine's order. What numpy
@@ -222,24 +190,17 @@ void CheckType(const std::string& name, const Array& array, DLDataType type) {
 }
 
 // A tensor as large as an entry takes the input, with zeros behind the values where those are fewer.
-ffi::Tensor MakeInput(const collage::Value& about, const Array& array) {
+ffi::Tensor MakeInput(const Value& about, const Array& array) {
   const DLDataType type = ffi::StringToDLDataType(ffi::String(about.dtype));
-  ffi::Tensor tensor = ffi::Tensor::FromNDAlloc(
-      CpuAllocator(), ffi::Shape(about.shape.begin(), about.shape.end()), type, DLDevice{kDLCPU, 0});
+  ffi::Tensor tensor = NewTensor(about.shape, type);
   CheckType(about.name, array, type);
   size_t count = 1;
   for (const int64_t extent : array.shape) count *= static_cast<size_t>(extent);
   if (ffi::GetDataSize(count, type) != array.data.size()) Fail(about.name + ": wrong size");
   char* data = static_cast<char*>(tensor.data_ptr());
   std::memset(data, 0, ffi::GetDataSize(tensor));
-  collage::CopyCommon(array.data.data(), array.shape, data, about.shape, ffi::GetDataSize(1, type));
+  CopyCommon(array.data.data(), array.shape, data, about.shape, ffi::GetDataSize(1, type));
   return tensor;
-}
-
-// A copy of a tensor on another device; it is there when this returns.
-ffi::Tensor CopyTo(const ffi::Tensor& tensor, DLDeviceType device) {
-  static const ffi::Function to_device = ffi::Function::GetGlobalRequired("vm.builtin.to_device");
-  return to_device(tensor, static_cast<int>(device), 0, ffi::String("global")).cast<ffi::Tensor>();
 }
 
 // Largest |y-r| and largest |r| over one output.
@@ -277,44 +238,13 @@ void Compare(const std::string& name, const ffi::Tensor& got, const Array& truth
   *scale = *error * static_cast<double>(count) / static_cast<double>(differing);
 }
 
-// Checks that every file is as it was, before anything is loaded; returns the entries.
-std::vector<collage::Entry> Verify(const std::string& folder, const json::Object& manifest) {
-  using collage::internal::Field;
-  constexpr int64_t kVersion = 2;
-  if (Text(manifest, "format") != "collage-artifact") Fail(folder + " is no artifact");
-  if (Field(manifest, "format_version").cast<int64_t>() != kVersion) {
-    Fail(folder + " is an artifact of another version; this loader takes version 2 only: export it again");
-  }
-  const std::vector<collage::Entry> entries = collage::EntriesOf(manifest);
-  std::vector<std::string> needed;
-  for (const collage::Entry& entry : entries) {
-    needed.insert(needed.end(), entry.pieces.begin(), entry.pieces.end());
-    needed.insert(needed.end(), entry.libraries.begin(), entry.libraries.end());
-    needed.push_back(entry.sample_inputs);
-    needed.push_back(entry.sample_outputs);
-  }
-  const auto files = Field(manifest, "files").cast<json::Object>();
-  for (const std::string& name : needed) {
-    if (files.count(ffi::String(name)) == 0) Fail("the manifest has no hash of '" + name + "', which would be loaded");
-  }
-  for (const auto& [key, about] : files) {
-    const std::string name = key.cast<ffi::String>();
-    if (collage::HashOf(folder + "/" + name) != Text(about.cast<json::Object>(), "sha256")) {
-      Fail(name + " has changed since it was exported");
-    }
-  }
-  return entries;
-}
-
 struct Options {
   std::string folder;
   bool benchmark = false;
-  bool huge_pages = true;
   int calls = 10;
   std::string inputs;  // .npz files; empty: the samples
   std::string truth;
   int streams = 0;  // instances at once; 0: as the manifest says, single calls where it says nothing
-  int threads = 1;  // of each, as the manifest says
 };
 
 using Clock = std::chrono::steady_clock;
@@ -323,80 +253,7 @@ double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// An entry whose module is loaded.
-class Loaded {
- public:
-  Loaded(const std::string& folder, const collage::Entry& entry, bool cuda, bool own_copy = false)
-      : cuda_(cuda),
-        library_(Load(folder, entry, own_copy)),
-        machine_(library_->GetFunction("vm_load_executable").value()().cast<ffi::Module>()) {
-    constexpr int kPooled = 2;
-    const ffi::Function start = machine_->GetFunction("vm_initialization").value();
-    if (cuda) {
-      start(static_cast<int>(kDLCUDA), 0, kPooled, static_cast<int>(kDLCPU), 0, kPooled);
-      wait_ = ffi::Function::GetGlobalRequired("runtime.Device_StreamSync");
-    } else {
-      start(static_cast<int>(kDLCPU), 0, kPooled);
-    }
-    model_ = machine_->GetFunction("main").value();
-  }
-
-  // Copies of the inputs where the model runs.
-  std::vector<ffi::Tensor> Place(std::vector<ffi::Tensor> inputs) const {
-    if (cuda_) {
-      for (ffi::Tensor& input : inputs) input = CopyTo(input, kDLCUDA);
-    }
-    return inputs;
-  }
-
-  // Runs the model and waits until the device is done.
-  ffi::Any Call(const std::vector<ffi::Tensor>& inputs) const {
-    const std::vector<ffi::AnyView> arguments(inputs.begin(), inputs.end());
-    ffi::Any result;
-    model_.CallPacked(arguments.data(), static_cast<int32_t>(arguments.size()), &result);
-    if (cuda_) wait_(DLDevice{kDLCUDA, 0}, static_cast<int64_t>(0));
-    return result;
-  }
-
-  // The outputs of a result in this machine's memory.
-  std::vector<ffi::Tensor> Outputs(const ffi::Any& result) const {
-    std::vector<ffi::Tensor> outputs;
-    if (auto one = result.as<ffi::Tensor>()) {
-      outputs.push_back(*one);
-    } else {
-      for (const ffi::Any& field : result.cast<ffi::Array<ffi::Any>>()) {
-        outputs.push_back(field.cast<ffi::Tensor>());
-      }
-    }
-    if (cuda_) {
-      for (ffi::Tensor& output : outputs) output = CopyTo(output, kDLCPU);
-    }
-    return outputs;
-  }
-
- private:
-  static ffi::Module Load(const std::string& folder, const collage::Entry& entry, bool own_copy) {
-    const collage::ModuleFile file(folder, entry, own_copy);
-    return ffi::Module::LoadFromFile(ffi::String(file.path()));
-  }
-
-  bool cuda_;
-  ffi::Module library_;
-  ffi::Module machine_;
-  ffi::Function model_;
-  ffi::Function wait_;  // calls return before the device is done
-};
-
-void PrintPages(const collage::Moved& moved) {
-  if (moved.bytes != 0) {
-    std::printf("%.1f MB on huge pages, moved in %.0f ms\n", moved.bytes / 1e6,
-                moved.seconds * 1e3);
-  } else {
-    std::printf("nothing on huge pages: %s\n", moved.reason.c_str());
-  }
-}
-
-void Benchmark(const Loaded& model, const std::vector<ffi::Tensor>& inputs, int calls, double load_s,
+void Benchmark(const Model& model, const std::vector<ffi::Tensor>& inputs, int calls, double load_s,
                double first_result_s) {
   std::vector<double> seconds;
   const auto begin = Clock::now();
@@ -412,9 +269,9 @@ void Benchmark(const Loaded& model, const std::vector<ffi::Tensor>& inputs, int 
               seconds[seconds.size() * 99 / 100] * 1e6, seconds.size());
 }
 
-// Runs per second of several instances at once, each in a thread that has processors of its own, for
-// two seconds. They are loaded one after the other.
-double RunsPerSecond(const Options& options, const collage::Entry& entry, const std::vector<ffi::Tensor>& inputs,
+// Runs per second of several instances at once, each in a thread that has processors of its own where there
+// are enough, for two seconds. They are loaded one after the other.
+double RunsPerSecond(const std::string& folder, const json::Object& manifest, const std::vector<ffi::Tensor>& inputs,
                      int streams, int threads) {
   cpu_set_t allowed;
   std::vector<int> processors;
@@ -424,52 +281,53 @@ double RunsPerSecond(const Options& options, const collage::Entry& entry, const 
     }
   }
   const bool enough = static_cast<int>(processors.size()) >= streams * threads;
-  std::mutex loading;
-  std::atomic<int> ready{0};
-  std::atomic<bool> failed{false};
-  std::vector<double> rates(static_cast<size_t>(streams), 0.0);
-  std::string why;
-  const auto work = [&](int number) {
-    try {
-      if (enough) {
-        cpu_set_t mine;
-        CPU_ZERO(&mine);
-        for (int i = number * threads; i < (number + 1) * threads; ++i) CPU_SET(processors[static_cast<size_t>(i)], &mine);
-        sched_setaffinity(0, sizeof mine, &mine);  // of this thread, and of those that it starts
-      }
-      std::unique_lock<std::mutex> one_by_one(loading);
-      const Loaded model(options.folder, entry, /*cuda=*/false, /*own_copy=*/number > 0);
-      model.Call(inputs);
-      one_by_one.unlock();
-      ++ready;
-      while (ready < streams && !failed) std::this_thread::yield();
-      const auto begin = Clock::now();
-      int count = 0;
-      while (count == 0 || SecondsSince(begin) < 2) {
-        model.Call(inputs);
-        ++count;
-      }
-      rates[static_cast<size_t>(number)] = count / SecondsSince(begin);
-    } catch (const std::exception& error) {
-      if (!failed.exchange(true)) why = error.what();
+  std::promise<void> all_loaded;
+  const std::shared_future<void> begin(all_loaded.get_future());
+  std::vector<std::future<double>> rates;
+  const auto work = [&](int number, std::promise<void> loaded) {
+    if (enough) {
+      cpu_set_t mine;
+      CPU_ZERO(&mine);
+      for (int i = number * threads; i < (number + 1) * threads; ++i) CPU_SET(processors[static_cast<size_t>(i)], &mine);
+      sched_setaffinity(0, sizeof mine, &mine);  // of this thread, and of those that it starts
     }
+    std::unique_ptr<Model> model;
+    try {
+      model = std::make_unique<Model>(folder, manifest, /*own_copy=*/number > 0);
+      model->Call(inputs);
+    } catch (...) {
+      loaded.set_value();
+      throw;
+    }
+    loaded.set_value();
+    begin.wait();
+    const auto start = Clock::now();
+    int count = 0;
+    while (count == 0 || SecondsSince(start) < 2) {
+      model->Call(inputs);
+      ++count;
+    }
+    return count / SecondsSince(start);
   };
-  std::vector<std::thread> workers;
-  for (int number = 0; number < streams; ++number) workers.emplace_back(work, number);
-  for (std::thread& worker : workers) worker.join();
-  if (failed) Fail(why);
+  for (int number = 0; number < streams; ++number) {
+    std::promise<void> loaded;
+    const std::future<void> is_loaded = loaded.get_future();
+    rates.push_back(std::async(std::launch::async, work, number, std::move(loaded)));
+    is_loaded.wait();
+  }
+  all_loaded.set_value();
   double sum = 0;
-  for (const double rate : rates) sum += rate;
+  for (std::future<double>& rate : rates) sum += rate.get();
   return sum;
 }
 
 // An output without what belongs to padding.
-ffi::Tensor Cut(const ffi::Tensor& output, const std::string& name, const collage::Padding& padding,
+ffi::Tensor Cut(const ffi::Tensor& output, const std::string& name, const Padding& padding,
                 const std::map<std::string, int64_t>& padded) {
-  collage::Extents shape(output.shape().begin(), output.shape().end());
-  const collage::Extents whole = shape;
+  Extents shape(output.shape().begin(), output.shape().end());
+  const Extents whole = shape;
   for (const auto& [dim, size] : padded) {
-    for (const auto& [value, axis] : padding.at(dim).outputs) {
+    for (const auto& [value, axis] : padding.at(dim).second) {
       if (value != name) continue;
       int64_t& extent = shape.at(static_cast<size_t>(axis));
       if (size > extent) Fail("the manifest pads " + name + " along another axis than it has");
@@ -477,50 +335,48 @@ ffi::Tensor Cut(const ffi::Tensor& output, const std::string& name, const collag
     }
   }
   if (shape == whole) return output;
-  ffi::Tensor kept = ffi::Tensor::FromNDAlloc(CpuAllocator(), ffi::Shape(shape.begin(), shape.end()),
-                                              output.dtype(), DLDevice{kDLCPU, 0});
+  ffi::Tensor kept = NewTensor(shape, output.dtype());
   const char* data = static_cast<const char*>(output.data_ptr()) + output.byte_offset();
-  collage::CopyCommon(data, whole, static_cast<char*>(kept.data_ptr()), shape, ffi::GetDataSize(1, output.dtype()));
+  CopyCommon(data, whole, static_cast<char*>(kept.data_ptr()), shape, ffi::GetDataSize(1, output.dtype()));
   return kept;
 }
 
 // Runs inputs on the entry that their shapes choose; whether they agree with the truth.
-bool RunOn(const Options& options, const std::vector<collage::Entry>& entries, const collage::Padding& padding,
-           bool cuda, const std::map<std::string, Array>& given, const std::map<std::string, Array>* truth) {
-  collage::Shapes shapes;
+bool RunOn(const Options& options, const json::Object& top, const std::vector<Entry>& entries, const Padding& padding,
+           const std::map<std::string, Array>& given, const std::map<std::string, Array>* truth) {
+  Shapes shapes;
   for (const auto& [name, array] : given) shapes[name] = array.shape;
-  for (const collage::Value& value : entries[0].inputs) {
+  for (const Value& value : entries[0].inputs) {
     if (shapes.count(value.name) == 0) Fail("the inputs have no " + value.name);
   }
   std::map<std::string, int64_t> padded;
-  const size_t number = collage::Pick(entries, shapes, padding, &padded);
-  const collage::Entry& entry = entries[number];
-  if (entries.size() > 1) {
-    for (const auto& [dim, size] : entry.dims) {
-      std::printf("%s=%lld ", collage::Printable(dim).c_str(), static_cast<long long>(size));
-    }
-    std::printf(padded.empty() ? "\n" : "with padding\n");
+  const Entry& entry = entries[Pick(entries, shapes, padding, &padded)];
+  for (const auto& [dim, size] : entry.dims) {
+    std::printf("%s=%lld ", Printable(dim).c_str(), static_cast<long long>(size));
   }
+  if (!entry.dims.empty()) std::printf(padded.empty() ? "\n" : "with padding\n");
+  const json::Object manifest = Has(top, "entries") ? Opened(entry.folder) : top;
   std::vector<ffi::Tensor> inputs;
-  for (const collage::Value& value : entry.inputs) inputs.push_back(MakeInput(value, given.at(value.name)));
-  collage::HugePages pages(cuda ? "it runs on a device" : options.huge_pages ? "" : "not wanted");
+  for (const Value& value : entry.inputs) inputs.push_back(MakeInput(value, given.at(value.name)));
+  const std::vector<Region> before = PrivateRegions();
   const auto load_begin = Clock::now();
-  const Loaded model(options.folder, entry, cuda);
+  const Model model(entry.folder, manifest);
   inputs = model.Place(inputs);
   const double load_s = SecondsSince(load_begin);
   const ffi::Any result = model.Call(inputs);
   const double first_result_s = SecondsSince(load_begin);
-  const collage::Moved moved = pages.Collapse();
+  UseHugePages(before);
   const std::vector<ffi::Tensor> outputs = model.Outputs(result);
   if (entry.outputs.size() != outputs.size()) Fail("the model returned another number of outputs");
+  const double tolerance = Field(manifest, "tolerance").cast<double>();
   double worst_absolute = 0, worst_relative = 0;
   bool agrees = true;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const std::string& name = entry.outputs[i].name;
     const ffi::Tensor output = Cut(outputs[i], name, padding, padded);
     if (truth == nullptr) {
-      const collage::Extents shape(output.shape().begin(), output.shape().end());
-      std::printf("%s\n", collage::Printable(collage::ShapeText({{name, shape}})).c_str());
+      const Extents shape(output.shape().begin(), output.shape().end());
+      std::printf("%s\n", Printable(ShapeText({{name, shape}})).c_str());
       continue;
     }
     const auto found = truth->find(name);
@@ -531,72 +387,49 @@ bool RunOn(const Options& options, const std::vector<collage::Entry>& entries, c
     const double relative = scale > 0 ? error / scale : error;
     worst_relative = std::max(worst_relative, relative);
     const double own = entry.outputs[i].tolerance;
-    if (relative <= (own < 0 ? entry.tolerance : own)) continue;
+    if (relative <= (own < 0 ? tolerance : own)) continue;
     agrees = false;
-    std::printf("%s is off by %.3g\n", collage::Printable(name).c_str(), error);
+    std::printf("%s is off by %.3g\n", Printable(name).c_str(), error);
   }
   if (truth != nullptr) {
-    std::printf("max_abs_error %.3g  max_rel_error %.3g  (tolerance %.3g): %s\n", worst_absolute,
-                worst_relative, entry.tolerance, agrees ? "agrees with the sample" : "DIFFERS");
+    std::printf("max_abs_error %.3g  max_rel_error %.3g  (tolerance %.3g): %s\n", worst_absolute, worst_relative,
+                tolerance, agrees ? "agrees with the sample" : "DIFFERS");
   }
-  PrintPages(moved);
-  if (options.benchmark && options.streams > 0 && !cuda) {
+  const auto number = [&](const char* key, int otherwise) {
+    return Has(manifest, key) ? static_cast<int>(Field(manifest, key).cast<int64_t>()) : otherwise;
+  };
+  const int streams = options.streams > 0 ? options.streams : number("streams", 0);
+  if (options.benchmark && streams > 0) {
     std::printf("%.1f runs per second by %d instances\n",
-                RunsPerSecond(options, entry, inputs, options.streams, options.threads), options.streams);
+                RunsPerSecond(entry.folder, manifest, inputs, streams, number("threads", 1)), streams);
   } else if (options.benchmark) {
     Benchmark(model, inputs, options.calls, load_s, first_result_s);
   }
   return agrees;
 }
 
-int Run(Options options) {
-  const std::string& folder = options.folder;
-  const std::string path = folder + "/manifest.json";
-  if (!std::filesystem::is_regular_file(path)) Fail(path + " is missing or no regular file");
-  const std::string text = ReadFile(path);
-  json::Object manifest;
-  std::vector<collage::Entry> entries;
-  collage::Padding padding;
+int Run(const Options& options) {
+  json::Object top;
+  std::vector<Entry> entries;
+  Padding padding;
   try {
-    manifest = json::Parse(ffi::String(text)).cast<json::Object>();
-    entries = Verify(folder, manifest);
-    padding = collage::PaddingOf(manifest);
+    top = Opened(options.folder);
+    SetEnvironment(top);
+    entries = EntriesOf(options.folder, top);
+    padding = PaddingOf(top);
   } catch (const ffi::Error& error) {
     Fail("the manifest says something else than manifests do: " + FirstLine(error));
   }
-  if (manifest.count(ffi::String("requires")) != 0) {
-    for (const ffi::Any& about : manifest[ffi::String("requires")].cast<json::Array>()) {
-      Fail(folder + " runs from Python only: " + Text(about.cast<json::Object>(), "reason"));
-    }
-  }
-  // Thread counts and spinning are read when the libraries load: set them before a module does,
-  // for all runtimes as the artifact was measured, whatever the shell says.
-  const auto environment = manifest[ffi::String("environment")].cast<json::Object>();
-  for (const auto& [key, value] : environment) {
-    setenv(key.cast<ffi::String>().c_str(), value.cast<ffi::String>().c_str(), /*overwrite=*/1);
-  }
-  // The files of weights are those whose hashes were checked, whatever folder the shell names.
-  setenv("COLLAGE_WEIGHTS_FOLDER", std::filesystem::absolute(folder).c_str(), /*overwrite=*/1);
-  const bool cuda = manifest.count(ffi::String("device")) != 0 && Text(manifest, "device") == "cuda";
-  const auto number = [&](const char* key, int otherwise) {
-    const ffi::String name(key);
-    if (manifest.count(name) == 0) return otherwise;
-    return static_cast<int>(manifest[name].cast<int64_t>());
-  };
-  options.threads = number("threads", 1);
-  const int streams = number("streams", 0);
-  if (options.streams == 0) options.streams = streams;
   if (!options.inputs.empty()) {
     const auto given = ReadNpz(options.inputs);
-    if (options.truth.empty()) return RunOn(options, entries, padding, cuda, given, nullptr) ? 0 : 1;
+    if (options.truth.empty()) return RunOn(options, top, entries, padding, given, nullptr) ? 0 : 1;
     const auto truth = ReadNpz(options.truth);
-    return RunOn(options, entries, padding, cuda, given, &truth) ? 0 : 1;
+    return RunOn(options, top, entries, padding, given, &truth) ? 0 : 1;
   }
   bool agree = true;
-  for (const collage::Entry& entry : entries) {
-    const auto truth = ReadNpz(folder + "/" + entry.sample_outputs);
-    const auto given = ReadNpz(folder + "/" + entry.sample_inputs);
-    agree = RunOn(options, entries, padding, cuda, given, &truth) && agree;
+  for (const Entry& entry : entries) {
+    const auto truth = ReadNpz(entry.folder + "/sample_output.npz");
+    agree = RunOn(options, top, entries, padding, ReadNpz(entry.folder + "/sample_input.npz"), &truth) && agree;
   }
   return agree ? 0 : 1;
 }
@@ -609,8 +442,6 @@ int main(int argc, char** argv) {
     const std::string argument = argv[i];
     if (argument == "--benchmark") {
       options.benchmark = true;
-    } else if (argument == "--no-huge-pages") {
-      options.huge_pages = false;
     } else if (argument == "--calls" && i + 1 < argc) {
       options.calls = std::max(1, std::atoi(argv[++i]));
     } else if (argument == "--streams" && i + 1 < argc) {
@@ -627,16 +458,16 @@ int main(int argc, char** argv) {
     }
   }
   if (options.folder.empty() || (!options.truth.empty() && options.inputs.empty())) {
-    std::fprintf(stderr, "usage: %s DIR [--benchmark] [--calls N] [--streams N] [--no-huge-pages] [--inputs FILE.npz [--truth FILE.npz]]\n",
+    std::fprintf(stderr, "usage: %s DIR [--benchmark] [--calls N] [--streams N] [--inputs FILE.npz [--truth FILE.npz]]\n",
                  argv[0]);
     return 2;
   }
   try {
     return Run(options);
   } catch (const ffi::Error& error) {
-    std::fprintf(stderr, "%s\n", collage::Printable(FirstLine(error)).c_str());
+    std::fprintf(stderr, "%s\n", Printable(FirstLine(error)).c_str());
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", collage::Printable(error.what()).c_str());
+    std::fprintf(stderr, "%s\n", Printable(error.what()).c_str());
   }
   return 1;
 }

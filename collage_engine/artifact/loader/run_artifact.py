@@ -4,28 +4,25 @@
 Needs the Python packages apache-tvm and numpy, and what the manifest says under "requires".
 
     python run_artifact.py [DIR] [--benchmark] [--json] [--inputs FILE.npz] [--save FILE.npz]
-                           [--entry N] [--streams N] [--no-huge-pages]
+                           [--streams N]
 
 DIR is the artifact's folder (default: the one above this file). From your own program:
 
     model = load("DIR")                       # before anything else imports tvm
     outputs = model({"input": array})         # a list of arrays, in the model's output order
-    model.huge_pages                          # bytes of its memory there, seconds, or why none
 
-An artifact for several shapes has an entry for each (see entries.py beside this file). The model
-picks the entry by the inputs' shapes and loads it at its first use; in memory, each entry that is
-loaded has weights of its own. Where the artifact was made with --nearest, inputs may be smaller,
-and are padded. load("DIR", entry=0) loads one entry alone.
-load("DIR", streams=4) is a pool of instances that any number of threads may call at once (see
-streams.py beside this file); so is load("DIR") of an artifact that was made for throughput.
+An artifact for several shapes is a folder with an artifact for each of them, complete by itself,
+and a manifest above them. The model picks the one for the inputs' shapes and loads it at its first
+use. Where the artifact was made with --nearest, inputs may be smaller: they are padded with zeros.
+load("DIR", streams=4) is a pool of instances that any number of threads may call at once; so is
+load("DIR") of an artifact that was made for throughput.
 
 Loading runs the sample once, then puts what the model holds in memory on huge pages where the
-system has them (see huge_pages.py beside this file). load("DIR", huge_pages=False), the option
---no-huge-pages or COLLAGE_HUGE_PAGES=0 in the environment leave both out.
+system leaves them to programs. COLLAGE_HUGE_PAGES=0 in the environment leaves both out.
 
-An artifact is code: run it only if you trust whoever made it. Before anything of it is loaded, the
-SHA-256 of every file is compared with the manifest's. Whoever can change a file can change its hash
-too; sign the folder where that matters.
+An artifact is code: run it only if you trust whoever made it. Before a module is loaded, the
+SHA-256 of every file beside it is compared with its manifest's. Whoever can change a file can
+change its hash too; sign the folder where that matters.
 
 Exit status: 0 the outputs agree with the sample, 1 they do not or something failed.
 """
@@ -41,25 +38,49 @@ if __name__ == "__main__":
     sys.modules["torch"] = None  # type: ignore[assignment]  # makes its import fail
 
 import argparse
+import contextlib
 import ctypes
 import hashlib
 import json
+import math
 import os
+import re
+import shutil
+import tempfile
+import threading
 import time
-import types
 import zipfile
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, TypeVar
 
-FORMAT, FORMAT_VERSION = "collage-artifact", 2
+FORMAT, FORMAT_VERSION = "collage-artifact", 3
 """What the manifest says that it is."""
-MANIFEST = "manifest.json"
+MANIFEST, MODULE = "manifest.json", "model.so"
+SAMPLES = ("sample_input.npz", "sample_output.npz")
+"""Files of inputs and true outputs, which may be missing where other inputs are run."""
 TEXT_BYTES = 256
 """Bytes of a text at most: it is UTF-8, filled up with zeros, in one more dimension of a tensor."""
 WEIGHTS_FOLDER = "COLLAGE_WEIGHTS_FOLDER"
 """Environment variable by which the toolchains' runtimes find files of weights."""
-OPEN_SIZE = -1
-"""Stands in an output's shape for a size that depends on the data, so that each run has its own;
-the shape is null where even the number of dimensions does."""
+CUDART = "libcudart.so.13"
+HUGE_PAGES = "COLLAGE_HUGE_PAGES"
+"""Environment variable: 0 leaves the memory of models as it is."""
+HUGE_PAGE_SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
+MADV_HUGEPAGE, MADV_COLLAPSE = 14, 25
+"""Of Linux (``madvise(2)``), the second from 6.1 on."""
+REGION = re.compile(
+    r"^(\w+)-(\w+) rw-p \w+ \S+ 0 +(?:\[heap\]|\[anon:[^\n]*)?\n(?:(?!Rss)[^\n]*\n)*Rss: +(\d+) kB",
+    re.M,
+)
+"""A region of private memory that belongs to no file, in ``/proc/self/smaps``."""
+BENCHMARK_S = 2.0
+"""Seconds of calls that are timed; chosen."""
+
+T = TypeVar("T")
+
+# -- the folder ------------------------------------------------------------------------
 
 
 class Damaged(ValueError):
@@ -87,50 +108,44 @@ def manifest_of(folder: str | Path) -> dict:
     return manifest
 
 
-def verify(folder: str | Path, manifest, samples: bool = True) -> None:
+def verify(folder: str | Path, manifest) -> None:
     """Compare every file with its hash; nothing of the folder is loaded before.
 
-    Without ``samples``, those may be missing.
+    Of several shapes, these are the manifests of each. Samples may be missing.
 
     Raises:
         Damaged: A file is missing or has changed, or the manifest has no hash of one that would be
             loaded.
     """
-    listed, entries = beside("entries"), beside("entries").entries_of(manifest)
-    optional = {name for entry in entries for name in listed.sample_files(entry)}
-    needed = {name for entry in entries for name in listed.module_files(entry)} | optional
-    needed |= {
-        about["file"] for kind in ("libraries", "requires") for about in manifest.get(kind, ())
-    }
-    for name in needed - manifest["files"].keys():
-        raise Damaged(f"the manifest has no hash of {name!r:.80}, which would be loaded")
+    needed = [f"{entry['folder']}/{MANIFEST}" for entry in manifest.get("entries", ())] or [MODULE]
+    for kind in ("libraries", "requires"):
+        needed += [about["file"] for about in manifest.get(kind, ())]
+    for name in needed:
+        if name not in manifest["files"]:
+            raise Damaged(f"the manifest has no hash of {name!r:.80}, which would be loaded")
     for name, about in manifest["files"].items():
         path = Path(folder) / name
+        if name in SAMPLES and not os.path.lexists(path):
+            continue
         if not path.is_file():  # opening a pipe could wait for ever
-            if name in optional and not samples and not os.path.lexists(path):
-                continue
             raise Damaged(f"{name:.80} is missing or no regular file")
         with path.open("rb") as stream:
             if hashlib.file_digest(stream, "sha256").hexdigest() != about["sha256"]:
                 raise Damaged(f"{name:.80} has changed since it was exported")
 
 
-def set_environment(manifest):
-    """Sets thread counts and spinning, which the libraries read when they load.
+def opened(folder):
+    """Return the manifest of a folder that may be loaded: its files are as they were.
 
-    One setting for all runtimes, the one the artifact was measured with, whatever the shell says:
-    its threads must neither outnumber the others' nor spin in their time. To run it otherwise,
-    change the manifest.
+    What ``model.so`` calls in Python, where a toolchain had no C++ headers when built, has run.
     """
-    os.environ.update(manifest["environment"])
-
-
-def run_python_parts(folder, manifest):
-    """Runs what ``model.so`` calls in Python, where a toolchain had no C++ headers when built."""
-    for about in manifest.get("requires", []):
+    manifest = manifest_of(folder)
+    verify(folder, manifest)
+    for about in manifest.get("requires", ()):
         path = Path(folder) / about["file"]
         code = compile(path.read_bytes(), str(path), "exec")
         exec(code, {"__name__": "collage_python_part", "__file__": str(path)})
+    return manifest
 
 
 def load_cuda(folder):
@@ -151,20 +166,67 @@ def load_cuda(folder):
     ctypes.CDLL(str(runtime.with_name("libtvm_runtime_cuda.so")))
 
 
-CUDART = "libcudart.so.13"
+@contextlib.contextmanager
+def module_file(folder, private):
+    """Gives the file of a module, to be loaded inside the ``with`` block.
+
+    A private one is a copy beside links to what it loads: the same file is loaded once in a
+    process, with one state.
+    """
+    if not private:
+        yield folder / MODULE
+        return
+    with tempfile.TemporaryDirectory(prefix="collage-module-") as place:
+        for file in folder.iterdir():
+            if file.name != MODULE:
+                Path(place, file.name).symlink_to(file)
+        yield shutil.copyfile(folder / MODULE, Path(place, MODULE))
 
 
-def beside(name):
-    """Returns a module of this file's folder by its name, never a compiled copy of it."""
-    known = sys.modules.get(f"collage_{name}")
-    place = Path(__file__).resolve().with_name(f"{name}.py")
-    if known is not None and known.__file__ == str(place):
-        return known
-    module = types.ModuleType(f"collage_{name}")
-    module.__file__ = str(place)
-    sys.modules[module.__name__] = module
-    exec(compile(place.read_bytes(), str(place), "exec"), module.__dict__)
-    return module
+# -- huge pages ------------------------------------------------------------------------
+
+
+def private_regions() -> list[tuple[int, int, int]]:
+    """Returns begin, end and resident bytes of the process's memory that huge pages are for.
+
+    There are none where the system or the user wants no huge pages.
+    """
+    try:
+        wanted = "[never]" not in (HUGE_PAGE_SETTINGS / "enabled").read_text()
+        text = Path("/proc/self/smaps").read_text(errors="replace")
+    except OSError:
+        return []
+    if not wanted or os.environ.get(HUGE_PAGES, "").strip() == "0":
+        return []
+    found = REGION.findall(text)
+    return [(int(begin, 16), int(end, 16), int(used) << 10) for begin, end, used in found]
+
+
+def use_huge_pages(before: list[tuple[int, int, int]]) -> None:
+    """Put private memory that appeared since on huge pages.
+
+    Weights and intermediate values lie on pages of 4 KiB where a system leaves larger ones to
+    programs. A model touches more of them per run than the processor's address caches hold, and on
+    a virtual machine each miss walks two page tables. It takes about 3 ms a MB, once. What is
+    hardly in use (stacks, reserved arenas) stays as it is.
+
+    Args:
+        before: What ``private_regions`` found before the model was there.
+    """
+    ends, begins = {begin: end for begin, end, _ in before}, {e: begin for begin, e, _ in before}
+    size = int((HUGE_PAGE_SETTINGS / "hpage_pmd_size").read_text())
+    madvise = ctypes.CDLL(None).madvise
+    madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    for begin, end, used in private_regions():
+        # A region that was there grows at its end (the heap) or at its begin (mapped memory).
+        first = -(-ends.get(begin, begin) // size) * size
+        length = begins.get(end, end) // size * size - first
+        if length > 0 and used >= (end - begin) / 2:
+            madvise(first, length, MADV_COLLAPSE)
+            madvise(first, length, MADV_HUGEPAGE)  # what is freed and taken again
+
+
+# -- values ----------------------------------------------------------------------------
 
 
 def numpy_dtype(name):
@@ -227,17 +289,29 @@ def read_npz(path, kinds):
     return found
 
 
+def write_npz(path, arrays):
+    """Write arrays by name, uncompressed."""
+    import numpy as np
+
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(name + ".npy", "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, np.asarray(array), allow_pickle=False)
+
+
+# -- models ----------------------------------------------------------------------------
+
+
 class Model:
-    """A loaded entry of an artifact; call it with arrays by input name.
+    """A loaded artifact for one shape; call it with arrays by input name.
 
     Args:
-        folder: The artifact, whose files were checked.
-        manifest: What it says of the entry; the manifest itself where there is one only.
-        huge_pages: Whether its memory is put on huge pages.
+        folder: The artifact, which was ``opened`` after its environment was set.
+        manifest: Its manifest.
         private: Whether its module must be another file than that of an earlier instance.
     """
 
-    def __init__(self, folder, manifest, huge_pages=True, private=False):
+    def __init__(self, folder, manifest, private=False):
         self.manifest = manifest
         start = time.perf_counter()
         resident = resident_bytes()
@@ -249,52 +323,28 @@ class Model:
         if kind == "cuda":
             load_cuda(folder)
         self.device = tvm.runtime.device(kind, 0)
-        unless = None if huge_pages else "not wanted"
-        if kind != "cpu":
-            unless = "it runs on a device"
-        tensors = []
-        if unless is None:  # before the model is there, so as not to count among its memory
-            try:
-                sample = beside("entries").sample_files(manifest)[0]
-                tensors = self.bind(read_npz(folder / sample, self.kinds("inputs")))
-            except (OSError, ValueError, zipfile.BadZipFile) as error:
-                unless = f"the sample cannot be read: {error}"
-        pages = beside("huge_pages").HugePages(unless)
+        before = private_regions() if kind == "cpu" else []
         os.environ[WEIGHTS_FOLDER] = str(folder)
-        with beside("entries").module_file(folder, manifest, private) as module:
+        with module_file(folder, private) as module:
             library = tvm.runtime.load_module(str(module))
         self.vm = VirtualMachine(library, self.device)
         self.main = self.vm["main"]
         self.load_seconds = time.perf_counter() - start
-        """Without the check of the files, the first run and the huge pages."""
+        """Without the check of the files and the first run."""
         self.first_result_seconds = None
-        """Loading and the first run; None until there was one."""
-        if not pages.reason:
-            self.first_run(tensors)
-        self.huge_pages = pages.collapse()
-        """(bytes, seconds, reason): what of its memory lies on huge pages, or why nothing."""
+        """Loading and the first run, which may take longer than later ones; None: none was."""
         self.memory_bytes = None
-        """What loading it, with the first run where there was one, added to the process's resident
-        memory; the first entry brings the runtimes with it. None: the system does not say."""
+        """What loading it added to the process's resident memory, with the runtimes where it was
+        the first. None: the system does not say."""
+        if before and (folder / SAMPLES[0]).is_file():  # its memory is there after the first run
+            self.run(self.bind(read_npz(folder / SAMPLES[0], self.kinds("inputs"))))
+            use_huge_pages(before)
         if resident is not None:
             self.memory_bytes = max(0, resident_bytes() - resident)
-
-    def first_run(self, tensors):
-        """Run the module for the first time, which may take longer than every later one."""
-        start = time.perf_counter()
-        result = self.main(*tensors)
-        self.wait()
-        self.first_result_seconds = self.load_seconds + time.perf_counter() - start
-        return result
 
     def kinds(self, *which):
         """Returns the element types of "inputs" or "outputs", by name."""
         return {about["name"]: about["dtype"] for of in which for about in self.manifest[of]}
-
-    def wait(self):
-        """Waits until the device is done; calls return before it is."""
-        if self.manifest.get("device", "cpu") != "cpu":
-            self.device.sync()
 
     def bind(self, inputs):
         """Returns the tensors of the inputs, in the model's order."""
@@ -303,26 +353,34 @@ class Model:
         tensors = []
         inputs = with_elements(inputs, self.kinds("inputs"))
         for about in self.manifest["inputs"]:
-            name, shape = about["name"], tuple(about["shape"])
+            name, dtype, shape = about["name"], about["dtype"], tuple(about["shape"])
             if name not in inputs:
                 raise ValueError(f"input {name!r} is missing")
             array = np.asarray(inputs[name])
-            is_text = about["dtype"] == "string"
-            if is_text and array.dtype.kind in "OSU":
+            if dtype == "string" and array.dtype.kind in "OSU":
                 array = encoded(array)
-            if array.shape != shape or array.dtype != numpy_dtype(about["dtype"]):
+            if array.shape != shape or array.dtype != numpy_dtype(dtype):
                 raise ValueError(
-                    f"input {name!r} must be {about['dtype']}{list(shape)}, "
+                    f"input {name!r} must be {dtype}{list(shape)}, "
                     f"not {array.dtype}{list(array.shape)}"
                 )
-            dtype = about["dtype"]
-            if is_text:
+            if dtype == "string":
                 dtype, shape = "uint8", (*shape, TEXT_BYTES)
                 array = np.frombuffer(array.tobytes(), np.uint8)
             tensor = self._tvm.runtime.empty(shape, dtype, self.device)
             tensor.copyfrom(np.ascontiguousarray(array).reshape(shape))
             tensors.append(tensor)
         return tensors
+
+    def run(self, tensors):
+        """Run the module on bound inputs, and wait until the device is done."""
+        start = time.perf_counter()
+        result = self.main(*tensors)
+        if self.manifest.get("device", "cpu") != "cpu":
+            self.device.sync()
+        if self.first_result_seconds is None:
+            self.first_result_seconds = self.load_seconds + time.perf_counter() - start
+        return result
 
     def __call__(self, inputs):
         """Run the module on one array per input; one array per output, in the manifest's order.
@@ -332,54 +390,236 @@ class Model:
         """
         import numpy as np
 
-        tensors = self.bind(inputs)
-        first = self.first_result_seconds is None
-        result = self.first_run(tensors) if first else self.main(*tensors)
+        result = self.run(self.bind(inputs))
         kinds = [about["dtype"] for about in self.manifest["outputs"]]
-        tensors = [result] if len(kinds) == 1 else list(result)
         outputs = []
-        for tensor, kind in zip(tensors, kinds, strict=True):
-            array = tensor.numpy()
-            dtype = numpy_dtype(kind)
+        for tensor, kind in zip([result] if len(kinds) == 1 else result, kinds, strict=True):
+            array, dtype = tensor.numpy(), numpy_dtype(kind)
             if kind == "string":
                 texts = array.reshape(-1).view(dtype).reshape(array.shape[:-1])
-                outputs.append(np.char.decode(texts, "utf-8") if texts.size else texts)
-                continue
-            outputs.append(array if array.dtype == dtype else array.view(dtype))
+                array = np.char.decode(texts, "utf-8") if texts.size else texts
+            elif array.dtype != dtype:
+                array = array.view(dtype)
+            outputs.append(array)
         return outputs
+
+
+class NoSuchShape(ValueError):
+    """No entry of the artifact takes inputs of these shapes."""
+
+
+def shapes_of(entry) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of an entry's inputs, by name."""
+    return {about["name"]: tuple(about["shape"]) for about in entry["inputs"]}
+
+
+def shape_text(shapes):
+    """Return shapes as one text, such as ``x [1, 3, 224, 224], y [1]``."""
+    return ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+
+
+def pick(entries, shapes, padding):
+    """Return the entry that runs inputs of some shapes, the smallest one that does.
+
+    Args:
+        entries: The manifest's.
+        shapes: Shapes of the inputs by name.
+        padding: The manifest's: the axes along which padding is harmless, by dimension.
+
+    Returns:
+        The entry's number, and the sizes of the dimensions along which the inputs have to be
+        padded: none of them where the entry has the very shapes.
+
+    Raises:
+        NoSuchShape: No entry takes them.
+    """
+    fitting = []
+    for number, entry in enumerate(entries):
+        wanted = shapes_of(entry)
+        sizes = padded_sizes(wanted, shapes, padding)
+        if sizes is not None:
+            smaller = {dim: size for dim, size in sizes.items() if size < entry["dims"][dim]}
+            elements = sum(math.prod(shape) for shape in wanted.values())
+            fitting.append((bool(smaller), elements, number, smaller))
+    if fitting:
+        return min(fitting, key=lambda each: each[:3])[2:]
+    has = "; ".join(shape_text(shapes_of(entry)) for entry in entries)
+    more = f"; inputs may be smaller along {', '.join(padding)}" if padding else ""
+    raise NoSuchShape(f"the artifact has no entry for {shape_text(shapes)}; it has {has}{more}")
+
+
+def padded_sizes(wanted, shapes, padding):
+    """Returns the sizes of the dimensions to pad along; None where an entry cannot be reached."""
+    dims = {(name, axis): d for d, about in padding.items() for name, axis in about["inputs"]}
+    sizes: dict = {}
+    for name, target in wanted.items():
+        given = shapes.get(name)
+        if given is None or len(given) != len(target):
+            return None
+        for axis, (have, need) in enumerate(zip(given, target, strict=True)):
+            dim = dims.get((name, axis))
+            if dim is None:
+                if have != need:
+                    return None
+            elif not 0 < have <= need or sizes.setdefault(dim, have) != have:
+                return None
+    return sizes
 
 
 class Shapes:
     """An artifact for several shapes: picks the entry by the inputs' shapes, and loads it then."""
 
-    def __init__(self, folder, manifest, huge_pages=True, private=False):
+    def __init__(self, folder, manifest, private=False):
         self.manifest = manifest
-        self.entries = beside("entries").entries_of(manifest)
-        self._make = lambda number: Model(folder, self.entries[number], huge_pages, private)
+        self._folder, self._private = folder, private
         self._models = {}
-
-    def model(self, number):
-        """Returns the model of an entry, loaded where it is not yet."""
-        if number not in self._models:
-            self._models[number] = self._make(number)
-        return self._models[number]
 
     def __call__(self, inputs):
         """Run the entry for these inputs; one array per output, in the manifest's order.
 
         Raises:
-            ValueError: There is no entry for their shapes.
+            NoSuchShape: There is no entry for their shapes.
         """
         import numpy as np
 
-        entries, padding = beside("entries"), self.manifest.get("padding", {})
+        entries, padding = self.manifest["entries"], self.manifest.get("padding", {})
+        inputs = with_elements(inputs, shapes_of(entries[0]))
         shapes = {name: np.shape(array) for name, array in inputs.items()}
-        number, sizes = entries.pick(self.entries, shapes, padding)
-        if not sizes:
-            return self.model(number)(inputs)
-        entry = self.entries[number]
-        outputs = self.model(number)(entries.padded(inputs, entry))
-        return entries.cut(outputs, entry, sizes, padding)
+        number, sizes = pick(entries, shapes, padding)
+        if number not in self._models:
+            folder = self._folder / entries[number]["folder"]
+            self._models[number] = Model(folder, opened(folder), self._private)
+        if sizes:
+            inputs = padded(inputs, entries[number])
+        return cut(self._models[number](inputs), entries[number], sizes, padding)
+
+
+def padded(arrays, entry):
+    """Returns inputs with zeros behind them, as large as an entry takes them."""
+    import numpy as np
+
+    found = {}
+    for name, shape in shapes_of(entry).items():
+        array = np.asarray(arrays[name])
+        found[name] = np.zeros(shape, array.dtype)
+        found[name][tuple(slice(extent) for extent in array.shape)] = array
+    return found
+
+
+def cut(outputs, entry, sizes, padding):
+    """Returns an entry's outputs without what belongs to padding, in the same order."""
+    found = []
+    for about, array in zip(entry["outputs"], outputs, strict=True):
+        inside = [slice(None)] * array.ndim
+        for dim, size in sizes.items():
+            for name, axis in padding[dim]["outputs"]:
+                if name == about["name"]:
+                    inside[axis] = slice(size)
+        found.append(array[tuple(inside)])
+    return found
+
+
+# -- several instances -----------------------------------------------------------------
+
+
+class Pool:
+    """Instances of a model, each in a thread of its own; call it, from any thread, as one of them.
+
+    Args:
+        make: Makes the instance of a number, in the thread that it belongs to, which is bound to
+            processors of its own where there are enough: the runtimes start their threads there.
+            The instances are made one after the other.
+        streams: How many.
+        threads: Threads of each instance.
+    """
+
+    def __init__(self, make: Callable[[int], Any], streams: int, threads: int) -> None:
+        self.streams = streams
+        self._own = threading.local()
+        self._executor = ThreadPoolExecutor(streams)
+        turn, left = threading.Lock(), list(enumerate(shares(streams, threads)))
+
+        def start(_):
+            with turn:
+                number, processors = left.pop(0)
+                if processors is not None:
+                    os.sched_setaffinity(0, processors)
+                self._own.instance = make(number)
+
+        try:
+            self.at_once(start)
+        except BaseException:
+            self.close()
+            raise
+
+    def apply(self, function: Callable[..., Any], *arguments: Any) -> Future:
+        """Call a function with the first instance that is free, in its thread."""
+        return self._executor.submit(
+            lambda: function(getattr(self._own, "instance", None), *arguments)
+        )
+
+    def submit(self, inputs) -> Future:
+        """Run the inputs on the first free instance; returns a ``Future`` of the outputs."""
+        return self.apply(lambda model: model(inputs))
+
+    def __call__(self, inputs):
+        """Returns the outputs of the inputs, one array each; waits for an instance."""
+        return self.submit(inputs).result()
+
+    def at_once(self, function: Callable[[Any], T]) -> list[T]:
+        """Call a function with every instance at the same time; its results, in no order."""
+        together = threading.Barrier(self.streams)
+
+        def work(instance):
+            together.wait()  # so no thread takes the work of another
+            return function(instance)
+
+        futures = [self.apply(work) for _ in range(self.streams)]
+        return [each.result() for each in futures]
+
+    def close(self) -> None:
+        """End the threads, after what was submitted before."""
+        self._executor.shutdown()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def shares(streams, threads):
+    """Returns the processors of each instance; None for all where there are too few."""
+    known = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if len(known) < streams * threads:
+        return [None] * streams
+    return [set(known[k * threads : (k + 1) * threads]) for k in range(streams)]
+
+
+def load(folder, streams=None):
+    """Load an artifact. Its environment is set first, so call this before importing tvm.
+
+    Args:
+        folder: The artifact.
+        streams: How many instances run at once; None: as many as the artifact was made for, one
+            without a pool where it says nothing.
+
+    Returns:
+        A ``Model``; ``Shapes`` where there are several; a ``Pool`` of these with streams.
+    """
+    folder = Path(folder).resolve()
+    manifest = manifest_of(folder)
+    # Thread counts and spinning are read when the libraries load. It is one setting for all of
+    # them, the one the artifact was measured with, whatever the shell says: their threads must
+    # neither outnumber the others' nor spin in their time.
+    os.environ.update(manifest["environment"])
+    opened(folder)
+    kind = Shapes if "entries" in manifest else Model
+    streams = manifest.get("streams") if streams is None else streams
+    if streams is None:
+        return kind(folder, manifest)
+    threads = manifest.get("threads", 1)
+    return Pool(lambda number: kind(folder, manifest, number > 0), streams, threads)
 
 
 def resident_bytes():
@@ -391,39 +631,7 @@ def resident_bytes():
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def load(folder, huge_pages=True, samples=False, entry=None, streams=None):
-    """Load an artifact. Its environment is set first, so call this before importing tvm.
-
-    Args:
-        folder: The artifact.
-        huge_pages: Whether its memory is put on huge pages.
-        samples: Whether its samples must be there.
-        entry: The number of the only entry to load, of an artifact for several shapes.
-        streams: How many instances run at once; None: as many as the artifact was made for, one
-            without a pool where it says nothing.
-
-    Returns:
-        A ``Model``; ``Shapes`` where there are several entries; a ``Pool`` of these with streams.
-    """
-    folder = Path(folder).resolve()
-    manifest = manifest_of(folder)
-    verify(folder, manifest, samples)
-    entries = beside("entries").entries_of(manifest)
-    if entry is not None and not 0 <= entry < len(entries):
-        raise ValueError(f"there is no entry {entry}: the artifact has {len(entries)}")
-    if entry is not None:
-        manifest = entries[entry]
-    kind = Shapes if "entries" in manifest else Model
-    set_environment(manifest)
-    run_python_parts(folder, manifest)
-    streams = manifest.get("streams") if streams is None else streams
-    if streams is None:
-        return kind(folder, manifest, huge_pages)
-
-    def make(number):
-        return kind(folder, manifest, huge_pages, private=number > 0)
-
-    return beside("streams").Pool(make, streams, manifest.get("threads", 1))
+# -- the check -------------------------------------------------------------------------
 
 
 def compare(outputs, truth):
@@ -471,115 +679,18 @@ def wrong_output(outputs, truth, manifest):
     return None
 
 
-def time_calls(model, inputs, seconds=2.0, least=10):
-    """Returns the seconds of single calls, after two to warm up."""
-    tensors = model.bind(inputs)
-    for _ in range(2):
-        model.main(*tensors)
-    model.wait()
-    taken: list[float] = []
-    end = time.perf_counter() + seconds
-    while len(taken) < least or (time.perf_counter() < end and len(taken) < 10000):
-        start = time.perf_counter()
-        model.main(*tensors)
-        model.wait()
-        taken.append(time.perf_counter() - start)
-    return taken
-
-
-def main(argv=None):
-    """Check the folder's files and run its module from the command line; the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", nargs="?", default=str(Path(__file__).resolve().parent.parent))
-    parser.add_argument("--benchmark", action="store_true", help="time it too")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument("--inputs", metavar="FILE.npz", help="run on these inputs instead")
-    parser.add_argument("--save", metavar="FILE.npz", help="write the outputs here")
-    parser.add_argument("--entry", type=int, metavar="N", help="run this entry only, from 0")
-    parser.add_argument("--streams", type=int, metavar="N", help="run N instances at once")
-    parser.add_argument("--no-huge-pages", action="store_true", help="leave its memory as it is")
-    options = parser.parse_args(argv)
-    folder = Path(options.folder)
-    try:
-        return run(folder, options)
-    except Exception as error:
-        lines = str(error).strip().splitlines()
-        text = f"{folder}: {(lines[-1] if lines else repr(error))[:500]}"
-        print(printable(text), file=sys.stderr)
-        return 1
-
-
 def printable(text):
     """Returns a text without control characters, by which a name could change the terminal."""
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 
-def run(folder, options):
-    """Run an artifact's modules on its samples, or on other inputs; the exit status."""
-    huge_pages = not options.no_huge_pages
-    model = load(folder, huge_pages, not options.inputs, options.entry, options.streams)
-    first = model.first if hasattr(model, "streams") else model
-    entries = beside("entries").entries_of(first.manifest)
-    if options.inputs:
-        return run_inputs(folder, options, model, entries)
-    reports = [run_sample(folder, options, model, number) for number in range(len(entries))]
-    if options.json:
-        report = reports[0] if len(reports) == 1 else {"artifact": str(folder), "entries": reports}
-        print(json.dumps(report))
-    return 0 if all(report["agrees"] for report in reports) else 1
-
-
-def run_inputs(folder, options, model, entries):
-    """Run one set of inputs from a file; the exit status."""
-    kinds = {
-        about["name"]: about["dtype"]
-        for entry in entries
-        for kind in ("inputs", "outputs")
-        for about in entry[kind]
-    }
-    inputs = read_npz(options.inputs, kinds)
-    outputs = model(inputs)
-    names = [about["name"] for about in entries[0]["outputs"]]
-    found = dict(zip(names, outputs, strict=True))
-    if options.save:
-        write_npz(options.save, found)
-    shapes = {name: list(array.shape) for name, array in found.items()}
-    report: dict = {"artifact": str(folder), "outputs": shapes}
-    if isinstance(model, Model):
-        report |= {"load_s": model.load_seconds, "first_result_s": model.first_result_seconds}
-        report |= {"huge_pages": model.huge_pages._asdict()}
-        if options.benchmark:
-            report["latency_us"] = latencies(model, inputs)
-    if options.json:
-        print(json.dumps(report))
-        return 0
-    print("\n".join(printable(f"{name} {shape}") for name, shape in shapes.items()))
-    if "latency_us" in report:
-        print_latency(model, report["latency_us"])
-    return 0
-
-
-def write_npz(path, arrays):
-    """Write arrays by name, uncompressed."""
-    import numpy as np
-
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, array in arrays.items():
-            with archive.open(name + ".npy", "w", force_zip64=True) as stream:
-                np.lib.format.write_array(stream, np.asarray(array), allow_pickle=False)
-
-
-def run_sample(folder, options, model, number):
-    """Run an entry on its sample; says how it did, also on standard output without ``--json``."""
-    pooled = hasattr(model, "streams")
-    if pooled:  # an instance is loaded in the thread that it belongs to
-        one = model.apply(lambda each: model_of(each, number)).result()
-    else:
-        one = model_of(model, number)
+def run_sample(folder, options):
+    """Run an artifact for one shape on its sample; returns what there is to say."""
+    model = load(folder, options.streams)
+    pooled = isinstance(model, Pool)
+    one = model.apply(lambda instance: instance).result() if pooled else model
     manifest, kinds = one.manifest, one.kinds("inputs", "outputs")
-    inputs, sample = (
-        read_npz(folder / name, kinds) for name in beside("entries").sample_files(manifest)
-    )
+    inputs, sample = (read_npz(folder / name, kinds) for name in SAMPLES)
     outputs = model(inputs)
     names = [about["name"] for about in manifest["outputs"]]
     if options.save:
@@ -594,7 +705,6 @@ def run_sample(folder, options, model, number):
         "artifact": str(folder),
         "load_s": one.load_seconds,
         "first_result_s": one.first_result_seconds,
-        "huge_pages": one.huge_pages._asdict(),
         "memory_bytes": one.memory_bytes,
         "max_abs_error": worst_abs,
         "max_rel_error": worst_rel,
@@ -603,38 +713,29 @@ def run_sample(folder, options, model, number):
     }
     if wrong is not None:
         report["wrong"] = wrong
-    if "dims" in manifest:
-        report["dims"] = manifest["dims"]
     if options.benchmark and pooled:
         report["streams"] = model.streams
         report["expected_runs_per_s"] = expected_of(manifest, "runs_per_s")
-        report["runs_per_s"] = runs_per_second(model, number, inputs)
+        report["runs_per_s"] = runs_per_second(model, inputs)
     elif options.benchmark:
-        report["latency_us"] = latencies(one, inputs)
-    if not options.json:
-        print_report(one, report)
+        report["latency_us"] = latencies(model, inputs)
     return report
 
 
-def model_of(model, number):
-    """Returns the model of an entry, where there are several."""
-    return model.model(number) if isinstance(model, Shapes) else model
-
-
-def latencies(model, inputs):
+def latencies(model, inputs, least=10, most=10000):
     """Returns the percentiles of single calls in µs, with what the artifact's maker measured."""
-    taken = sorted(time_calls(model, inputs))
-    count = len(taken)
-    return {
-        "median": taken[count // 2] * 1e6,
-        "p20": taken[count // 5] * 1e6,
-        "p80": taken[count * 4 // 5] * 1e6,
-        "p50": taken[count // 2] * 1e6,
-        "p90": taken[count * 9 // 10] * 1e6,
-        "p99": taken[count * 99 // 100] * 1e6,
-        "count": count,
-        "expected": expected_of(model.manifest, "latency_us"),
-    }
+    tensors = model.bind(inputs)
+    model.run(tensors)
+    taken: list[float] = []
+    end = time.perf_counter() + BENCHMARK_S
+    while len(taken) < least or (time.perf_counter() < end and len(taken) < most):
+        start = time.perf_counter()
+        model.run(tensors)
+        taken.append(time.perf_counter() - start)
+    taken.sort()
+    of = {f"p{share}": taken[len(taken) * share // 100] * 1e6 for share in (20, 50, 80, 90, 99)}
+    expected = expected_of(model.manifest, "latency_us")
+    return {"median": of["p50"], **of, "count": len(taken), "expected": expected}
 
 
 def expected_of(manifest, figure):
@@ -646,28 +747,22 @@ def expected_of(manifest, figure):
     return number if 0 < number <= sys.float_info.max else None
 
 
-def runs_per_second(pool, number, inputs, seconds=2.0):
-    """Runs of an entry that all instances of a pool finish in a second, each without a pause."""
+def runs_per_second(pool, inputs):
+    """Runs that all instances of a pool finish in a second, each without a pause."""
 
-    def work(model, begin):
-        one = model_of(model, number)
-        tensors = one.bind(inputs)
-        for _ in range(2):
-            one.main(*tensors)
-        one.wait()
-        begin()
-        start = time.perf_counter()
-        count = 0
-        while time.perf_counter() - start < seconds:
-            one.main(*tensors)
+    def work(model):
+        tensors = model.bind(inputs)
+        model.run(tensors)
+        start, count = time.perf_counter(), 0
+        while time.perf_counter() - start < BENCHMARK_S:
+            model.run(tensors)
             count += 1
-        one.wait()
         return count / (time.perf_counter() - start)
 
     return sum(pool.at_once(work))
 
 
-def print_report(model, report):
+def print_report(report):
     """Print what ``run_sample`` found out."""
     if "dims" in report:
         sizes = " ".join(f"{name}={size}" for name, size in report["dims"].items())
@@ -679,11 +774,6 @@ def print_report(model, report):
     )
     if report["memory_bytes"] is not None:
         print(f"{report['memory_bytes'] / 1e6:.1f} MB of memory, with what was loaded for it")
-    pages = model.huge_pages
-    if pages.bytes:
-        print(f"{pages.bytes / 1e6:.1f} MB on huge pages, moved in {pages.seconds * 1e3:.0f} ms")
-    else:
-        print(f"nothing on huge pages: {pages.reason}")
     if "runs_per_s" in report:
         expected = report["expected_runs_per_s"]
         print(
@@ -691,21 +781,68 @@ def print_report(model, report):
             + (f" ({expected:.1f} expected)" if expected else "")
         )
     if "latency_us" in report:
-        print_latency(model, report["latency_us"])
+        latency = report["latency_us"]
+        expected = latency["expected"]
+        print(
+            f"loaded in {report['load_s'] * 1e3:.0f} ms, first result after "
+            f"{report['first_result_s'] * 1e3:.0f} ms\n"
+            f"median {latency['median']:.1f} us  p90 {latency['p90']:.1f} us  "
+            f"p99 {latency['p99']:.1f} us  ({latency['count']} calls"
+            + (f", {expected:.1f} us expected)" if expected else ")")
+        )
 
 
-def print_latency(model, latency):
-    """Print how long loading, the first and later calls take."""
-    expected = latency["expected"]
-    print(
-        f"loaded in {model.load_seconds * 1e3:.0f} ms, first result after "
-        f"{model.first_result_seconds * 1e3:.0f} ms"
-    )
-    print(
-        f"median {latency['median']:.1f} us  p90 {latency['p90']:.1f} us  "
-        f"p99 {latency['p99']:.1f} us  ({latency['count']} calls"
-        + (f", {expected:.1f} us expected)" if expected else ")")
-    )
+def run_inputs(folder, manifest, options):
+    """Run inputs from a file; returns their outputs' shapes."""
+    values = [v for e in manifest.get("entries", [manifest]) for v in e["inputs"] + e["outputs"]]
+    inputs = read_npz(options.inputs, {about["name"]: about["dtype"] for about in values})
+    outputs = load(folder, options.streams)(inputs)
+    names = [about["name"] for about in manifest.get("entries", [manifest])[0]["outputs"]]
+    if options.save:
+        write_npz(options.save, dict(zip(names, outputs, strict=True)))
+    return {name: list(array.shape) for name, array in zip(names, outputs, strict=True)}
+
+
+def run(folder, options):
+    """Run an artifact on its samples, or on other inputs; the exit status."""
+    manifest = manifest_of(folder)
+    if options.inputs:
+        shapes = run_inputs(folder, manifest, options)
+        document = {"artifact": str(folder), "outputs": shapes}
+        print(json.dumps(document) if options.json else printable(shape_text(shapes)))
+        return 0
+    reports = []
+    if "entries" in manifest:
+        verify(folder, manifest)
+    for entry in manifest.get("entries", [{}]):
+        reports.append(run_sample(folder / entry.get("folder", ""), options))
+        reports[-1] |= {"dims": entry["dims"]} if entry else {}
+        if not options.json:
+            print_report(reports[-1])
+    if options.json:
+        document = {"artifact": str(folder), "entries": reports}
+        print(json.dumps(document if "entries" in manifest else reports[0]))
+    return 0 if all(report["agrees"] for report in reports) else 1
+
+
+def main(argv=None):
+    """Check the folder's files and run its module from the command line; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", nargs="?", default=str(Path(__file__).resolve().parent.parent))
+    parser.add_argument("--benchmark", action="store_true", help="time it too")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--inputs", metavar="FILE.npz", help="run on these inputs instead")
+    parser.add_argument("--save", metavar="FILE.npz", help="write the outputs here")
+    parser.add_argument("--streams", type=int, metavar="N", help="run N instances at once")
+    options = parser.parse_args(argv)
+    folder = Path(options.folder)
+    try:
+        return run(folder, options)
+    except Exception as error:
+        lines = str(error).strip().splitlines()
+        text = f"{folder}: {(lines[-1] if lines else repr(error))[:500]}"
+        print(printable(text), file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

@@ -1,0 +1,390 @@
+// An artifact for programs in C++: its files are checked, its module is loaded and called.
+//
+// Needs TVM's runtime and tvm-ffi only. run_artifact.cc beside this file says how to link them, and
+// uses all of it. A program of its own does so:
+//
+//   const json::Object manifest = collage::Opened(folder);        // throws where a file has changed
+//   collage::SetEnvironment(manifest);                            // before anything is loaded
+//   collage::Model model(folder, manifest);
+//   ffi::Any result = model.Call(model.Place(inputs));            // tensors in the manifest's order
+//
+// An artifact for several shapes is a folder with an artifact for each of them and a manifest above
+// them, whose entries say for which shapes they are (EntriesOf, Pick).
+
+#pragma once
+
+#include <sys/mman.h>
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/map.h>
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/extra/json.h>
+#include <tvm/ffi/extra/module.h>
+#include <tvm/ffi/function.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "check_files.h"
+
+namespace collage {
+
+namespace ffi = tvm::ffi;
+namespace fs = std::filesystem;
+namespace json = tvm::ffi::json;
+
+using Extents = std::vector<int64_t>;
+using Shapes = std::map<std::string, Extents>;
+
+[[noreturn]] inline void Fail(const std::string& what) { throw std::runtime_error(what); }
+
+// -- the folder -------------------------------------------------------------------------
+
+inline std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) Fail(path + " cannot be read");
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+inline bool Has(const json::Object& object, const char* key) { return object.count(ffi::String(key)) != 0; }
+
+inline ffi::Any Field(const json::Object& object, const char* key) {
+  if (!Has(object, key)) Fail(std::string("the manifest has no ") + key);
+  return object[ffi::String(key)];
+}
+
+inline std::string Text(const json::Object& object, const char* key) {
+  return std::string(Field(object, key).cast<ffi::String>());
+}
+
+// The objects of a list; none where there is no such list.
+inline std::vector<json::Object> Objects(const json::Object& object, const char* key) {
+  std::vector<json::Object> found;
+  if (!Has(object, key)) return found;
+  for (const ffi::Any& each : Field(object, key).cast<json::Array>()) found.push_back(each.cast<json::Object>());
+  return found;
+}
+
+// The manifest of a folder whose files are as they were when it was exported; of several shapes these are
+// the manifests of each. Nothing of the folder is loaded before.
+inline json::Object Opened(const std::string& folder) {
+  constexpr int64_t kVersion = 3;
+  const std::string path = folder + "/manifest.json";
+  if (!fs::is_regular_file(path)) Fail(path + " is missing or no regular file");
+  const auto manifest = json::Parse(ffi::String(ReadFile(path))).cast<json::Object>();
+  if (Text(manifest, "format") != "collage-artifact") Fail(folder + " is no artifact");
+  if (Field(manifest, "format_version").cast<int64_t>() != kVersion) {
+    Fail(folder + " is an artifact of another version; this loader takes version 3 only: export it again");
+  }
+  for (const json::Object& about : Objects(manifest, "requires")) {
+    Fail(folder + " runs from Python only: " + Text(about, "reason"));
+  }
+  std::vector<std::string> needed;
+  for (const json::Object& entry : Objects(manifest, "entries")) needed.push_back(Text(entry, "folder") + "/manifest.json");
+  if (needed.empty()) needed = {"model.so", "sample_input.npz", "sample_output.npz"};
+  for (const json::Object& library : Objects(manifest, "libraries")) needed.push_back(Text(library, "file"));
+  const auto files = Field(manifest, "files").cast<json::Object>();
+  for (const std::string& name : needed) {
+    if (files.count(ffi::String(name)) == 0) Fail("the manifest has no hash of '" + name + "', which would be loaded");
+  }
+  for (const auto& [key, about] : files) {
+    const std::string name = key.cast<ffi::String>();
+    if (HashOf(folder + "/" + name) != Text(about.cast<json::Object>(), "sha256")) {
+      Fail(name + " has changed since it was exported");
+    }
+  }
+  return manifest;
+}
+
+// Sets thread counts and spinning, which are read when the libraries load: for all of them as the artifact
+// was measured, whatever the shell says.
+inline void SetEnvironment(const json::Object& manifest) {
+  for (const auto& [key, value] : Field(manifest, "environment").cast<json::Object>()) {
+    setenv(key.cast<ffi::String>().c_str(), value.cast<ffi::String>().c_str(), /*overwrite=*/1);
+  }
+}
+
+// -- shapes -----------------------------------------------------------------------------
+
+struct Value {
+  std::string name;
+  std::string dtype;
+  Extents shape;          // of outputs, -1 and no size at all depend on the data: each run has its own
+  double tolerance = -1;  // an output's own; below 0: the artifact's
+};
+
+// One of several shapes, or the only one.
+struct Entry {
+  std::string folder;
+  std::map<std::string, int64_t> dims;
+  std::vector<Value> inputs;
+  std::vector<Value> outputs;
+};
+
+// For each dimension along which inputs may be padded: the axes of inputs and of outputs.
+using Axes = std::vector<std::pair<std::string, int64_t>>;
+using Padding = std::map<std::string, std::pair<Axes, Axes>>;
+
+inline std::vector<Value> ValuesOf(const json::Object& object, const char* key) {
+  std::vector<Value> values;
+  for (const json::Object& about : Objects(object, key)) {
+    Value value{Text(about, "name"), Text(about, "dtype"), {}, -1};
+    if (Has(about, "tolerance")) value.tolerance = Field(about, "tolerance").cast<double>();
+    if (value.dtype == "string") Fail("'" + value.name + "' holds texts, which only the loader in Python takes");
+    const ffi::Any shape = Field(about, "shape");
+    if (shape != nullptr) {
+      for (const ffi::Any& extent : shape.cast<json::Array>()) value.shape.push_back(extent.cast<int64_t>());
+    }
+    values.push_back(value);
+  }
+  return values;
+}
+
+// The shapes that an artifact is for, each with the folder of its artifact.
+inline std::vector<Entry> EntriesOf(const std::string& folder, const json::Object& manifest) {
+  if (!Has(manifest, "entries")) return {{folder, {}, ValuesOf(manifest, "inputs"), ValuesOf(manifest, "outputs")}};
+  std::vector<Entry> entries;
+  for (const json::Object& about : Objects(manifest, "entries")) {
+    entries.push_back({folder + "/" + Text(about, "folder"), {}, ValuesOf(about, "inputs"), ValuesOf(about, "outputs")});
+    for (const auto& [key, value] : Field(about, "dims").cast<json::Object>()) {
+      entries.back().dims[key.cast<ffi::String>()] = value.cast<int64_t>();
+    }
+  }
+  if (entries.empty()) Fail("the manifest has no entries");
+  return entries;
+}
+
+// Along what inputs may be padded, as the manifest says.
+inline Padding PaddingOf(const json::Object& manifest) {
+  Padding padding;
+  if (!Has(manifest, "padding")) return padding;
+  for (const auto& [key, value] : Field(manifest, "padding").cast<json::Object>()) {
+    const auto about = value.cast<json::Object>();
+    auto& [inputs, outputs] = padding[std::string(key.cast<ffi::String>())];
+    for (auto [name, list] : {std::make_pair("inputs", &inputs), std::make_pair("outputs", &outputs)}) {
+      for (const ffi::Any& each : Field(about, name).cast<json::Array>()) {
+        const auto pair = each.cast<json::Array>();
+        list->emplace_back(std::string(pair[0].cast<ffi::String>()), pair[1].cast<int64_t>());
+      }
+    }
+  }
+  return padding;
+}
+
+inline std::string ShapeText(const Shapes& shapes) {
+  std::string text;
+  for (const auto& [name, extents] : shapes) {
+    text += (text.empty() ? "" : ", ") + name + " [";
+    for (size_t i = 0; i < extents.size(); ++i) text += (i ? ", " : "") + std::to_string(extents[i]);
+    text += "]";
+  }
+  return text;
+}
+
+// The number of the smallest entry that runs inputs of some shapes. `padded` gets the sizes of the
+// dimensions along which they have to be padded; none where the entry has the very shapes.
+inline size_t Pick(const std::vector<Entry>& entries, const Shapes& shapes, const Padding& padding,
+                   std::map<std::string, int64_t>* padded) {
+  std::map<std::pair<std::string, int64_t>, std::string> along;
+  std::string has, more;
+  for (const auto& [dim, axes] : padding) {
+    for (const auto& axis : axes.first) along[axis] = dim;
+    more += (more.empty() ? "; inputs may be smaller along " : ", ") + dim;
+  }
+  size_t best = entries.size();
+  std::pair<bool, double> least;  // whether it pads, and the elements of its inputs
+  for (size_t number = 0; number < entries.size(); ++number) {
+    std::map<std::string, int64_t> sizes;
+    Shapes wanted;
+    bool fits = true;
+    double elements = 0;
+    for (const Value& value : entries[number].inputs) {
+      wanted[value.name] = value.shape;
+      const auto given = shapes.find(value.name);
+      fits = fits && given != shapes.end() && given->second.size() == value.shape.size();
+      double product = 1;
+      for (size_t axis = 0; fits && axis < value.shape.size(); ++axis) {
+        const int64_t have = given->second[axis], need = value.shape[axis];
+        product *= static_cast<double>(need);
+        const auto dim = along.find({value.name, static_cast<int64_t>(axis)});
+        fits = dim == along.end() ? have == need
+                                  : have > 0 && have <= need && sizes.emplace(dim->second, have).first->second == have;
+      }
+      elements += product;
+    }
+    has += (has.empty() ? "" : "; ") + ShapeText(wanted);
+    if (!fits) continue;
+    for (auto size = sizes.begin(); size != sizes.end();) {
+      const auto full = entries[number].dims.find(size->first);
+      size = full == entries[number].dims.end() || size->second >= full->second ? sizes.erase(size) : std::next(size);
+    }
+    if (best != entries.size() && std::make_pair(!sizes.empty(), elements) >= least) continue;
+    best = number;
+    least = {!sizes.empty(), elements};
+    *padded = sizes;
+  }
+  if (best == entries.size()) Fail("the artifact has no entry for " + ShapeText(shapes) + "; it has " + has + more);
+  return best;
+}
+
+// Copies the common part of two dense arrays of one rank, from the begin of each axis.
+inline void CopyCommon(const char* from, const Extents& from_shape, char* to, const Extents& to_shape,
+                       size_t item, size_t axis = 0) {
+  if (axis == from_shape.size()) {
+    std::memcpy(to, from, item);
+    return;
+  }
+  size_t from_step = item, to_step = item;
+  for (size_t i = axis + 1; i < from_shape.size(); ++i) {
+    from_step *= static_cast<size_t>(from_shape[i]);
+    to_step *= static_cast<size_t>(to_shape[i]);
+  }
+  const size_t common = static_cast<size_t>(std::min(from_shape[axis], to_shape[axis]));
+  if (from_step == to_step && std::equal(from_shape.begin() + axis + 1, from_shape.end(), to_shape.begin() + axis + 1)) {
+    std::memcpy(to, from, common * from_step);
+    return;
+  }
+  for (size_t i = 0; i < common; ++i) {
+    CopyCommon(from + i * from_step, from_shape, to + i * to_step, to_shape, item, axis + 1);
+  }
+}
+
+// -- huge pages -------------------------------------------------------------------------
+
+struct Region {
+  uintptr_t begin, end;
+  size_t used;
+};
+
+// The process's private memory that belongs to no file; none where the system or the user wants no huge pages.
+inline std::vector<Region> PrivateRegions() {
+  std::vector<Region> found;
+  std::ifstream settings("/sys/kernel/mm/transparent_hugepage/enabled"), maps("/proc/self/smaps");
+  const char* wanted = std::getenv("COLLAGE_HUGE_PAGES");
+  std::string line;
+  if (!std::getline(settings, line) || line.find("[never]") != std::string::npos) return found;
+  if (wanted != nullptr && std::string(wanted) == "0") return found;
+  bool ours = false;
+  while (std::getline(maps, line)) {
+    unsigned long begin, end, file, kilobytes;
+    char rights[8], name[128] = "";
+    if (std::sscanf(line.c_str(), "%lx-%lx %7s %*x %*s %lu %127s", &begin, &end, rights, &file, name) >= 4) {
+      const std::string of = name;
+      ours = std::string(rights) == "rw-p" && file == 0 && (of.empty() || of == "[heap]" || of.rfind("[anon:", 0) == 0);
+      if (ours) found.push_back({begin, end, 0});
+    } else if (ours && std::sscanf(line.c_str(), "Rss: %lu kB", &kilobytes) == 1) {
+      found.back().used = kilobytes << 10;
+    }
+  }
+  return found;
+}
+
+// Puts private memory that appeared since on huge pages, where at least half of a region is in use
+// (use_huge_pages in run_artifact.py says why). Called after a model's first run.
+inline void UseHugePages(const std::vector<Region>& before) {
+  constexpr int kHugePage = 14, kCollapse = 25;  // of madvise(2), the second from Linux 6.1 on
+  uintptr_t size = 0;
+  if (before.empty() || !(std::ifstream("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size") >> size)) return;
+  for (Region region : PrivateRegions()) {
+    if (region.used < (region.end - region.begin) / 2) continue;
+    for (const Region& old : before) {  // what was there grows at its end (the heap) or at its begin (mapped memory)
+      if (old.begin == region.begin) region.begin = old.end;
+      if (old.end == region.end) region.end = std::max(region.begin, old.begin);
+    }
+    const uintptr_t first = (region.begin + size - 1) / size * size, last = region.end / size * size;
+    if (first >= last) continue;
+    madvise(reinterpret_cast<void*>(first), last - first, kCollapse);
+    madvise(reinterpret_cast<void*>(first), last - first, kHugePage);  // what is freed and taken again
+  }
+}
+
+// -- the module -------------------------------------------------------------------------
+
+// A loaded artifact for one shape.
+class Model {
+ public:
+  // With `own_copy` its module is a copy beside links to what it loads: the same file is loaded once in a
+  // process, with one state.
+  Model(const std::string& folder, const json::Object& manifest, bool own_copy = false)
+      : cuda_(Has(manifest, "device") && Text(manifest, "device") == "cuda"),
+        library_(Load(folder, own_copy)),
+        machine_(library_->GetFunction("vm_load_executable").value()().cast<ffi::Module>()) {
+    constexpr int kPooled = 2;
+    const ffi::Function start = machine_->GetFunction("vm_initialization").value();
+    if (cuda_) {
+      start(static_cast<int>(kDLCUDA), 0, kPooled, static_cast<int>(kDLCPU), 0, kPooled);
+      wait_ = ffi::Function::GetGlobalRequired("runtime.Device_StreamSync");
+    } else {
+      start(static_cast<int>(kDLCPU), 0, kPooled);
+    }
+    model_ = machine_->GetFunction("main").value();
+  }
+
+  // Copies of the inputs where the model runs.
+  std::vector<ffi::Tensor> Place(std::vector<ffi::Tensor> inputs) const {
+    for (ffi::Tensor& input : inputs) input = CopyTo(input, kDLCUDA);
+    return inputs;
+  }
+
+  // Runs the model and waits until the device is done.
+  ffi::Any Call(const std::vector<ffi::Tensor>& inputs) const {
+    const std::vector<ffi::AnyView> arguments(inputs.begin(), inputs.end());
+    ffi::Any result;
+    model_.CallPacked(arguments.data(), static_cast<int32_t>(arguments.size()), &result);
+    if (cuda_) wait_(DLDevice{kDLCUDA, 0}, static_cast<int64_t>(0));
+    return result;
+  }
+
+  // The outputs of a result in this machine's memory.
+  std::vector<ffi::Tensor> Outputs(const ffi::Any& result) const {
+    std::vector<ffi::Tensor> outputs;
+    if (auto one = result.as<ffi::Tensor>()) {
+      outputs.push_back(*one);
+    } else {
+      for (const ffi::Any& field : result.cast<ffi::Array<ffi::Any>>()) outputs.push_back(field.cast<ffi::Tensor>());
+    }
+    for (ffi::Tensor& output : outputs) output = CopyTo(output, kDLCPU);
+    return outputs;
+  }
+
+ private:
+  static ffi::Module Load(const std::string& folder, bool own_copy) {
+    // The files of weights are those whose hashes were checked, whatever folder the shell names.
+    setenv("COLLAGE_WEIGHTS_FOLDER", fs::absolute(folder).c_str(), /*overwrite=*/1);
+    if (!own_copy) return ffi::Module::LoadFromFile(ffi::String(folder + "/model.so"));
+    std::string place = (fs::temp_directory_path() / "collage-module-XXXXXX").string();
+    if (mkdtemp(place.data()) == nullptr) Fail("there is no temporary folder");
+    for (const auto& file : fs::directory_iterator(fs::absolute(folder))) {
+      const fs::path name = place / file.path().filename();
+      file.path().filename() == "model.so" ? fs::copy(file.path(), name) : fs::create_symlink(file.path(), name);
+    }
+    const ffi::Module module = ffi::Module::LoadFromFile(ffi::String(place + "/model.so"));
+    fs::remove_all(place);
+    return module;
+  }
+
+  // A copy of a tensor on another device, which is there when this returns; on a processor the tensor itself.
+  ffi::Tensor CopyTo(const ffi::Tensor& tensor, DLDeviceType device) const {
+    if (!cuda_) return tensor;
+    static const ffi::Function to_device = ffi::Function::GetGlobalRequired("vm.builtin.to_device");
+    return to_device(tensor, static_cast<int>(device), 0, ffi::String("global")).cast<ffi::Tensor>();
+  }
+
+  bool cuda_;
+  ffi::Module library_;
+  ffi::Module machine_;
+  ffi::Function model_;
+  ffi::Function wait_;  // calls return before the device is done
+};
+
+}  // namespace collage
