@@ -34,15 +34,24 @@ LONGEST_NAME = 500
 modules are shorter, and every document of a run holds the names of all nodes."""
 
 
+_NUMBERS = count()
+"""Numbers of ONNX nodes, which only tell them apart."""
+
+
 @dataclass(eq=False, slots=True)
 class Op:
-    """One ONNX node in work; ``names`` are the user's nodes that it stands for, its own first."""
+    """One ONNX operator in work.
+
+    ``names`` are the user's nodes that it stands for, its own first. ``nodes`` are numbers of the
+    ONNX nodes that it is, or is a part of: operators that share one are never parted.
+    """
 
     type: str
     inputs: list[str]
     outputs: list[str]
     attributes: dict[str, AttributeProto] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
+    nodes: frozenset[int] = field(default_factory=lambda: frozenset({next(_NUMBERS)}))
     domain: str = ""
     outer: tuple[str, ...] = ()
     """The values that the node's branches read from outside, by the names under which the branches
@@ -73,6 +82,21 @@ class Op:
         """Returns the name of an input; empty when it is absent."""
         return self.inputs[place] if place < len(self.inputs) else ""
 
+    def part(
+        self,
+        type: str,
+        inputs: list[str],
+        outputs: list[str],
+        attributes: dict[str, AttributeProto] | None = None,
+    ) -> Op:
+        """Return a new operator that computes a part of this ONNX node."""
+        return Op(type, inputs, outputs, dict(attributes or {}), list(self.names), self.nodes)
+
+    def take_in(self, other: Op) -> None:
+        """Note that another operator was folded into this one: their ONNX nodes are one."""
+        self.names += [name for name in other.names if name not in self.names]
+        self.nodes |= other.nodes
+
     def to_proto(self) -> NodeProto:
         """Return the node as ONNX; values that its branches read go by the names they have now."""
         node = NodeProto()
@@ -102,8 +126,8 @@ def op_from(node: NodeProto, names: Iterable[str] | None = None) -> Op:
         list(node.output),
         {a.name: a for a in node.attribute},
         [node_name(node)] if names is None else list(names),
-        "" if node.domain == "ai.onnx" else node.domain,
-        outer,
+        domain="" if node.domain == "ai.onnx" else node.domain,
+        outer=outer,
     )
 
 

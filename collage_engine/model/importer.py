@@ -289,6 +289,7 @@ def _records(
         for source in dict.fromkeys(index[id(i)] for i in value.inputs):
             users[source].append(index[id(value)])
     tree = post_dominators(users, set(outputs).__contains__, list(index.values()))
+    parts = _parts_of_nodes(values, resolver, clean)
     kinds: dict[Any, OpKind] = {}
     lived: set[str] = set()
     nodes = []
@@ -310,6 +311,7 @@ def _records(
                 name=name,
                 field=value.field,
                 onnx_nodes=onnx_nodes,
+                onnx_node=parts.get(number, -1),
                 onnx_value=value.onnx_value,
                 post_dominator=tree.parent[number],
                 is_output=number in outputs,
@@ -329,11 +331,41 @@ def _records(
 
 def _names_of(value: Value, resolver: Resolver, clean: CleanModel) -> tuple[str, ...]:
     """Return the user's nodes that a call stands for."""
+    firsts = _cleaned_nodes(value, resolver)
+    return tuple(dict.fromkeys(name for first in firsts for name in clean.names.get(first, ())))
+
+
+def _cleaned_nodes(value: Value, resolver: Resolver) -> list[str]:
+    """Return the first outputs of the cleaned nodes that a call came from."""
     operator = resolver.operators.get(value.owner)
     if operator is None:
-        return clean.names.get(value.owner, ())
-    firsts = (next(o for o in node.output if o) for node in operator.nodes)
-    return tuple(dict.fromkeys(name for first in firsts for name in clean.names.get(first, ())))
+        return [value.owner]
+    return [next(o for o in node.output if o) for node in operator.nodes]
+
+
+def _parts_of_nodes(
+    values: list[Value], resolver: Resolver, clean: CleanModel
+) -> dict[NodeIndex, int]:
+    """Number the ONNX nodes by their first calls, and return the number of each call's node."""
+    united: dict[int, int] = {}
+
+    def stands_for(node: int) -> int:
+        while node in united:
+            node = united[node]
+        return node
+
+    keys: dict[NodeIndex, int] = {}
+    for index, value in enumerate(values):
+        if value.form == "call":
+            firsts = _cleaned_nodes(value, resolver)
+            parts = [n for first in firsts for n in sorted(clean.nodes.get(first, ()))]
+            key, *others = parts or [-1 - index]
+            for other in others:
+                if stands_for(other) != stands_for(key):
+                    united[stands_for(other)] = stands_for(key)
+            keys[NodeIndex(index)] = key
+    numbers: dict[int, int] = {}
+    return {i: numbers.setdefault(stands_for(key), len(numbers)) for i, key in keys.items()}
 
 
 def _kind(value: Value, resolver: Resolver, known: dict[Any, OpKind]) -> OpKind:

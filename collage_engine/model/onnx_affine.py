@@ -69,8 +69,8 @@ def _mul_add(draft: Draft, op: Op) -> list[Op] | None:
     factor = draft.constant(f"{value}_scale", a.reshape(per_channel).astype(dtype))
     term = draft.constant(f"{value}_shift", b.reshape(per_channel).astype(dtype))
     return [
-        Op("Mul", [data, factor], [scaled], {}, list(op.names)),
-        Op("Add", [scaled, term], [value], {}, list(op.names)),
+        op.part("Mul", [data, factor], [scaled]),
+        op.part("Add", [scaled, term], [value]),
     ]
 
 
@@ -133,7 +133,7 @@ def _fold_chains(draft: Draft, made: set[int]) -> None:
                 continue
             _combine(draft, before, shifted, values, "Mul")
         before.outputs[0] = op.outputs[0]
-        before.names += [n for n in op.names if n not in before.names]
+        before.take_in(op)
         maker[op.outputs[0]] = before
         gone.add(id(op))
     draft.ops = [op for op in draft.ops if id(op) not in gone]

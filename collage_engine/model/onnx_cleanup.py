@@ -34,6 +34,8 @@ class CleanModel:
     names: dict[str, tuple[str, ...]]
     """The user's nodes that each cleaned node stands for, its own first, by the cleaned node's
     first output."""
+    nodes: dict[str, frozenset[int]]
+    """The ONNX nodes that each cleaned node is a part of, in the same way (``draft.Op.nodes``)."""
     types: dict[str, tuple[int, tuple[int, ...] | None]]
     """Element type (0: unknown) and shape (None: not all known) of the values, by ONNX."""
     order: tuple[str, ...]
@@ -199,8 +201,16 @@ def clean_up(model: ModelProto, path: str = "") -> CleanModel:
     for name, (element, shape) in draft.types.items():
         if shape is not None and element and name not in draft.output_names:
             clean.graph.value_info.append(helper.make_tensor_value_info(name, element, shape))
-    names = {next((o for o in op.outputs if o), ""): tuple(op.names) for op in draft.ops}
-    return CleanModel(clean, names, draft.types, order, draft.partial, frozenset(draft.structured))
+    first = {next((o for o in op.outputs if o), ""): op for op in draft.ops}
+    return CleanModel(
+        onnx=clean,
+        names={output: tuple(op.names) for output, op in first.items()},
+        nodes={output: op.nodes for output, op in first.items()},
+        types=draft.types,
+        order=order,
+        partial=draft.partial,
+        structured=frozenset(draft.structured),
+    )
 
 
 def _fold_to_fixed_point(draft: Draft) -> None:

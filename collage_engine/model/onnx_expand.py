@@ -87,6 +87,7 @@ def _inlined(draft: Draft, op: Op) -> list[Op] | None:
     rename = {v: v for v in (*used, *op.outputs)}
     made = [op_from(node, op.names) for node in flat.graph.node]
     for new in made:
+        new.nodes = op.nodes
         for value in (*new.outputs, *new.inputs):
             if value and value not in rename:
                 rename[value] = draft.fresh(f"{op.name}_{value}")
@@ -111,8 +112,7 @@ def _dequantized(draft: Draft, op: Op, place: int, axis: int | None = None) -> t
             shape if scales.size > 1 else -1
         )
         return draft.constant(f"{value}_float", floats.astype(np.float32)), []
-    made = Op("DequantizeLinear", [value, scale, zero], [draft.fresh(f"{value}_float")])
-    made.names = list(op.names)
+    made = op.part("DequantizeLinear", [value, scale, zero], [draft.fresh(f"{value}_float")])
     if axis is not None and draft.opset >= 13:
         made.set(axis=axis)
     return made.outputs[0], [made]
@@ -130,10 +130,8 @@ def _quantized_convolution(draft: Draft, op: Op) -> list[Op] | None:
         )
         floats = (draft.constants[op.inputs[8]] * scale).astype(np.float32)
         inputs.append(draft.constant(f"{op.outputs[0]}_bias", floats))
-    conv = Op("Conv", inputs, [draft.fresh(f"{op.outputs[0]}_float")], dict(op.attributes))
-    conv.names = list(op.names)
-    last = Op("QuantizeLinear", [conv.outputs[0], *op.inputs[6:8]], list(op.outputs))
-    last.names = list(op.names)
+    conv = op.part("Conv", inputs, [draft.fresh(f"{op.outputs[0]}_float")], op.attributes)
+    last = op.part("QuantizeLinear", [conv.outputs[0], *op.inputs[6:8]], list(op.outputs))
     return [*before, *more, conv, last]
 
 
@@ -148,7 +146,6 @@ def _quantized_product(draft: Draft, op: Op) -> list[Op] | None:
         return None
     a, before = _dequantized(draft, op, 0)
     b, more = _dequantized(draft, op, 3, axis=len(shape) - 1 if columns else None)
-    product = Op("MatMul", [a, b], [draft.fresh(f"{op.outputs[0]}_float")], {}, list(op.names))
-    last = Op("QuantizeLinear", [product.outputs[0], *op.inputs[6:8]], list(op.outputs))
-    last.names = list(op.names)
+    product = op.part("MatMul", [a, b], [draft.fresh(f"{op.outputs[0]}_float")])
+    last = op.part("QuantizeLinear", [product.outputs[0], *op.inputs[6:8]], list(op.outputs))
     return [*before, *more, product, last]

@@ -204,7 +204,7 @@ def _chain(draft: Draft, op: Op) -> list[Op]:
         last = place == len(op.inputs)
         value = op.outputs[0] if last else draft.fresh(f"{op.outputs[0]}_{place}")
         kind = "Add" if op.type == "Sum" else op.type
-        made.append(Op(kind, [left, right], [value], {}, list(op.names)))
+        made.append(op.part(kind, [left, right], [value]))
         left = value
     return made
 

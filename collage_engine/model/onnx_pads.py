@@ -100,7 +100,7 @@ def pads_into_convolutions(draft: Draft) -> None:
         own = list(op.attribute("pads", [0] * len(around)))
         op.set(pads=[a + b for a, b in zip(own, around, strict=True)])
         op.inputs[0] = pad.inputs[0]
-        op.names += [n for n in pad.names if n not in op.names]
+        op.take_in(pad)
         gone.add(id(pad))
     draft.ops = [op for op in draft.ops if id(op) not in gone]
 

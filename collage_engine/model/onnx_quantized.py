@@ -72,6 +72,7 @@ def pad_in_float(draft: Draft) -> None:
             op.inputs = [op.inputs[0], before.inputs[1], fill, *more]
             before.inputs = [source, *parameters]
             op.names, before.names = before.names, op.names
+            op.nodes, before.nodes = before.nodes, op.nodes
             draft.types.pop(before.outputs[0], None)
         elif before.type == "QuantizeLinear":
             pad = maker.get(before.inputs[0])
@@ -88,7 +89,8 @@ def pad_in_float(draft: Draft) -> None:
                 draft, before, op, first
             ):
                 pad.outputs = list(op.outputs)
-                pad.names += [n for o in (before, op) for n in o.names if n not in pad.names]
+                pad.take_in(before)
+                pad.take_in(op)
                 gone |= {id(before), id(op)}
     draft.ops = [op for op in draft.ops if id(op) not in gone]
 

@@ -144,7 +144,7 @@ class _Made:
 
     def add(self, kind: str, *inputs: str, **attributes: int) -> str:
         value = self.draft.fresh(f"{self.of.outputs[0] or self.of.name}_{kind.lower()}")
-        new = Op(kind, list(inputs), [value], {}, list(self.of.names))
+        new = self.of.part(kind, list(inputs), [value])
         new.set(**attributes)
         self.ops.append(new)
         return value
@@ -172,7 +172,7 @@ class _Made:
 
     def outer(self, name: str, parts: list[str], axis: int = 1) -> None:
         """Make an output of the operator out of one part a direction."""
-        new = Op("Concat", parts, [name], {}, list(self.of.names))
+        new = self.of.part("Concat", parts, [name])
         new.set(axis=axis)
         self.ops.append(new)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from collage_engine.model.index_set import members, one_operator, operator_set
 from collage_engine.model.post_dominators import PostDominators, post_dominators
 from collage_engine.partition.call_graph import CallGraph
-from collage_engine.records.numbering import NodeSet, OperatorNumber, OperatorSet
+from collage_engine.records.numbering import OperatorNumber, OperatorSet
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class BlockLimits:
 
 
 def blocks(
-    calls: CallGraph, groups: Sequence[NodeSet], limits: BlockLimits | None = None
+    calls: CallGraph, groups: Sequence[OperatorSet], limits: BlockLimits | None = None
 ) -> list[OperatorSet]:
     """Return the blocks and branches of a graph, each once.
 
@@ -43,7 +43,7 @@ def blocks(
 
     Args:
         calls: The operators and what they pass to each other.
-        groups: The fusion groups, as sets of node indices, whose ends may be cuts.
+        groups: The fusion groups, whose ends may be cuts.
         limits: How many blocks there may be; None: as by default.
     """
     limits = limits or BlockLimits()
@@ -59,9 +59,9 @@ def blocks(
     return [b for b in found if b.bit_count() > 1]
 
 
-def _group_ends(calls: CallGraph, groups: Sequence[NodeSet]) -> OperatorSet:
+def _group_ends(calls: CallGraph, groups: Sequence[OperatorSet]) -> OperatorSet:
     """Return the operators that are the only exit of a fusion group: the possible cuts."""
-    exits = (calls.exits(calls.from_nodes(group)) for group in groups)
+    exits = map(calls.exits, groups)
     return operator_set(ends[0] for ends in exits if len(ends) == 1)
 
 

@@ -10,7 +10,14 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import NO_OPERATORS, first, members, one_operator, operator_set
+from collage_engine.model.index_set import (
+    NO_OPERATORS,
+    first,
+    members,
+    node_set,
+    one_operator,
+    operator_set,
+)
 from collage_engine.records.numbering import NodeSet, OperatorNumber, OperatorSet
 
 
@@ -119,53 +126,68 @@ class CallGraph:
     def atoms(self) -> dict[OperatorNumber, OperatorSet]:
         """Return the sets of operators that only one candidate together can hold, by operator.
 
-        A call that returns a tuple and a call that reads this tuple unprojected must not be parted,
-        because a tuple would cross a border. Operators that share no tuple are missing.
+        The operators of an ONNX node stay together. So do a call that returns a tuple and a call
+        that reads this tuple unprojected, because a tuple would cross a border. Operators that are
+        alone are missing.
         """
         graph, number = self.graph, self.graph.operator_number
-        parent: dict[OperatorNumber, OperatorNumber] = {}
+        groups: dict[int, OperatorSet] = {}
+        for index, operator in number.items():
+            node = graph.nodes[index]
+            if node.onnx_node >= 0:
+                known = groups.get(node.onnx_node, NO_OPERATORS)
+                groups[node.onnx_node] = known | one_operator(operator)
+            if node.is_tuple:
+                readers = [u for u in graph.users[index] if graph.nodes[u].form == "call"]
+                groups[-1 - operator] = self.from_nodes(node_set([index, *readers]))
+        together = self._inseparable(groups.values())
+        return {o: bits for bits in together for o in members(bits) if bits.bit_count() > 1}
 
-        def find(operator: OperatorNumber) -> OperatorNumber:
-            while parent.setdefault(operator, operator) != operator:
-                operator = parent[operator]
-            return operator
+    def whole(self, groups: Iterable[OperatorSet]) -> list[OperatorSet]:
+        """Return disjoint sets of all operators that keep some groups, and all atoms, together.
 
-        for node in graph.nodes:
-            if node.form == "call" and node.is_tuple:
-                for user in graph.users[node.index]:
-                    if graph.nodes[user].form == "call":
-                        parent[find(number[user])] = find(number[node.index])
-        groups: dict[OperatorNumber, OperatorSet] = {}
-        for operator in list(parent):
-            root = find(operator)
-            groups[root] = groups.get(root, NO_OPERATORS) | one_operator(operator)
-        return {o: bits for bits in self._hulls(list(groups.values())) for o in members(bits)}
+        They come by their first operators. No two of them depend on each other in a circle, so each
+        is convex.
 
-    def _hulls(self, groups: list[OperatorSet]) -> list[OperatorSet]:
-        """Return disjoint convex sets around some sets, which hold what lies between, too."""
-        hulls: list[OperatorSet] = []
-        for group in groups:
-            below = above = NO_OPERATORS
-            for operator in members(group):
-                below |= self.downstream[operator]
-                above |= self.upstream[operator]
-            hull = group | below & above
-            apart = [h for h in hulls if not h & hull]
-            if len(apart) < len(hulls):
-                for other in hulls:
-                    hull |= other if other & hull else NO_OPERATORS
-                hulls = self._hulls([*apart, hull])
-            else:
-                hulls.append(hull)
-        return hulls
+        Args:
+            groups: Sets of operators, which may overlap.
+        """
+        return self._inseparable([*groups, *set(self.atoms.values())])
+
+    def _inseparable(self, groups: Iterable[OperatorSet]) -> list[OperatorSet]:
+        """Return the finest sets without cycles between them of which each group is in one.
+
+        They are the strongly connected components of the operators' graph with an edge back from
+        each member of a group to the one before it, so that what lies between them is inside, too.
+        """
+        several = [tuple(members(group)) for group in groups if group.bit_count() > 1]
+        if not several:
+            return [one_operator(operator) for operator in members(self.everything)]
+        from scipy.sparse import coo_array  # takes 0.1 s to import
+        from scipy.sparse.csgraph import connected_components
+
+        edges = [(source, user) for user in range(self.size) for source in self.inputs[user]]
+        edges += [pair for ring in several for pair in zip(ring, (*ring[1:], ring[0]), strict=True)]
+        rows, columns = zip(*edges, strict=True)
+        matrix = coo_array(([1] * len(edges), (rows, columns)), shape=(self.size, self.size))
+        _, labels = connected_components(matrix, directed=True, connection="strong")
+        found: dict[int, OperatorSet] = {}
+        for operator, label in enumerate(labels.tolist()):
+            found[label] = found.get(label, NO_OPERATORS) | one_operator(OperatorNumber(operator))
+        return list(found.values())
 
     def close(self, operators: OperatorSet) -> OperatorSet:
         """Return the set with the atoms of its operators completed."""
-        if self.atoms:
-            closed = operators
-            for operator in members(operators):
-                closed |= self.atoms.get(operator, NO_OPERATORS)
-            return closed
+        closed = operators
+        for operator in members(operators) if self.atoms else ():
+            closed |= self.atoms.get(operator, NO_OPERATORS)
+        return closed
+
+    def whole_part(self, operators: OperatorSet) -> OperatorSet:
+        """Return the set without the atoms of which it holds a part only."""
+        for atom in set(self.atoms.values()):
+            if atom & ~operators:
+                operators &= ~atom
         return operators
 
     def from_nodes(self, nodes: NodeSet) -> OperatorSet:

@@ -2,9 +2,13 @@
 
 Besides what the rule trees propose there are always, and never pruned: every supported operator
 on its own (so that a cover exists), FuseOps groups for native toolchains, greedy partitions,
-regions, and the whole model on everything that can take it. Blocks come on top. Every candidate
-is a convex set of operators, closed over tuples: no tuple type crosses its border. Where a
-toolchain can take images channels last, there is a candidate with its whole border so, too.
+regions, and the whole model on everything that can take it. Blocks come on top. Where a toolchain
+can take images channels last, there is a candidate with its whole border so, too.
+
+Every candidate is a convex set of *whole ONNX nodes*, whatever the rule that proposed it:
+``_Collector.add`` completes the nodes that a proposal cuts through, and drops it where the
+toolchain does not take the rest of them. What the rules themselves propose is not touched, and is
+what TVM v0.18 proposes. No tuple type crosses a border either.
 """
 
 from __future__ import annotations
@@ -20,14 +24,14 @@ from collage_engine.partition.blocks import BlockLimits, blocks
 from collage_engine.partition.call_graph import CallGraph, call_graph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.candidate_source import CandidateSource, Composites
-from collage_engine.partition.fuse_ops import fuse_ops
+from collage_engine.partition.fuse_ops import fused_groups
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.quantized import completed, find
 from collage_engine.partition.regions import regions, supported_set
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.counted import counted
 from collage_engine.records.format import Formats
-from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorSet
+from collage_engine.records.numbering import NodeIndex, OperatorSet
 from collage_engine.records.precision import PRODUCTS, is_reduced, short
 from collage_engine.records.refusal import Refusal
 
@@ -83,14 +87,19 @@ class Enumeration:
 def why_not(graph: DataflowGraph, source: CandidateSource, index: NodeIndex) -> Refusal:
     """Return why a source proposes no candidate for an operator: what failed, and on what.
 
+    What it does not take of the operator's ONNX node is why it does not take the operator.
+
     Args:
         graph: The dataflow graph.
         source: The toolchain instance with its rules.
         index: The node index of the operator.
     """
-    refusal = source.refusal(graph, index)
-    if refusal is not None:
-        return refusal
+    operator = graph.operator_number[index]
+    node = call_graph(graph).atoms.get(operator, one_operator(operator))
+    for part in (operator, *members(node)):
+        refusal = source.refusal(graph, graph.operators[part])
+        if refusal is not None:
+            return refusal
     made = partial(Refusal, operator=graph.nodes[index].op)
     if is_reduced(source.instance) and graph.nodes[index].op not in PRODUCTS:
         return made("precision", detail=short(source.instance.precision))
@@ -118,8 +127,8 @@ def enumerate_candidates(
     """
     settings = settings or EnumerationSettings()
     calls = call_graph(graph)
-    relax = fuse_ops(graph, "relax", settings.max_group, settings.max_arguments)
-    relay = fuse_ops(graph, "relay", settings.max_group, settings.max_arguments)
+    relax = fused_groups(calls, "relax", settings.max_group, settings.max_arguments)
+    relay = fused_groups(calls, "relay", settings.max_group, settings.max_arguments)
     pieces = blocks(calls, relax, settings.block_limits) if settings.blocks else []
     pieces = completed(calls, pieces)
     covers = [greedy(graph, order) for order in _greedy_orders(sources)]
@@ -188,7 +197,7 @@ class _Collector:
         """Add a candidate, unless it is unsupported, not convex, or gains nothing on this instance.
 
         Args:
-            operators: Its operators; those that share a tuple with them are added.
+            operators: Its operators; the rest of their ONNX nodes is added.
             rule: The name of what proposes it.
             protected: Whether it is never pruned.
             composites: Name and operators of every library call inside.
@@ -238,12 +247,10 @@ class _Collector:
         for operator in members(self.supported):
             self.add(one_operator(operator), "operator", True)
 
-    def groups(self, groups: Iterable[NodeSet]) -> None:
+    def groups(self, groups: Iterable[OperatorSet]) -> None:
         """Add groups of FuseOps."""
-        for group in groups:
-            operators = self.calls.from_nodes(group)
-            if operators:
-                self.add(operators, "fuse-ops", True)
+        for operators in groups:
+            self.add(operators, "fuse-ops", True)
 
     def greedy(self) -> None:
         """Add the partitions of the toolchain's greedy partitioning by itself."""

@@ -20,9 +20,10 @@ from typing import Literal
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import node_set
+from collage_engine.partition.call_graph import CallGraph
 from collage_engine.partition.sub_graph import inlinable
 from collage_engine.records.graph import KIND_ORDER, Node
-from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorSet
 
 Style = Literal["relax", "relay"]
 
@@ -45,6 +46,21 @@ LOOP_KINDS: dict[str, int] = {
 }
 """What ``AnnotateTIROpPattern`` makes of Relax's lowered operators (TVM 0.27, observed) where it
 differs from Relay's table: reductions in several blocks count as anchors, gathers as opaque."""
+
+
+def fused_groups(
+    calls: CallGraph, style: Style = "relax", max_group: int = MAX_GROUP, max_arguments: int = 0
+) -> list[OperatorSet]:
+    """Return the groups of FuseOps as sets of operators, made whole: they cut through no ONNX node.
+
+    Args:
+        calls: The operators and what they pass to each other.
+        style: Whose pass: Relay's or Relax's.
+        max_group: Nodes in one group, at most.
+        max_arguments: Arguments of one group, at most; 0: no limit.
+    """
+    groups = fuse_ops(calls.graph, style, max_group, max_arguments)
+    return calls.whole(calls.from_nodes(group) for group in groups)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import NO_OPERATORS, members, one_operator
+from collage_engine.model.index_set import NO_OPERATORS, members
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.matching import Match
 from collage_engine.partition.regions import merge_regions, supported_set
@@ -97,17 +97,19 @@ def greedy(graph: DataflowGraph, sources: Sequence[CandidateSource]) -> GreedyCo
     order += [i for i, o in enumerate(sources) if o.lowers_to_tir]
     for place in order:
         source = sources[place]
-        for composite in merge_composites(graph, source, taken):
-            taken |= composite[1]
-            composites.append((place, composite))
-            for operator in members(composite[1]):
-                owner[operator] = place
-        supported = supported_set(calls, partial(source.refusal, graph)) & ~taken
-        for operator in members(supported):
-            # Operators that share a tuple go together or not at all.
-            if not calls.atoms.get(operator, NO_OPERATORS) & ~supported:
-                taken |= one_operator(operator)
-                owner[operator] = place
+        supported = supported_set(calls, partial(source.refusal, graph))
+        found = merge_composites(graph, source, taken)
+        before = None
+        while found != before:  # composites of an atom that it cannot take as a whole go
+            takes = supported & ~taken
+            for _, operators in found:
+                takes |= operators
+            takes = calls.whole_part(takes)
+            before, found = found, [c for c in found if not c[1] & ~takes]
+        composites += [(place, composite) for composite in found]
+        taken |= takes
+        for operator in members(takes):
+            owner[operator] = place
     by_region: dict[int, list[tuple[str, tuple[OperatorNumber, ...]]]] = {}
     units = [bits for _, (_, bits) in composites]
     merged = merge_regions(calls, owner, units=units)

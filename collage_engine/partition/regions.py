@@ -25,7 +25,7 @@ def merge_regions(
 ) -> list[tuple[Hashable | None, OperatorSet]]:
     """Merge operators of equal owners into regions that depend on each other without a cycle.
 
-    Operators that share a tuple stay together. A unit whose operators have different owners belongs
+    Atoms (``CallGraph.atoms``) stay together. A unit whose operators have different owners belongs
     to nothing.
 
     Args:
@@ -33,13 +33,10 @@ def merge_regions(
         owner: What each operator is assigned to, by operator number; an operator that is assigned
             to nothing (None) stays alone.
         backwards: Whether operators are visited against the flow, which gives other regions.
-        units: Disjoint convex sets (composites) whose operators stay together.
+        units: Sets (composites) whose operators stay together.
 
     Returns:
         The owner and the operators of each region, by first operator.
-
-    Raises:
-        ValueError: Units depend on each other in a circle.
     """
     order = _unit_order(calls, units)
     regions = _RegionGraph(calls.size)
@@ -66,32 +63,13 @@ def merge_regions(
 
 
 def _unit_order(calls: CallGraph, units: Sequence[OperatorSet]) -> list[OperatorSet]:
-    """Return units, operators that share a tuple, and single operators, each after all it reads.
-
-    Raises:
-        ValueError: Units depend on each other in a circle.
-    """
-    unit_of: dict[OperatorNumber, OperatorSet] = {}
-    for unit in (*units, *calls.atoms.values()):
-        whole = unit
-        for operator in members(unit):
-            whole |= unit_of.get(operator, NO_OPERATORS)
-        for operator in members(whole):
-            unit_of[operator] = whole
-    if not unit_of:
-        return [one_operator(operator) for operator in members(calls.everything)]
+    """Return units, atoms, and operators that are in neither, each after all that it reads."""
+    whole = calls.whole(units)
+    unit_of = {operator: unit for unit in whole for operator in members(unit)}
     waiting: dict[OperatorSet, int] = {}
     readers: dict[OperatorSet, list[OperatorSet]] = {}
-    for operator in members(calls.everything):
-        unit = unit_of.get(operator, one_operator(operator))
-        if unit in waiting:
-            continue
-        sources = {
-            unit_of.get(s, one_operator(s))
-            for o in members(unit)
-            for s in calls.inputs[o]
-            if not unit >> s & 1
-        }
+    for unit in whole:
+        sources = {unit_of[s] for o in members(unit) for s in calls.inputs[o] if not unit >> s & 1}
         waiting[unit] = len(sources)
         for source in sources:
             readers.setdefault(source, []).append(unit)
@@ -105,8 +83,6 @@ def _unit_order(calls: CallGraph, units: Sequence[OperatorSet]) -> list[Operator
             waiting[reader] -= 1
             if not waiting[reader]:
                 heapq.heappush(ready, (reader.bit_length(), reader))
-    if len(order) < len(waiting):
-        raise ValueError("units depend on each other in a circle")
     return order
 
 
@@ -258,11 +234,9 @@ def regions(calls: CallGraph, supported: OperatorSet) -> list[OperatorSet]:
     """Return maximal regions of supported operators, found from both directions, each once.
 
     They may overlap: each is convex, connected, and no supported neighbour can join it.
-    Operators that share a tuple (``CallGraph.atoms``) join together or not at all.
+    Operators of an atom (``CallGraph.atoms``) join together or not at all.
     """
-    for atom in calls.atoms.values():
-        if atom & ~supported:
-            supported &= ~atom  # Nothing can hold a part of it.
+    supported = calls.whole_part(supported)
     owner: list[Hashable | None] = [
         True if supported >> o & 1 else None for o in members(calls.everything)
     ]

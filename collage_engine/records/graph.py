@@ -124,6 +124,9 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Which field a projection takes."""
     onnx_nodes: tuple[str, ...] = ()
     """Names in the user's file of the ONNX nodes this call came from, absorbed ones included."""
+    onnx_node: int = -1
+    """Number of the ONNX node that a call is, or is a part of: calls that share it are never parted
+    by candidates. They are numbered in the order of their first calls; -1: a node of its own."""
     onnx_value: str | None = None
     """The ONNX value of the cleaned model that this node's value is; None when ONNX lacks it."""
     post_dominator: NodeIndex | None = None

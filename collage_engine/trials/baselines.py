@@ -15,7 +15,7 @@ from collage_engine.model.index_set import members
 from collage_engine.partition.call_graph import CallGraph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.enumerate import CandidateSource
-from collage_engine.partition.fuse_ops import fuse_ops
+from collage_engine.partition.fuse_ops import fused_groups
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.regions import merge_regions
 from collage_engine.planning.refusals import refusal_text
@@ -130,16 +130,14 @@ def _has_products(calls: CallGraph) -> bool:
 
 def _fuse_ops(calls: CallGraph, menu: Menu) -> list[Contender]:
     """Return the contenders in which every group of TVM's FuseOps is a partition of its own."""
-    graph = calls.graph
-    groups = [graph.to_operators(group) for group in fuse_ops(graph, "relax")]
-    cover_groups = [group for group in groups if group]
+    groups = [tuple(members(group)) for group in fused_groups(calls)]
     return [
         Contender(
             name=f"{source.instance.id} FuseOps",
             kind="fuseops",
             cover=tuple(
-                make_candidate(graph, source.instance, group, rule="fuseops")
-                for group in cover_groups
+                make_candidate(calls.graph, source.instance, group, rule="fuseops")
+                for group in groups
             ),
             reason=_refused(calls, source),
         )

@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from collage_engine.model.index_set import members
 from collage_engine.partition.call_graph import CallGraph
-from collage_engine.partition.fuse_ops import fuse_ops
+from collage_engine.partition.fuse_ops import fused_groups
 from collage_engine.partition.regions import merge_regions
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.numbering import OperatorNumber
@@ -87,13 +87,8 @@ class Mix:
 
 
 def groups_of(calls: CallGraph) -> list[OperatorGroup]:
-    """Return the groups of operators that TVM's FuseOps would fuse, in the graph's order.
-
-    Groups that hold no operator (of tuples and projections only) are left out.
-    """
-    graph = calls.graph
-    found = (tuple(graph.to_operators(group)) for group in fuse_ops(graph, "relax"))
-    return [group for group in found if group]
+    """Return the groups of operators that TVM's FuseOps would fuse, in the graph's order."""
+    return [tuple(members(group)) for group in fused_groups(calls)]
 
 
 def profile_groups(

@@ -12,7 +12,7 @@ from collage_engine.model.index_set import members
 from collage_engine.partition.blocks import BlockLimits, blocks
 from collage_engine.partition.call_graph import CallGraph, call_graph
 from collage_engine.partition.candidate_source import CandidateSource
-from collage_engine.partition.fuse_ops import fuse_ops
+from collage_engine.partition.fuse_ops import fused_groups
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.partition.regions import grow, merge_regions, regions
@@ -217,7 +217,7 @@ class TestBlocks:
     def test_residual_blocks_are_among_them(self) -> None:
         graph = resnet(8)
         calls = call_graph(graph)
-        found = blocks(calls, fuse_ops(graph))
+        found = blocks(calls, fused_groups(calls))
         adds = [
             o
             for o, i in enumerate(graph.operators)
@@ -231,7 +231,7 @@ class TestBlocks:
     def test_convex_connected_bounded_and_left_through_one_value(self) -> None:
         for graph in (resnet(16), bert(4)):
             calls = call_graph(graph)
-            groups = fuse_ops(graph)
+            groups = fused_groups(calls)
             found = blocks(calls, groups)
             assert len(found) == len(set(found)) < 6 * len(groups)
             for block in found:
@@ -240,7 +240,8 @@ class TestBlocks:
 
     def test_number_grows_linearly(self) -> None:
         counts = [
-            len(blocks(call_graph(g), fuse_ops(g))) for g in (resnet(16), resnet(32), resnet(64))
+            len(blocks(call_graph(g), fused_groups(call_graph(g))))
+            for g in (resnet(16), resnet(32), resnet(64))
         ]
         assert counts[2] - counts[1] < 2.3 * (counts[1] - counts[0])
 
@@ -250,12 +251,12 @@ class TestBlocks:
         left = conv_block(b, conv_block(b, x))
         graph = b.build(b.call("concat", b.tuple(left, conv_block(b, x))))
         calls = call_graph(graph)
-        found = blocks(calls, fuse_ops(graph))
+        found = blocks(calls, fused_groups(calls))
         assert calls.of(range(3, 9)) in found and calls.of(range(9, 12)) in found
 
     def test_random_graphs(self) -> None:
         for seed in range(100):
             graph = random_graph(random.Random(seed), 16)
             calls = call_graph(graph)
-            for block in blocks(calls, fuse_ops(graph)):
+            for block in blocks(calls, fused_groups(calls)):
                 assert calls.convex(block), seed
