@@ -353,7 +353,7 @@ class Session:
             UsageError: There is no such node, or clean-up removed it.
         """
         document = self.document
-        calls = [each for each in document.graph.nodes if each.form == "call"]
+        calls = document.graph.calls
         text = str(node)
         if text.isdigit() and int(text) < len(calls):
             return [int(text)]

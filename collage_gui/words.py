@@ -44,9 +44,7 @@ def measured_and_valid(candidates: str, valid: int) -> str:
     return f"Measured {candidates}; {valid} of them valid."
 
 
-def measuring_as_one_partition(operators: str) -> str:
-    """Returns the line of the log when a selection is measured."""
-    return f"Measuring {operators} as one partition."
+MEASURING_AS_ONE_PARTITION = "Measuring the selected nodes as one partition."
 
 
 def no_placement_satisfies(pins: bool, limits: bool, reason: str) -> str:

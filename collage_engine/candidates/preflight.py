@@ -40,7 +40,7 @@ def preflight(
     stored = {c.key for c in menu.candidates if menu.costs.known(c.id)}
     expected = SECONDS_FIXED + SECONDS_PER_CANDIDATE * len(keys - stored)
     answer = PreflightAnswer(
-        uncovered=tuple(n for n in range(open_model.model.record.nodes) if n not in held),
+        uncovered=tuple(n for n in range(len(open_model.model.graph.operators)) if n not in held),
         candidates=len(menu.candidates),
         distinct=len(keys),
         stored=len(stored),

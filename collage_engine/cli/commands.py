@@ -33,7 +33,7 @@ from collage_engine.records.errors import (
 )
 from collage_engine.records.event import SHOWN
 from collage_engine.records.files import check_writable, write_atomically
-from collage_engine.records.operator_titles import operator_titles
+from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.text import bounded
@@ -225,7 +225,7 @@ def _candidates(options: argparse.Namespace) -> int:
     if options.json:
         output.print_json({"model": session.model, "candidates": candidates})
     else:
-        output.print_candidates(candidates, operator_titles(graph))
+        output.print_candidates(candidates, NodeTitles(graph.calls))
     return 0
 
 
@@ -244,7 +244,7 @@ def _explain(options: argparse.Namespace) -> int:
         output.print_json(answer)
     else:
         output.print_node(session.document, numbers)
-        titles = operator_titles(session.graph)
+        titles = NodeTitles(session.graph.calls)
         output.print_explanation(answer, titles, _exported(session, numbers[0]))
         if session.runs:
             output.print_tolerance(session.runs[-1])

@@ -26,7 +26,7 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison
 from collage_engine.records.cost import Cost
 from collage_engine.records.format import border_words
-from collage_engine.records.operator_titles import joined_titles, operator_titles
+from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.placement import Run
 from collage_engine.records.shapes import items_of
 from collage_engine.records.text import printable_json
@@ -85,23 +85,23 @@ def print_toolchains(states: Sequence[ToolchainState]) -> None:
                 say(words.TO_USE.format(command=state.install))
 
 
-def candidate_text(c: CandidateRecord, titles: Sequence[str]) -> str:
+def candidate_text(c: CandidateRecord, titles: NodeTitles) -> str:
     """Return operators of a candidate, and its formats where they are not plain.
 
     Args:
         c: The candidate.
-        titles: What each operator of the graph is called.
+        titles: What the nodes of the graph are called.
     """
     formats = border_words(c.takes, c.gives)
-    return joined_titles([titles[n] for n in c.nodes]) + (f" ({formats})" if formats else "")
+    return titles.joined(c.nodes) + (f" ({formats})" if formats else "")
 
 
-def print_candidates(candidates: Sequence[CandidateRecord], titles: Sequence[str]) -> None:
+def print_candidates(candidates: Sequence[CandidateRecord], titles: NodeTitles) -> None:
     """Print one line for each candidate: nodes, toolchain, and the cost if that is stored.
 
     Args:
         candidates: The candidates of a model.
-        titles: What each operator of the model is called.
+        titles: What the nodes of the model are called.
     """
     made = Columns(
         "toolchain",
@@ -141,10 +141,10 @@ def nodes_text(nodes: Sequence[int]) -> str:
 
 def print_node(document: Document, numbers: Sequence[int]) -> None:
     """Print which operator is explained."""
-    calls = [node for node in document.graph.nodes if node.form == "call"]
+    calls = document.graph.calls
     number = numbers[0]
     node = calls[number]
-    title = operator_titles(document.graph)[number]
+    title = NodeTitles(calls)[number]
     names = "".join(f" '{name}'" for name in node.onnx_nodes)
     about = words.NODE.format(number=number, title=title, names=names, operator=node.op)
     say(about, style="bold")
@@ -159,13 +159,13 @@ def print_tolerance(run: Run) -> None:
 
 
 def print_explanation(
-    answer: ExplainAnswer, titles: Sequence[str], exported: str | None = None
+    answer: ExplainAnswer, titles: NodeTitles, exported: str | None = None
 ) -> None:
     """Print an explanation in sentences, then the candidates that hold the node, best first.
 
     Args:
         answer: The explanation.
-        titles: What each operator of the model is called.
+        titles: What the nodes of the model are called.
         exported: The candidate that the last run exported there, where another is chosen here.
     """
     for sentence in answer.words:

@@ -153,7 +153,7 @@ def _print_choice(run: Run, placement: Placement) -> None:
     for part in placement.partitions:
         name = instance_text(part.toolchain, part.config)
         partitions[name] = partitions.get(name, 0) + 1
-        nodes[name] = nodes.get(name, 0) + len(part.nodes)
+        nodes[name] = nodes.get(name, 0) + part.size
     if partitions:
         table = Columns("toolchain", "partitions", "nodes", right=("partitions", "nodes"))
         for name in sorted(nodes, key=lambda name: -nodes[name]):

@@ -67,7 +67,7 @@ def _where(placement: Placement) -> str:
         return words.ALL_IN_FULL
     worst = max((part.max_rel_error or 0.0 for part in reduced), default=0.0)
     names = ", ".join(dict.fromkeys(short(part.precision) for part in reduced))
-    held = sum(len(part.nodes) for part in reduced)
+    held = sum(part.size for part in reduced)
     return words.SOME_REDUCED.format(
         reduced=len(reduced),
         partitions=counted(len(placement.partitions), "partition"),

@@ -7,12 +7,12 @@ and graph outputs are items of their own, so that a picture has a beginning and 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from collage_engine.records.graph import GraphRecord, Node
 from collage_engine.records.numbering import NodeIndex
-from collage_engine.records.operator_titles import joined_titles, operator_title, short_name
+from collage_engine.records.operator_titles import NodeTitles, short_name
 
 _KINDS_NAMED = 3
 """Kinds of operators that the name of a group lists; chosen."""
@@ -29,6 +29,7 @@ class OperatorGraph:
     """Pairs of items, without duplicates, ordered by target."""
     number: dict[NodeIndex, int] = field(repr=False)
     """The operator number of each call, by its node index."""
+    titles: NodeTitles = field(repr=False)
     predecessors: tuple[tuple[int, ...], ...] = field(repr=False)
     successors: tuple[tuple[int, ...], ...] = field(repr=False)
 
@@ -53,19 +54,22 @@ class OperatorGraph:
         return self.outputs[item - len(self.inputs)]
 
     def title(self, operator: int) -> str:
-        """Return what an operator is in the user's file: ``Conv``, ``Conv bias``, ``Relu``."""
-        producers = (self.calls[at] for at in self.predecessors[operator] if at < self.count)
-        return operator_title(self.calls[operator], producers)
+        """Return what an operator is in the user's file: the type of its ONNX node."""
+        return self.titles[operator]
 
     def content(self, operators: Sequence[int]) -> str:
-        """Returns a group's operators in short, the most frequent first: ``Conv ×9, Add ×8``."""
-        counts = Counter(self.title(n) for n in operators if n < self.count)
+        """Returns a group's nodes in short, the most frequent first: ``Conv ×9, Add ×8``."""
+        counts = Counter(self.titles.of(n for n in operators if n < self.count))
         named = counts.most_common(_KINDS_NAMED)
         return ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in named)
 
+    def count_nodes(self, operators: Iterable[int]) -> int:
+        """Return how many ONNX nodes hold some operators."""
+        return len(self.titles.of(operators))
+
     def label(self, operators: Sequence[int]) -> str:
-        """Return the operators of a partition in short, by ONNX type: ``Conv+Relu``."""
-        return joined_titles([self.title(n) for n in operators if n < self.count])
+        """Return the nodes of a partition in short, by ONNX type: ``Conv+Relu``."""
+        return self.titles.joined(n for n in operators if n < self.count)
 
     def label_with_name(self, operators: Sequence[int]) -> str:
         """Returns the label with the first operator's name: ``Conv+Relu · layer1.0/conv1``."""
@@ -90,7 +94,7 @@ class OperatorGraph:
 def operator_graph(graph: GraphRecord) -> OperatorGraph:
     """Reduce a dataflow graph to its operator calls."""
     nodes = graph.nodes
-    calls = tuple(node for node in nodes if node.form == "call")
+    calls = graph.calls
     number = {node.index: at for at, node in enumerate(calls)}
     sources: dict[NodeIndex, tuple[NodeIndex, ...]] = {}
     used_inputs: dict[NodeIndex, int] = {}
@@ -145,6 +149,7 @@ def operator_graph(graph: GraphRecord) -> OperatorGraph:
         outputs=names,
         edges=tuple(edges),
         number=number,
+        titles=NodeTitles(calls),
         predecessors=tuple(map(tuple, before)),
         successors=tuple(map(tuple, after)),
     )

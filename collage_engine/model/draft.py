@@ -42,8 +42,7 @@ _NUMBERS = count()
 class Op:
     """One ONNX operator in work.
 
-    ``names`` are the user's nodes that it stands for, its own first. ``nodes`` are numbers of the
-    ONNX nodes that it is, or is a part of: operators that share one are never parted.
+    ``names`` are the user's nodes that it stands for, its own first.
     """
 
     type: str
@@ -52,6 +51,10 @@ class Op:
     attributes: dict[str, AttributeProto] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
     nodes: frozenset[int] = field(default_factory=lambda: frozenset({next(_NUMBERS)}))
+    """Numbers of the ONNX nodes that it is, or is a part of: operators that share one are never
+    parted."""
+    part_of: str = ""
+    """The type of the ONNX node of which it is a part; empty: its own."""
     domain: str = ""
     outer: tuple[str, ...] = ()
     """The values that the node's branches read from outside, by the names under which the branches
@@ -90,7 +93,9 @@ class Op:
         attributes: dict[str, AttributeProto] | None = None,
     ) -> Op:
         """Return a new operator that computes a part of this ONNX node."""
-        return Op(type, inputs, outputs, dict(attributes or {}), list(self.names), self.nodes)
+        made = Op(type, inputs, outputs, dict(attributes or {}), list(self.names), self.nodes)
+        made.part_of = self.part_of or self.type
+        return made
 
     def take_in(self, other: Op) -> None:
         """Note that another operator was folded into this one: their ONNX nodes are one."""

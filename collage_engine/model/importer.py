@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,7 @@ from collage_engine.model.dimensions import set_shapes
 from collage_engine.model.frontend import Frontend, UnknownType
 from collage_engine.model.observed_types import Evaluate, evaluate_by_definition
 from collage_engine.model.onnx_checks import check_graph
-from collage_engine.model.onnx_cleanup import CleanModel, clean_up
+from collage_engine.model.onnx_cleanup import CleanModel, Origin, clean_up
 from collage_engine.model.onnx_file import read_model
 from collage_engine.model.onnx_index import OnnxIndex
 from collage_engine.model.onnx_standard import check_standard, in_known_opset
@@ -218,7 +218,7 @@ def _import(
     record = ModelRecord(
         path=path,
         sha256=digest,
-        nodes=len(graph.operators),
+        nodes=graph.record.count_nodes(range(len(graph.operators))),
         folded=tuple(n for n in clean.order if n not in lived),
         weights_bytes=weights,
         onnx_nodes=onnx_nodes,
@@ -289,13 +289,19 @@ def _records(
         for source in dict.fromkeys(index[id(i)] for i in value.inputs):
             users[source].append(index[id(value)])
     tree = post_dominators(users, set(outputs).__contains__, list(index.values()))
-    parts = _parts_of_nodes(values, resolver, clean)
+    origins = {
+        index[id(value)]: _origins(value, resolver, clean)
+        for value in values
+        if value.form == "call"
+    }
+    numbers = _numbers_of_nodes(origins)
     kinds: dict[Any, OpKind] = {}
     lived: set[str] = set()
     nodes = []
     for value in values:
         number = index[id(value)]
-        onnx_nodes = _names_of(value, resolver, clean) if value.form == "call" else ()
+        come_from = origins.get(number, [])
+        onnx_nodes = tuple(dict.fromkeys(name for each in come_from for name in each.names))
         lived.update(onnx_nodes)
         name = onnx_nodes[0] if onnx_nodes else value.name if value.form != "call" else ""
         nodes.append(
@@ -311,7 +317,8 @@ def _records(
                 name=name,
                 field=value.field,
                 onnx_nodes=onnx_nodes,
-                onnx_node=parts.get(number, -1),
+                onnx_node=numbers.get(number, -1),
+                onnx_type=come_from[0].type if come_from and not is_opaque(value.op) else "",
                 onnx_value=value.onnx_value,
                 post_dominator=tree.parent[number],
                 is_output=number in outputs,
@@ -329,23 +336,16 @@ def _records(
     return DataflowGraph(record), lived
 
 
-def _names_of(value: Value, resolver: Resolver, clean: CleanModel) -> tuple[str, ...]:
-    """Return the user's nodes that a call stands for."""
-    firsts = _cleaned_nodes(value, resolver)
-    return tuple(dict.fromkeys(name for first in firsts for name in clean.names.get(first, ())))
-
-
-def _cleaned_nodes(value: Value, resolver: Resolver) -> list[str]:
-    """Return the first outputs of the cleaned nodes that a call came from."""
+def _origins(value: Value, resolver: Resolver, clean: CleanModel) -> list[Origin]:
+    """Return where the cleaned nodes of a call come from; an opaque operator may hold several."""
     operator = resolver.operators.get(value.owner)
     if operator is None:
-        return [value.owner]
-    return [next(o for o in node.output if o) for node in operator.nodes]
+        return [clean.origins.get(value.owner, Origin())]
+    firsts = (next(o for o in node.output if o) for node in operator.nodes)
+    return [clean.origins.get(first, Origin()) for first in firsts]
 
 
-def _parts_of_nodes(
-    values: list[Value], resolver: Resolver, clean: CleanModel
-) -> dict[NodeIndex, int]:
+def _numbers_of_nodes(origins: Mapping[NodeIndex, list[Origin]]) -> dict[NodeIndex, int]:
     """Number the ONNX nodes by their first calls, and return the number of each call's node."""
     united: dict[int, int] = {}
 
@@ -355,15 +355,11 @@ def _parts_of_nodes(
         return node
 
     keys: dict[NodeIndex, int] = {}
-    for index, value in enumerate(values):
-        if value.form == "call":
-            firsts = _cleaned_nodes(value, resolver)
-            parts = [n for first in firsts for n in sorted(clean.nodes.get(first, ()))]
-            key, *others = parts or [-1 - index]
-            for other in others:
-                if stands_for(other) != stands_for(key):
-                    united[stands_for(other)] = stands_for(key)
-            keys[NodeIndex(index)] = key
+    for index, come_from in origins.items():
+        keys[index], *others = [n for origin in come_from for n in origin.nodes] or [-1 - index]
+        for other in others:
+            if stands_for(other) != stands_for(keys[index]):
+                united[stands_for(other)] = stands_for(keys[index])
     numbers: dict[int, int] = {}
     return {i: numbers.setdefault(stands_for(key), len(numbers)) for i, key in keys.items()}
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from onnx import ModelProto, helper, inliner
 
@@ -26,16 +27,24 @@ from collage_engine.records.errors import ModelError
 from collage_engine.records.graph import OPEN_SIZE
 
 
+class Origin(NamedTuple):
+    """Where a node of a cleaned model comes from."""
+
+    names: tuple[str, ...] = ()
+    """The user's nodes that it stands for, its own first."""
+    nodes: tuple[int, ...] = ()
+    """Numbers of the ONNX nodes of which it is a part (``draft.Op.nodes``)."""
+    type: str = ""
+    """The type of the ONNX node that it is, or is a part of."""
+
+
 @dataclass(frozen=True)
 class CleanModel:
     """A cleaned model, and where the user's nodes went."""
 
     onnx: ModelProto
-    names: dict[str, tuple[str, ...]]
-    """The user's nodes that each cleaned node stands for, its own first, by the cleaned node's
-    first output."""
-    nodes: dict[str, frozenset[int]]
-    """The ONNX nodes that each cleaned node is a part of, in the same way (``draft.Op.nodes``)."""
+    origins: dict[str, Origin]
+    """Where each cleaned node comes from, by its first output."""
     types: dict[str, tuple[int, tuple[int, ...] | None]]
     """Element type (0: unknown) and shape (None: not all known) of the values, by ONNX."""
     order: tuple[str, ...]
@@ -201,11 +210,14 @@ def clean_up(model: ModelProto, path: str = "") -> CleanModel:
     for name, (element, shape) in draft.types.items():
         if shape is not None and element and name not in draft.output_names:
             clean.graph.value_info.append(helper.make_tensor_value_info(name, element, shape))
-    first = {next((o for o in op.outputs if o), ""): op for op in draft.ops}
     return CleanModel(
         onnx=clean,
-        names={output: tuple(op.names) for output, op in first.items()},
-        nodes={output: op.nodes for output, op in first.items()},
+        origins={
+            next((o for o in op.outputs if o), ""): Origin(
+                tuple(op.names), tuple(sorted(op.nodes)), op.part_of or op.type
+            )
+            for op in draft.ops
+        },
         types=draft.types,
         order=order,
         partial=draft.partial,

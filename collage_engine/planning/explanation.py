@@ -17,7 +17,7 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.counted import counted
 from collage_engine.records.format import border_words
 from collage_engine.records.graph import GraphRecord
-from collage_engine.records.operator_titles import joined_titles, onnx_type, operator_titles
+from collage_engine.records.operator_titles import NODES_NAMED, NodeTitles
 from collage_engine.records.placement import Run
 from collage_engine.search.explain import Labels, explain_node
 from collage_engine.search.problem import CandidateId, Problem
@@ -29,8 +29,6 @@ Amount = TypeVar("Amount", float, float | None)
 
 MOST_CANDIDATES = 200
 """Candidates listed for one node (a count; chosen: more fill screens that nobody reads)."""
-OPERATORS_NAMED = 6
-"""Operators up to which the label of a candidate names them one by one (a count; chosen)."""
 
 
 def explain_document(
@@ -199,14 +197,13 @@ def _of_shown(
     return {str(name): amount for name, amount in amounts.items() if str(name) in ids}
 
 
-def _label(c: CandidateRecord, names: dict[int, str], titles: Sequence[str]) -> str:
-    """Name a candidate by its operators; by their number and both ends where there are many."""
+def _label(c: CandidateRecord, names: dict[int, str], titles: NodeTitles) -> str:
+    """Name a candidate by its nodes; by their number and both ends where there are many."""
     formats = border_words(c.takes, c.gives)
-    operators = joined_titles([titles[n] for n in c.nodes])
-    if len(c.nodes) > OPERATORS_NAMED:
-        ends = f"{names[c.nodes[0]]} to {names[c.nodes[-1]]}"
-        operators = f"{counted(len(c.nodes), 'operator')}, {ends}"
-    return operators + (f" ({formats})" if formats else "")
+    nodes, count = titles.joined(c.nodes), len(titles.of(c.nodes))
+    if count > NODES_NAMED:
+        nodes = f"{counted(count, 'node')}, {names[c.nodes[0]]} to {names[c.nodes[-1]]}"
+    return nodes + (f" ({formats})" if formats else "")
 
 
 def _converted(problem: Problem, cover: Sequence[str], node: int, labels: Labels) -> list[str]:
@@ -232,22 +229,19 @@ def node_names(graph: GraphRecord) -> dict[int, str]:
     """Return the ONNX node that users know each operator by, by operator number.
 
     Args:
-        graph: The model's graph. Where several operators come from one ONNX node, the name of the
-            operator is added.
+        graph: The model's graph. Where several nodes have one name, their types are added.
     """
-    calls = [node for node in graph.nodes if node.form == "call"]
-    uses: dict[str, int] = {}
-    for node in calls:
-        for name in node.onnx_nodes[:1]:
-            uses[name] = uses.get(name, 0) + 1
+    calls, titles = graph.calls, NodeTitles(graph.calls)
+    called: dict[str, set[int]] = {}
+    for name, node in zip((call.name for call in calls), graph.node_of_operator, strict=True):
+        called.setdefault(name, set()).add(node)
     names = {}
-    for number, node in enumerate(calls):
-        short = onnx_type(node.op)
-        first = node.onnx_nodes[0] if node.onnx_nodes else ""
-        if not first:
-            names[number] = f"{short} {number}"
+    for number, call in enumerate(calls):
+        if not call.name:
+            names[number] = f"{titles[number]} {number}"
         else:
-            names[number] = f"{first}.{short}" if uses[first] > 1 else first
+            several = len(called[call.name]) > 1
+            names[number] = f"{call.name}.{titles[number]}" if several else call.name
     return names
 
 
@@ -269,7 +263,7 @@ def labels_of(document: Document, candidates: Iterable[CandidateRecord]) -> Labe
         )
         title = document.toolchain_title(name)
         toolchains[instance] = f"{title} ({settings})" if settings else title
-    names, titles = node_names(document.graph), operator_titles(document.graph)
+    names, titles = node_names(document.graph), NodeTitles(document.graph.calls)
     return Labels(
         nodes=names,
         candidates={c.id: _label(c, names, titles) for c in candidates},

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from collage_engine.planning.refusals import named_refusal_text, refusal_text
-from collage_engine.records.graph import GraphRecord, Node
-from collage_engine.records.operator_titles import onnx_type
+from collage_engine.records.graph import GraphRecord, Node, nodes_of
+from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.pin import Pin
 from collage_engine.records.refusal import Refusal
 from collage_engine.search.problem import Answer, Conflict, Infeasible
@@ -34,7 +34,7 @@ def infeasible_details(
     """
     found = answer.infeasible
     assert found is not None
-    calls = [node for node in graph.nodes if node.form == "call"]
+    calls = graph.calls
     conflicts: tuple[Infeasible | Conflict, ...] = (found, *found.further)
     first, *further = (
         {
@@ -133,11 +133,12 @@ def _is_one_of(instance: str, wanted: set[str]) -> bool:
     return instance in wanted or instance.partition("[")[0] in wanted
 
 
-def _named(calls: Sequence[Node], nodes: Sequence[int]) -> str:
+def _named(calls: Sequence[Node], operators: Sequence[int]) -> str:
     """Return ``'conv1' (Conv), 'fc' (MatMul) and 7 more nodes``."""
-    named = []
+    named, titles, owners = [], NodeTitles(calls), nodes_of(calls)
+    nodes = list({owners[number]: number for number in reversed(operators)}.values())[::-1]
     for number in nodes[:NODES_NAMED]:
-        op = onnx_type(calls[number].op)
+        op = titles[number]
         names = calls[number].onnx_nodes
         if names:
             named.append(say.NAMED_NODE.format(name=names[0], type=op))

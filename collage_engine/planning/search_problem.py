@@ -214,7 +214,8 @@ def make_placement(
         cover: Ids of the cover's candidates, in the order in which they run.
         estimated_us: The cover's cost in microseconds.
     """
-    names = [node.onnx_nodes for node in graph.nodes if node.form == "call"]
+    names = [call.onnx_nodes for call in graph.calls]
+    owners = graph.node_of_operator
     partitions = []
     for place, identity in enumerate(cover):
         c = by_id[identity]
@@ -235,6 +236,7 @@ def make_placement(
                 device=c.instance.device,
                 architecture=c.instance.architecture,
                 tuning=c.instance.tuning,
+                node_count=len({owners[n] for n in c.nodes}),
             )
         )
     return Placement(partitions=tuple(partitions), estimated_us=estimated_us)

@@ -7,6 +7,7 @@ themselves, which is what placements and the desktop show (see ``records.numberi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -127,6 +128,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     onnx_node: int = -1
     """Number of the ONNX node that a call is, or is a part of: calls that share it are never parted
     by candidates. They are numbered in the order of their first calls; -1: a node of its own."""
+    onnx_type: str = ""
+    """The type of that ONNX node in the user's file: ``HardSwish``; empty where it is ``op``'s."""
     onnx_value: str | None = None
     """The ONNX value of the cleaned model that this node's value is; None when ONNX lacks it."""
     post_dominator: NodeIndex | None = None
@@ -141,6 +144,18 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.types[0]
 
 
+def nodes_of(calls: Iterable[Node]) -> tuple[int, ...]:
+    """Return the number of each operator's ONNX node; a negative one: a node of its own.
+
+    Args:
+        calls: The operators, by operator number.
+    """
+    return tuple(
+        call.onnx_node if call.onnx_node >= 0 else -1 - operator
+        for operator, call in enumerate(calls)
+    )
+
+
 class GraphRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A whole dataflow graph, as it is stored and sent."""
 
@@ -152,6 +167,27 @@ class GraphRecord(msgspec.Struct, frozen=True, kw_only=True):
     input_names: tuple[str, ...] = ()
     output_names: tuple[str, ...] = ()
 
+    @property
+    def calls(self) -> tuple[Node, ...]:
+        """Return the operator calls, by operator number."""
+        return tuple(node for node in self.nodes if node.form == "call")
+
+    @property
+    def node_of_operator(self) -> tuple[int, ...]:
+        """Return the number of each operator's ONNX node; see ``nodes_of``."""
+        return nodes_of(self.calls)
+
+    def count_nodes(self, operators: Iterable[int]) -> int:
+        """Return how many ONNX nodes hold some operators."""
+        nodes = self.node_of_operator
+        return len({nodes[operator] for operator in operators})
+
+    def whole_nodes(self, operators: Iterable[int]) -> tuple[int, ...]:
+        """Return the operators of all ONNX nodes that hold some operators, ascending."""
+        nodes = self.node_of_operator
+        held = {nodes[operator] for operator in operators}
+        return tuple(operator for operator, node in enumerate(nodes) if node in held)
+
 
 class ModelRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a model file."""
@@ -159,7 +195,7 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     sha256: str
     nodes: int
-    """Operator calls after clean-up."""
+    """ONNX nodes after clean-up, of which candidates consist."""
     folded: tuple[str, ...] = ()
     """ONNX nodes that clean-up removed (constant-folded, identities, dropouts)."""
     weights_bytes: int = 0

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from collage_engine.records.graph import GraphRecord, Node
-from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.graph import Node, nodes_of
 
 ONNX_TYPES = {
     "nn.conv1d": "Conv",
@@ -119,11 +118,8 @@ ONNX_TYPES = {
 """The ONNX operator that people know a Relax operator as. What ``model.onnx_forms`` writes for it
 is a table of its own, since that is part of measurement keys and this is not; a test compares
 them."""
-PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-"""ONNX types whose node may hold a bias, which is an addition of its own in the dataflow graph."""
-BIAS = " bias"
-OPERATORS_NAMED = 4
-"""Operators that the name of a partition lists; chosen."""
+NODES_NAMED = 4
+"""Nodes that the name of a partition lists; chosen."""
 _TYPE = re.compile(r"[A-Z][A-Za-z]*")
 """The last part of names such as ``/layer1/conv1/Conv``, which only repeats the type."""
 
@@ -139,49 +135,34 @@ def onnx_type(op: str) -> str:
     return ONNX_TYPES.get(op) or last or "operator"
 
 
-def operator_title(call: Node, producers: Iterable[Node]) -> str:
-    """Return what an operator is in the user's file: ``Conv``, ``Conv bias``, ``Relu``.
+class NodeTitles:
+    """What operators are called: by the ONNX node in the user's file of which they are a part.
 
     Args:
-        call: The operator.
-        producers: The operators whose values it reads; where an addition came from the same ONNX
-            node as the product before it, it is that node's bias.
+        calls: The operators of a graph, by operator number.
     """
-    if call.op == "add" and call.onnx_nodes:
-        for producer in producers:
-            product = ONNX_TYPES.get(producer.op, "")
-            if product in PRODUCTS and set(producer.onnx_nodes) & set(call.onnx_nodes):
-                return product + BIAS
-    return onnx_type(call.op)
 
+    def __init__(self, calls: Sequence[Node]) -> None:
+        self._titles = [call.onnx_type or onnx_type(call.op) for call in calls]
+        self._nodes = nodes_of(calls)
 
-def operator_titles(graph: GraphRecord) -> tuple[str, ...]:
-    """Return the titles of all operators of a graph, by operator number."""
-    by_index: dict[NodeIndex, Node] = {node.index: node for node in graph.nodes}
-    return tuple(
-        operator_title(node, [by_index[i] for i in node.inputs if by_index[i].form == "call"])
-        for node in graph.nodes
-        if node.form == "call"
-    )
+    def __getitem__(self, operator: int) -> str:
+        """Return the type of an operator's ONNX node: ``HardSwish``."""
+        return self._titles[operator]
 
+    def of(self, operators: Iterable[int]) -> list[str]:
+        """Return the types of the ONNX nodes that hold some operators, each node once."""
+        first: dict[int, int] = {}
+        for operator in operators:
+            first.setdefault(self._nodes[operator], operator)
+        return [self._titles[operator] for operator in first.values()]
 
-def joined_titles(titles: Sequence[str]) -> str:
-    """Return a partition's operators in short: ``Conv+Relu``, ``Div+Erf+… (23 operators)``.
-
-    A bias is part of the product that stands before it.
-
-    Args:
-        titles: Titles of its operators, in order.
-    """
-    known = set(titles)
-    named = [
-        title
-        for title in titles
-        if not (title.endswith(BIAS) and title.removesuffix(BIAS) in known)
-    ]
-    if len(named) <= OPERATORS_NAMED:
-        return "+".join(named)
-    return "+".join(named[:OPERATORS_NAMED]) + f"+… ({len(titles)} operators)"
+    def joined(self, operators: Iterable[int]) -> str:
+        """Return a partition's nodes in short: ``Conv+Relu``, ``Div+Erf+Add+Mul+… (23 nodes)``."""
+        titles = self.of(operators)
+        if len(titles) <= NODES_NAMED:
+            return "+".join(titles)
+        return "+".join(titles[:NODES_NAMED]) + f"+… ({len(titles)} nodes)"
 
 
 def short_name(name: str) -> str:

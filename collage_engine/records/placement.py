@@ -54,6 +54,13 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     """Of a cuda device: what is compiled for."""
     tuning: str = ""
     """Which table of tuned kernels it is lowered with (``Run.tables``)."""
+    node_count: int = 0
+    """ONNX nodes of which it consists; 0: nobody counted them."""
+
+    @property
+    def size(self) -> int:
+        """Return the number of its ONNX nodes; of its operators where nobody counted."""
+        return self.node_count or len(self.nodes)
 
     @property
     def instance(self) -> str:

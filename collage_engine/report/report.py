@@ -41,7 +41,7 @@ from collage_engine.records.csv_table import csv_table
 from collage_engine.records.errors import UsageError
 from collage_engine.records.format import border_words
 from collage_engine.records.numbering import NodeIndex
-from collage_engine.records.operator_titles import joined_titles, operator_titles
+from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.placement import Partition, Placement, Run
 from collage_engine.records.text import printable, printable_json
 from collage_engine.report import sections
@@ -278,7 +278,7 @@ def runs_csv(document: Document) -> str:
 
 def onnx_names(document: Document) -> list[tuple[str, ...]]:
     """Returns the ONNX node names of each operator, by operator number."""
-    return [node.onnx_nodes for node in document.graph.nodes if node.form == "call"]
+    return [call.onnx_nodes for call in document.graph.calls]
 
 
 def report_json(document: Document, run: Run) -> bytes:
@@ -380,7 +380,7 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
 
 def _is_collapsed(document: Document, placement: Placement | None) -> bool:
     """Tells whether the picture of the HTML report shows partitions and not single operators."""
-    operators = sum(node.form == "call" for node in document.graph.nodes)
+    operators = len(document.graph.calls)
     return (
         operators > COLLAPSE_ABOVE
         and placement is not None
@@ -425,12 +425,12 @@ def _bars(run: Run) -> list[dict[str, Any]]:
 def _partitions(document: Document, run: Run) -> list[dict[str, Any]]:
     if run.placement is None:
         return []
-    titles = operator_titles(document.graph)
+    titles = NodeTitles(document.graph.calls)
     return [
         {
             "part": part,
             "name": toolchain_title(part.instance),
-            "label": joined_titles([titles[n] for n in part.nodes]),
+            "label": titles.joined(part.nodes),
             "figures": partition_figures(part, run.costs),
             "precision": precision_text(part.precision, part.max_rel_error),
             "formats": border_words(part.takes, part.gives),
@@ -446,7 +446,7 @@ def transition_matrix(document: Document, placement: Placement | None) -> dict[s
     """
     if placement is None:
         return {"names": [], "rows": []}
-    calls = [node.index for node in document.graph.nodes if node.form == "call"]
+    calls = [call.index for call in document.graph.calls]
     number = {index: k for k, index in enumerate(calls)}
     owner = {n: part for part in placement.partitions for n in part.nodes}
     names = sorted({instance_name(part) for part in placement.partitions})

@@ -12,8 +12,8 @@ from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import NO_OPERATORS, first, operator_set
-from collage_engine.partition.call_graph import call_graph
+from collage_engine.model.index_set import NO_OPERATORS, first, members, operator_set
+from collage_engine.partition.call_graph import CallGraph, call_graph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.planning.refusals import refusal_text
@@ -21,7 +21,7 @@ from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.cost import invalid
 from collage_engine.records.cost_table import CostTable, records_of
 from collage_engine.records.errors import UsageError
-from collage_engine.records.numbering import OperatorNumber
+from collage_engine.records.numbering import OperatorNumber, OperatorSet
 from collage_engine.records.operator_titles import onnx_type
 from collage_engine.records.settings import RunSettings
 from collage_engine.store.keys import KeyMaker
@@ -38,7 +38,7 @@ def measure_selection(
     toolchains: tuple[str, ...],
     longer: bool,
 ) -> list[CandidateRecord]:
-    """Measure the candidates over exactly these operators.
+    """Measure the candidates over the ONNX nodes of these operators.
 
     Args:
         open_model: The model.
@@ -56,8 +56,12 @@ def measure_selection(
         UsageError: The operators do not exist or cannot be one partition.
     """
     graph = open_model.model.graph
-    operators = tuple(OperatorNumber(number) for number in sorted(set(nodes)))
-    _check_convex(graph, operators)
+    calls = call_graph(graph)
+    if not nodes or min(nodes) < 0 or max(nodes) >= calls.size:
+        raise UsageError("measure.now needs operators of this model")
+    wanted = calls.close(operator_set(map(OperatorNumber, nodes)))
+    _check_convex(calls, wanted)
+    operators = tuple(members(wanted))
     menu = open_model.menu(settings, faults=control.faults)
     asked = _asked_for(open_model, menu, operators, toolchains)
     costs = CostTable()
@@ -116,20 +120,16 @@ def _refusal(
     return None
 
 
-def _check_convex(graph: DataflowGraph, operators: tuple[OperatorNumber, ...]) -> None:
-    """Raise UsageError unless operators exist and no path leaves them and comes back."""
-    if not operators or operators[0] < 0 or operators[-1] >= len(graph.operators):
-        raise UsageError("measure.now needs operators of this model")
-    calls = call_graph(graph)
-    wanted = operator_set(operators)
+def _check_convex(calls: CallGraph, wanted: OperatorSet) -> None:
+    """Raise UsageError if a path leaves the operators and comes back."""
     between = NO_OPERATORS
     upstream = NO_OPERATORS
-    for operator in operators:
+    for operator in members(wanted):
         between |= calls.downstream[operator]
         upstream |= calls.upstream[operator]
     holes = between & upstream & ~wanted
     if holes:
-        hole = graph.nodes[graph.operators[first(holes)]]
+        hole = calls.graph.nodes[calls.graph.operators[first(holes)]]
         raise UsageError(
             f"these nodes cannot be one partition: a path leaves them through {onnx_type(hole.op)}"
             f"{' (' + hole.onnx_nodes[0] + ')' if hole.onnx_nodes else ''} and comes back"

@@ -170,7 +170,7 @@ def _imported(open_model: Callable[[], OpenModel], control: RunControl) -> OpenM
     """Return the model, whose import counts among the run's stages whenever it was done."""
     with control.stage("import") as report:
         opened = open_model()
-        report.detail = counted(opened.model.record.nodes, "operator")
+        report.detail = counted(opened.model.record.nodes, "node")
     notice = opened.store.check()
     if notice:
         control.warn(notice)

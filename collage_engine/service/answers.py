@@ -6,6 +6,8 @@ to show.
 
 from __future__ import annotations
 
+import msgspec
+
 from collage_engine.planning.document_search import search_document
 from collage_engine.planning.explanation import explain_document
 from collage_engine.records.answers import ExplainAnswer, SearchAnswer
@@ -28,7 +30,8 @@ def graph_get(opened: OpenDocument, params: p.Document) -> p.GraphAnswer:
 
 def pins_set(opened: OpenDocument, params: p.PinsSet) -> p.PinsAnswer:
     """Replace the document's pins; verdicts come with the next search or run."""
-    operators = opened.document.model.nodes
+    graph = opened.document.graph
+    operators = len(graph.calls)
     for pin in params.pins:
         if not pin.nodes or min(pin.nodes) < 0 or max(pin.nodes) >= operators:
             raise UsageError(
@@ -38,8 +41,11 @@ def pins_set(opened: OpenDocument, params: p.PinsSet) -> p.PinsAnswer:
         wrong = pin_fault(pin, operators)
         if wrong:
             raise UsageError(f"pin {pin.text or pin.kind!r}: {wrong}")
+    whole = [
+        msgspec.structs.replace(pin, nodes=graph.whole_nodes(pin.nodes)) for pin in params.pins
+    ]
     with opened.lock:
-        opened.document.pins = list(params.pins)
+        opened.document.pins = whole
     return p.PinsAnswer(
         verdicts=tuple(PinVerdict(pin=pin.text or pin.kind, state="pending") for pin in params.pins)
     )

@@ -54,7 +54,7 @@ def parse_pin(text: str, graph: GraphRecord, model: ModelRecord, known: Sequence
             raise UsageError(_nothing_matches(text, glob, graph, model))
         operators |= found
         names.update(dict.fromkeys(matched))
-    nodes = tuple(sorted(operators))
+    nodes = graph.whole_nodes(operators)
     common: dict[str, Any] = {"nodes": nodes, "text": text, "onnx_nodes": tuple(names)}
     lowered = what.lower()
     if lowered == "together":
@@ -94,10 +94,7 @@ def _match(glob: str, exact: bool, graph: GraphRecord) -> tuple[set[int], list[s
     pattern = re.compile(fnmatch.translate(glob.lower()))
     found: set[int] = set()
     names: list[str] = []
-    number = 0
-    for node in graph.nodes:
-        if node.form != "call":
-            continue
+    for number, node in enumerate(graph.calls):
         hits = [
             name
             for name in node.onnx_nodes
@@ -106,7 +103,6 @@ def _match(glob: str, exact: bool, graph: GraphRecord) -> tuple[set[int], list[s
         if hits:
             found.add(number)
             names.extend(hits)
-        number += 1
     return found, names
 
 
@@ -141,12 +137,9 @@ def rebind_pins(pins: Sequence[Pin], graph: GraphRecord) -> tuple[list[Pin], lis
         graph: This version's graph.
     """
     by_name: dict[str, set[int]] = {}
-    number = 0
-    for node in graph.nodes:
-        if node.form == "call":
-            for name in node.onnx_nodes:
-                by_name.setdefault(name, set()).add(number)
-            number += 1
+    for number, node in enumerate(graph.calls):
+        for name in node.onnx_nodes:
+            by_name.setdefault(name, set()).add(number)
     kept: list[Pin] = []
     report: list[str] = []
     for pin in pins:
@@ -163,7 +156,7 @@ def rebind_pins(pins: Sequence[Pin], graph: GraphRecord) -> tuple[list[Pin], lis
         kept.append(
             Pin(
                 kind=pin.kind,
-                nodes=tuple(sorted(nodes)),
+                nodes=graph.whole_nodes(nodes),
                 toolchain=pin.toolchain,
                 device=pin.device,
                 text=pin.text,

@@ -21,7 +21,7 @@ def toolchains_of(run: Run) -> tuple[str, ...]:
     """Name the toolchains of a run's placement, the one with the most operators first."""
     nodes: Counter[str] = Counter()
     for part in run.placement.partitions if run.placement is not None else ():
-        nodes[part.toolchain] += max(1, len(part.nodes))
+        nodes[part.toolchain] += max(1, part.size)
     return tuple(name for name, _ in nodes.most_common())
 
 

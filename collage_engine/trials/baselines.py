@@ -19,7 +19,6 @@ from collage_engine.partition.fuse_ops import fused_groups
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.regions import merge_regions
 from collage_engine.planning.refusals import refusal_text
-from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.numbering import OperatorNumber
@@ -176,24 +175,6 @@ def _greedy_contender(calls: CallGraph, order: Sequence[CandidateSource]) -> Con
     return Contender(name=name, kind="greedy", cover=cover)
 
 
-def _merge(
-    calls: CallGraph, order: Sequence[CandidateSource], owner: Sequence[Hashable | None]
-) -> tuple[Candidate, ...]:
-    """Return the candidates of operators that are assigned to sources, merged into regions.
-
-    Args:
-        calls: The operators and what they pass to each other.
-        order: The sources.
-        owner: The place of each operator's source.
-    """
-    return tuple(
-        make_candidate(
-            calls.graph, order[cast(int, own)].instance, tuple(members(bits)), rule="user"
-        )
-        for own, bits in merge_regions(calls, owner)
-    )
-
-
 def check_placements(
     graph: GraphRecord, folded: Sequence[str], settings: RunSettings, toolchains: Sequence[str]
 ) -> None:
@@ -244,4 +225,13 @@ def _user_placement(
             why = f"{choice} cannot take {first}: {refusal_text(refused)}"
             return Contender(name=name, kind="user", reason=why)
         owner.append(by_id[choice])
-    return Contender(name=name, kind="user", cover=_merge(calls, menu.sources, owner))
+    cover = []
+    for own, bits in merge_regions(calls, owner):
+        operators = tuple(members(bits))
+        if own is None:
+            first = calls.graph.nodes[calls.graph.operators[operators[0]]].onnx_nodes[0]
+            why = f"it puts parts of one node on several toolchains: {first}"
+            return Contender(name=name, kind="user", reason=why)
+        instance = menu.sources[cast(int, own)].instance
+        cover.append(make_candidate(calls.graph, instance, operators, rule="user"))
+    return Contender(name=name, kind="user", cover=tuple(cover))

@@ -322,8 +322,7 @@ class Execution(QObject):
             toolchains=toolchains,
             longer=longer,
         )
-        count = counted(len(params.nodes), "operator")
-        self._log.add("info", words.measuring_as_one_partition(count))
+        self._log.add("info", words.MEASURING_AS_ONE_PARTITION)
         self._requests.send("measure.now", params, arrived)
 
 

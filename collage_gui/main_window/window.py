@@ -324,8 +324,8 @@ def selection_text(document: Document | None) -> str:
     if selection.primary is None:
         folded = len(document.model.folded) if document.model is not None else 0
         more = f" · {counted(folded, 'ONNX node')} folded" if folded else ""
-        return f"{counted(graph.count, 'operator')}{more}"
-    others = len(selection.operators) - 1
+        return f"{counted(graph.count_nodes(range(graph.count)), 'node')}{more}"
+    others = graph.count_nodes(selection.operators) - 1
     return graph.name(selection.primary) + (f" and {others} more" if others else "")
 
 

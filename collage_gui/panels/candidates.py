@@ -49,10 +49,10 @@ def candidate_title(record: CandidateRecord) -> str:
 
 def operators_tip(record: CandidateRecord, graph: OperatorGraph | None) -> str:
     """Returns a candidate's nodes in the file, its inner name, and its library calls."""
-    names = graph.onnx_names(record.nodes)[:NAMES_IN_TIP] if graph is not None else []
-    left = len(record.nodes) - len(names)
-    lines = [*names, *([f"and {left} more"] if names and left > 0 else [])]
-    lines.append(f"{counted(len(record.nodes), 'operator')}, internally {record.label}")
+    names = graph.onnx_names(record.nodes) if graph is not None else []
+    left = len(names) - NAMES_IN_TIP
+    lines = [*names[:NAMES_IN_TIP], *([f"and {left} more"] if left > 0 else [])]
+    lines.append(f"internally {record.label}")
     if record.composites:
         lines.append("Library calls: " + ", ".join(name for name, _ in record.composites))
     return "\n".join(lines)
@@ -119,7 +119,13 @@ class CandidatesPanel(QWidget):
                     tip=lambda r: cost_tip(d.costs.of(r.id)),
                     width=92,
                 ),
-                Column("Ops", lambda r: len(r.nodes), "number", width=48, about="Operators"),
+                Column(
+                    "Nodes",
+                    lambda r: d.operators.count_nodes(r.nodes) if d.operators else 0,
+                    "number",
+                    width=56,
+                    about="ONNX nodes",
+                ),
                 Column(
                     "Spread",
                     self._spread,

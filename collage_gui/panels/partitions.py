@@ -69,7 +69,13 @@ class PartitionsPanel(QWidget):
                         [*filter(None, [border_words(r.takes, r.gives)]), *r.onnx_nodes[:20]]
                     ),
                 ),
-                Column("Ops", lambda r: len(r.nodes), "number", width=44, about="Operators"),
+                Column(
+                    "Nodes",
+                    lambda r: document.operators.count_nodes(r.nodes) if document.operators else 0,
+                    "number",
+                    width=52,
+                    about="ONNX nodes",
+                ),
                 Column(
                     "Precision",
                     lambda r: short(r.precision),

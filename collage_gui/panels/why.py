@@ -63,8 +63,8 @@ class WhyPanel(QWidget):
         else:
             body = [
                 *self._heading(graph, primary),
-                *self._partition(primary),
-                *self._pins(),
+                *self._partition(graph, primary),
+                *self._pins(graph),
                 *self._explanation(primary),
                 *self._neighbours(graph, primary),
             ]
@@ -81,14 +81,14 @@ class WhyPanel(QWidget):
 
     def _heading(self, graph: OperatorGraph, primary: int) -> list[str]:
         node = graph.calls[primary]
-        others = len(self.document.selection.operators) - 1
+        others = graph.count_nodes(self.document.selection.operators) - 1
         title = f"{graph.title(primary)} · {graph.name(primary)}"
         if others > 0:
             title = words.AND_MORE.format(names=title, count=others)
         about = words.INTERNALLY.format(shapes=node_shapes(node), operator=node.op)
         return [f"<h3>{escape(title)}</h3><p class='q'>{escape(about)}</p>"]
 
-    def _partition(self, primary: int) -> list[str]:
+    def _partition(self, graph: OperatorGraph, primary: int) -> list[str]:
         """Returns the partition that holds the operator, its toolchain and its cost."""
         partition = self.document.placement.partition_of(primary)
         if partition is None:
@@ -99,7 +99,7 @@ class WhyPanel(QWidget):
         sentence = words.IN_PARTITION.format(
             toolchain=_strong(toolchain_title(partition.toolchain)),
             partition=f"<a href='partition:{name}'>{name}</a>",
-            operators=counted(len(partition.nodes), "operator"),
+            operators=counted(graph.count_nodes(partition.nodes), "node"),
         )
         sentence = ", ".join(filter(None, [sentence, escape(times)]))
         return [
@@ -176,7 +176,7 @@ class WhyPanel(QWidget):
                 text += f"; {escape(sentence)}"
         return text
 
-    def _pins(self) -> list[str]:
+    def _pins(self, graph: OperatorGraph) -> list[str]:
         document = self.document
         numbers = document.pins.numbers_by_operator().get(document.selection.primary or 0, [])
         out = []
@@ -184,8 +184,9 @@ class WhyPanel(QWidget):
             verdict = document.pins.verdicts[at] if at < len(document.pins.verdicts) else None
             pin = document.pins.current[at]
             pinned = words.PINNED.format(demand=pin_demand(pin))
-            if len(pin.nodes) > 1:
-                others = counted(len(pin.nodes) - 1, "more operator")
+            more = graph.count_nodes(pin.nodes) - 1
+            if more > 0:
+                others = counted(more, "more node")
                 pinned = words.PINNED_WITH_OTHERS.format(demand=pin_demand(pin), others=others)
             price = price_of_pin(document, at)
             if verdict is None or verdict.state == "pending":

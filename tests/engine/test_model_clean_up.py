@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from collage_engine.model.importer import import_model, import_onnx
 from collage_engine.records.errors import ModelError, UsageError
+from collage_engine.records.graph import Node
 from tests import zoo
 from tests.support.model_runs import (
     check_accounting,
@@ -221,6 +222,38 @@ def test_quantized_operators_become_dequantize_float_quantize() -> None:
     assert np.abs(given.astype(int) - wanted.astype(int)).max() <= 1
 
 
+def test_operators_know_the_node_of_the_file_of_which_they_are_a_part() -> None:
+    net = Net("nodes", opset=20)
+    x = net.input("x", [1, 4, 8, 8])
+    branch = net.op("Conv", x, net.weight(4, 4, 3, 3), net.weight(4), pads=[1, 1, 1, 1])
+    scale = [net.const(np.full(4, v, np.float32)) for v in (1.5, 0.5, 0.1, 2.0)]
+    normed = net.op("BatchNormalization", branch, *scale)
+    swished = net.op("HardSwish", normed)
+    codes = net.op("QuantizeLinear", swished, net.const(np.float32(0.1)), net.const(np.int8(0)))
+    floats = net.op("DequantizeLinear", codes, net.const(np.float32(0.1)), net.const(np.int8(0)))
+    for value in (net.op("GlobalAveragePool", floats), net.op("Sum", floats, x, x)):
+        net.output(value)
+    imported = import_onnx(net.model(), "nodes")
+    parts: dict[int, list[Node]] = {}
+    for call in imported.graph.record.calls:
+        parts.setdefault(call.onnx_node, []).append(call)
+    types = [calls[0].onnx_type for calls in parts.values()]
+    assert types == [
+        "Conv",
+        "HardSwish",
+        "QuantizeLinear",
+        "DequantizeLinear",
+        "GlobalAveragePool",
+        "DequantizeLinear",
+        "Sum",
+    ], "each reader has a DequantizeLinear of its own, which is a node of its own"
+    assert all(len({call.onnx_type for call in calls}) == 1 for calls in parts.values())
+    conv, swish, *_, total = parts.values()
+    assert [call.op for call in conv] == ["nn.conv2d", "add"]
+    assert len(conv[0].onnx_nodes) == 2, "the normalisation was folded into it"
+    assert len(swish) > 1 and [call.op for call in total] == ["add", "add"]
+
+
 def test_batch_normalization_joins_a_dense_layer() -> None:
     for transposed in (0, 1):
         net = Net("dense", opset=13)
@@ -361,7 +394,7 @@ def _edge(name: str) -> Net:
 
 
 @pytest.mark.parametrize(
-    "name, operators",
+    "name, nodes",
     [
         ("input is output", 0),
         ("everything folds", 0),
@@ -373,12 +406,12 @@ def _edge(name: str) -> Net:
         ("scalar", 1),
     ],
 )
-def test_edges(name: str, operators: int) -> None:
+def test_edges(name: str, nodes: int) -> None:
     model = _edge(name).model(check=False)
     imported = import_onnx(model, name)
     check_accounting(model, imported)
     check_numbers(model, imported, 1e-6)
-    assert imported.record.nodes == operators
+    assert imported.record.nodes == nodes
     inputs = imported.random_inputs(0)
     given = run_relax(imported.module, [inputs[n] for n, _ in imported.inputs])
     for a, b in zip(given, run_onnx(imported.onnx, inputs), strict=True):

@@ -28,7 +28,7 @@ from collage_engine.planning.explanation import explain_document
 from collage_engine.records.graph import ModelRecord
 from collage_engine.records.machine_state import MachineState
 from collage_engine.records.memory import MemorySeen, MemoryUse
-from collage_engine.records.operator_titles import operator_titles
+from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.placement import CandidateCounts, Placement, Run
 from collage_engine.report.report import latencies_csv, render, runs_csv
 from collage_engine.session.compare import compare_runs
@@ -225,7 +225,7 @@ def test_the_times_of_partitions_are_those_of_json_and_of_the_explanation(
         assert written["in_place_us"] == times.last_run_us
     candidate = next(c for c in session.candidates if c.cost.usable)
     answer, _ = explain_document(session, candidate.nodes[0])
-    output.print_explanation(answer, operator_titles(session.graph))
+    output.print_explanation(answer, NodeTitles(session.graph.calls))
     printed = capsys.readouterr().out
     page.document.selection.select([candidate.nodes[0]])
     model = page.panels.candidates.model

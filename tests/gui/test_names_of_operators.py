@@ -8,7 +8,9 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QComboBox
 
 from collage_engine.drawing.operators import operator_graph
-from collage_engine.records.operator_titles import joined_titles, operator_titles, short_name
+from collage_engine.records.graph import Node
+from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.operator_titles import NodeTitles, short_name
 from collage_gui.document.pin_prices import measure_text
 
 
@@ -47,11 +49,15 @@ def test_why_names_the_type_first_and_the_internal_operator_after(drive) -> None
     assert "internally nn.conv2d" in text and "operator 0" not in text
 
 
-def test_a_bias_is_part_of_its_product_and_long_lists_say_how_many_there_are() -> None:
-    assert joined_titles(["Conv", "Conv bias", "Relu"]) == "Conv+Relu"
-    assert joined_titles(["Conv bias", "Relu"]) == "Conv bias+Relu"
-    long = joined_titles(["Div", "Erf", "Add", "Mul", "Mul", "MatMul"])
-    assert long == "Div+Erf+Add+Mul+… (6 operators)"
+def test_what_a_node_was_lowered_to_is_one_node_and_long_lists_say_how_many_there_are() -> None:
+    def call(op: str, node: int, type: str = "") -> Node:
+        return Node(index=NodeIndex(0), form="call", op=op, onnx_node=node, onnx_type=type)
+
+    swish = [call(op, 1, "HardSwish") for op in ("add", "clip", "multiply", "divide")]
+    titles = NodeTitles([call("nn.conv2d", 0), call("add", 0, "Conv"), *swish])
+    assert titles.joined(range(6)) == "Conv+HardSwish"
+    long = NodeTitles([call("erf", number) for number in range(6)])
+    assert long.joined(range(6)) == "Erf+Erf+Erf+Erf+… (6 nodes)"
     assert short_name("/layer1/layer1.0/conv1/Conv") == "layer1.0/conv1"
     assert short_name("/Flatten_1") == "Flatten_1" and short_name("n_relu_26") == "n_relu_26"
 
@@ -59,7 +65,8 @@ def test_a_bias_is_part_of_its_product_and_long_lists_say_how_many_there_are() -
 def test_the_titles_of_a_record_and_of_the_drawn_graph_are_the_same() -> None:
     graph, _ = model("small")
     drawn = operator_graph(graph)
-    assert operator_titles(graph) == tuple(drawn.title(n) for n in range(drawn.count))
+    titles = NodeTitles(graph.calls)
+    assert all(titles[n] == drawn.title(n) for n in range(drawn.count))
 
 
 def test_the_graph_marks_what_a_run_measures_and_the_strip_names_it(drive) -> None:

@@ -19,7 +19,7 @@ def test_a_model_opens_by_dialog_and_is_drawn(drive, monkeypatch) -> None:
     d.until(lambda: page.picture.drawn is not None)
     assert len(page.picture.drawn.rectangles) == 21
     assert d.window.documents.tabs.tabText(0) == "small.onnx"
-    assert "19 operators" in d.window.selection_text.text()
+    assert "19 nodes" in d.window.selection_text.text()
 
 
 def test_a_dropped_file_opens_and_another_kind_is_refused(drive) -> None:

@@ -14,6 +14,9 @@ from collage_engine.records.answers import ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison, NodeChange
 from collage_engine.records.cost import Cost, invalid
+from collage_engine.records.graph import Node
+from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.placement import Baseline, CandidateCounts, Partition, Placement, Run
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
 from collage_engine.report.markdown import run_markdown
@@ -80,6 +83,11 @@ def candidate(nodes: tuple[int, ...], cost: Cost, name: str = "c") -> CandidateR
     )
 
 
+def titles(*operators: str) -> NodeTitles:
+    """Titles of operators that are nodes of their own."""
+    return NodeTitles([Node(index=NodeIndex(0), form="call", op=op) for op in operators])
+
+
 @pytest.fixture(autouse=True)
 def no_titles_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Toolchains have no titles here, whatever other tests taught the palette."""
@@ -128,7 +136,9 @@ def test_a_tied_row_has_no_percentage(capsys):
 
 
 def test_candidates_are_one_line_each_in_a_pipe(capsys):
-    output.print_candidates([candidate((0, 1, 2, 5), invalid("too hot"))], ["Conv"] * 6)
+    output.print_candidates(
+        [candidate((0, 1, 2, 5), invalid("too hot"))], titles("nn.conv2d", *["nn.relu"] * 5)
+    )
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
     assert lines[1].startswith("onnxruntime[level=basic]  0–2,5  Conv+Conv+Conv+Conv")
@@ -143,7 +153,7 @@ def test_an_explanation_marks_the_chosen_and_says_why_others_are_invalid(capsys)
         ExplainAnswer(
             words=("A [b] c.",), candidates=(good, bad), regrets={"good": 0.0}, chosen="good"
         ),
-        ["Conv", "Relu"],
+        titles("nn.conv2d", "nn.relu"),
     )
     said = capsys.readouterr().out
     assert said.startswith("A [b] c.\n")
@@ -159,11 +169,11 @@ def test_an_explanation_marks_what_the_run_exported_where_that_is_another(capsys
     answer = ExplainAnswer(
         words=(), candidates=(least, exported), regrets={"least": 0.0}, chosen="least"
     )
-    output.print_explanation(answer, ["Conv"], "exported")
+    output.print_explanation(answer, titles("nn.conv2d"), "exported")
     said = capsys.readouterr().out
     assert "→  onnxruntime[level=basic]" in said and "•  onnxruntime[level=basic]" in said
     assert "• is what the run exported here" in said
-    output.print_explanation(answer, ["Conv"], "least")
+    output.print_explanation(answer, titles("nn.conv2d"), "least")
     assert "•" not in capsys.readouterr().out
 
 

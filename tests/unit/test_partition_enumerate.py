@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members, node_set
 from collage_engine.partition.anchors import epilogues
 from collage_engine.partition.call_graph import call_graph
@@ -82,6 +84,7 @@ def check_invariants(graph, found: Enumeration) -> None:
     for candidate in found.candidates:
         operators = calls.of(candidate.nodes)
         assert candidate.nodes == tuple(members(operators)) and candidate.nodes
+        assert candidate.nodes == graph.record.whole_nodes(candidate.nodes)
         assert calls.convex(operators)
         for operator in candidate.nodes:
             assert supports[candidate.instance.id](graph.operators[operator]) is None
@@ -114,6 +117,36 @@ def test_invariants_on_random_graphs(seed: int, operators: int) -> None:
     for name in "ac":
         record = next(c for c in found.of(name) if c.nodes == whole)
         assert record.protected and "whole-model" in record.rule
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 20))
+def test_candidates_consist_of_whole_nodes(seed: int, operators: int) -> None:
+    rng = random.Random(seed)
+    graph = with_nodes(random_graph(rng, operators), rng)
+    found = enumerate_candidates(graph, sources(graph))
+    check_invariants(graph, found)
+    calls = call_graph(graph)
+    for source in found.sources:
+        takes = calls.whole_part(
+            calls.of(n for n, i in enumerate(graph.operators) if source.supports(i) is None)
+        )
+        held = {n for c in found.of(source.instance.id) for n in c.nodes}
+        assert held == set(members(takes)), "each node that it takes as a whole is a candidate"
+        for number in set(range(calls.size)) - held:
+            assert why_not(graph, source, graph.operators[number]).kind == "judged"
+
+
+def with_nodes(graph: DataflowGraph, rng: random.Random) -> DataflowGraph:
+    """Return the graph with ONNX nodes of several operators: neighbours, but not always convex."""
+    record, owner = graph.record, {}
+    for index in graph.operators:
+        above = [owner[i] for i in graph.nodes[index].inputs if i in owner]
+        owner[index] = rng.choice(above) if above and rng.random() < 0.4 else len(owner)
+    nodes = [
+        msgspec.structs.replace(node, onnx_node=owner.get(node.index, -1)) for node in graph.nodes
+    ]
+    return DataflowGraph(msgspec.structs.replace(record, nodes=tuple(nodes)))
 
 
 def test_resnet_numbers() -> None:

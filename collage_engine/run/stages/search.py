@@ -11,7 +11,7 @@ from collage_engine.drawing.palette import toolchain_title
 from collage_engine.planning.infeasible import WithoutCandidates, infeasible_details
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import InfeasibleError
-from collage_engine.records.operator_titles import onnx_type
+from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.placement import Placement
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.search.api import reuse, solve
@@ -117,8 +117,8 @@ def no_cover_error(
 
 def _onnx_names(data: ProblemData, nodes: Set[int]) -> list[str]:
     """Return the ONNX names of the first ``REASONS`` of some operators."""
-    calls = [node for node in data.graph.nodes if node.form == "call"]
+    calls, titles = data.graph.calls, NodeTitles(data.graph.calls)
     return [
-        calls[n].onnx_nodes[0] if calls[n].onnx_nodes else onnx_type(calls[n].op)
+        calls[n].onnx_nodes[0] if calls[n].onnx_nodes else titles[n]
         for n in sorted(nodes)[:REASONS]
     ]
