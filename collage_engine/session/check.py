@@ -32,6 +32,8 @@ def check_document(document: Document) -> None:
 def _faults(document: Document) -> Iterator[str]:
     yield from _graph_faults(document.graph)
     calls = len(document.graph.calls)
+    if document.model.nodes > calls:
+        yield f"the model has {document.model.nodes} nodes and the graph {calls} operators"
     named: set[str] = set()
     for candidate in document.candidates:
         wrong = candidate_fault(candidate, calls) or cost_fault(candidate.cost)
