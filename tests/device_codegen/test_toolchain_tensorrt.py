@@ -120,7 +120,15 @@ def test_nothing_installed_names_what_to_install(monkeypatch: pytest.MonkeyPatch
         ("bfloat16", ["tensorrt", "tensorrt[precision=fp16]", "tensorrt[precision=bf16]"]),
     ],
 )
-def test_half_precision_only_where_the_run_admits_it(precision: str, ids: list[str]) -> None:
+@pytest.mark.parametrize("strongly", [False, True])
+def test_half_precision_only_where_run_and_release_admit_it(
+    precision: str, ids: list[str], strongly: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = types.SimpleNamespace(**({} if strongly else {"FP16": 0}))
+    trt = types.SimpleNamespace(BuilderFlag=flags)
+    release = library.Api(trt, library.Flavour("tensorrt", rtx=False), "10.3")
+    monkeypatch.setattr(library, "api", lambda: release)
+    ids = [name for name in ids if not (strongly and name.endswith(("fp16]", "bf16]")))]
     found = TensorrtToolchain().instances(Target.cuda("sm_86"), precision)
     assert [instance.id for instance in found] == ids
     assert found[0].precision == "float32"
@@ -132,18 +140,18 @@ def test_a_module_is_serialised_with_its_engine_and_comes_back() -> None:
     module = toolchain.compile(whole(import_onnx(zoo.build("residual_block")), AMPERE))
     _, plan, weights = toolchain.unpack(module)
     assert plan["runtime"] == "Python" and plan["architecture"] == "sm_86"
-    assert plan["engine_bytes"] + plan["timing_cache_bytes"] == len(weights) > 100_000
+    assert plan["engine_bytes"] == len(weights) > 10_000
     assert saved(load_again(module)) == saved(module)
     assert toolchain.inside(module)["title"] == "TensorRT-RTX"
 
 
 def test_copies_of_a_candidate_are_one_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    from collage_engine.toolchains.tensorrt import engine
+    from collage_engine.toolchains.tensorrt import toolchain as own
 
     built = []
-    build = engine.build_engine
+    build = own.build_engine
     monkeypatch.setattr(
-        engine,
+        own,
         "build_engine",
         lambda *given: built.append(1) or build(*given),  # type: ignore[func-returns-value]
     )
@@ -169,7 +177,8 @@ class _Settings:
 
 
 @pytest.mark.parametrize(
-    ("version", "strongly", "flags"), [("8.6.1", False, 1), ("10.13.0", True, 2), ("11.4", True, 0)]
+    ("version", "strongly", "flags"),
+    [("8.6.1", False, 1), ("10.13.0", False, 1), ("11.4", True, 0)],
 )
 def test_releases_say_types_in_their_own_way(version: str, strongly: bool, flags: int) -> None:
     from collage_engine.toolchains.tensorrt.engine import configure, creation_flags
@@ -183,11 +192,11 @@ def test_releases_say_types_in_their_own_way(version: str, strongly: bool, flags
     found = library.Api(trt, library.Flavour("tensorrt", rtx=False), version)
     assert found.strongly_typed is strongly and creation_flags(found) == flags
     settings = _Settings()
-    configure(found, settings, "sm_90a", {"float32", "int8"}, "float16", False)
+    configure(found, settings, "sm_90a", {"float32", "int8", "fp16"}, False)
     assert settings.flags == (set() if strongly else {"FP16", "INT8"})
     if not strongly:
         with pytest.raises(ToolchainError, match="computes in no BF16"):
-            configure(found, settings, "sm_90a", {"float32"}, "bfloat16", False)
+            configure(found, settings, "sm_90a", {"float32", "bf16"}, False)
 
 
 def test_tensorrt_itself_builds_only_where_the_device_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,9 +343,7 @@ def test_an_artifact_says_that_it_needs_python(tmp_path: Path) -> None:
         "place", str(MNIST), "-o", str(out), "--target", "cuda:sm_86", "--toolchains", "tensorrt"
     )
     assert done.returncode == 0, done.stderr
-    assert "it needs Python: tensorrt runs through its Python module" in " ".join(
-        done.stdout.split()
-    )
+    assert "it needs Python: tensorrt runs through" in " ".join(done.stdout.split())
     manifest = json.loads((out / "manifest.json").read_text())
     (need,) = manifest["requires"]
     assert need["what"] == "python" and need["file"] == PYTHON_PART
@@ -361,6 +368,7 @@ def test_the_cpp_loader_refuses_what_needs_python(tmp_path: Path) -> None:
     import tvm_ffi.libinfo
 
     from collage_engine.artifact.artifact import LOADERS
+    from collage_engine.records.versions import ARTIFACT_FORMAT
 
     program = tmp_path / "run_artifact"
     tvm_folder = Path(tvm.__file__).parent / "lib"
@@ -391,7 +399,7 @@ def test_the_cpp_loader_refuses_what_needs_python(tmp_path: Path) -> None:
         (artifact / name).write_bytes(b"")
     manifest = {
         "format": "collage-artifact",
-        "format_version": 1,
+        "format_version": ARTIFACT_FORMAT,
         "tolerance": 1e-4,
         "environment": {},
         "inputs": [],

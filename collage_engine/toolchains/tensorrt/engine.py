@@ -1,38 +1,52 @@
-"""Builds engines: a network, the builder's settings, and the timing cache of this machine.
+"""Builds engines: TensorRT parses a partition's ONNX itself, and is told with what arithmetic.
 
 TensorRT times kernels while it builds, and two builds may choose different kernels. What it has
-timed is kept in a cache on disk and with every engine, so that the engine of an artifact has the
-kernels of the engine that was measured.
+timed is kept in a cache on disk, so that the engine of an artifact has the kernels of the engine
+that was measured.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import members
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.files import write_atomically
 from collage_engine.records.locks import locked
-from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.runtime.builder import build_folder
-from collage_engine.toolchains.tensorrt.convert import Converter
 from collage_engine.toolchains.tensorrt.library import (
     Api,
     api,
     bare,
     reason_against_architecture,
 )
-from collage_engine.toolchains.tensorrt.values import Constants
 
-HALVES = {"fp16": "float16", "bf16": "bfloat16"}
-"""The type in which float32 values are computed, by the option ``precision`` of an instance."""
-MOST_CARRIED = 4 << 20
-"""Bytes of a timing cache that is kept with an engine, at most; chosen. A larger one stays on
-this machine."""
+FLAGS = {
+    "fp16": "FP16",
+    "bf16": "BF16",
+    "float16": "FP16",
+    "bfloat16": "BF16",
+    "int8": "INT8",
+    "uint8": "INT8",
+}
+"""Flags that let kernels compute in lower precision, by an instance's option or by an element type
+of the model."""
+TYPES = {
+    "bool": "BOOL",
+    "int8": "INT8",
+    "uint8": "UINT8",
+    "int32": "INT32",
+    "int64": "INT64",
+    "float16": "HALF",
+    "bfloat16": "BF16",
+    "float32": "FLOAT",
+}
+"""TensorRT's names of element types."""
 
 
 @dataclass(frozen=True)
@@ -40,54 +54,55 @@ class Engine:
     """An engine that TensorRT built, serialised."""
 
     plan: bytes
-    timing_cache: bytes
     about: dict[str, Any]
     """Release, flavour, layers and precision, for the faces and for whoever loads the engine."""
 
 
 def build_engine(
-    graph: DataflowGraph,
-    nodes: NodeSet,
-    inputs: tuple[NodeIndex, ...],
-    outputs: tuple[NodeIndex, ...],
-    constants: Constants,
+    model: bytes,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    inside: set[str],
     architecture: str,
-    precision: str = "",
+    option: str = "",
     tf32: bool = False,
 ) -> Engine:
-    """Builds the engine of a function.
+    """Builds the engine of an ONNX model; its tensors are called input0, …, output0, ….
 
     Args:
-        graph: The model's dataflow graph.
-        nodes: The function's closed set of nodes.
-        inputs: Node indices of the inputs, in argument order.
-        outputs: Node indices of the outputs, in argument order.
-        constants: Gives the value of a constant node.
+        model: The model, with its weights.
+        inputs: Element types of its inputs.
+        outputs: Element types of its outputs.
+        inside: Element types of all of its values.
         architecture: The device's architecture, for example ``sm_90a``.
-        precision: Empty for float32, ``fp16`` or ``bf16``.
+        option: Empty where kernels compute as the model says, else ``fp16`` or ``bf16``.
         tf32: Whether products of float32 may be rounded to tf32.
 
     Raises:
-        UnsupportedError: A call has no layers; the text names it.
         ToolchainError: TensorRT builds no engine; the text says why.
     """
     found = api()
     reason = reason_against_architecture(architecture)
     if reason is not None:
         raise ToolchainError(reason)
-    made = network_of(graph, nodes, inputs, outputs, constants, precision)
-    log, builder, network = made.log, made.builder, made.network
-    half = HALVES.get(precision)
+    log = logger(found)
+    builder = found.trt.Builder(log)
+    if builder is None or log.broken:
+        raise ToolchainError(reason_of(log, "TensorRT's builder does not start"))
+    network = builder.create_network(creation_flags(found))
+    parser = found.trt.OnnxParser(network, log)
+    if not parser.parse(model):
+        errors = [parser.get_error(n).desc() for n in range(parser.num_errors)]
+        raise ToolchainError(f"TensorRT's parser: {(errors or ['no reason is given'])[0]}")
+    _name(found, "input", [network.get_input(n) for n in range(network.num_inputs)], inputs)
+    _name(found, "output", [network.get_output(n) for n in range(network.num_outputs)], outputs)
     config = builder.create_builder_config()
-    kinds = {kind.dtype for i in members(nodes) for kind in graph.nodes[i].types}
-    configure(found, config, architecture, kinds, half, tf32)
-    cache = with_cache(found, config, architecture)
+    configure(found, config, architecture, inside | ({option} if option else set()), tf32)
+    timings = with_cache(found, config, architecture)
     serialised = builder.build_serialized_network(network, config)
     if serialised is None:
         raise ToolchainError(reason_of(log, "TensorRT builds no engine of it"))
-    timings = kept(found, config, cache, architecture)
-    if len(timings) > MOST_CARRIED:
-        timings = b""
+    keep_timings(found, config, timings, architecture)
     about = {
         "library": found.flavour.module,
         "title": found.flavour.title,
@@ -95,47 +110,48 @@ def build_engine(
         "architecture": bare(architecture),
         "layers": network.num_layers,
         "strongly_typed": found.strongly_typed,
-        "precision": half or "as the model says",
+        "precision": option or "as the model says",
     }
-    return Engine(bytes(serialised), timings, about)
+    return Engine(bytes(serialised), about)
 
 
-@dataclass(frozen=True)
-class Network:
-    """A converted function, and what must live as long as it."""
+def _name(found: Api, kind: str, tensors: Sequence[Any], types: Sequence[str]) -> None:
+    """Gives tensors the names by which the runtime binds them, and checks their element types.
 
-    network: Any
-    builder: Any
-    log: Any
-    converter: Converter
-    """The converter that made the network; it owns the weights that the network points to."""
-
-
-def network_of(
-    graph: DataflowGraph,
-    nodes: NodeSet,
-    inputs: tuple[NodeIndex, ...],
-    outputs: tuple[NodeIndex, ...],
-    constants: Constants,
-    precision: str = "",
-) -> Network:
-    """Returns the network of a function.
-
-    The arguments and errors are those of ``build_engine``.
+    Raises:
+        ToolchainError: The parser changed their number or a type: older releases read int64 as
+            int32.
     """
+    if len(tensors) != len(types):
+        raise ToolchainError(f"TensorRT's parser made {len(tensors)} {kind}s of {len(types)}")
+    for number, (tensor, dtype) in enumerate(zip(tensors, types, strict=True)):
+        wanted = getattr(found.trt.DataType, TYPES.get(dtype, ""), None)
+        if tensor.dtype != wanted:
+            raise ToolchainError(f"TensorRT {found.version} takes and gives no {dtype} here")
+        tensor.name = f"{kind}{number}"
+
+
+@cache
+def _idle_parser() -> tuple[Any, ...] | None:
+    """Return a parser that is only asked, and what it needs; None where no builder starts."""
     found = api()
     log = logger(found)
     builder = found.trt.Builder(log)
     if builder is None or log.broken:
-        raise ToolchainError(reason_of(log, "TensorRT's builder does not start"))
-    log.errors.clear()
+        return None
     network = builder.create_network(creation_flags(found))
-    half = HALVES.get(precision) if found.strongly_typed else None
-    converter = Converter(found, network, graph, constants, half)
-    converter.convert(nodes, inputs, outputs)
-    if log.errors:
-        raise ToolchainError(reason_of(log, ""))
-    return Network(network, builder, log, converter)
+    return found.trt.OnnxParser(network, log), network, builder, log
+
+
+@cache
+def parses(onnx_type: str) -> bool:
+    """Tells whether TensorRT's parser knows an operator, as far as it can be asked here.
+
+    Raises:
+        ToolchainError: TensorRT cannot be loaded.
+    """
+    idle = _idle_parser()
+    return idle is None or bool(idle[0].supports_operator(onnx_type))
 
 
 def logger(found: Api) -> Any:
@@ -178,9 +194,7 @@ def creation_flags(found: Api) -> int:
     return 1 << int(flag) if flag is not None else 0  # a release has none where it is the rule
 
 
-def configure(
-    found: Api, config: Any, architecture: str, kinds: set[str], half: str | None, tf32: bool
-) -> None:
+def configure(found: Api, config: Any, architecture: str, kinds: set[str], tf32: bool) -> None:
     """Sets the builder's options so that all toolchains compute with equal arithmetic.
 
     The engine uses one stream, and the architecture is named where the release can be told it.
@@ -189,8 +203,7 @@ def configure(
         found: The TensorRT that is installed.
         config: The builder's configuration, which is changed.
         architecture: The device's architecture.
-        kinds: The element types of the function's values.
-        half: The type in which float32 values are computed, or None for float32.
+        kinds: The element types of the function's values, and the instance's option.
         tf32: Whether products of float32 may be rounded to tf32.
 
     Raises:
@@ -200,14 +213,7 @@ def configure(
     if hasattr(flags, "TF32"):  # on unless it is cleared
         (config.set_flag if tf32 else config.clear_flag)(flags.TF32)
     if not found.strongly_typed:
-        wanted = []
-        if half == "float16" or "float16" in kinds:
-            wanted.append("FP16")
-        if half == "bfloat16" or "bfloat16" in kinds:
-            wanted.append("BF16")
-        if kinds & {"int8", "uint8"}:
-            wanted.append("INT8")
-        for name in wanted:
+        for name in sorted({FLAGS[kind] for kind in kinds if kind in FLAGS}):
             flag = getattr(flags, name, None)
             if flag is None:
                 raise ToolchainError(f"TensorRT {found.version} computes in no {name}")
@@ -248,24 +254,20 @@ def with_cache(found: Api, config: Any, architecture: str) -> Any:
     return cache
 
 
-def kept(found: Api, config: Any, cache: Any, architecture: str) -> bytes:
-    """Merges what was timed now into the timing cache on disk; returns all of it.
+def keep_timings(found: Api, config: Any, cache: Any, architecture: str) -> None:
+    """Merges what was timed now into the timing cache on disk.
 
     A cache that cannot be written costs time at the next build, nothing else.
     """
     current = config.get_timing_cache() if cache is not None else None
     if current is None:
-        return b""
+        return
     path = cache_file(found, architecture)
-    try:
+    with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with locked(path.with_suffix(".lock")):
             if path.exists():
                 others = config.create_timing_cache(path.read_bytes())
                 if others is not None:
                     current.combine(others, True)
-            data = bytes(current.serialize())
-            write_atomically(path, data)
-        return data
-    except OSError:
-        return bytes(current.serialize())
+            write_atomically(path, bytes(current.serialize()))

@@ -71,13 +71,11 @@ class Api:
 
     @property
     def strongly_typed(self) -> bool:
-        """Tell whether networks state their types themselves (from TensorRT 10 on, and RTX)."""
-        return self.flavour.rtx or self.release >= (10, 0)
+        """Tell whether models state all types themselves (TensorRT 11, and RTX).
 
-    @property
-    def wide_integers(self) -> bool:
-        """Tell whether it computes int64; older releases take int32 only."""
-        return hasattr(self.trt.DataType, "INT64")
+        Older releases may be told to compute float32 in half precision.
+        """
+        return not hasattr(self.trt.BuilderFlag, "FP16")
 
     def architectures(self) -> tuple[str, ...]:
         """Returns the devices for which TensorRT-RTX builds engines, for example sm_86.

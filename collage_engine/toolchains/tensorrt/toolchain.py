@@ -6,9 +6,12 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import onnx
+
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.operator_titles import onnx_type
 from collage_engine.records.precision import BFLOAT16, FLOAT16, FLOAT32, TF32
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
@@ -22,16 +25,16 @@ from collage_engine.toolchains.runtime import builder
 from collage_engine.toolchains.runtime.builder import RuntimeSource
 from collage_engine.toolchains.runtime.cuda import (
     SHARED,
-    CudaToolchain,
     cuda_includes,
     cuda_runtime,
     cudart_library,
 )
-from collage_engine.toolchains.tensorrt import library, supports
+from collage_engine.toolchains.runtime.onnx_fed import OnnxFedToolchain, serialised
+from collage_engine.toolchains.tensorrt import library
+from collage_engine.toolchains.tensorrt.engine import TYPES, build_engine, parses
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
-    from collage_engine.partition.spec import PartitionSpec
 
 PYTHON_PART = "collage_tensorrt.py"
 """The name of python_runtime.py in an artifact."""
@@ -44,8 +47,8 @@ _LOWEST = {TF32: TF32, "fp16": FLOAT16, "bf16": BFLOAT16}
 """The precision of the instance with each option."""
 
 
-class TensorrtToolchain(CudaToolchain):
-    """TensorRT 8.5 to 11 or TensorRT-RTX, whichever is installed.
+class TensorrtToolchain(OnnxFedToolchain):
+    """TensorRT 8.5 to 11 or TensorRT-RTX, whichever is installed, fed through its ONNX parser.
 
     Engines run from C++ where the user gives TensorRT's headers (``$TENSORRT_INCLUDE``), else
     through its Python interface; an artifact then needs Python and says so.
@@ -61,7 +64,7 @@ class TensorrtToolchain(CudaToolchain):
         letters="TR",
         pattern="dense",
     )
-    depends = ("collage_engine.partition.quantized", "collage_engine.partition.patterns")
+    types = frozenset(TYPES)
 
     def version(self) -> str:
         """Return the version of the library that is installed here."""
@@ -156,6 +159,7 @@ class TensorrtToolchain(CudaToolchain):
         lower = [
             instance(_LOWEST[option], ("precision", option))
             for option in _ADMITTED.get(precision, ())
+            if option == TF32 or not library.api().strongly_typed
         ]
         return instance(FLOAT32), *lower
 
@@ -167,13 +171,10 @@ class TensorrtToolchain(CudaToolchain):
             reason = library.reason_against_architecture(instance.architecture)
             if reason is not None:
                 return reason
-        return supports.reason_against(graph, index)
-
-    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
-        """Implements ``Toolchain.partition_spec``."""
-        from collage_engine.toolchains.tensorrt.rules import partition_spec
-
-        return partition_spec(self.name, graph, lambda index: self.supports(graph, index, instance))
+        title = onnx_type(graph.nodes[index].op)
+        if onnx.defs.has(title) and not parses(title):
+            return f"TensorRT's parser knows no {title}"
+        return super().supports(graph, index, instance)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """Returns the program and the engine of a function.
@@ -190,27 +191,22 @@ class TensorrtToolchain(CudaToolchain):
         return dict(plan), weights
 
     def _build(self, function: Function) -> tuple[dict[str, Any], bytes]:
-        from collage_engine.toolchains.tensorrt.engine import build_engine
+        from collage_engine.model.mapped_weights import with_own_weights
 
         instance = function.instance
-        rounded = instance.precision == TF32
+        nodes = [function.graph.nodes[index] for index in function.members]
         engine = build_engine(
-            function.graph,
-            function.nodes,
-            function.inputs,
-            function.outputs,
-            function.constant,
+            serialised(with_own_weights(self.onnx_of(function))),
+            [function.input_type(index).dtype for index in function.inputs],
+            [function.output_type(index).dtype for index in function.outputs],
+            {kind.dtype for node in nodes for kind in node.types},
             instance.architecture,
-            "" if rounded else instance.option("precision"),
-            rounded,
+            "" if instance.precision == TF32 else instance.option("precision"),
+            instance.precision == TF32,
         )
-        plan = {
-            **engine.about,
-            "engine_bytes": len(engine.plan),
-            "timing_cache_bytes": len(engine.timing_cache),
-            "runtime": "C++" if self.has_headers() else "Python",
-        }
-        return plan, engine.plan + engine.timing_cache
+        runtime = "C++" if self.has_headers() else "Python"
+        plan = {**engine.about, "engine_bytes": len(engine.plan), "runtime": runtime}
+        return plan, engine.plan
 
     def create(self, symbol: str, plan: dict[str, Any], weights: bytes) -> Any:
         """Implements ``CppToolchain.create``."""
@@ -225,8 +221,8 @@ class TensorrtToolchain(CudaToolchain):
         from collage_engine.toolchains.tensorrt.layers import executed_layers
 
         described = super().inside(module)
-        _, plan, weights = self.unpack(module)
-        described["steps"] = executed_layers(weights[: int(plan["engine_bytes"])])
+        _, _, weights = self.unpack(module)
+        described["steps"] = executed_layers(weights)
         return described
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:

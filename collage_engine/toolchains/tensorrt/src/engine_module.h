@@ -6,7 +6,7 @@
 
 namespace collage {
 
-// The weights of such a module are the serialised engine, then the timing cache it was built with.
+// The weights of such a module are the serialised engine.
 class EngineModule : public CudaModule {
  public:
   EngineModule(const std::string& symbol, const std::string& plan_text, const GivenWeights& weights)
@@ -76,7 +76,7 @@ class EngineModule : public CudaModule {
     json::Object plan = ParseObject(plan_text(), "the plan");
     json::Object out;
     for (const char* key : {"title", "version", "architecture", "precision", "layers",
-                            "strongly_typed", "engine_bytes", "timing_cache_bytes", "runtime"}) {
+                            "strongly_typed", "engine_bytes", "runtime"}) {
       if (Has(plan, key)) out.Set(ffi::String(key), Field(plan, key));
     }
     out.Set(ffi::String("steps"), json::Array());
