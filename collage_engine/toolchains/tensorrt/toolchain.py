@@ -6,8 +6,6 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import onnx
-
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.numbering import NodeIndex
@@ -171,8 +169,10 @@ class TensorrtToolchain(OnnxFedToolchain):
             reason = library.reason_against_architecture(instance.architecture)
             if reason is not None:
                 return reason
+        from onnx import defs
+
         title = onnx_type(graph.nodes[index].op)
-        if onnx.defs.has(title) and not parses(title):
+        if defs.has(title) and not parses(title):
             return f"TensorRT's parser knows no {title}"
         return super().supports(graph, index, instance)
 
