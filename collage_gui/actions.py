@@ -514,6 +514,18 @@ ACTIONS: tuple[ActionSpec, ...] = (
         "memory",
     ),
     ActionSpec(
+        "colour_precision",
+        "Colour by precision",
+        "Graph",
+        ".picture.set_mode",
+        ("0",),
+        "Which products are rounded, and the error that rounding each makes",
+        "graph",
+        True,
+        "colour",
+        "precision",
+    ),
+    ActionSpec(
         "pin_menu",
         "Pin to a toolchain…",
         "Pin",

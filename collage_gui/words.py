@@ -277,6 +277,7 @@ OLDER_THAN_THE_PINS = "This placement is older than the pins. Press Space to sea
 NOT_PROFILED = "The shown placement was not profiled in a confirmed run."
 NO_TIMES = "No partition has a time."
 NO_OTHER_RUN = "There is no other run to compare with."
+NOT_REDUCED = "Everything is in float32; a run with a lower precision tells what rounding does."
 ONE_DEVICE = "Everything runs on one device."
 REFERENCE_WITHOUT_TIMES = "The reference has no measured time for the same operators."
 
@@ -640,6 +641,35 @@ TF32_PRODUCTS = "products on tensor cores, operands rounded to ten bits of manti
 FLOAT16_PRODUCTS = "operands of products rounded to half precision, where that is faster"
 BFLOAT16_PRODUCTS = "operands of products rounded to bfloat16, where that is faster"
 INT8_MARKED = "for models that mark themselves what is rounded to 8 bits (QDQ)"
+
+# -- panels: precision slider ------------------------------------------------------
+
+TOLERANCE_SLIDER = "Tolerance"
+ABOUT_TOLERANCE_SLIDER = (
+    "What another tolerance would bring: the products that would be rounded are coloured at once, "
+    "time and error are predicted from what the run has measured"
+)
+MOVE_THE_SLIDER = "Move the slider to see what another tolerance would bring"
+CONFIRM_TOLERANCE = "Run with it"
+ABOUT_CONFIRM_TOLERANCE = "Confirm the prediction: run with this tolerance"
+
+
+def tolerance_text(percent: str) -> str:
+    """Returns a tolerance beside its slider."""
+    return f"Tolerance {percent} %"
+
+
+def predicted_rounding(
+    rounded: int, products: int, error: str, time: str, float32_time: str
+) -> str:
+    """Says what is predicted for a tolerance."""
+    if not rounded:
+        return f"Predicted: nothing faster than {float32_time} in float32 keeps it"
+    return (
+        f"Predicted: {rounded} of {products} products rounded, error {error} %, {time} "
+        f"({float32_time} in float32)"
+    )
+
 
 # -- panels: progress --------------------------------------------------------------
 

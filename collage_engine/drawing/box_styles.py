@@ -15,6 +15,7 @@ from collage_engine.drawing.formatting import (
     counted,
     gain_text,
     node_shapes,
+    significant,
     time_text,
 )
 from collage_engine.drawing.groups import DisplayBox
@@ -27,6 +28,7 @@ from collage_engine.drawing.palette import (
     toolchain_title,
 )
 from collage_engine.drawing.roofline import PartitionRoof
+from collage_engine.drawing.rounding import OperatorRounding, RoundingState
 from collage_engine.drawing.scene import Scene
 from collage_engine.records.cost import Cost
 from collage_engine.records.operator_titles import short_name
@@ -43,6 +45,7 @@ Mode = Literal[
     "changes",
     "roofline",
     "memory",
+    "precision",
 ]
 
 MODES: dict[Mode, str] = {
@@ -55,6 +58,7 @@ MODES: dict[Mode, str] = {
     "changes": "Changes",
     "roofline": "Left to win",
     "memory": "Weights",
+    "precision": "Precision",
 }
 """The name of each colour mode in a list, which has room for few letters."""
 
@@ -77,6 +81,15 @@ CHANGES: dict[str, tuple[str, str, Pattern]] = {
     "same": (UNKNOWN_COLOUR, "=", "solid"),
 }
 """Colour, tag and pattern of each change of an operator between two runs; the one that matters most
+is first."""
+
+ROUNDINGS: dict[RoundingState, tuple[str, str, Pattern]] = {
+    "rounded": ("#0072b2", "▾", "falling"),
+    "full": ("#e69f00", "32", "rising"),
+    "without gain": ("#f0e442", "=", "level"),
+    "no product": (UNKNOWN_COLOUR, "", "solid"),
+}
+"""Colour, tag and pattern of what reduced precision does to an operator; the one that matters most
 is first."""
 
 _SCALE_COLOURS = {
@@ -172,6 +185,8 @@ class ColouringData:
     """The time of each partition beside its time at the roof, by partition id."""
     weights: Mapping[str, int] | None = None
     """Bytes of the weights that each partition reads, by partition id."""
+    roundings: Mapping[int, OperatorRounding] | None = None
+    """What reduced precision does to each operator, by operator number."""
     ties: Mapping[str, str] | None = None
     """Another toolchain whose cost on the same operators is as good, by partition id."""
 
@@ -241,6 +256,8 @@ class _Colouring:
             return self._by_toolchain(style, operators)
         if mode == "changes":
             return self._by_change(style, operators)
+        if mode == "precision":
+            return self._by_precision(style, operators)
         partitions = self.partitions_of(operators)
         if not partitions:
             return replace(style, tag="?"), "not placed"
@@ -290,6 +307,21 @@ class _Colouring:
         kind = next((kind for kind in CHANGES if kind in kinds), "same")
         colour, tag, pattern = CHANGES[kind]
         return _coloured(style, colour, tag=tag, pattern=pattern), kind
+
+    def _by_precision(self, style: BoxStyle, operators: Sequence[int]) -> tuple[BoxStyle, str]:
+        """Colours a box by whether its products are rounded, with the error that this makes."""
+        roundings = self.data.roundings or {}
+        found = [roundings[o] for o in operators if o in roundings]
+        if not found:
+            return replace(style, tag="?"), "not placed"
+        state = next(state for state in ROUNDINGS if any(one.state == state for one in found))
+        colour, tag, pattern = ROUNDINGS[state]
+        errors = [one.error for one in found if one.state == state and one.error is not None]
+        error = sum(one**2 for one in errors) ** 0.5  # errors of products add so
+        value = f"{significant(100 * error)} %" if errors else ""
+        note = words.ROUNDING_NOTES[state].format(error=value) if errors else ""
+        style = _coloured(style, colour, tag=tag, pattern=pattern, value=value, note=note)
+        return style, words.ROUNDING_LABELS[state]
 
     def _by_cost(self, style: BoxStyle, partitions: list[Partition]) -> tuple[BoxStyle, str]:
         known = [p.estimated_us for p in partitions if p.estimated_us is not None]

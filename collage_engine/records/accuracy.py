@@ -65,7 +65,18 @@ class RoundingTrial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Why it does not take part: its error, or why it could not be run."""
 
 
-class Accuracy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Rounding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was found out of rounding single products."""
+
+    products: tuple[RoundedProduct, ...] = ()
+    """What rounding each product does, in the model's order; empty: nothing was emulated."""
+    ranked_for: str = ""
+    """The toolchain whose order the products' ranks are; empty: they have none."""
+    tried: tuple[RoundingTrial, ...] = ()
+    """Whole models with all products rounded, then with those chosen, in the order of builds."""
+
+
+class Accuracy(Rounding, frozen=True, kw_only=True, omit_defaults=True):
     """The tolerance that was kept, and what that cost and gained.
 
     Errors are ``max|y−r| / max|r|`` of an output.
@@ -82,6 +93,3 @@ class Accuracy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     float32_us: Figure | None = None
     """End to end, of the fastest contender without reduced precision."""
     float32_max_rel_error: float | None = None
-    products: tuple[RoundedProduct, ...] = ()
-    """What rounding each product does, in the model's order; empty: nothing was emulated."""
-    tried: tuple[RoundingTrial, ...] = ()

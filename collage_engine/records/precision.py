@@ -77,8 +77,13 @@ def careful(instance: ToolchainInstance, full: Iterable[int]) -> ToolchainInstan
 
 def full_places(instance: ToolchainInstance) -> frozenset[int]:
     """Return the places of operators whose products a reduced instance leaves in float32."""
+    return places_of(instance.option(FULL))
+
+
+def places_of(text: str) -> frozenset[int]:
+    """Read what ``ranges`` has written."""
     found: set[int] = set()
-    for part in filter(None, instance.option(FULL).split("+")):
+    for part in filter(None, text.split("+")):
         first, _, last = part.partition("-")
         found.update(range(int(first), int(last or first) + 1))
     return frozenset(found)

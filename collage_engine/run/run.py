@@ -143,7 +143,6 @@ def _measured(
             placements=placements,
             samples=samples,
             rounding=chosen.rounding,
-            rounding_trials=chosen.rounding_trials,
             confirmed=confirmed,
             exported=exported,
         ),

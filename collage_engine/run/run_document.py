@@ -13,7 +13,7 @@ from collage_engine.candidates.menu import Menu, threads_of
 from collage_engine.control.run_control import RunControl
 from collage_engine.planning.deployment_limits import limit_verdicts, size_warning
 from collage_engine.planning.search_problem import pin_verdicts
-from collage_engine.records.accuracy import RoundedProduct, RoundingTrial
+from collage_engine.records.accuracy import Rounding
 from collage_engine.records.counted import counted
 from collage_engine.records.pin import PinVerdict
 from collage_engine.records.placement import (
@@ -61,8 +61,7 @@ class DocumentInputs:
     placements: Sequence[Placement]
     """The best covers of the search."""
     samples: RunSamples
-    rounding: tuple[RoundedProduct, ...]
-    rounding_trials: tuple[RoundingTrial, ...]
+    rounding: Rounding
     confirmed: ConfirmResult
     exported: ExportResult
 
@@ -130,7 +129,6 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
             samples.run_tolerance.value,
             1 + len(samples.further_samples),
             inputs.rounding,
-            inputs.rounding_trials,
             race_result,
         ),
         costs={name: cost for name, cost in costs.items() if cost.state != "unknown"},

@@ -22,8 +22,8 @@ from itertools import accumulate
 from collage_engine.records.numbering import OperatorNumber
 
 EVALUATIONS = 5
-"""Evaluations of prefixes of one order, at most: on seven models the fifth was the last that a
-search along one order needed."""
+"""Evaluations of prefixes of one order, at most, where the errors of single products are known: on
+seven models the fifth was the last that a search along one order needed."""
 NEAR_ENOUGH = 0.93
 """Share of the bound from which on an error ends the search along an order: what further products
 could add is less than the scatter of the prediction."""
@@ -93,17 +93,17 @@ def _longest_prefix(
 
     The bracket between the longest prefix that kept the bound and the shortest that did not closes
     with each evaluation. The next length is where the root of the sum of squares, scaled by the
-    latest evaluation, reaches the bound.
+    latest evaluation, reaches the bound; where nothing is known of single errors, it is the middle.
     """
-    single = [1.0 if alone is None else alone[number] for number in order]
+    single = [0.0 if alone is None else alone[number] for number in order]
     predicted = [math.sqrt(total) for total in accumulate(error**2 for error in single)]
     kept, kept_error, broken = 0, 0.0, len(order) + 1
-    scale: float | None = None if alone is None else 1.0
-    for _ in range(EVALUATIONS):
+    scale = 1.0
+    for _ in range(len(order) if alone is None else EVALUATIONS):
         if broken - kept <= 1:
             break
-        if scale is None:  # nothing is known of single errors: all of them, or the middle
-            length = len(order) if kept == 0 and broken > len(order) else (kept + broken) // 2
+        if alone is None:
+            length = len(order) if broken > len(order) else (kept + broken) // 2
         else:
             length = sum(scale * error <= bound for error in predicted)
         length = min(max(length, kept + 1), broken - 1)

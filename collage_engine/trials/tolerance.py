@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collage_engine.records.accuracy import Accuracy, RoundedProduct, RoundingTrial
+from collage_engine.records.accuracy import Accuracy, Rounding
 from collage_engine.records.precision import FLOAT32
 from collage_engine.records.settings import RunSettings
 from collage_engine.trials.race import RaceResult
@@ -24,8 +24,7 @@ def accuracy_of(
     settings: RunSettings,
     tolerance: float,
     samples: int,
-    products: tuple[RoundedProduct, ...],
-    tried: tuple[RoundingTrial, ...],
+    rounding: Rounding,
     race_result: RaceResult,
 ) -> Accuracy | None:
     """Return the record of what the run promised on accuracy, and how it was kept.
@@ -34,8 +33,7 @@ def accuracy_of(
         settings: The run's settings.
         tolerance: The bound on ``max|y-r| / max|r|`` of the outputs.
         samples: On how many samples it was checked.
-        products: What rounding each product does.
-        tried: The whole models that were built with some of their products rounded.
+        rounding: What was found out of rounding single products.
         race_result: The times and errors of the contenders.
 
     Returns:
@@ -56,8 +54,9 @@ def accuracy_of(
         max_rel_error=_number(race_result.winner.max_rel_error),
         float32_us=None if best is None else best.measured_us,
         float32_max_rel_error=None if best is None else _number(best.max_rel_error),
-        products=products,
-        tried=tried,
+        products=rounding.products,
+        ranked_for=rounding.ranked_for,
+        tried=rounding.tried,
     )
 
 

@@ -127,6 +127,20 @@ PRODUCTS_MAY_BE_ROUNDED = (
     "rounding: {rounded} of {products} may be rounded within the tolerance; {trials} tried with "
     "some of them rounded, or all"
 )
+ROUNDING_LABELS: dict[str, str] = {
+    "rounded": "in reduced precision",
+    "full": "product in float32",
+    "without gain": "product in float32, rounding it saves nothing",
+    "no product": "no product",
+}
+"""What reduced precision does to an operator, by its state."""
+ROUNDING_NOTES: dict[str, str] = {
+    "rounded": "Rounding it alone makes an error of {error}.",
+    "full": "Rounding it alone would make an error of {error}.",
+    "without gain": "Rounding it alone would make an error of {error}, and save nothing.",
+    "no product": "",
+}
+"""The same as a sentence with the error of the outputs."""
 REDUCED_GAIN = (
     "gain: {us} against {full_us} of the best placement without reduced precision, {factor} times "
     "as fast"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from collage_engine.records.precision import FLOAT32
 from collage_gui import words
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ def mode_refusal(document: Document, mode: Mode) -> str:
         return words.NO_OTHER_RUN
     if mode == "device" and len({p.device for p in partitions}) < 2:
         return words.ONE_DEVICE
+    if mode == "precision" and all(p.precision == FLOAT32 for p in partitions):
+        run = document.runs.shown_or_last()
+        if run is None or run.accuracy is None or not run.accuracy.products:
+            return words.NOT_REDUCED
     if mode == "gain" and not document.comparison.reference_partitions():
         return words.REFERENCE_WITHOUT_TIMES
     return ""

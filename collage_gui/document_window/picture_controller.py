@@ -19,6 +19,7 @@ from collage_engine.drawing.groups import (
 from collage_engine.drawing.hand_overs import hand_overs
 from collage_engine.drawing.memory_figures import partition_memory
 from collage_engine.drawing.roofline import PartitionRoof, partition_roofs
+from collage_engine.drawing.rounding import OperatorRounding, operator_roundings
 from collage_engine.drawing.scene import layout_request, outlines, scene
 from collage_gui import words
 from collage_gui.document.document import Document
@@ -75,6 +76,8 @@ class PictureController(QObject):
         """Operators that a search found, or that are of the same operator."""
         self._measured_now: tuple[int, ...] = ()
         """Operators of the candidate that the run under way measures."""
+        self._previewed: frozenset[int] | None = None
+        """Products that are drawn as rounded instead of those that the placement rounds."""
         self._ties: dict[str, str] = {}
         """The ties that are drawn now."""
         self._focus: frozenset[int] = frozenset()
@@ -281,6 +284,12 @@ class PictureController(QObject):
         self.recolour()
         self.mode_changed.emit()
 
+    def preview_rounded(self, products: frozenset[int] | None) -> None:
+        """Draw these products as the rounded ones; None: those that the placement rounds."""
+        if products != self._previewed:
+            self._previewed = products
+            self.recolour()
+
     def show_changes(self) -> None:
         """Colours by what differs between the shown run and the reference run."""
         self.set_mode("changes")
@@ -335,8 +344,19 @@ class PictureController(QObject):
             changes=self._changes(),
             roofs=self._roofs(shown) if self.mode == "roofline" else {},
             weights=self._weights(shown) if self.mode == "memory" else {},
+            roundings=self._roundings(shown) if self.mode == "precision" else {},
             ties=self._ties if self.mode == "toolchain" and is_own else {},
         )
+
+    def _roundings(self, shown: Shown | None) -> dict[int, OperatorRounding]:
+        """Returns what reduced precision does to each operator."""
+        graph, run = self._document.operators, self._document.runs.shown_or_last()
+        if shown is None or graph is None:
+            return {}
+        is_own = shown is self._document.placement.shown
+        about = run.accuracy if run is not None else None
+        previewed = self._previewed if is_own else None
+        return operator_roundings(graph, about, shown.placement, previewed)
 
     def _roofs(self, shown: Shown | None) -> dict[str, PartitionRoof]:
         """Returns, by partition, its time beside its time at the roof."""

@@ -26,6 +26,7 @@ from collage_gui.document_window.shapes_controller import ShapesController
 from collage_gui.document_window.split_view import SplitController, SplitWidget
 from collage_gui.elided_label import all_plain
 from collage_gui.graph_view.view import GraphView
+from collage_gui.panels.precision_slider import PrecisionSlider
 from collage_gui.panels.progress import ProgressStrip
 from collage_gui.preferences import Preferences
 from collage_gui.theme import Theme
@@ -72,6 +73,7 @@ class DocumentWindow(QMainWindow):
         self.view.message = words.READING_THE_MODEL
         self.split_widget = SplitWidget(self.view)
         self.strip = ProgressStrip(document)
+        self.precision_slider = PrecisionSlider(document)
         self.setCentralWidget(self._centre())
         self.panels = Panels(document, theme, preferences)
         self.docks = Docks(self, self.panels.places())
@@ -102,6 +104,7 @@ class DocumentWindow(QMainWindow):
         column.addWidget(self.banner)
         column.addWidget(self.find_bar)
         column.addWidget(self.split_widget, 1)
+        column.addWidget(self.precision_slider)
         column.addWidget(self.view.legend)
         column.addWidget(self.strip)
         return centre
@@ -114,6 +117,12 @@ class DocumentWindow(QMainWindow):
             view.menu_wanted.connect(self._open_menu)
         self.strip.cancel_wanted.connect(self.runs.cancel)
         self.strip.keep_wanted.connect(self.runs.stop_and_keep)
+        self.picture.mode_changed.connect(self._show_slider)
+        for changed in (document.placement.changed, document.runs.changed):
+            changed.connect(self._show_slider)
+        document.execution.running_changed.connect(self._show_slider)
+        self.precision_slider.moved.connect(self._preview_rounding)
+        self.precision_slider.run_wanted.connect(self.runs.start_in_precision)
         panels.candidates.measure_wanted.connect(self.runs.measure)
         panels.run_settings.run_wanted.connect(self.runs.start)
         panels.run_settings.toolchains_shown.connect(self.pins.show_toolchains)
@@ -123,6 +132,14 @@ class DocumentWindow(QMainWindow):
         panels.run_settings.shapes_wanted.connect(self.shapes.choose)
         panels.runs.shapes.choose_wanted.connect(self.shapes.choose)
         panels.runs.changes_wanted.connect(self.picture.show_changes)
+
+    def _show_slider(self) -> None:
+        self.precision_slider.refresh(self.picture.mode)
+
+    def _preview_rounding(self) -> None:
+        """Colour what would be rounded where the slider stands."""
+        point = self.precision_slider.point
+        self.picture.preview_rounded(None if point is None else point.products)
 
     def show_toolchains(self, states: Sequence[ToolchainState]) -> None:
         """Take the toolchains of the engine, and draw what is shown by their looks."""

@@ -30,7 +30,7 @@ from tests.support.covers import candidate_on
 def test_products_are_chosen_where_something_faster_breaks_the_tolerance(
     kept: dict, broken: dict, us: dict, best_us: float, has_to: bool
 ) -> None:
-    whole = ReducedWholeModels(kept=kept, broken=broken, us=us, best_us=best_us)
+    whole = ReducedWholeModels(kept=kept, broken=broken, us=us, full_us={}, best_us=best_us)
     assert (whole.nothing_to_choose() is None) == has_to
 
 

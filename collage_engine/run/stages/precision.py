@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -32,7 +32,7 @@ from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.rounding_emulation import MANTISSA_BITS, RoundingEmulation
 from collage_engine.model.importer import ImportedModel
 from collage_engine.partition.candidate import make_candidate
-from collage_engine.records.accuracy import RoundedProduct, RoundingTrial
+from collage_engine.records.accuracy import RoundedProduct, Rounding, RoundingTrial
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import Cancelled, ToolchainError
 from collage_engine.records.numbering import NodeIndex, OperatorNumber
@@ -67,9 +67,11 @@ NEAR = 1.3
 """Times the least time of a whole model in reduced precision up to which the choice is built on a
 toolchain: with some products in float32, five models took up to 1.3 times the time of all rounded.
 """
-SINGLE_ERRORS_SHARE = 0.4
-"""Share of the stage's time for the errors of single products; without them the products are chosen
-by depth."""
+SINGLE_ERRORS_SHARE = 0.5
+"""Share of the stage's time for the errors of single products, which took 1 to 5 s of a minute on
+seven models; without them the products are chosen by depth."""
+LEAST_TIMED = 3
+"""Single products after which it is foreseen how long all of them take; chosen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,14 +80,11 @@ class ChosenPrecision:
 
     Attributes:
         data: Without the candidates that round other products.
-        rounding: What rounding each product does and saves, in the model's order; empty: nothing
-            was found out.
-        rounding_trials: The whole models that were built with some of their products rounded.
+        rounding: What was found out of rounding single products.
     """
 
     data: ProblemData
-    rounding: tuple[RoundedProduct, ...] = ()
-    rounding_trials: tuple[RoundingTrial, ...] = ()
+    rounding: Rounding = field(default_factory=Rounding)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +163,8 @@ def choose_precision(
         except ToolchainError as error:
             control.warn(say.NOT_EMULATED.format(reason=error))
             return ChosenPrecision(data=_admitted(question, data, chosen))
-        rounding: tuple[RoundedProduct, ...] = ()
+        products: tuple[RoundedProduct, ...] = ()
+        ranked_for = ""
         trials: list[RoundingTrial] = []
         try:
             choices = _Choices(question, emulation, SINGLE_ERRORS_SHARE * seconds)
@@ -172,7 +172,8 @@ def choose_precision(
             names = dict.fromkeys(i.toolchain for i in (*able, *question.reduced))
             found = {name: choices.of(name) for name in names if name not in whole.kept}
             chosen |= {name: choice.products for name, choice in found.items()}
-            rounding = choices.products([*found.values()])
+            products = choices.products([*found.values()])
+            ranked_for = next(iter(found), "")
             trials += choices.whole_models(whole)
             for number, instance in enumerate(able):
                 report.progress(number, len(able), say.BUILDING_PRECISION)
@@ -190,9 +191,8 @@ def choose_precision(
             rounded=max((len(products) for products in chosen.values()), default=0),
             products=len(emulation.products),
         )
-    return ChosenPrecision(
-        data=_admitted(question, data, chosen), rounding=rounding, rounding_trials=tuple(trials)
-    )
+    rounding = Rounding(products=products, ranked_for=ranked_for, tried=tuple(trials))
+    return ChosenPrecision(data=_admitted(question, data, chosen), rounding=rounding)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,6 +205,8 @@ class ReducedWholeModels:
     """The errors of those that break it."""
     us: Mapping[str, float]
     """The microseconds of both; some were not timed."""
+    full_us: Mapping[str, float]
+    """The microseconds of whole models in float32."""
     best_us: float
     """The microseconds of the best placement within the tolerance; infinite: there is none."""
 
@@ -224,11 +226,14 @@ class ReducedWholeModels:
 def _whole_models(question: _Question) -> ReducedWholeModels:
     """Sort whole models in reduced precision by whether they keep the tolerance, and time all."""
     race = question.race
-    found = {
-        one.contender.cover[0].instance.toolchain: one
-        for one in race.results()
-        if one.contender.kind == "whole-model" and one.reduced and one.max_rel_error is not None
-    }
+    whole = [one for one in race.results() if one.contender.kind == "whole-model"]
+    tried = [one for one in whole if one.max_rel_error is not None]
+    found = {one.contender.cover[0].instance.toolchain: one for one in tried if one.reduced}
+    full_us: dict[str, float] = {}
+    for one in tried:
+        if not one.reduced and one.measured_us is not None:
+            name = one.contender.cover[0].instance.toolchain
+            full_us[name] = min(one.measured_us, full_us.get(name, math.inf))
     kept = {name: one for name, one in found.items() if one.reason is None}
     broken = {name: one for name, one in found.items() if one.reason is not None}
     us = {name: one.measured_us for name, one in kept.items() if one.measured_us is not None}
@@ -247,6 +252,7 @@ def _whole_models(question: _Question) -> ReducedWholeModels:
         kept={name: one.max_rel_error for name, one in kept.items()},
         broken={name: one.max_rel_error for name, one in broken.items()},
         us=us,
+        full_us=full_us,
         best_us=leader_us or math.inf,
     )
 
@@ -291,12 +297,15 @@ class _Choices:
     def _single_errors(self, seconds: float) -> dict[OperatorNumber, float] | None:
         """Return each product's own error on the worst sample; None where there is no time."""
         everything = frozenset(self._operations)
-        began = time.monotonic()
         worst = max(self._samples, key=lambda sample: self._share(sample, everything))
-        each_s = (time.monotonic() - began) / len(self._samples)
-        if each_s * len(everything) > seconds:
-            return None
-        return {number: self._share(worst, frozenset({number})) for number in self._operations}
+        found: dict[OperatorNumber, float] = {}
+        began = time.monotonic()
+        for number in self._operations:
+            found[number] = self._share(worst, frozenset({number}))
+            each_s = (time.monotonic() - began) / len(found)
+            if len(found) >= LEAST_TIMED and each_s * len(everything) > seconds:
+                return None
+        return found
 
     def of(self, toolchain: str, bound: float = BOUND) -> ProductChoice:
         """Return the set of products that a toolchain may round.
@@ -360,7 +369,8 @@ def _able(question: _Question, whole: ReducedWholeModels) -> list[ToolchainInsta
     """Return the instances on which the choice is built, the one that is likely to win first.
 
     They can leave single products in float32, do not keep the tolerance as they are, and are not
-    known to be slower with all products rounded than what keeps it.
+    known to be slower with all products rounded than what keeps it. Where the whole model was not
+    timed in reduced precision, it is taken for twice as fast as in float32, as it is at most.
     """
     able = [
         one
@@ -369,7 +379,10 @@ def _able(question: _Question, whole: ReducedWholeModels) -> list[ToolchainInsta
         and one.toolchain not in whole.kept
         and whole.may_be_faster(one.toolchain)
     ]
-    us = {one.toolchain: whole.us.get(one.toolchain, math.inf) for one in able}
+    us = {
+        one.toolchain: whole.us.get(one.toolchain, whole.full_us.get(one.toolchain, 0.0) / 2)
+        for one in able
+    }
     least = min(us.values(), default=math.inf)
     near = [one for one in able if us[one.toolchain] <= NEAR * least]
     return sorted(near, key=lambda instance: us[instance.toolchain])

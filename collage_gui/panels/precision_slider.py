@@ -1,0 +1,116 @@
+"""Moves along the order in which products are rounded, and has a run confirm the place."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSlider, QWidget
+
+from collage_engine.drawing.formatting import significant, time_text
+from collage_engine.drawing.rounding import RoundingCurve, RoundingPoint
+from collage_gui import words
+from collage_gui.document.document import Document
+from collage_gui.elided_label import ElidedLabel
+
+LEAST, MOST = 0.001, 0.05
+"""Tolerances at the ends of the slider: below 0.1 % hardly a product of seven models could be
+rounded, and above 5 % hardly an output is of use."""
+STEPS = 100
+"""Steps of the slider; chosen: each makes the tolerance 4 % larger."""
+
+
+class PrecisionSlider(QWidget):
+    """A bar below the graph: a tolerance, what is predicted for it, and a run that confirms it.
+
+    It is shown while the graph is coloured by precision, for runs that know what rounding single
+    products does.
+    """
+
+    moved = Signal()
+    """Another point of the curve is shown."""
+    run_wanted = Signal(str, float)
+    """The user wants a run with a precision and a tolerance."""
+
+    def __init__(self, document: Document) -> None:
+        super().__init__()
+        self._document = document
+        self._run_id = ""
+        self._curve: RoundingCurve | None = None
+        self.point: RoundingPoint | None = None
+        """What is predicted where the slider stands; None: the run's own placement is shown."""
+        self.setObjectName("precisionSlider")
+        self.slider = QSlider(Qt.Orientation.Horizontal)
+        self.slider.setRange(0, STEPS)
+        self.slider.setObjectName("toleranceSlider")
+        self.slider.setAccessibleName(words.TOLERANCE_SLIDER)
+        self.slider.setToolTip(words.ABOUT_TOLERANCE_SLIDER)
+        self.slider.setFixedWidth(220)
+        self.slider.valueChanged.connect(self._slid)
+        self.tolerance = QLabel()
+        self.predicted = ElidedLabel()
+        self.predicted.setObjectName("predictedPrecision")
+        self.confirm = QPushButton(words.CONFIRM_TOLERANCE)
+        self.confirm.setObjectName("confirmTolerance")
+        self.confirm.setToolTip(words.ABOUT_CONFIRM_TOLERANCE)
+        self.confirm.clicked.connect(self._confirm)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(10, 4, 10, 4)
+        for widget, stretch in ((self.slider, 0), (self.tolerance, 0), (self.predicted, 1)):
+            row.addWidget(widget, stretch)
+        row.addWidget(self.confirm)
+        self.hide()
+
+    @property
+    def value(self) -> float:
+        """Return the tolerance at which the slider stands, as ``max|y−r| / max|r|``."""
+        return LEAST * float((MOST / LEAST) ** (self.slider.value() / STEPS))
+
+    def refresh(self, mode: str) -> None:
+        """Show the run whose placement is shown; the slider goes back to the run's tolerance.
+
+        Args:
+            mode: By what the graph is coloured.
+        """
+        run = self._document.runs.shown_or_last()
+        curve = RoundingCurve.of(run) if mode == "precision" else None
+        about = run.accuracy if run is not None else None
+        if run is not None and about is not None and curve is not None and run.id != self._run_id:
+            self._run_id, self._curve, self.point = run.id, curve, None
+            self.slider.blockSignals(True)
+            self.slider.setValue(_step(about.tolerance))
+            self.slider.blockSignals(False)
+            self.tolerance.setText(words.tolerance_text(significant(100 * about.tolerance)))
+            self.predicted.setText(words.MOVE_THE_SLIDER)
+            self.moved.emit()
+        elif curve is None:
+            self._run_id, self._curve, self.point = "", None, None
+            self.moved.emit()
+        self.confirm.setEnabled(self.point is not None and not self._document.running)
+        self.setVisible(curve is not None)
+
+    def _slid(self) -> None:
+        if self._curve is None:
+            return
+        self.point = self._curve.at(self.value)
+        self.tolerance.setText(words.tolerance_text(significant(100 * self.value)))
+        self.predicted.setText(
+            words.predicted_rounding(
+                rounded=len(self.point.products),
+                products=len(self._curve.order),
+                error=significant(100 * self.point.error),
+                time=time_text(self.point.us),
+                float32_time=time_text(self._curve.best_us),
+            )
+        )
+        self.confirm.setEnabled(not self._document.running)
+        self.moved.emit()
+
+    def _confirm(self) -> None:
+        run = self._document.runs.find(self._run_id)
+        if run is not None and run.accuracy is not None:
+            self.run_wanted.emit(run.accuracy.precision, self.value)
+
+
+def _step(tolerance: float) -> int:
+    """Return the step of the slider that is nearest to a tolerance."""
+    steps = range(STEPS + 1)
+    return min(steps, key=lambda step: abs(LEAST * (MOST / LEAST) ** (step / STEPS) - tolerance))
