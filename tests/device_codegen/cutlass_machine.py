@@ -6,9 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided, sliding_window_view
-
-from tests.device_codegen.cuda_plans import attend
+from numpy.lib.stride_tricks import sliding_window_view
 
 
 class Machine:
@@ -33,8 +31,6 @@ class Machine:
 
     def finish(self, y: np.ndarray, s: dict[str, Any], at: int) -> None:
         """Epilogue and store of rows of results, ``at`` elements into the result."""
-        if "out_dtype" in s:
-            return self.requantize(y, s, at)
         y = y.astype(np.float32)
         if "bias" in s:
             y = y + self.flat(s["bias"], s["dtype"])[: y.shape[1]]
@@ -50,23 +46,9 @@ class Machine:
             y = 0.5 * y * (1 + np.tanh((2 / np.pi) ** 0.5 * (y + 0.044715 * y**3)))
         self.flat(s["d"], s["dtype"])[at : at + y.size] = y.reshape(-1)
 
-    def requantize(self, y: np.ndarray, s: dict[str, Any], at: int) -> None:
-        """Integer sums to 8 bits or float32: a factor and an offset for each column."""
-        out = s["out_dtype"]
-        columns = self.flat(s["bias"], "float32")[: 2 * y.shape[1]].reshape(-1, 2)
-        y = y * columns[:, 0] + columns[:, 1]
-        if "c" in s:
-            added = self.flat(s["c"], out)[at : at + y.size].reshape(y.shape)
-            y = y + s["source_factor"] * added.astype(np.float32)
-        y = np.clip(y, s["low"], s["high"])
-        y = y.astype(np.float32) if out == "float32" else np.rint(y).astype(out)
-        self.flat(s["d"], out)[at : at + y.size] = y.reshape(-1)
-
     def operand(self, s: dict[str, Any], name: str) -> np.ndarray:
-        """All of an operand, as numbers that a sum of products fits in."""
-        small = "out_dtype" in s
-        found = self.flat(s[name], "int8" if small and name == "b" else s["dtype"])
-        return found.astype(np.int64 if small else np.float32)
+        """All of an operand."""
+        return self.flat(s[name], s["dtype"]).astype(np.float32)
 
     def gemm(self, s: dict[str, Any]) -> None:
         m, n, k = s["m"], s["n"], s["k"]
@@ -79,9 +61,8 @@ class Machine:
             self.finish(a @ b, s, i * s.get("stride_d", 0))
 
     def conv(self, s: dict[str, Any]) -> None:
-        groups = s["groups"]
         images = (s["images"], s["height"], s["width"], s["channels"])
-        filters = (s["filters"], s["kernel_h"], s["kernel_w"], s["channels"] // groups)
+        filters = (s["filters"], s["kernel_h"], s["kernel_w"], s["channels"])
         x = self.operand(s, "a")[: math.prod(images)].reshape(images)
         w = self.operand(s, "b")[: math.prod(filters)].reshape(filters)
         reach = [(filters[1 + d] - 1) * s[f"dilation_{'hw'[d]}"] + 1 for d in (0, 1)]
@@ -95,29 +76,7 @@ class Machine:
         windows = windows[:, :: s["stride_h"], :: s["stride_w"]]
         windows = windows[:, : s["out_h"], : s["out_w"]]
         windows = windows[..., :: s["dilation_h"], :: s["dilation_w"]]  # N P Q C R S
-        parts = [
-            np.einsum("npqcrs,krsc->npqk", taken, given)
-            for taken, given in zip(
-                np.split(windows, groups, axis=3), np.split(w, groups), strict=True
-            )
-        ]
-        self.finish(np.concatenate(parts, axis=-1).reshape(-1, s["filters"]), s, 0)
-
-    def attention(self, s: dict[str, Any]) -> None:
-        batch, heads = s["batch"], s["heads"]
-
-        def read(name: str, what: str, rows: int, size: int) -> np.ndarray:
-            flat = self.flat(s[name], s["dtype"])
-            steps = (s[f"{what}_batch"], s[f"{what}_head"], s[f"{what}_row"], 1)
-            strides = [step * flat.itemsize for step in steps]
-            return as_strided(flat, (batch, heads, rows, size), strides)
-
-        q = read("a", "q", s["queries"], s["head_size"])
-        k = read("b", "k", s["keys"], s["head_size"])
-        v = read("v", "v", s["keys"], s["head_size_v"])
-        mask = read("c", "mask", s["queries"], s["keys"]) if "c" in s else None
-        y = attend(q, k, v, s["scale"], mask).transpose(0, 2, 1, 3)
-        self.flat(s["d"], s["dtype"])[: y.size] = y.reshape(-1)
+        self.finish(np.einsum("npqcrs,krsc->npqk", windows, w).reshape(-1, s["filters"]), s, 0)
 
     def transpose(self, s: dict[str, Any]) -> None:
         shape = (s["batch"], s["rows"], s["columns"])

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto
 
 from collage_engine.lowering.extract import function_of
 from collage_engine.machine.cuda import cuda_probe
@@ -21,11 +20,9 @@ from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.registry import get
 from tests.device_codegen.cuda_plans import (
-    attention_model,
     model_of,
     node,
     normal,
-    quantized_conv,
     stored_formats,
 )
 
@@ -109,10 +106,20 @@ def test_cublas() -> None:
     reason="its front end takes a minute to compile; run it with COLLAGE_LONG_TESTS=1",
 )
 def test_cudnn() -> None:
-    half = attention_model("selected", dtype="float16")
-    assert [s["what"] for s in made_and_loaded("cudnn", function("cudnn", half))] == ["attention"]
-    small = function("cudnn", quantized_conv(TensorProto.INT8, 0, residual=True), nhwc=True)
-    assert [s["what"] for s in made_and_loaded("cudnn", small)] == ["conv"]
+    model = model_of(
+        [
+            node("Conv", ["x", "w", "b"], "p", pads=[1, 1, 1, 1]),
+            node("Add", ["p", "x"], "q"),
+            node("Relu", ["q"], "r"),
+            node("ConvTranspose", ["r", "u"], "y", strides=[2, 2]),
+        ],
+        {"x": (2, 8, 6, 6)},
+        {"w": normal(8, 8, 3, 3), "b": normal(8), "u": normal(8, 4, 2, 2)},
+        (2, 4, 12, 12),
+    )
+    for nhwc in (False, True):
+        given = function("cudnn", model, nhwc=nhwc)
+        assert [s["what"] for s in made_and_loaded("cudnn", given)] == ["conv", "deconv"]
 
 
 def test_cudnn_finds_its_parts_beside_the_runtime(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.cutlass import families, headers, library
-from collage_engine.toolchains.cutlass.families import Family, Share
+from collage_engine.toolchains.cutlass.families import Family
 from collage_engine.toolchains.registry import get
 from collage_engine.toolchains.runtime.nvcc import find_nvcc
 from tests.device_codegen.cuda_plans import model_of, node, normal
@@ -57,22 +57,9 @@ class Problem(ctypes.Structure):
                 "stride_w",
                 "dilation_h",
                 "dilation_w",
-                "groups",
-                "heads",
-                "queries",
-                "keys",
-                "head_size",
-                "head_size_v",
-                "causal",
             )
         ),
-        *(
-            (f"{name}_{what}", ctypes.c_int64)
-            for name in ("q", "k", "v", "mask")
-            for what in ("row", "head", "batch")
-        ),
-        *((name, ctypes.c_float) for name in ("scale", "source_factor", "low", "high")),
-        *((name, ctypes.c_void_p) for name in ("a", "b", "c", "bias", "v", "d")),
+        *((name, ctypes.c_void_p) for name in ("a", "b", "c", "bias", "d")),
     ]
 
 
@@ -121,19 +108,25 @@ def answers(table: Table, problem: Problem) -> list[str]:
     ]
 
 
-def test_a_library_lists_its_kernels_and_says_which_sizes_they_take() -> None:
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One tile of each: a tenth of the time."""
+    monkeypatch.setattr(families, "HALF_TILES", families.HALF_TILES[-1:])
+    monkeypatch.setattr(families, "TF32_TILES", families.TF32_TILES[-1:])
+
+
+def test_a_library_lists_its_kernels_and_says_which_sizes_they_take(small: None) -> None:
     family = Family("gemm", "float16", "columns", "relu", 8)
-    tiles = families.HALF_TILES[-1:]
-    share = Share(family, tiles)
-    path = library.build(share, "sm_80")
+    path = library.build(family, "sm_80")
     table = table_of(path)
     assert (table.abi, table.family, table.version) == (
-        2,
+        3,
         family.name.encode(),
         headers.version().encode(),
     )
-    assert [table.kernels[i].name.decode() for i in range(table.count)] == [t.name for t in tiles]
-    kernel, tile = table.kernels[0], tiles[0]
+    (tile,) = family.tiles
+    assert [table.kernels[i].name.decode() for i in range(table.count)] == [tile.name]
+    kernel = table.kernels[0]
     assert (kernel.m, kernel.n, kernel.k, kernel.stages) == (tile.m, tile.n, tile.k, tile.stages)
     operands = (tile.m + tile.n) * tile.k * 2 * tile.stages
     assert operands <= kernel.shared_bytes <= operands + 4096
@@ -142,139 +135,50 @@ def test_a_library_lists_its_kernels_and_says_which_sizes_they_take() -> None:
     assert answers(table, product(100, 48, 60)) == ["Error Misaligned Operand"]
     assert answers(table, product(100, 46, 64)) == ["Error Misaligned Operand"]
     before = path.stat().st_mtime_ns
-    assert library.build(share, "sm_80") == path
+    assert library.build(family, "sm_80") == path
     assert path.stat().st_mtime_ns == before
-    assert library.file_name(share, "sm_90a") != path.name
+    assert library.file_name(family, "sm_90a") != path.name
 
 
-def test_images_that_are_too_large_or_misaligned_are_refused() -> None:
-    family = Family("conv", "float16", "columns", "none", 2)
-    table = table_of(library.build(Share(family, families.HALF_TILES[-1:]), "sm_80"))
-
-    def problem(channels: int, images: int = 1) -> Problem:
-        made = Problem(
-            batch=1,
-            images=images,
-            height=56,
-            width=56,
-            channels=channels,
-            filters=16,
-            kernel_h=3,
-            kernel_w=3,
-            out_h=28,
-            out_w=28,
-            pad_h=1,
-            pad_w=1,
-            stride_h=2,
-            stride_w=2,
-            dilation_h=1,
-            dilation_w=1,
-            groups=1,
-        )
-        made.a = made.b = made.d = ADDRESS
-        return made
-
-    assert answers(table, problem(6)) == ["Success"]
-    assert answers(table, problem(3)) != ["Success"]
-    assert answers(table, problem(64, images=8000)) == ["Error Invalid Problem"]
-
-
-@LONG
-@pytest.mark.slow
-def test_hopper_kernels_compile_and_answer() -> None:
-    family = Family("gemm", "float16", "rows", "gelu_tanh", 8)
-    tiles = families.WIDE_HALF_TILES[-1:]
-    table = table_of(library.build(Share(family, tiles), "sm_90a"))
-    assert table.kernels[0].name.decode() == tiles[0].name
-    assert table.kernels[0].stages >= 3
-    assert answers(table, product(512, 768, 3072)) == ["Success"]
-    assert answers(table, product(512, 768, 3070)) != ["Success"]
-    batch = {f"stride_{name}": 64 * 64 for name in "abcd"}
-    assert answers(table, product(64, 64, 64, 12, **batch)) == ["Success"]
-    batch["stride_a"] = 0  # one left matrix for all
-    assert answers(table, product(64, 64, 64, 12, **batch)) == ["Error Not Supported"]
-
-
-def first(share: Share) -> Share:
-    return Share(share.family, share.tiles[:1])
-
-
-def attention(width: int, keys: int = 64) -> Problem:
-    steps = {"row": width, "head": width * keys, "batch": width * keys * 12}
-    made = Problem(
-        batch=2,
-        heads=12,
-        queries=100,
-        keys=keys,
-        head_size=width,
-        head_size_v=width,
-        scale=0.125,
-        **{f"{name}_{what}": step for name in "qkv" for what, step in steps.items()},
-    )
-    made.a = made.b = made.v = made.d = ADDRESS
+def images(channels: int, count: int = 1) -> Problem:
+    made = Problem(batch=1, images=count, height=56, width=56, channels=channels, filters=16)
+    made.kernel_h = made.kernel_w = 3
+    made.out_h = made.out_w = 28
+    made.pad_h = made.pad_w = made.dilation_h = made.dilation_w = 1
+    made.stride_h = made.stride_w = 2
+    made.a = made.b = made.d = ADDRESS
     return made
 
 
+def test_images_that_are_too_large_or_misaligned_are_refused(small: None) -> None:
+    table = table_of(library.build(Family("conv", "float16", "columns", "none", 2), "sm_80"))
+    assert answers(table, images(6)) == ["Success"]
+    assert answers(table, images(3)) != ["Success"]
+    assert answers(table, images(64, count=8000)) == ["Error Invalid Problem"]
+
+
 @LONG
 @pytest.mark.slow
-def test_every_kind_of_kernel_compiles_and_answers() -> None:
-    """One tile of each: 8 bits, groups, attention, Hopper's convolution."""
-
-    def table(family: Family, architecture: str = "sm_80") -> Table:
-        share = first(family.shares(architecture)[-1])
-        return table_of(library.build(share, architecture))
-
-    small = table(Family("gemm", "uint8", "columns", "none", 16, "int8"))
-    assert answers(small, product(100, 48, 64)) == ["Success"]
-    assert answers(small, product(100, 48, 60)) == ["Error Misaligned Operand"]
-    image = Problem(
-        batch=1,
-        images=2,
-        height=14,
-        width=14,
-        channels=64,
-        filters=64,
-        kernel_h=3,
-        kernel_w=3,
-        out_h=14,
-        out_w=14,
-        pad_h=1,
-        pad_w=1,
-        stride_h=1,
-        stride_w=1,
-        dilation_h=1,
-        dilation_w=1,
-        groups=1,
-    )
-    image.a = image.b = image.d = ADDRESS
-    assert answers(table(Family("conv", "int8", "columns", "none", 4, "float32")), image) == [
-        "Success"
-    ]
-    assert answers(table(Family("conv", "float16", "columns", "relu", 8), "sm_90a"), image) == [
-        "Success"
-    ]
-    image.groups = 16
-    groups = table(Family("group", "float16", "columns", "relu", 2))
-    assert answers(groups, image) == ["Success"]
-    image.c = ADDRESS
-    assert answers(groups, image) == ["Error Not Supported"]
-    attend = table(Family("attention", "float16", "rows", "none", 8))
-    assert answers(attend, attention(64)) == ["Success"]
-    assert answers(attend, attention(60)) == ["Error Misaligned Operand"]
-    assert answers(attend, attention(128)) == ["Error Invalid Problem"]
+@pytest.mark.parametrize("math", ["bfloat16", "tf32"])
+@pytest.mark.parametrize("op", ["gemm", "conv"])
+def test_every_arithmetic_compiles_and_answers(op: str, math: str, small: None) -> None:
+    family = Family(op, math, "columns", "gelu_tanh", families.ALIGNMENTS[math][0])
+    table = table_of(library.build(family, "sm_90a"))
+    asked = product(100, 48, 64) if op == "gemm" else images(64)
+    assert answers(table, asked) == ["Success"]
 
 
 def test_what_nvcc_refuses_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("COLLAGE_BUILD_DIR", str(tmp_path))
     monkeypatch.setattr(library, "source_of", lambda *_: "nonsense;")
-    (share,) = Family("gemm", "float32", "rows", "none", 1).shares("sm_80")
+    family = Family("gemm", "tf32", "rows", "none", 1)
     with pytest.raises(ToolchainError, match=r"nvcc refuses CUTLASS's kernels: .*error"):
-        library.build(share, "sm_80")
+        library.build(family, "sm_80")
     assert not list(tmp_path.rglob("*.so"))
 
 
 def network() -> ImportedModel:
-    """A convolution with plain borders, in float32."""
+    """A convolution with plain borders, in float32, which may be rounded to tf32."""
     return model_of(
         [node("Conv", ["x", "w", "b"], "p", pads=[1, 1, 1, 1]), node("Relu", ["p"], "y")],
         {"x": (1, 4, 6, 5)},
@@ -285,7 +189,7 @@ def network() -> ImportedModel:
 
 
 def whole(model: ImportedModel) -> Function:
-    (instance,) = get("cutlass").instances(Target.cuda("sm_80"), "float32")
+    instance = get("cutlass").instances(Target.cuda("sm_80"), "tf32")[-1]
     return function_of(model, instance, tuple(range(len(model.graph.operators))), "candidate")
 
 
@@ -295,7 +199,7 @@ def test_a_module_is_made_saved_and_loaded_without_a_device(
 ) -> None:
     import tvm_ffi
 
-    monkeypatch.setattr(families, "SIMT_TILES", families.SIMT_TILES[-2:])
+    monkeypatch.setattr(families, "TF32_TILES", families.TF32_TILES[-2:])
     toolchain: Any = get("cutlass")
     function = whole(network())
     module = toolchain.compile(function)
@@ -314,20 +218,20 @@ def test_a_module_is_made_saved_and_loaded_without_a_device(
         again["candidate"](np.zeros((1, 4, 6, 5), np.float32), np.zeros((1, 3, 6, 5), np.float32))
 
     # A choice that came with the plan: no other kernel is a candidate.
-    chosen = families.SIMT_TILES[0].name
+    chosen = families.TF32_TILES[0].name
     plan["steps"][1]["kernel"] = chosen
     described = toolchain.inside(toolchain.create(symbol, plan, weights))["steps"][1]
     assert (described["algorithm"], described["kernels"]) == (chosen, 1)
     # One that the library does not have is forgotten.
-    plan["steps"][1]["kernel"] = "sm80_1x1x1_1"
+    plan["steps"][1]["kernel"] = "1x1x1_1"
     described = toolchain.inside(toolchain.create(symbol, plan, weights))["steps"][1]
     assert "algorithm" not in described and described["kernels"] == 2
-    plan["steps"][1]["libraries"][0]["file"] = "libcollage_cutlass_none.so"
+    plan["steps"][1]["library"] = "libcollage_cutlass_none.so"
     with pytest.raises(ToolchainError, match="no kernels"):
         toolchain.create(symbol, plan, weights)
 
     names = {lib.name: lib for lib in toolchain.libraries_for([function])}
-    (kernels,) = (n for n in names if "conv_float32_columns_relu_a1_sm80" in n)
+    (kernels,) = (n for n in names if "conv_tf32_columns_relu_a1" in n)
     assert not names[kernels].linked and names[kernels].licence == "BSD-3-Clause"
     assert {lib.name for lib in toolchain.runtime_libraries()} == names.keys() - {kernels}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from onnx import TensorProto
 from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.toolchain import Target
-from collage_engine.toolchains.cutlass import headers
 from collage_engine.toolchains.cutlass.families import Family
 from collage_engine.toolchains.cutlass.generate import plan_of
 from tests.device_codegen.cuda_plans import (
@@ -27,7 +25,7 @@ from tests.device_codegen.cutlass_machine import Machine
 
 
 def plan_for(
-    model: ImportedModel, nhwc: bool = False, precision: str = "float32"
+    model: ImportedModel, nhwc: bool = False, precision: str = "tf32"
 ) -> tuple[dict[str, Any], bytes, tuple[Family, ...]]:
     nodes, inputs, outputs = whole(model)
     formats = stored_formats(model, nhwc)
@@ -35,7 +33,7 @@ def plan_for(
 
 
 def run(
-    model: ImportedModel, nhwc: bool = False, precision: str = "float32"
+    model: ImportedModel, nhwc: bool = False, precision: str = "tf32"
 ) -> tuple[dict[str, Any], np.ndarray, np.ndarray, tuple[Family, ...]]:
     """(plan, its result in logical order, the model's own, families)."""
     plan, weights, families = plan_for(model, nhwc, precision)
@@ -58,7 +56,7 @@ PRODUCTS: dict[str, tuple[ImportedModel, list[str]]] = {
             {"w": normal(8, 6), "b": normal(6)},
             (2, 5, 6),
         ),
-        ["gemm_float32_rows_relu_a1"],
+        ["gemm_tf32_rows_relu_a1"],
     ),
     "gelu by erf": (
         model_of(
@@ -67,7 +65,7 @@ PRODUCTS: dict[str, tuple[ImportedModel, list[str]]] = {
             {"w": normal(8, 6)},
             (4, 6),
         ),
-        ["gemm_float32_rows_gelu_a1"],
+        ["gemm_tf32_rows_gelu_a1"],
     ),
     "gelu by tanh": (
         model_of(
@@ -76,7 +74,7 @@ PRODUCTS: dict[str, tuple[ImportedModel, list[str]]] = {
             {"w": normal(8, 6)},
             (4, 6),
         ),
-        ["gemm_float32_rows_gelu_tanh_a1"],
+        ["gemm_tf32_rows_gelu_tanh_a1"],
     ),
     "silu written out": (
         model_of(
@@ -89,7 +87,7 @@ PRODUCTS: dict[str, tuple[ImportedModel, list[str]]] = {
             {"w": normal(8, 6)},
             (4, 6),
         ),
-        ["gemm_float32_rows_silu_a1"],
+        ["gemm_tf32_rows_silu_a1"],
     ),
     "a batch, transposed right": (
         model_of(
@@ -98,13 +96,13 @@ PRODUCTS: dict[str, tuple[ImportedModel, list[str]]] = {
             {},
             (1, 3, 4, 5),
         ),
-        ["gemm_float32_columns_none_a1"],
+        ["gemm_tf32_columns_none_a1"],
     ),
     "one left matrix for a batch": (
         model_of(
             [node("MatMul", ["w", "x"], "y")], {"x": (3, 8, 6)}, {"w": normal(4, 8)}, (3, 4, 6)
         ),
-        ["gemm_float32_rows_none_a1"],
+        ["gemm_tf32_rows_none_a1"],
     ),
     "a chain through scratch memory": (
         model_of(
@@ -118,7 +116,7 @@ PRODUCTS: dict[str, tuple[ImportedModel, list[str]]] = {
             {"u": normal(8, 10), "w": normal(10, 6)},
             (4, 6),
         ),
-        ["gemm_float32_rows_relu_a1", "gemm_float32_rows_none_a1"],
+        ["gemm_tf32_rows_relu_a1", "gemm_tf32_rows_none_a1"],
     ),
 }
 
@@ -134,7 +132,7 @@ CONVOLUTIONS: dict[str, tuple[ImportedModel, list[str]]] = {
             {"w": normal(4, 4, 3, 3), "b": normal(4)},
             (2, 4, 6, 5),
         ),
-        ["conv_float32_columns_relu_a1"],
+        ["conv_tf32_columns_relu_a4"],
     ),
     "strides, dilation, padding that differs at both ends": (
         model_of(
@@ -143,7 +141,7 @@ CONVOLUTIONS: dict[str, tuple[ImportedModel, list[str]]] = {
             {"w": normal(6, 4, 3, 3)},
             (1, 6, 5, 5),
         ),
-        ["conv_float32_columns_none_a1"],
+        ["conv_tf32_columns_none_a1"],
     ),
     "a pointwise one is a product": (
         model_of(
@@ -152,7 +150,7 @@ CONVOLUTIONS: dict[str, tuple[ImportedModel, list[str]]] = {
             {"w": normal(6, 4, 1, 1), "b": normal(6)},
             (2, 6, 3, 5),
         ),
-        ["gemm_float32_columns_none_a1"],
+        ["gemm_tf32_columns_none_a1"],
     ),
     "two of them, the second adds the first": (
         model_of(
@@ -166,7 +164,7 @@ CONVOLUTIONS: dict[str, tuple[ImportedModel, list[str]]] = {
             {"u": normal(5, 3, 3, 3), "w": normal(5, 5, 3, 3)},
             (1, 5, 4, 4),
         ),
-        ["conv_float32_columns_relu_a1", "conv_float32_columns_none_a1"],
+        ["conv_tf32_columns_relu_a1", "conv_tf32_columns_none_a1"],
     ),
 }
 
@@ -196,15 +194,11 @@ def test_convolutions_compute_what_the_model_says(name: str, nhwc: bool) -> None
     np.testing.assert_allclose(result, truth, rtol=1e-4, atol=1e-5)
 
 
-def test_tf32_is_used_only_where_the_run_asks_for_it() -> None:
+def test_float32_is_taken_only_where_it_may_be_rounded() -> None:
     model, _ = PRODUCTS["gelu by erf"]
-    strict, *_ = run(model)
-    fast, result, truth, families = run(model, precision="tf32")
-    assert [s["family"] for s in strict["steps"]] == ["gemm_float32_rows_gelu_a1"]
-    # Rows of 8 and 6 are no multiples of 4; the constant is laid along k for Hopper.
-    assert [s["family"] for s in fast["steps"]] == ["gemm_tf32_columns_gelu_a1"]
-    assert families[0].dtype == "float32"
-    np.testing.assert_allclose(result, truth, rtol=1e-4, atol=1e-5)
+    assert refused(model, "float32") == "MatMul: CUTLASS's kernels here round float32 to tf32"
+    *_, families = run(model)
+    assert families[0].dtype == "float32" and families[0].math == "tf32"
 
 
 @pytest.mark.parametrize(("columns", "align"), [(16, 8), (6, 2)])
@@ -221,9 +215,9 @@ def test_half_precision_is_read_as_widely_as_its_rows_allow(columns: int, align:
     np.testing.assert_allclose(result, truth, rtol=1e-2, atol=1e-2)
 
 
-def refused(model: ImportedModel) -> str:
+def refused(model: ImportedModel, precision: str = "tf32") -> str:
     with pytest.raises(UnsupportedError) as caught:
-        plan_for(model)
+        plan_for(model, precision=precision)
     return str(caught.value)
 
 
@@ -240,31 +234,14 @@ def test_odd_rows_in_half_precision_are_refused() -> None:
     assert reason.startswith("Conv: rows of 3 and 8 elements of float16")
 
 
-def test_groups_without_tensor_cores_are_refused() -> None:
+def test_groups_are_refused() -> None:
     model = model_of(
         [node("Conv", ["x", "w"], "y", group=2)],
         {"x": (1, 4, 4, 4)},
         {"w": normal(4, 2, 1, 1)},
         (1, 4, 4, 4),
     )
-    assert refused(model) == "Conv: groups in float32 without tensor cores"
-
-
-@pytest.mark.parametrize("nhwc", [False, True], ids=["plain", "nhwc"])
-def test_convolutions_in_groups(nhwc: bool) -> None:
-    model = model_of(
-        [
-            node("Conv", ["x", "w", "b"], "p", group=4, pads=[1, 1, 1, 1], strides=[2, 2]),
-            node("Relu", ["p"], "y"),
-        ],
-        {"x": (2, 16, 6, 5)},
-        {"w": normal(32, 4, 3, 3), "b": normal(32)},
-        (2, 32, 3, 3),
-    )
-    plan, result, truth, families = run(model, nhwc, "tf32")
-    assert families == (Family("group", "tf32", "columns", "relu", 4),)
-    assert [s["groups"] for s in plan["steps"] if s["op"] == "conv"] == [4]
-    np.testing.assert_allclose(result, truth, rtol=1e-4, atol=1e-5)
+    assert refused(model) == "Conv: CUTLASS's kernels here have no groups"
 
 
 def test_a_transposed_left_matrix_is_refused() -> None:
@@ -300,7 +277,7 @@ def written_out(root: float) -> ImportedModel:
 
 def test_a_written_out_activation_counts_only_with_its_own_numbers() -> None:
     plan, result, truth, _ = run(written_out(2**0.5))
-    assert anchors(plan) == ["gemm_float32_rows_gelu_a1"]
+    assert anchors(plan) == ["gemm_tf32_rows_gelu_a1"]
     np.testing.assert_allclose(result, truth, rtol=1e-4, atol=1e-5)
     assert refused(written_out(1.5)) == "gelu: 1.5 stands where 1.41421 must"
 
@@ -312,15 +289,15 @@ def test_fused_candidates_are_offered_and_epilogues_alone_are_not() -> None:
     graph = model.graph
     for name, count in (("cutlass", 4), ("cublas", 0)):
         toolchain = get(name)
-        (instance,) = toolchain.instances(Target.cuda("sm_90a"), "float32")
+        instance = toolchain.instances(Target.cuda("sm_90a"), "tf32")[-1]
         supported = [i for i in graph.operators if toolchain.supports(graph, i, instance) is None]
         assert len(supported) == count
     cutlass = get("cutlass")
-    (instance,) = cutlass.instances(Target.cuda("sm_90a"), "float32")
+    instance = cutlass.instances(Target.cuda("sm_90a"), "tf32")[-1]
     everything = graph.to_indices(tuple(range(len(graph.operators))))
     assert cutlass.composites_of(graph, instance, everything) == ()
     assert cutlass.composites_of(graph, instance, 1 << graph.operators[-1]) is None
-    assert not cutlass.instances(Target.cuda("sm_75"), "float32")
+    assert not cutlass.instances(Target.cuda("sm_75"), "tf32")
 
 
 def test_what_fits_in_no_epilogue_is_refused() -> None:
@@ -331,24 +308,3 @@ def test_what_fits_in_no_epilogue_is_refused() -> None:
         (4, 6),
     )
     assert refused(model) == "Tanh: CUTLASS runs it only in a product's epilogue"
-
-
-def test_hopper_has_kernels_of_its_own_where_its_tensor_cores_can_read(monkeypatch) -> None:
-    half = Family("gemm", "float16", "rows", "relu", 8)
-    assert half.generations("sm_90a") == ("sm80", "sm90")
-    assert half.generations("sm_80") == ("sm80",)
-    assert half.generations("sm_75") == ()
-    assert Family("gemm", "float16", "rows", "relu", 2).generations("sm_90a") == ("sm80",)
-    assert Family("gemm", "tf32", "rows", "none", 4).generations("sm_90a") == ("sm80",)
-    assert Family("gemm", "tf32", "columns", "none", 4).generations("sm_90a") == ("sm80", "sm90")
-    conv = Family("conv", "float16", "columns", "none", 8)
-    monkeypatch.setattr(headers, "utilities", lambda: Path("util"))
-    assert conv.generations("sm_90a") == ("sm80", "sm90")
-    monkeypatch.setattr(headers, "utilities", lambda: None)  # a CUTLASS without its tools
-    assert conv.generations("sm_90a") == ("sm80",)
-    assert Family("conv", "tf32", "columns", "none", 4).generations("sm_90a") == ("sm80",)
-    assert Family("group", "float16", "columns", "none", 8).generations("sm_90a") == ("sm80",)
-    # Each takes a minute or so to compile: they are compiled side by side.
-    alone = [share.kernels for share in half.shares("sm_90a") if share.generation == "sm90"]
-    assert len(alone) > 1 and {len(kernels) for kernels in alone} == {1}
-    assert len(half.shares("sm_80")) == 1

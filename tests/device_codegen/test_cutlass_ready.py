@@ -17,7 +17,7 @@ from collage_engine.records.errors import Cancelled, ToolchainError
 from collage_engine.records.toolchain import Target
 from collage_engine.timing.precompile import make_ready
 from collage_engine.toolchains.cutlass import library
-from collage_engine.toolchains.cutlass.families import Family, Share
+from collage_engine.toolchains.cutlass.families import Family
 from collage_engine.toolchains.registry import get
 from collage_engine.toolchains.runtime.nvcc import find_nvcc
 from tests.device_codegen.cuda_plans import model_of, node, normal
@@ -36,7 +36,7 @@ MODEL = model_of(
     {"w": normal(8, 6), "u": normal(6, 6)},
     (4, 6),
 )
-(INSTANCE,) = get("cutlass").instances(Target.cuda("sm_90a"), "float32")
+INSTANCE = get("cutlass").instances(Target.cuda("sm_90a"), "tf32")[-1]
 
 
 def record(state: str, *numbers: int) -> CandidateRecord:
@@ -62,15 +62,15 @@ def ready(records: list[CandidateRecord], control: RunControl | None = None) -> 
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Family, str]]:
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Family]:
     """Libraries that were asked for; none is compiled."""
     monkeypatch.setenv("COLLAGE_BUILD_DIR", str(tmp_path))
-    found: list[tuple[Family, str]] = []
+    found: list[Family] = []
 
-    def build(share: Share, architecture: str, *_: Any) -> Path:
+    def build(family: Family, architecture: str, *_: Any) -> Path:
         assert architecture == "sm_90a"
-        found.append((share.family, share.generation))
-        path = tmp_path / "cutlass" / library.file_name(share, architecture)
+        found.append(family)
+        path = tmp_path / "cutlass" / library.file_name(family, architecture)
         path.parent.mkdir(exist_ok=True)
         path.touch()
         return path
@@ -80,10 +80,10 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Family,
 
 
 def test_each_family_of_the_unmeasured_candidates_is_compiled_once(
-    asked: list[tuple[Family, str]],
+    asked: list[Family],
 ) -> None:
-    relu = (Family("gemm", "float32", "rows", "relu", 1), "sm80")
-    none = (Family("gemm", "float32", "rows", "none", 1), "sm80")
+    relu = Family("gemm", "tf32", "rows", "relu", 1)
+    none = Family("gemm", "tf32", "rows", "none", 1)
     # One that CUTLASS refuses, one that is measured already, two that share a family.
     told = ready([record("unknown", 3), record("measured", 2), record("unknown", 0, 1)])
     assert asked == [relu]
@@ -104,7 +104,9 @@ def test_what_does_not_compile_is_told_and_the_run_goes_on(
     monkeypatch.setattr(library, "build", build)
     control = RunControl()
     ready([record("unknown", 0)], control)
-    assert control.warnings == ["cutlass: nvcc refuses CUTLASS's kernels: error: no"]
+    assert control.warnings == [
+        "cutlass[precision=tf32]: nvcc refuses CUTLASS's kernels: error: no"
+    ]
 
 
 def test_a_cancel_ends_the_compiler_and_the_run(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import pytest
+from filelock import FileLock
 
 from collage_engine.machine.cuda import choose_target, cuda_probe
 from collage_engine.model.importer import import_onnx
@@ -45,3 +49,9 @@ def kernels(request: pytest.FixtureRequest) -> None:
                 continue  # the test says why
     architecture = choose_target("cuda").architecture
     library.build_many(sorted(wanted), architecture, lambda what: None, lambda: False)
+
+
+@pytest.fixture
+def device_alone() -> FileLock:
+    """Held while a test uses the device, so that no other one disturbs what it times."""
+    return FileLock(Path(tempfile.gettempdir()) / "collage-tests-gpu.lock")

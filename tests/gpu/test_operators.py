@@ -1,11 +1,16 @@
-"""Each toolchain's operators on the device against float64 references."""
+"""Each toolchain's operators on the device against float64 references.
+
+What they take is recorded: ``--junitxml FILE`` has the microseconds and the error of each.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from collage_engine.lowering.accuracy import errors
 from collage_engine.lowering.compile import compile_function
@@ -20,6 +25,7 @@ from collage_engine.toolchains.capabilities import border_formats
 from collage_engine.toolchains.registry import about, all_names, get, probe
 from tests.gpu.cases import CASES, TOLERANCES, Case
 
+CALLS, SAMPLES = 20, 7
 TOOLCHAINS = [name for name in all_names() if "cuda" in about(name).targets]
 
 
@@ -28,7 +34,13 @@ TOOLCHAINS = [name for name in all_names() if "cuda" in about(name).targets]
     [pytest.param(c, d, id=f"{c.name}-{d}") for c in CASES for d in c.dtypes],
 )
 @pytest.mark.parametrize("toolchain", TOOLCHAINS)
-def test_operator(toolchain: str, case: Case, dtype: str) -> None:
+def test_operator(
+    toolchain: str,
+    case: Case,
+    dtype: str,
+    device_alone: FileLock,
+    record_property: Callable[[str, object], None],
+) -> None:
     state = probe(toolchain)
     if not state.available:
         pytest.skip(state.reason or "not available")
@@ -51,7 +63,7 @@ def test_operator(toolchain: str, case: Case, dtype: str) -> None:
             compiled = compile_function(function)
         except (ToolchainError, UnsupportedError) as other:
             pytest.skip(f"{toolchain} does not take it: {error}; {other}")
-    with compiled:
+    with compiled, device_alone:
         values = case.values(dtype)
         names = [name for name, _ in model.inputs]
         given = [
@@ -62,11 +74,15 @@ def test_operator(toolchain: str, case: Case, dtype: str) -> None:
         if function.gives:
             result = result.transpose(TO_LOGICAL[NHWC])
         absolute, relative = errors(np.asarray(result, np.float64), case.truth(dtype))
+        timer = compiled.timer(given)
+        samples = sorted(timer(CALLS) / CALLS * 1e6 for _ in range(SAMPLES))
+        record_property("us", round(samples[SAMPLES // 2], 2))
+        record_property("relative_error", f"{relative:.1e}")
         if case.small:
             assert absolute <= 1
         else:
             assert relative <= TOLERANCES[dtype if case.math == "float32" else case.math]
-        assert compiled.timer(given)(10) > 0
+        assert samples[0] > 0
 
 
 def with_stored_images(function: Function) -> Function:

@@ -8,30 +8,25 @@ import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members, node_set
-from collage_engine.partition.quantized import SMALL
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.format import NHWC
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.operator_titles import onnx_type
-from collage_engine.toolchains.cudnn import attention, quantized
 from collage_engine.toolchains.cudnn.program import CudnnProgram, View, dense
 from collage_engine.toolchains.cudnn.spatial import (
     SPACE,
     deconvolution_end,
     in_order,
-    over_space,
     with_row,
     with_row_post,
 )
-from collage_engine.toolchains.runtime import attention as written_out
-from collage_engine.toolchains.runtime.per_axis import pads, per_axis, row_major
+from collage_engine.toolchains.runtime.per_axis import pads, per_axis
 from collage_engine.toolchains.runtime.places import Constants, blank
 
 CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 DECONVOLUTIONS = tuple(f"{op}_transpose" for op in CONVOLUTIONS)
-POOLS = tuple(f"nn.{kind}_pool{rank}d" for kind in ("max", "avg") for rank in (1, 2, 3))
-"""Relax operators that cuDNN computes by its convolution, backward-data and pooling functions."""
+"""Relax operators that cuDNN computes by its convolution and backward-data functions."""
 UNARY = {
     "nn.relu": {"mode": "relu"},
     "sigmoid": {"mode": "sigmoid"},
@@ -52,8 +47,6 @@ BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 COMMUTATIVE = ("add", "multiply", "maximum", "minimum")
 """Relax operators of two operands that cuDNN computes, and those whose operands may be
 exchanged."""
-VIEWS = ("reshape", "expand_dims", "squeeze", "flatten", "nn.batch_flatten")
-"""Relax operators that only change the shape of memory."""
 FUSED = 4
 """Pointwise operations that may follow a convolution in one graph; chosen, because engines fuse
 few."""
@@ -75,19 +68,8 @@ class Generator:
         Raises:
             UnsupportedError: cuDNN cannot compute one of them, for the reason in the message.
         """
-        found = written_out.within(self.graph, self.nodes, self.leaving, attention.refused)
-        attentions = {each.root: each for each in found}
-        composites = quantized.within(self.graph, self.nodes, self.leaving)
-        for one in found:
-            self.done |= int(one.nodes)
-        for composite in composites.values():
-            self.done |= int(composite.nodes)
         for index in members(self.nodes):
             node = self.graph.nodes[index]
-            if index in attentions:  # what it reads has been made
-                attention.emit(self.program, attentions[index])
-            if index in composites:
-                quantized.emit(self.program, composites[index])
             if node.form == "projection":
                 raise UnsupportedError("cuDNN gives no tuples")
             if node.form == "call" and not self.done >> index & 1:
@@ -95,24 +77,11 @@ class Generator:
 
     def _call(self, node: Node) -> None:
         self.program.check(node.type, node.op)
-        if node.op in CONVOLUTIONS or node.op in DECONVOLUTIONS:
-            self._convolution(node)
-        elif node.op in POOLS:
-            self._pool(node)
-        elif node.op == "nn.adaptive_avg_pool2d" or (node.op == "mean" and over_space(node)):
-            self._global_pool(node)
-        elif node.op in ("nn.softmax", "nn.log_softmax"):
-            self._softmax(node)
-        elif node.op == "nn.layer_norm":
-            self._layer_norm(node)
-        elif node.op in VIEWS:
-            self.program.views[node.index] = self._reshape(node)
-        elif self._post(node, node.inputs[0]) is not None:
-            self._pointwise(node)
-        else:
-            raise UnsupportedError(f"{onnx_type(node.op)}: cuDNN has no function for it here")
-
-    # ---- convolutions ----------------------------------------------------------------------
+        if node.op not in CONVOLUTIONS and node.op not in DECONVOLUTIONS:
+            raise UnsupportedError(
+                f"{onnx_type(node.op)}: cuDNN runs it only behind a convolution, if at all"
+            )
+        self._convolution(node)
 
     def _convolution(self, node: Node) -> None:
         program, attributes = self.program, node.attributes
@@ -220,136 +189,6 @@ class Generator:
             "swapped": node.inputs[1] == source and node.op not in COMMUTATIVE,
         }
 
-    def _pointwise(self, node: Node) -> None:
-        source = node.inputs[0]
-        if self.graph.nodes[source].type.shape != node.type.shape and len(node.inputs) > 1:
-            source = node.inputs[1]
-        if self.graph.nodes[source].type.shape != node.type.shape:
-            raise UnsupportedError(f"{onnx_type(node.op)}: both operands are broadcast")
-        post = self._post(node, source)
-        if post is None:
-            raise UnsupportedError(f"{onnx_type(node.op)}: operands that cuDNN cannot combine")
-        x, y = self.program.view(source), self.program.result(node.index)
-        other = post.get("other")
-        if len(x.dims) < 3:  # engines want three axes or more
-            x, y = x.widened(3), y.widened(3)
-            if isinstance(other, View):
-                post["other"] = other.widened(3)
-        self.program.emit(
-            "pointwise",
-            node.name or f"{node.op} {node.index}",
-            x=x.as_json(),
-            y=y.as_json(),
-            posts=[{k: v.as_json() if isinstance(v, View) else v for k, v in post.items()}],
-        )
-
-    # ---- pools -----------------------------------------------------------------------------
-
-    def _pool(self, node: Node) -> None:
-        attributes = node.attributes
-        rank = len(node.type.shape) - 2
-        logical = "NC" + SPACE[3 - rank :]
-        layout = str(attributes["layout"])
-        x = in_order(self.program.view(node.inputs[0]), layout, logical, node.op)
-        window, strides, dilation = (
-            per_axis(attributes[k], rank) for k in ("pool_size", "strides", "dilation")
-        )
-        begin, end = pads(attributes["padding"], rank)
-        if set(dilation) != {1}:
-            raise UnsupportedError(f"{onnx_type(node.op)}: windows with gaps")
-        y = in_order(self.program.result(node.index), layout, logical, node.op)
-        average = ".avg" in node.op
-        include = bool(attributes.get("count_include_pad"))
-        floor = tuple(
-            (x.dims[2 + d] + 2 * begin[d] - window[d]) // strides[d] + 1 for d in range(rank)
-        )
-        if y.dims[2:] != floor or (begin != end and average):
-            raise UnsupportedError(f"{onnx_type(node.op)}: padding that differs at both ends")
-        mode = "max" if not average else "avg_include" if include else "avg"
-        if rank == 1:
-            x, y = with_row(x), with_row(y)
-            window, strides, begin = (1, *window), (1, *strides), (0, *begin)
-        self.program.emit(
-            "pool",
-            node.name or f"{node.op} {node.index}",
-            x=x.as_json(),
-            y=y.as_json(),
-            mode=mode,
-            window=list(window),
-            pad=list(begin),
-            stride=list(strides),
-        )
-
-    def _global_pool(self, node: Node) -> None:
-        """Emits the mean over all axes of space."""
-        x = self.program.view(node.inputs[0])
-        if node.op != "mean":
-            layout = str(node.attributes.get("layout", "NCHW"))
-            if layout != "NCHW" or tuple(node.type.shape[2:]) != (1, 1):
-                raise UnsupportedError(
-                    f"{onnx_type(node.op)}: only the mean over all of an NCHW image"
-                )
-        y = self.program.result(node.index)
-        rank = len(x.dims) - 2
-        shape = (*x.dims[:2], *(1,) * rank)
-        y = View(y.place, shape, row_major(shape), y.dtype)
-        window = x.dims[2:]
-        if rank == 1:
-            x, y, window = with_row(x), with_row(y), (1, *window)
-        self.program.emit(
-            "pool",
-            node.name or f"{node.op} {node.index}",
-            x=x.as_json(),
-            y=y.as_json(),
-            mode="avg",
-            window=list(window),
-            pad=[0] * len(window),
-            stride=list(window),
-        )
-
-    # ---- rows ------------------------------------------------------------------------------
-
-    def _softmax(self, node: Node) -> None:
-        x, y = self.program.view(node.inputs[0]), self.program.result(node.index)
-        rank = len(x.dims)
-        axis = int(node.attributes.get("axis", -1)) % rank
-        outer, inner = int(np.prod(x.dims[:axis])), int(np.prod(x.dims[axis + 1 :]))
-        shape = (outer, x.dims[axis], inner, 1)
-        self.program.emit(
-            "softmax",
-            node.name or f"{node.op} {node.index}",
-            x=x.reshaped(shape).as_json(),
-            y=y.reshaped(shape).as_json(),
-            log=node.op == "nn.log_softmax",
-        )
-
-    def _layer_norm(self, node: Node) -> None:
-        x, y = self.program.view(node.inputs[0]), self.program.result(node.index)
-        rank = len(x.dims)
-        axes = sorted(int(a) % rank for a in node.attributes["axes"])
-        if axes != list(range(rank - len(axes), rank)):
-            raise UnsupportedError("LayerNormalization: cuDNN normalises over the last axes only")
-        extent = int(np.prod([x.dims[a] for a in axes]))
-        rows = int(np.prod(x.dims)) // extent
-        shape, parameters = (rows, extent, 1, 1), (1, extent, 1, 1)
-        scale, bias = (self.program.view(i).reshaped(parameters) for i in node.inputs[1:3])
-        self.program.emit(
-            "layer_norm",
-            node.name or f"layer_norm {node.index}",
-            x=x.reshaped(shape).as_json(),
-            y=y.reshaped(shape).as_json(),
-            scale=scale.as_json(),
-            bias=bias.as_json(),
-            epsilon=float(node.attributes["epsilon"]),
-        )
-
-    def _reshape(self, node: Node) -> View:
-        if self.leaving >> node.index & 1:
-            raise UnsupportedError(
-                f"{onnx_type(node.op)}: a result that is only another view of an operand"
-            )
-        return self.program.view(node.inputs[0]).reshaped(tuple(node.type.shape))
-
 
 def plan_of(
     graph: DataflowGraph,
@@ -381,8 +220,7 @@ def plan_of(
     program = CudnnProgram(graph, constants, NHWC in formats.values(), strict, dry)
     for place, index in enumerate((*inputs, *outputs)):
         kind = graph.nodes[index].type
-        if kind.dtype not in SMALL:  # what is read of it says whether 8 bits can be
-            program.check(kind, graph.nodes[index].op or "an input")
+        program.check(kind, graph.nodes[index].op or "an input")
         about = {"where": "argument", "at": place}
         view = dense(about, kind, formats.get(index) == NHWC)
         (program.views if place < len(inputs) else program.outputs)[index] = view

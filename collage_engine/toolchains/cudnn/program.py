@@ -42,17 +42,6 @@ class View:
             self.dtype,
         )
 
-    def reshaped(self, dims: Ints) -> View:
-        """Returns the same memory with other sizes.
-
-        Raises:
-            UnsupportedError: The tensor is not row-major.
-        """
-        wanted = row_major(self.dims)
-        if any(s != w for d, s, w in zip(self.dims, self.strides, wanted, strict=True) if d > 1):
-            raise UnsupportedError("a reshape of a tensor that is not row-major")
-        return View(self.place, dims, row_major(dims), self.dtype)
-
     def widened(self, rank: int) -> View:
         """Returns the tensor with axes of one element in front, so that it has ``rank`` axes."""
         more = rank - len(self.dims)
@@ -153,8 +142,7 @@ class CudnnProgram:
         Only what is float32 can lose by being rounded inside; engines that read half precision or
         less use tensor cores in any case.
         """
-        read = fields["x"] if "x" in fields else fields["q"]
-        exact = self.strict and read["dtype"] == "float32"
+        exact = self.strict and fields["x"]["dtype"] == "float32"
         self.steps.append({"op": op, "name": name, "math": "float32" if exact else "any", **fields})
 
     def as_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Derives axes, paddings and views of convolutions and pools of 1 to 3 dimensions."""
+"""Derives axes, paddings and views of convolutions of 1 to 3 dimensions."""
 
 from __future__ import annotations
 
@@ -11,18 +11,6 @@ from collage_engine.toolchains.cudnn.program import Ints, View
 
 SPACE = "DHW"
 """Names of the axes of space in layouts; operators of fewer dimensions use the last ones."""
-
-
-def over_space(node: Node) -> bool:
-    """Returns whether a mean is over all axes of space of a batch of images."""
-    axes = node.attributes.get("axis")
-    found = [axes] if isinstance(axes, int) else list(axes or ())
-    rank = (
-        len(node.type.shape)
-        if node.attributes.get("keepdims")
-        else len(node.type.shape) + len(found)
-    )
-    return 3 <= rank <= 5 and sorted(int(a) % rank for a in found) == list(range(2, rank))
 
 
 def in_order(view: View, layout: str, logical: str, op: str) -> View:

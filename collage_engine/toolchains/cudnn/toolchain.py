@@ -13,7 +13,7 @@ from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.builder import RuntimeSource
 from collage_engine.toolchains.runtime.cuda import (
     LICENCE,
-    RuledCudaToolchain,
+    ProductToolchain,
     cudart_library,
     find_file,
     version_of,
@@ -25,7 +25,7 @@ NVRTC = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13")
 """Packages that hold NVRTC, CUDA's run-time compiler."""
 
 
-class CudnnToolchain(RuledCudaToolchain):
+class CudnnToolchain(ProductToolchain):
     """cuDNN 9; of the engines that its heuristics offer, the fastest as measured."""
 
     about = ToolchainAbout(
@@ -38,11 +38,7 @@ class CudnnToolchain(RuledCudaToolchain):
         letters="CD",
         pattern="cross",
     )
-    depends = (
-        "collage_engine.partition.quantized",
-        "collage_engine.partition.quantized_numbers",
-        "collage_engine.partition.patterns",
-    )
+    depends = ("collage_engine.partition.patterns",)
     wheels = ("nvidia-cudnn-cu13",)
     library_name = "libcudnn.so.9"
 

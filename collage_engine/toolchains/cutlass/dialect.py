@@ -10,17 +10,12 @@ from collage_engine.toolchains.runtime import chains
 from collage_engine.toolchains.runtime.products import Dialect, layout_of
 
 TYPES = ("float32", "float16", "bfloat16")
-"""Element types in which the kernels compute."""
+"""Element types that the kernels read; float32 where it may be rounded to tf32."""
 
 
 def layout(node: Node) -> str:
     """Returns the layout of a convolution's images."""
     return str(node.attributes.get("data_layout", "NCHW"))
-
-
-def groups(node: Node) -> int:
-    """Returns the number of groups of a convolution."""
-    return int(node.attributes.get("groups", 1))
 
 
 def check_convolution(graph: DataflowGraph, node: Node) -> None:
@@ -30,6 +25,8 @@ def check_convolution(graph: DataflowGraph, node: Node) -> None:
         UnsupportedError: The kernels cannot compute it, for the reason in the message.
     """
     attributes = node.attributes
+    if int(attributes.get("groups", 1)) != 1:
+        raise UnsupportedError(f"{onnx_type(node.op)}: CUTLASS's kernels here have no groups")
     if layout(node) not in ("NCHW", "NHWC"):
         raise UnsupportedError(f"{onnx_type(node.op)}: CUTLASS has no layout {layout(node)}")
     if str(attributes.get("out_layout") or layout(node)) != layout(node):

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import node_set
 from collage_engine.records.numbering import NodeIndex, NodeSet
-from collage_engine.toolchains.cutlass import attention, quantized
 from collage_engine.toolchains.cutlass.dialect import DIALECT
 from collage_engine.toolchains.cutlass.families import Family
 from collage_engine.toolchains.cutlass.steps import Generator
-from collage_engine.toolchains.runtime import attention as written_out
 from collage_engine.toolchains.runtime.places import Constants, Places, blank
 from collage_engine.toolchains.runtime.products import products
 
@@ -50,18 +46,8 @@ def plan_of(
     generator = Generator(places, formats or {}, outputs, precision)
     leaving = node_set(outputs)
     left = nodes & ~node_set(inputs)
-    # What makes each node's value is called in the order of nodes: what it reads is made before.
-    made: dict[int, Callable[[], None]] = {}
-    for composite in quantized.within(graph, left, leaving):
-        made[composite.root] = partial(quantized.emit, generator, composite)
-        left &= ~composite.nodes
-    for found in written_out.within(graph, left, leaving, attention.refused):
-        made[found.root] = partial(attention.emit, generator, found)
-        left &= ~found.nodes
-    for product in products(graph, left, leaving, DIALECT):
-        made[product.result] = partial(generator.emit, product)
-    for root in sorted(made):
-        made[root]()
+    for product in sorted(products(graph, left, leaving, DIALECT), key=lambda p: p.result):
+        generator.emit(product)  # what it reads was made before
     plan = {"steps": generator.steps, "scratch_bytes": places.scratch}
     return plan, bytes(places.weights), tuple(sorted(generator.families))
 

@@ -45,27 +45,3 @@ def version() -> str:
     if "MAJOR" not in numbers:
         raise ToolchainError(f"{headers()} states no version of CUTLASS")
     return ".".join(numbers.get(part, "?") for part in ("MAJOR", "MINOR", "PATCH"))
-
-
-def _beside(folder: str, name: str) -> Path | None:
-    """Returns a folder of a whole release beside its headers; None where the headers came alone."""
-    found = headers().parent / folder
-    return found if (found / name).is_file() else None
-
-
-def utilities() -> Path | None:
-    """Returns the headers that convolutions of the 3.x interface need.
-
-    The result is None where they are missing.
-    """
-    return _beside("tools/util/include", "cutlass/util/packed_stride.hpp")
-
-
-def attention() -> Path | None:
-    """Returns the headers of example 41, the attention kernel; None where they are missing."""
-    return _beside("examples/41_fused_multi_head_attention", "kernel_forward.h")
-
-
-def all_folders() -> list[Path]:
-    """Returns the folders in which the compiler looks for headers."""
-    return [folder for folder in (headers(), utilities(), attention()) if folder is not None]

@@ -1,4 +1,4 @@
-"""Compiles kernel libraries by nvcc, once per architecture, family and generation.
+"""Compiles kernel libraries by nvcc, once per architecture and family.
 
 A library's name carries a hash of everything that decides what it holds, and is its SONAME; the
 runtime opens it by that name from its own folder. Several processes may ask for one at a time: one
@@ -24,8 +24,8 @@ from collage_engine.machine.device import physical_cores
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.locks import locked
 from collage_engine.records.reasons import compiler_reason
-from collage_engine.toolchains.cutlass.families import Family, Share
-from collage_engine.toolchains.cutlass.headers import all_folders, version
+from collage_engine.toolchains.cutlass.families import Family
+from collage_engine.toolchains.cutlass.headers import headers, version
 from collage_engine.toolchains.cutlass.sources import source_of
 from collage_engine.toolchains.runtime.builder import build_folder
 from collage_engine.toolchains.runtime.nvcc import need_nvcc, nvcc_version
@@ -58,7 +58,7 @@ _INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 
 
 def options(architecture: str) -> list[str]:
-    """Returns nvcc's options; NDEBUG is one, since assertions make it serialise wgmma."""
+    """Returns nvcc's options."""
     number = architecture.removeprefix("sm_")
     return [
         "-std=c++17",
@@ -76,29 +76,29 @@ def options(architecture: str) -> list[str]:
     ]
 
 
-def file_name(share: Share, architecture: str) -> str:
+def file_name(family: Family, architecture: str) -> str:
     """Returns the library's file name, which is its SONAME.
 
     Raises:
         ToolchainError: There is no compiler.
     """
     nvcc = need_nvcc()
-    source = source_of(share)
+    source = source_of(family)
     digest = hashlib.sha256(_texts(source))
     for part in (source, *options(architecture), version(), nvcc_version(nvcc)):
         digest.update(part.encode() + b"\0")
-    return f"libcollage_cutlass_{architecture}_{share.name}_{digest.hexdigest()[:12]}.so"
+    return f"libcollage_cutlass_{architecture}_{family.name}_{digest.hexdigest()[:12]}.so"
 
 
-def _place(share: Share, architecture: str) -> Path:
-    return build_folder() / "cutlass" / file_name(share, architecture)
+def _place(family: Family, architecture: str) -> Path:
+    return build_folder() / "cutlass" / file_name(family, architecture)
 
 
-def build(share: Share, architecture: str, stop: Callable[[], bool] = lambda: False) -> Path:
+def build(family: Family, architecture: str, stop: Callable[[], bool] = lambda: False) -> Path:
     """Compiles a library, or takes it from the cache.
 
     Args:
-        share: The kernels of the library.
+        family: The kernels of the library.
         architecture: The device's architecture.
         stop: Tells whether the compilation is to be given up.
 
@@ -108,7 +108,7 @@ def build(share: Share, architecture: str, stop: Callable[[], bool] = lambda: Fa
     Raises:
         ToolchainError: nvcc fails, the cache cannot be written, or ``stop`` returned true.
     """
-    library = _place(share, architecture)
+    library = _place(family, architecture)
     if library.exists():
         return library
     folder = library.parent
@@ -116,23 +116,10 @@ def build(share: Share, architecture: str, stop: Callable[[], bool] = lambda: Fa
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / f"{library.name}.lock"):
             if not library.exists():
-                _compile(source_of(share), architecture, library, stop)
+                _compile(source_of(family), architecture, library, stop)
     except OSError as error:
         raise ToolchainError(f"cannot write the kernel cache {folder}: {error}") from error
     return library
-
-
-def build_all(family: Family, architecture: str) -> list[tuple[Share, Path]]:
-    """Compiles the libraries of a family side by side.
-
-    Raises:
-        ToolchainError: The architecture is too old, or nvcc fails.
-    """
-    shares = family.shares(architecture)
-    if not shares:
-        raise ToolchainError(f"CUTLASS's kernels need sm_80 or newer, not {architecture}")
-    with ThreadPoolExecutor(max_workers=len(shares)) as pool:
-        return list(zip(shares, pool.map(lambda s: build(s, architecture), shares), strict=True))
 
 
 def build_many(
@@ -152,19 +139,14 @@ def build_many(
     Raises:
         ToolchainError: nvcc refused a library; the others have been tried.
     """
-    missing = [
-        share
-        for family in families
-        for share in family.shares(architecture)
-        if not _place(share, architecture).exists()
-    ]
+    missing = [family for family in families if not _place(family, architecture).exists()]
     if not missing:
         return
     room = available_bytes() // COMPILER_BYTES
     workers = max(1, min(len(missing), MOST_COMPILERS, physical_cores(), room))
     errors: list[ToolchainError] = []
     with ThreadPoolExecutor(max_workers=workers) as pool:
-        waiting = {pool.submit(build, share, architecture, stop) for share in missing}
+        waiting = {pool.submit(build, family, architecture, stop) for family in missing}
         while waiting:
             left = len(waiting)
             now(f"CUTLASS's kernels: {left} librar{'y' if left == 1 else 'ies'} to compile, once")
@@ -185,9 +167,8 @@ def _compile(source: str, architecture: str, library: Path, stop: Callable[[], b
         command = [
             need_nvcc(),
             *options(architecture),
-            *(f"-I{folder}" for folder in all_folders()),
+            f"-I{headers()}",
             f"-I{KERNELS}",
-            f"-I{KERNELS / 'absent'}",
             str(code),
             "-o",
             str(result),

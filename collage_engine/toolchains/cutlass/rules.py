@@ -1,7 +1,6 @@
 """Proposes the partitions of CUTLASS.
 
-They are products and convolutions with bias, residual sum and activation, the same in 8 bits, and
-attention.
+They are products and convolutions with bias, residual sum and activation.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from functools import partial
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import node_set, one_node
-from collage_engine.partition import quantized as qdq
 from collage_engine.partition.matching import Match
 from collage_engine.partition.patterns import Pattern, anything, constant, op
 from collage_engine.partition.rule_trees import PatternEntry, byoc_rules
@@ -19,11 +17,8 @@ from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.toolchains.cutlass import attention
 from collage_engine.toolchains.cutlass.dialect import DIALECT
 from collage_engine.toolchains.cutlass.generate import dry_plan
-from collage_engine.toolchains.cutlass.quantized import KINDS
-from collage_engine.toolchains.runtime import attention as written_out
 from collage_engine.toolchains.runtime import chains, taken_along
 
 
@@ -34,10 +29,8 @@ def reason_against(
 
     The result is None where it does.
     """
-    table = [*patterns(), ("cutlass.attention", written_out.pattern())]
-    table += [(name, pattern) for name, pattern, _ in qdq.pattern_table("cutlass", KINDS)]
     refuses = partial(refused, precision=precision)
-    return taken_along.reason_against(graph, index, DIALECT, table, refuses, precision)
+    return taken_along.reason_against(graph, index, DIALECT, patterns(), refuses, precision)
 
 
 def refused(graph: DataflowGraph, nodes: NodeSet, precision: str = "float32") -> str | None:
@@ -82,13 +75,6 @@ def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph)
     def supported(graph: DataflowGraph, match: Match) -> str | None:
         return refused(graph, match.nodes, precision)
 
-    def small(graph: DataflowGraph, match: Match) -> str | None:
-        return qdq.whole(graph, match) or supported(graph, match)
-
-    def attends(graph: DataflowGraph, match: Match) -> str | None:
-        reason = written_out.reason_against(graph, match, attention.refused)
-        return reason or supported(graph, match)
-
     def alone(graph: DataflowGraph, index: NodeIndex) -> str | None:
         return refused(graph, one_node(index), precision)
 
@@ -96,7 +82,5 @@ def partition_spec(name: str, instance: ToolchainInstance, graph: DataflowGraph)
         return refused(sub_graph.graph, sub_graph.inside, precision)
 
     table: list[PatternEntry] = [(name, pattern, supported) for name, pattern in patterns()]
-    table += [(name, pattern, small) for name, pattern, _ in qdq.pattern_table("cutlass", KINDS)]
-    table.append(("cutlass.attention", written_out.pattern(), attends))
     rule = byoc_rules(table, "NoFusion", name=name, supports=alone)
     return PartitionSpec(name, rule, validate)

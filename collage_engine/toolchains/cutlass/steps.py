@@ -12,7 +12,7 @@ from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.format import NHWC, TO_STORED, differs
 from collage_engine.records.graph import Node
 from collage_engine.records.operator_titles import onnx_type
-from collage_engine.toolchains.cutlass.dialect import groups, layout
+from collage_engine.toolchains.cutlass.dialect import layout
 from collage_engine.toolchains.cutlass.families import ALIGNMENTS, Family, alignment
 from collage_engine.toolchains.runtime.per_axis import pads, per_axis
 from collage_engine.toolchains.runtime.places import Places
@@ -36,12 +36,11 @@ class Convolved:
     stride: Ints
     dilation: Ints
     padding: Ints
-    groups: int
 
     @property
     def pointwise(self) -> bool:
         """Tell whether it is a product of all pixels with one matrix."""
-        return self.kernel == (1, 1) == self.stride and not any(self.padding) and self.groups == 1
+        return self.kernel == (1, 1) == self.stride and not any(self.padding)
 
     @property
     def channels(self) -> int:
@@ -77,7 +76,6 @@ class Convolved:
             "stride_w": self.stride[1],
             "dilation_h": self.dilation[0],
             "dilation_w": self.dilation[1],
-            "groups": self.groups,
         }
 
 
@@ -93,7 +91,6 @@ def convolved(node: Node, shape: Ints, kernel: Ints) -> Convolved:
         per_axis(attributes.get("strides", 1), 2),
         per_axis(attributes.get("dilation", 1), 2),
         (*begin, *end),
-        groups(node),
     )
 
 
@@ -136,7 +133,7 @@ class Generator:
         if product.transpose_left:
             raise UnsupportedError("MatMul: CUTLASS's kernels here read the left matrix by rows")
         sizes = layout_of_product(self.graph, product)
-        b, order = self._right(product, sizes.batch)
+        b, order = self.plain(product.right), "columns" if product.transpose_right else "rows"
         fields = {
             "m": sizes.m,
             "n": sizes.n,
@@ -148,17 +145,6 @@ class Generator:
         self.gemm(node, family, fields, {"a": self.plain(product.left), "b": b})
         self._ends(product, self.plain)
         self.steps[-1]["d"] = self.plain(product.result, write=True)
-
-    def _right(self, product: Product, batch: int) -> tuple[Place, str]:
-        """Returns the right operand, and which of its axes is innermost."""
-        if product.transpose_right:
-            return self.plain(product.right), "columns"
-        if self.tf32 and batch == 1 and self.graph.nodes[product.right].form == "constant":
-            # Hopper's tensor cores read float32 along k only; a constant can lie either way.
-            array = self.places.constants(product.right)
-            matrix = array.reshape(array.shape[-2:]) if array.ndim > 1 else array.reshape(-1, 1)
-            return self.places.constant(matrix.T), "columns"
-        return self.plain(product.right), "rows"
 
     def plain(self, index: int, write: bool = False) -> Place:
         """Returns the place of a row-major value.
@@ -189,7 +175,13 @@ class Generator:
         self.step("gemm", node, family, {**sizes, **operands})
 
     def _family(self, op: str, node: Node, product: Product, order: str, *rows: int) -> Family:
-        math = "tf32" if self.tf32 and node.type.dtype == "float32" else node.type.dtype
+        math = node.type.dtype
+        if math == "float32":
+            if not self.tf32:
+                raise UnsupportedError(
+                    f"{onnx_type(node.op)}: CUTLASS's kernels here round float32 to tf32"
+                )
+            math = "tf32"
         return Family(op, math, order, product.epilogue, row_alignment(node, math, *rows))
 
     def step(self, op: str, node: Node, family: Family, fields: dict[str, Any]) -> None:
@@ -225,30 +217,11 @@ class Generator:
     def _convolution(self, product: Product, node: Node) -> None:
         filters = filters_of(node, self.places.constants(product.right))
         sizes = convolved(node, self.graph.nodes[product.left].type.shape, filters.shape[1:3])
-        if sizes.groups > 1:
-            family = self._grouped(node, product, sizes)
-        else:
-            op = "gemm" if sizes.pointwise else "conv"
-            family = self._family(op, node, product, "columns", sizes.channels, sizes.filters)
+        op = "gemm" if sizes.pointwise else "conv"
+        family = self._family(op, node, product, "columns", sizes.channels, sizes.filters)
         self.convolve(node, product.left, sizes, family, filters)
         self._ends(product, self.reader(node))
         self.finish(node, product.result)
-
-    def _grouped(self, node: Node, product: Product, sizes: Convolved) -> Family:
-        if product.residual is not None:
-            raise UnsupportedError(f"{onnx_type(node.op)}: in groups, with another tensor added")
-        if node.type.dtype == "float32" and not self.tf32:
-            raise UnsupportedError(f"{onnx_type(node.op)}: groups in float32 without tensor cores")
-        taken, given = sizes.channels // sizes.groups, sizes.filters // sizes.groups
-        family = self._family("group", node, product, "columns", taken, given)
-        if not any(
-            t.n % given == 0 if t.several else given % t.n == 0  # type: ignore[union-attr]
-            for t in family.tiles("sm80")
-        ):
-            raise UnsupportedError(
-                f"{onnx_type(node.op)}: groups of {given} filters fit in no block"
-            )
-        return family
 
     def convolve(
         self, node: Node, data: int, sizes: Convolved, family: Family, filters: np.ndarray

@@ -27,7 +27,7 @@ from collage_engine.toolchains.runtime.nvcc import need_nvcc
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
     from collage_engine.records.numbering import NodeSet
-    from collage_engine.toolchains.cutlass.families import Family, Share
+    from collage_engine.toolchains.cutlass.families import Family
 
 
 class CutlassToolchain(ProductToolchain):
@@ -47,11 +47,7 @@ class CutlassToolchain(ProductToolchain):
         letters="CU",
         pattern="dots",
     )
-    depends = (
-        "collage_engine.partition.quantized",
-        "collage_engine.partition.quantized_numbers",
-        "collage_engine.partition.patterns",
-    )
+    depends = ("collage_engine.partition.patterns",)
 
     def version(self) -> str:
         """Return the version of the library that is installed here."""
@@ -111,23 +107,17 @@ class CutlassToolchain(ProductToolchain):
         built = self.kernels(families, function.instance.architecture)
         for step in plan["steps"]:
             if "family" in step:
-                step["libraries"] = [
-                    {"file": path.name, "kernels": list(share.kernels)}
-                    for share, path in built[step["family"]]
-                ]
+                step["library"] = built[step["family"]].name
         plan["version"] = self.version()
         return plan, weights
 
-    def kernels(
-        self, families: Iterable[Family], architecture: str
-    ) -> dict[str, list[tuple[Share, Path]]]:
-        """Returns the libraries of each family, where the runtime finds them."""
+    def kernels(self, families: Iterable[Family], architecture: str) -> dict[str, Path]:
+        """Returns the library of each family by its name, where the runtime finds it."""
         from collage_engine.toolchains.cutlass import library
 
-        found = {family.name: library.build_all(family, architecture) for family in families}
-        paths = [path for libraries in found.values() for _, path in libraries]
-        library.put_beside(paths, builder.build(self.source()).path.parent)
-        for path in paths:
+        found = {family.name: library.build(family, architecture) for family in families}
+        library.put_beside(found.values(), builder.build(self.source()).path.parent)
+        for path in found.values():
             try:
                 library.open_library(path)
             except OSError as error:
@@ -158,7 +148,6 @@ class CutlassToolchain(ProductToolchain):
                 )
             except UnsupportedError:
                 continue  # nothing of it was compiled
-            for libraries in self.kernels(families, function.instance.architecture).values():
-                for _, path in libraries:
-                    found[path.name] = self.carried(path)
+            for path in self.kernels(families, function.instance.architecture).values():
+                found[path.name] = self.carried(path)
         return (*self.runtime_libraries(), *found.values())

@@ -12,33 +12,22 @@
 extern "C" {
 #endif
 
-#define COLLAGE_CUTLASS_ABI 2
+#define COLLAGE_CUTLASS_ABI 3
 
 // D = activation(A B + bias + C). Of a product: A is [m,k] by rows, B [k,n] by rows or by columns,
 // bias [n], C and D [m,n] by rows; strides are elements from one matrix of the batch to the next.
-// Of a convolution: A is the images, NHWC, B the filters [K,R,S,C/groups], C and D images. bias and
+// Of a convolution: A is the images, NHWC, B the filters [K,R,S,C], C and D images. bias and
 // c may be null.
-// Of 8-bit operands: bias holds a pair of floats for each column, factor and offset, and
-// D = clamp(A B * factor + offset + source_factor * C, low, high), rounded where D has 8 bits.
-// Of attention: D = softmax(scale * Q K^T + mask) V, Q in a, K in b, V in v, the mask in c or null.
-// D is [batch, queries, heads, head_size_v] by rows; the others are read with steps, in elements, from
-// row to row, head to head and batch to batch; elements of a row touch.
 typedef struct CollageProblem {
   int32_t m, n, k, batch;
   int64_t stride_a, stride_b, stride_c, stride_d;
   int32_t images, height, width, channels;
   int32_t filters, kernel_h, kernel_w, out_h, out_w;
   int32_t pad_h, pad_w, stride_h, stride_w, dilation_h, dilation_w;
-  int32_t groups;
-  int32_t heads, queries, keys, head_size, head_size_v, causal;
-  int64_t q_row, q_head, q_batch, k_row, k_head, k_batch, v_row, v_head, v_batch;
-  int64_t mask_row, mask_head, mask_batch;
-  float scale, source_factor, low, high;
   const void* a;
   const void* b;
   const void* c;
   const void* bias;
-  const void* v;
   void* d;
 } CollageProblem;
 
@@ -62,7 +51,7 @@ typedef struct CollageLibrary {
   int32_t count;
   const CollageKernel* kernels;
   const char* (*status)(int32_t);
-  // Each of `batch` matrices [rows, columns] of elements of 1, 2 or 4 bytes → [columns, rows].
+  // Each of `batch` matrices [rows, columns] of elements of 2 or 4 bytes → [columns, rows].
   int32_t (*transpose)(const void* from, void* to, int32_t batch, int32_t rows, int32_t columns,
                        int32_t element_bytes, cudaStream_t);
 } CollageLibrary;

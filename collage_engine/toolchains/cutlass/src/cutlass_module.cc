@@ -1,7 +1,7 @@
-// Products, convolutions and attention on NVIDIA devices by CUTLASS's kernels.
+// Products and convolutions on NVIDIA devices by CUTLASS's kernels.
 //
 // The plan is a list of steps over row-major operands and NHWC images. Kernels come from libraries
-// that lie beside this one, compiled per family and tile; of those that can take a step's sizes
+// that lie beside this one, compiled per family; of those that can take a step's sizes
 // each is timed, and the choice is serialised with the plan. A kernel is made ready for given
 // addresses once and launched again and again.
 #include <dlfcn.h>
@@ -127,12 +127,12 @@ class Transposition : public Step {
 };
 
 // What a kernel was made ready for, beside sizes, which never change.
-using Addresses = std::array<const void*, 6>;
+using Addresses = std::array<const void*, 5>;
 
 // Sizes, steps and numbers of a step; what a plan does not name is 0, or 1 where that is nothing.
 CollageProblem ReadProblem(const json::Object& about) {
   CollageProblem problem{};
-  problem.batch = problem.groups = 1;
+  problem.batch = 1;
   using Problem = CollageProblem;
   static const std::pair<const char*, int32_t Problem::*> sizes[] = {
       {"m", &Problem::m}, {"n", &Problem::n}, {"k", &Problem::k}, {"batch", &Problem::batch},
@@ -142,35 +142,20 @@ CollageProblem ReadProblem(const json::Object& about) {
       {"out_h", &Problem::out_h}, {"out_w", &Problem::out_w}, {"pad_h", &Problem::pad_h},
       {"pad_w", &Problem::pad_w}, {"stride_h", &Problem::stride_h},
       {"stride_w", &Problem::stride_w}, {"dilation_h", &Problem::dilation_h},
-      {"dilation_w", &Problem::dilation_w}, {"groups", &Problem::groups},
-      {"heads", &Problem::heads}, {"queries", &Problem::queries}, {"keys", &Problem::keys},
-      {"head_size", &Problem::head_size}, {"head_size_v", &Problem::head_size_v},
-      {"causal", &Problem::causal},
+      {"dilation_w", &Problem::dilation_w},
   };
   static const std::pair<const char*, int64_t Problem::*> steps[] = {
       {"stride_a", &Problem::stride_a}, {"stride_b", &Problem::stride_b},
       {"stride_c", &Problem::stride_c}, {"stride_d", &Problem::stride_d},
-      {"q_row", &Problem::q_row}, {"q_head", &Problem::q_head}, {"q_batch", &Problem::q_batch},
-      {"k_row", &Problem::k_row}, {"k_head", &Problem::k_head}, {"k_batch", &Problem::k_batch},
-      {"v_row", &Problem::v_row}, {"v_head", &Problem::v_head}, {"v_batch", &Problem::v_batch},
-      {"mask_row", &Problem::mask_row}, {"mask_head", &Problem::mask_head},
-      {"mask_batch", &Problem::mask_batch},
-  };
-  static const std::pair<const char*, float Problem::*> numbers[] = {
-      {"scale", &Problem::scale}, {"source_factor", &Problem::source_factor},
-      {"low", &Problem::low}, {"high", &Problem::high},
   };
   for (const auto& [key, field] : sizes) {
     problem.*field = static_cast<int32_t>(GetInt(about, key, problem.*field));
   }
   for (const auto& [key, field] : steps) problem.*field = GetInt(about, key, 0);
-  for (const auto& [key, field] : numbers) {
-    if (Has(about, key)) problem.*field = static_cast<float>(Get<double>(about, key));
-  }
   return problem;
 }
 
-// A product, a convolution or an attention, with what follows it.
+// A product or a convolution, with what follows it.
 class Product : public Step {
  public:
   explicit Product(const json::Object& about)
@@ -183,10 +168,10 @@ class Product : public Step {
         d_(Field(about, "d").cast<json::Object>()) {
     if (Has(about, "c")) c_.emplace(Field(about, "c").cast<json::Object>());
     if (Has(about, "bias")) bias_.emplace(Field(about, "bias").cast<json::Object>());
-    if (Has(about, "v")) v_.emplace(Field(about, "v").cast<json::Object>());
+    const CollageLibrary& library = OpenLibrary(GetString(about, "library"));
     std::string chosen = Has(about, "kernel") ? GetString(about, "kernel") : "";
-    Find(about, chosen);
-    if (choices_.empty() && !chosen.empty()) Find(about, "");
+    Find(library, chosen);
+    if (choices_.empty() && !chosen.empty()) Find(library, "");
     if (choices_.empty()) TVM_FFI_THROW(ValueError) << name_ << ": no kernel takes its sizes";
     if (!chosen.empty() && choices_.size() == 1) chosen_ = choices_.front();
   }
@@ -228,7 +213,7 @@ class Product : public Step {
 
   void Launch(const Memory& memory, void* workspace, cudaStream_t stream) final {
     const CollageProblem problem = Bind(memory);
-    const Addresses now{problem.a, problem.b, problem.c, problem.bias, problem.v, problem.d};
+    const Addresses now{problem.a, problem.b, problem.c, problem.bias, problem.d};
     if (!ready_ || now != bound_) {
       if (!ready_) ready_ = std::make_unique<Ready>(*chosen_);
       bound_ = Addresses{};  // should Prepare throw, nothing counts as made ready
@@ -240,7 +225,7 @@ class Product : public Step {
 
   json::Object Describe() const final {
     json::Object out;
-    out.Set(ffi::String("what"), ffi::String(what_ == "conv" ? "convolution" : what_ == "gemm" ? "matmul" : what_));
+    out.Set(ffi::String("what"), ffi::String(what_ == "conv" ? "convolution" : "matmul"));
     out.Set(ffi::String("name"), ffi::String(name_));
     out.Set(ffi::String("family"), ffi::String(family_));
     out.Set(ffi::String("kernels"), static_cast<int64_t>(choices_.size()));
@@ -254,33 +239,19 @@ class Product : public Step {
   }
 
  private:
-  // Kernels of the step's libraries that can take its sizes; of one name only, if it is given, and
-  // then no library without it is opened.
-  void Find(const json::Object& about, const std::string& only) {
+  // Kernels of the step's library that can take its sizes; of one name only, if it is given.
+  void Find(const CollageLibrary& library, const std::string& only) {
     CollageProblem problem = problem_;
     // Addresses that are aligned as all of ours are, so that only sizes decide.
     static char somewhere[256] __attribute__((aligned(256)));
     problem.a = problem.b = problem.d = somewhere;
     if (c_) problem.c = somewhere;
     if (bias_) problem.bias = somewhere;
-    if (v_) problem.v = somewhere;
-    for (const ffi::Any& entry : Get<json::Array>(about, "libraries")) {
-      const auto given = entry.cast<json::Object>();
-      if (!only.empty() && !Lists(given, only)) continue;
-      const CollageLibrary& library = OpenLibrary(GetString(given, "file"));
-      for (int32_t i = 0; i < library.count; ++i) {
-        const CollageKernel& kernel = library.kernels[i];
-        if (!only.empty() && only != kernel.name) continue;
-        if (kernel.can_implement(&problem) == 0) choices_.push_back({&library, &kernel});
-      }
+    for (int32_t i = 0; i < library.count; ++i) {
+      const CollageKernel& kernel = library.kernels[i];
+      if (!only.empty() && only != kernel.name) continue;
+      if (kernel.can_implement(&problem) == 0) choices_.push_back({&library, &kernel});
     }
-  }
-
-  static bool Lists(const json::Object& given, const std::string& name) {
-    for (const ffi::Any& kernel : Get<json::Array>(given, "kernels")) {
-      if (std::string(kernel.cast<ffi::String>()) == name) return true;
-    }
-    return false;
   }
 
   CollageProblem Bind(const Memory& m) const {
@@ -288,7 +259,6 @@ class Product : public Step {
     problem.a = m.At(a_), problem.b = m.At(b_), problem.d = m.At(d_);
     if (c_) problem.c = m.At(*c_);
     if (bias_) problem.bias = m.At(*bias_);
-    if (v_) problem.v = m.At(*v_);
     return problem;
   }
 
@@ -296,7 +266,7 @@ class Product : public Step {
   CollageProblem problem_;
   Addresses bound_{};
   Operand a_, b_, d_;
-  std::optional<Operand> c_, bias_, v_;
+  std::optional<Operand> c_, bias_;
   std::vector<Choice> choices_;
   std::optional<Choice> chosen_;
   std::unique_ptr<Ready> ready_;

@@ -25,18 +25,6 @@ inline const char* StatusText(int32_t code) {
   return cutlass::cutlassGetStatusString(static_cast<cutlass::Status>(code));
 }
 
-// For the schedulers of CUTLASS's 3.x kernels; `Info` is cutlass::KernelHardwareInfo.
-template <typename Info>
-inline void DescribeDevice(Info* info) {
-  int device = 0;
-  if (cudaGetDevice(&device) == cudaSuccess) {
-    info->device_id = device;
-    cudaDeviceGetAttribute(&info->sm_count, cudaDevAttrMultiProcessorCount, device);
-  } else {
-    cudaGetLastError();  // no device: sizes can be looked at all the same
-  }
-}
-
 // The entry of one kernel. Op offers: Device (a CUTLASS device-level operator), Arguments Of(problem),
 // Status CanImplement(arguments), and its tile.
 template <typename Op>
@@ -90,10 +78,7 @@ inline int32_t Transpose(const void* from, void* to, int32_t batch, int32_t rows
                          int32_t element_bytes, cudaStream_t stream) {
   const dim3 grid((columns + 31) / 32, (rows + 31) / 32, batch), block(32, 8);
   if (grid.y > 65535 || grid.z > 65535) return Code(cutlass::Status::kErrorInvalidProblem);
-  if (element_bytes == 1) {
-    TransposeKernel<<<grid, block, 0, stream>>>(static_cast<const uint8_t*>(from),
-                                                static_cast<uint8_t*>(to), rows, columns);
-  } else if (element_bytes == 2) {
+  if (element_bytes == 2) {
     TransposeKernel<<<grid, block, 0, stream>>>(static_cast<const uint16_t*>(from),
                                                 static_cast<uint16_t*>(to), rows, columns);
   } else if (element_bytes == 4) {

@@ -1,6 +1,6 @@
-// Products by CUTLASS's 2.x templates: cp.async pipelines with mma.sync or plain multiply-adds.
-#ifndef COLLAGE_CUTLASS_GEMM_SM80_H_
-#define COLLAGE_CUTLASS_GEMM_SM80_H_
+// Products by CUTLASS's 2.x templates: cp.async pipelines with mma.sync.
+#ifndef COLLAGE_CUTLASS_GEMM_H_
+#define COLLAGE_CUTLASS_GEMM_H_
 
 #include <cutlass/gemm/device/gemm_universal_base.h>
 #include <cutlass/gemm/kernel/default_gemm_universal.h>
@@ -13,37 +13,22 @@
 
 namespace collage {
 
-template <typename Base, typename Element, typename Epilogue, typename OperatorClass>
-struct EpilogueOf {
-  using Type = typename cutlass::epilogue::threadblock::DefaultEpilogueWithBroadcastTensorOp<
-      typename Base::Epilogue::Shape, typename Base::Epilogue::WarpMmaOperator,
-      Base::Epilogue::kPartitionsK, Element, Element, typename Epilogue::ElementVector, Epilogue,
-      Base::Epilogue::kElementsPerAccess>::Epilogue;
-};
-
-template <typename Base, typename Element, typename Epilogue>
-struct EpilogueOf<Base, Element, Epilogue, cutlass::arch::OpClassSimt> {
-  using Type = typename cutlass::epilogue::threadblock::DefaultEpilogueWithBroadcastSimt<
-      typename Base::Epilogue::Shape, typename Base::Epilogue::WarpMmaOperator, Element, Element,
-      Element, Epilogue, Base::Epilogue::kElementsPerAccess>::Epilogue;
-};
-
-// Operands' elements, the result's, and Operator say what is multiplied how; Epilogue what follows.
-template <typename Left, typename Right, typename LayoutB, typename OperatorClass, typename Operator,
-          typename Tile, typename Warp, typename Instruction, int kStageCount, int kAlign,
-          typename Epilogue>
-struct Gemm80 {
+template <typename Element, typename LayoutB, typename Tile, typename Warp, typename Instruction,
+          int kStageCount, int kAlign, typename Epilogue>
+struct Gemm {
   using Row = cutlass::layout::RowMajor;
-  using Element = typename Epilogue::ElementOutput;
-  using Accumulator = typename Epilogue::ElementAccumulator;
   using Swizzle = cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<8>;
   using Base = typename cutlass::gemm::kernel::DefaultGemmUniversal<
-      Left, Row, cutlass::ComplexTransform::kNone, kAlign, Right, LayoutB,
-      cutlass::ComplexTransform::kNone, kAlign, Element, Row, Accumulator, OperatorClass,
+      Element, Row, cutlass::ComplexTransform::kNone, kAlign, Element, LayoutB,
+      cutlass::ComplexTransform::kNone, kAlign, Element, Row, float, cutlass::arch::OpClassTensorOp,
       cutlass::arch::Sm80, Tile, Warp, Instruction, Epilogue, Swizzle, kStageCount,
-      Operator>::GemmKernel;
+      cutlass::arch::OpMultiplyAdd>::GemmKernel;
+  using Broadcast = typename cutlass::epilogue::threadblock::DefaultEpilogueWithBroadcastTensorOp<
+      typename Base::Epilogue::Shape, typename Base::Epilogue::WarpMmaOperator,
+      Base::Epilogue::kPartitionsK, Element, Element, Element, Epilogue,
+      Base::Epilogue::kElementsPerAccess>::Epilogue;
   using Kernel = cutlass::gemm::kernel::GemmWithFusedEpilogue<
-      typename Base::Mma, typename EpilogueOf<Base, Element, Epilogue, OperatorClass>::Type, Swizzle>;
+      typename Base::Mma, Broadcast, Swizzle>;
   using Device = cutlass::gemm::device::GemmUniversalBase<Kernel>;
 
   static constexpr int kM = Tile::kM, kN = Tile::kN, kK = Tile::kK, kStages = kStageCount;
@@ -87,4 +72,4 @@ struct Gemm80 {
 
 }  // namespace collage
 
-#endif  // COLLAGE_CUTLASS_GEMM_SM80_H_
+#endif  // COLLAGE_CUTLASS_GEMM_H_

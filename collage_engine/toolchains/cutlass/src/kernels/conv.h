@@ -1,6 +1,6 @@
 // Convolutions of NHWC images as implicit products, by CUTLASS's 2.x templates.
-#ifndef COLLAGE_CUTLASS_CONV_SM80_H_
-#define COLLAGE_CUTLASS_CONV_SM80_H_
+#ifndef COLLAGE_CUTLASS_CONV_H_
+#define COLLAGE_CUTLASS_CONV_H_
 
 #include <cutlass/conv/kernel/default_conv2d_fprop.h>
 #include <cutlass/gemm/threadblock/threadblock_swizzle.h>
@@ -19,17 +19,17 @@ inline cutlass::conv::Conv2dProblemSize SizeOf(const CollageProblem& p) {
   return {p.images,   p.height,   p.width,      p.channels,   p.filters,
           p.kernel_h, p.kernel_w, p.out_h,      p.out_w,      p.pad_h,
           p.pad_w,    p.stride_h, p.stride_w,   p.dilation_h, p.dilation_w,
-          cutlass::conv::Mode::kCrossCorrelation, 1, p.groups};
+          cutlass::conv::Mode::kCrossCorrelation};
 }
 
-template <typename Left, typename Right, typename OperatorClass, typename Operator, typename Tile,
-          typename Warp, typename Instruction, int kStageCount, int kAlign, typename Epilogue>
-struct Conv80 {
-  using Element = typename Epilogue::ElementOutput;
+template <typename Element, typename Tile, typename Warp, typename Instruction, int kStageCount,
+          int kAlign, typename Epilogue>
+struct Conv {
   using Kernel = typename cutlass::conv::kernel::DefaultConv2dFpropWithBroadcast<
-      Left, Images, Right, Images, Element, Images, typename Epilogue::ElementAccumulator,
-      OperatorClass, cutlass::arch::Sm80, Tile, Warp, Instruction, Epilogue,
-      cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<4>, kStageCount, Operator,
+      Element, Images, Element, Images, Element, Images, float, cutlass::arch::OpClassTensorOp,
+      cutlass::arch::Sm80, Tile, Warp, Instruction, Epilogue,
+      cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<4>, kStageCount,
+      cutlass::arch::OpMultiplyAdd,
       cutlass::conv::IteratorAlgorithm::kOptimized,
       cutlass::conv::StrideSupport::kStrided, kAlign, kAlign>::Kernel;
   using Device = cutlass::conv::device::ImplicitGemmConvolution<Kernel>;
@@ -38,8 +38,8 @@ struct Conv80 {
   static constexpr int kShared = static_cast<int>(sizeof(typename Kernel::SharedStorage));
 
   static typename Device::Arguments Of(const CollageProblem& p) {
-    auto* a = static_cast<Left*>(const_cast<void*>(p.a));
-    auto* b = static_cast<Right*>(const_cast<void*>(p.b));
+    auto* a = static_cast<Element*>(const_cast<void*>(p.a));
+    auto* b = static_cast<Element*>(const_cast<void*>(p.b));
     auto* d = static_cast<Element*>(p.d);
     auto* c = p.c != nullptr ? static_cast<Element*>(const_cast<void*>(p.c)) : d;
     const auto images = Images::packed({p.images, p.height, p.width, p.channels});
@@ -63,4 +63,4 @@ struct Conv80 {
 
 }  // namespace collage
 
-#endif  // COLLAGE_CUTLASS_CONV_SM80_H_
+#endif  // COLLAGE_CUTLASS_CONV_H_
