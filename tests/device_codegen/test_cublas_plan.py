@@ -8,13 +8,9 @@ import numpy as np
 import onnx
 import pytest
 
-from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import UnsupportedError
-from collage_engine.records.graph import GraphRecord, Node, TensorType
-from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.cublas.products import plan_of
-from collage_engine.toolchains.registry import get
 from collage_engine.toolchains.runtime.products import layout_of
 from tests.device_codegen.cuda_plans import carried_out, model_of, node, normal, whole
 
@@ -37,20 +33,20 @@ def carry_out(plan: dict[str, Any], weights: bytes, arguments: list[np.ndarray])
         m, n, k = s["m"], s["n"], s["k"]
         for i in range(s["batch"]):
             a = flat(s["a"], s["dtype"])[i * s.get("stride_a", 0) :][: m * k]
-            b = flat(s["b"], s["dtype_b"])[i * s.get("stride_b", 0) :][: k * n]
+            b = flat(s["b"], s["dtype"])[i * s.get("stride_b", 0) :][: k * n]
             a = a.reshape(k, m).T if s["transpose_a"] else a.reshape(m, k)
             b = b.reshape(n, k).T if s["transpose_b"] else b.reshape(k, n)
-            y = a.astype(s["out_dtype"]) @ b.astype(s["out_dtype"])
+            y = a.astype(s["dtype"]) @ b.astype(s["dtype"])
             if "c" in s:
-                c = flat(s["c"], s["out_dtype"])[i * s.get("stride_c", 0) :][: m * n]
+                c = flat(s["c"], s["dtype"])[i * s.get("stride_c", 0) :][: m * n]
                 y = y + c.reshape(m, n)
             if "bias" in s:
-                y = y + flat(s["bias"], s["out_dtype"])[:n]
+                y = y + flat(s["bias"], s["dtype"])[:n]
             if s["epilogue"] == "relu":
                 y = np.maximum(y, 0)
             elif s["epilogue"] == "gelu":
                 y = 0.5 * y * (1 + np.tanh((2 / np.pi) ** 0.5 * (y + 0.044715 * y**3)))
-            out = flat(s["d"], s["out_dtype"])
+            out = flat(s["d"], s["dtype"])
             out[i * s.get("stride_d", 0) :][: m * n] = y.reshape(-1)
 
 
@@ -189,70 +185,3 @@ def test_a_bias_after_the_activation_is_refused() -> None:
 def test_a_batch_broadcast_along_some_axes_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="some of its axes"):
         layout_of((2, 1, 4, 8), (2, 3, 8, 6), (2, 3, 4, 6))
-
-
-def product_of(
-    left: str, right: str, given: str, *, constant: bool = True, k: int = 16
-) -> DataflowGraph:
-    """x[4, k] · w[k, 16], which no ONNX model of these types can be imported as."""
-    nodes = (
-        Node(index=0, form="parameter", name="x", types=(TensorType((4, k), left),)),
-        Node(
-            index=1,
-            form="constant" if constant else "parameter",
-            name="w",
-            types=(TensorType((k, 16), right),),
-        ),
-        Node(
-            index=2,
-            form="call",
-            op="matmul",
-            inputs=(0, 1),
-            kind="anchor",
-            types=(TensorType((4, 16), given),),
-        ),
-    )
-    inputs = (0,) if constant else (0, 1)
-    return DataflowGraph(GraphRecord(nodes=nodes, inputs=inputs, outputs=(2,)))
-
-
-def small_plan(graph: DataflowGraph, weights: np.ndarray) -> tuple[dict[str, Any], bytes]:
-    inputs = tuple(graph.record.inputs)
-    return plan_of(graph, 7, inputs, (2,), lambda _: weights, "float32")
-
-
-def test_products_of_8_bit_integers_read_both_operands_along_k() -> None:
-    random = np.random.default_rng(3)
-    x, w = (random.integers(-90, 90, shape).astype(np.int8) for shape in ((4, 16), (16, 16)))
-    plan, weights = small_plan(product_of("int8", "int8", "int32"), w)
-    (step,) = plan["steps"]
-    assert (step["transpose_a"], step["transpose_b"], step["compute"]) == (False, True, "int32")
-    result = np.zeros((4, 16), np.int32)
-    carry_out(plan, weights, [x, result])
-    np.testing.assert_array_equal(result, x.astype(int) @ w.astype(int))
-    with pytest.raises(UnsupportedError, match="right matrix by columns"):
-        small_plan(product_of("int8", "int8", "int32", constant=False), w)
-    with pytest.raises(UnsupportedError, match="multiple of 4"):
-        small_plan(product_of("int8", "int8", "int32", k=6), w[:6])
-
-
-def test_products_of_8_bit_floats_from_ada_on() -> None:
-    import ml_dtypes
-
-    w = np.ones((16, 16), ml_dtypes.float8_e5m2)
-    graph = product_of("float8_e4m3fn", "float8_e5m2", "bfloat16")
-    plan, _ = small_plan(graph, w)
-    (step,) = plan["steps"]
-    assert (step["dtype"], step["dtype_b"], step["out_dtype"], step["compute"]) == (
-        "float8_e4m3fn",
-        "float8_e5m2",
-        "bfloat16",
-        "float32",
-    )
-    cublas = get("cublas")
-    for architecture, reason in (("sm_90a", None), ("sm_89", None), ("sm_80", "multiplies no")):
-        (instance,) = cublas.instances(Target.cuda(architecture), "float32")
-        said = cublas.supports(graph, 2, instance)
-        assert said is None if reason is None else reason in str(said)
-    with pytest.raises(UnsupportedError, match="float8_e5m2 by float8_e5m2"):
-        small_plan(product_of("float8_e5m2", "float8_e5m2", "bfloat16"), w)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from collage_engine.machine.cuda import generation
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import node_set
 from collage_engine.records.errors import UnsupportedError
@@ -14,7 +13,6 @@ from collage_engine.toolchains.runtime import chains
 from collage_engine.toolchains.runtime.places import Constants, Places
 from collage_engine.toolchains.runtime.products import (
     Dialect,
-    Product,
     layout_of,
     layout_of_product,
     products,
@@ -25,26 +23,10 @@ COMPUTE = {
     "float64": "float64",
     "float16": "float32",
     "bfloat16": "float32",
-    "int8": "int32",
-    "float8_e4m3fn": "float32",
-    "float8_e5m2": "float32",
 }
 """The type in which cuBLASLt accumulates, by the operands' element type."""
 ROUNDED = {"tf32": "tf32", "float16": "fast float16", "bfloat16": "fast bfloat16"}
 """cuBLASLt's name of the rounding of float32 operands inside a product, by the run's precision."""
-EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2")
-RESULTS = {
-    "int8": ("int32",),
-    **dict.fromkeys(EIGHT_BITS, ("float32", "float16", "bfloat16")),
-}
-"""Element types of a product's result, by that of its operands, where it has another one."""
-MULTIPLES = {"int8": 4, **dict.fromkeys(EIGHT_BITS, 16)}
-"""Numbers of elements of which a product's sizes must be multiples, by element type: rows of 8-bit
-elements are read in words, or in 16 bytes. Both operands are then read along k: the right one lies
-by columns."""
-LEAST_FOR_EIGHT = 89
-"""Architecture (Ada) from which on cuBLASLt multiplies floats of 8 bits (cuBLAS's documentation of
-cublasLtMatmul)."""
 
 
 def check_product(graph: DataflowGraph, node: Node) -> None:
@@ -53,28 +35,12 @@ def check_product(graph: DataflowGraph, node: Node) -> None:
     Raises:
         UnsupportedError: It has none; the text says why.
     """
-    left, right = (graph.nodes[i] for i in node.inputs)
-    kind, other = left.type.dtype, right.type.dtype
-    mixed = {kind, other} == set(EIGHT_BITS)
-    if kind not in COMPUTE or (other != kind and not mixed) or {kind, other} == {EIGHT_BITS[1]}:
-        raise UnsupportedError(f"MatMul: cuBLAS multiplies no {kind} by {other}")
-    if node.type.dtype not in RESULTS.get(kind, (kind,)):
-        raise UnsupportedError(f"MatMul: cuBLAS gives no {node.type.dtype} from {kind}")
-    layout = layout_of(left.type.shape, right.type.shape, node.type.shape)
-    multiple = MULTIPLES.get(kind, 1)
-    if layout.k % multiple or layout.n % multiple:
-        raise UnsupportedError(
-            f"MatMul: {kind} products need rows of a multiple of {multiple} elements"
-        )
-
-
-def reason_against_architecture(graph: DataflowGraph, node: Node, architecture: str) -> str | None:
-    """Return why a device has no such product."""
-    for index in node.inputs:
-        kind = graph.nodes[index].type.dtype
-        if kind in EIGHT_BITS and generation(architecture) < LEAST_FOR_EIGHT:
-            return f"MatMul: {architecture} multiplies no {kind}"
-    return None
+    left, right = (graph.nodes[i].type for i in node.inputs)
+    if left.dtype not in COMPUTE or right.dtype != left.dtype:
+        raise UnsupportedError(f"MatMul: cuBLAS multiplies no {left.dtype} by {right.dtype}")
+    if node.type.dtype != left.dtype:
+        raise UnsupportedError(f"MatMul: cuBLAS gives no {node.type.dtype} from {left.dtype}")
+    layout_of(left.shape, right.shape, node.type.shape)
 
 
 DIALECT = Dialect(
@@ -118,9 +84,6 @@ def plan_of(
         kind = graph.nodes[product.left].type.dtype
         result = graph.nodes[product.anchor]
         layout = layout_of_product(graph, product)
-        b, by_columns = _right(places, product, kind, layout.batch)
-        if kind in EIGHT_BITS and product.bias is not None and result.type.dtype == "float32":
-            raise UnsupportedError("MatMul: a float32 bias of floats of 8 bits")
         step: dict[str, Any] = {
             "name": result.name or f"matmul {result.index}",
             "m": layout.m,
@@ -128,13 +91,11 @@ def plan_of(
             "k": layout.k,
             "batch": layout.batch,
             "dtype": kind,
-            "dtype_b": graph.nodes[product.right].type.dtype,
-            "out_dtype": result.type.dtype,
             "compute": ROUNDED.get(precision, kind) if kind == "float32" else COMPUTE[kind],
             "transpose_a": product.transpose_left,
-            "transpose_b": by_columns,
+            "transpose_b": product.transpose_right,
             "a": places.read(product.left),
-            "b": b,
+            "b": places.read(product.right),
             "d": places.write(product.result),
             "epilogue": product.epilogue,
             **{f"stride_{name}": stride for name, stride in layout.strides.items()},
@@ -145,17 +106,3 @@ def plan_of(
             step["c"] = places.read(product.residual)
         steps.append(step)
     return {"steps": steps, "scratch_bytes": places.scratch}, bytes(places.weights)
-
-
-def _right(places: Places, product: Product, kind: str, batch: int) -> tuple[dict[str, Any], bool]:
-    """Return the right operand, and whether its rows are the product's columns."""
-    if kind not in MULTIPLES or product.transpose_right:
-        if kind in MULTIPLES and product.transpose_left:
-            raise UnsupportedError(f"MatMul: {kind} products read the left matrix by rows")
-        return places.read(product.right), product.transpose_right
-    constant = places.graph.nodes[product.right].form == "constant"
-    if product.transpose_left or not constant or batch > 1:
-        raise UnsupportedError(f"MatMul: {kind} products read the right matrix by columns")
-    array = places.constants(product.right)
-    matrix = array.reshape(array.shape[-2:]) if array.ndim > 1 else array.reshape(-1, 1)
-    return places.constant(matrix.T), True

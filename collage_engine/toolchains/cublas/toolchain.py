@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.machine.cuda import generation
-from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.precision import BFLOAT16, FLOAT16, TF32
-from collage_engine.records.toolchain import RuntimeLibrary, ToolchainAbout, ToolchainInstance
+from collage_engine.records.toolchain import RuntimeLibrary, ToolchainAbout
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.builder import RuntimeSource
 from collage_engine.toolchains.runtime.cuda import (
@@ -21,7 +20,7 @@ from collage_engine.toolchains.runtime.cuda import (
 )
 
 if TYPE_CHECKING:
-    from collage_engine.model.dataflow_graph import DataflowGraph
+    pass
 
 FIRST_HALF = 70
 """Architecture (Volta) whose tensor cores first took float16 (CUDA C++ Programming Guide, compute
@@ -58,19 +57,6 @@ class CublasToolchain(ProductToolchain):
         """Return the sources of its C++ runtime, and the libraries that it links."""
         main = Path(__file__).parent / "src" / "cublas_module.cc"
         return self.runtime_source(main, self.header().parent)
-
-    def supports(
-        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
-    ) -> str | None:
-        """Implements ``Toolchain.supports``."""
-        from collage_engine.toolchains.cublas.products import reason_against_architecture
-
-        node = graph.nodes[index]
-        if node.op == "matmul" and instance.architecture:
-            reason = reason_against_architecture(graph, node, instance.architecture)
-            if reason is not None:
-                return reason
-        return super().supports(graph, index, instance)
 
     def rounds_to(self, architecture: str, precision: str) -> str | None:
         """Returns the precision to which float32 operands are rounded inside a product.

@@ -28,10 +28,6 @@ cudaDataType_t DataType(const std::string& dtype) {
   if (dtype == "float16") return CUDA_R_16F;
   if (dtype == "bfloat16") return CUDA_R_16BF;
   if (dtype == "float64") return CUDA_R_64F;
-  if (dtype == "int8") return CUDA_R_8I;
-  if (dtype == "int32") return CUDA_R_32I;
-  if (dtype == "float8_e4m3fn") return CUDA_R_8F_E4M3;
-  if (dtype == "float8_e5m2") return CUDA_R_8F_E5M2;
   TVM_FFI_THROW(TypeError) << "cuBLASLt takes no " << dtype;
   TVM_FFI_UNREACHABLE();
 }
@@ -47,7 +43,6 @@ Math MathOf(const std::string& name) {
   if (name == "fast float16") return {CUBLAS_COMPUTE_32F_FAST_16F, CUDA_R_32F};
   if (name == "fast bfloat16") return {CUBLAS_COMPUTE_32F_FAST_16BF, CUDA_R_32F};
   if (name == "float64") return {CUBLAS_COMPUTE_64F, CUDA_R_64F};
-  if (name == "int32") return {CUBLAS_COMPUTE_32I, CUDA_R_32I};
   TVM_FFI_THROW(ValueError) << "no compute type " << name;
   TVM_FFI_UNREACHABLE();
 }
@@ -95,20 +90,18 @@ class Product {
     int64_t m = Get<int64_t>(about, "m"), n = Get<int64_t>(about, "n"), k = Get<int64_t>(about, "k");
     batch_ = static_cast<int32_t>(Get<int64_t>(about, "batch"));
     bool transpose_a = Get<bool>(about, "transpose_a"), transpose_b = Get<bool>(about, "transpose_b");
-    cudaDataType_t left = DataType(GetString(about, "dtype"));
-    cudaDataType_t right = DataType(GetString(about, "dtype_b"));
-    cudaDataType_t out = DataType(GetString(about, "out_dtype"));
+    cudaDataType_t kind = DataType(GetString(about, "dtype"));
 
     CheckLt(cublasLtMatmulDescCreate(&operation_, math_.compute, math_.scale), "describing a product");
     // First for cuBLAS is B, read as columns; a row-major [k,n] is a column-major [n,k].
     Set(CUBLASLT_MATMUL_DESC_TRANSA, transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     Set(CUBLASLT_MATMUL_DESC_TRANSB, transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-    first_ = Layout(right, transpose_b ? k : n, transpose_b ? n : k, about, "stride_b");
-    second_ = Layout(left, transpose_a ? m : k, transpose_a ? k : m, about, "stride_a");
-    result_ = Layout(out, n, m, about, "stride_d");
+    first_ = Layout(kind, transpose_b ? k : n, transpose_b ? n : k, about, "stride_b");
+    second_ = Layout(kind, transpose_a ? m : k, transpose_a ? k : m, about, "stride_a");
+    result_ = Layout(kind, n, m, about, "stride_d");
     if (Has(about, "c")) {
       c_.emplace(Field(about, "c").cast<json::Object>());
-      added_ = Layout(out, n, m, about, "stride_c");
+      added_ = Layout(kind, n, m, about, "stride_c");
     }
     if (Has(about, "bias")) bias_.emplace(Field(about, "bias").cast<json::Object>());
     const std::string function = GetString(about, "epilogue");
@@ -121,7 +114,7 @@ class Product {
       epilogue = CUBLASLT_EPILOGUE_BIAS;
     }
     Set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
-    if (bias_) Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, out);
+    if (bias_) Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, kind);
     if (Has(about, "algorithm")) algorithm_ = FromHex(GetString(about, "algorithm"));
   }
   Product(const Product&) = delete;
@@ -253,12 +246,9 @@ class Product {
     union Scalar {
       float f32;
       double f64;
-      int32_t i32;
     } one{}, beta{};
     if (math_.scale == CUDA_R_64F) {
       one.f64 = 1, beta.f64 = c_ ? 1 : 0;
-    } else if (math_.scale == CUDA_R_32I) {
-      one.i32 = 1, beta.i32 = c_ ? 1 : 0;
     } else {
       one.f32 = 1, beta.f32 = c_ ? 1 : 0;
     }
