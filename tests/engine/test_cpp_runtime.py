@@ -33,8 +33,7 @@ PREAMBLE = """
 
     def works():
         net = Net()
-        y = net.add("MatMul", net.input(3, 8), net.randn(8, 4))
-        model = net.model(net.add("Relu", y))
+        model = net.model(net.add("MatMul", net.input(3, 8), net.randn(8, 4)))
         graph = imported(model)
         function = whole(graph, default_instance(toolchain))
         module = toolchain.compile(function)

@@ -13,9 +13,9 @@ import pytest
 from collage_engine.build.build import build_cover, write_module
 from collage_engine.build.built import MODULE_FILE
 from collage_engine.model.importer import import_onnx
-from collage_engine.toolchains.registry import get, probe
+from collage_engine.toolchains.registry import probe
 from tests.support.covers import candidate_on
-from tests.support.toolchain_cases import default_instance
+from tests.support.toolchain_cases import running
 from tests.zoo.net import Net
 
 WIDTH, LAYERS = 1536, 6
@@ -63,7 +63,7 @@ def instance(name: str):
     state = probe(name)
     if not state.available:
         pytest.skip(f"{name}: {state.reason}")
-    return default_instance(get(name))
+    return running(name, 1)
 
 
 def cut(model, tools):

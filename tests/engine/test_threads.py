@@ -16,9 +16,9 @@ from collage_engine.artifact.manifest import read_manifest
 from collage_engine.build.build import build_cover, write_module
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import import_onnx
-from collage_engine.toolchains.registry import about, get, probe
+from collage_engine.toolchains.registry import about, probe
 from tests.engine.test_memory_of_artifacts import cut, dense_chain
-from tests.support.toolchain_cases import default_instance
+from tests.support.toolchain_cases import running
 
 THREADS = 2
 MIXED = ("onnxruntime", "tvm", "onednn", "openblas", "openvino")
@@ -71,7 +71,7 @@ def artifact(present, tmp_path_factory) -> Path:
     """All runtimes of this machine in one placement, at two threads."""
     folder = tmp_path_factory.mktemp("threads")
     model = import_onnx(dense_chain(layers=len(present) + 1, width=512))
-    cover = cut(model, [default_instance(get(name), THREADS) for name in present])
+    cover = cut(model, [running(name, THREADS) for name in present])
     write_module(build_cover(model, cover), folder / "built", link=True)
     inputs = model.random_inputs(0)
     contents = ArtifactContents(

@@ -27,7 +27,7 @@ MODELS: dict[str, Callable[[], ModelProto]] = {
 PLAIN = ToolchainInstance(toolchain="onnxruntime", config=(("level", "none"),))
 
 
-@pytest.mark.parametrize("toolchain", ["onnxruntime", "onednn", "openvino", "openblas"])
+@pytest.mark.parametrize("toolchain", ["onnxruntime", "onednn", "openvino"])
 @pytest.mark.parametrize("name", MODELS)
 def test_candidates(name: str, toolchain: str) -> None:
     model = imported(MODELS[name]())

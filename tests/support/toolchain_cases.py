@@ -13,6 +13,9 @@ from collage_engine.model.importer import ImportedModel, import_onnx
 from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains.base import Function, Toolchain
+from collage_engine.toolchains.blas.toolchain import BlasToolchain
+from collage_engine.toolchains.registry import get
+from collage_engine.toolchains.tvm.library import instance_with
 
 Tensor = tuple[int, ...] | np.ndarray
 T = TypeVar("T", bound=Toolchain)
@@ -161,6 +164,14 @@ def saved(module: Any) -> bytes:
 def default_instance(toolchain: Toolchain, threads: int = 1) -> ToolchainInstance:
     """Returns the first float32 instance for the processor."""
     return toolchain.instances(Target.cpu(threads), "float32")[0]
+
+
+def running(name: str, threads: int = 1) -> ToolchainInstance:
+    """Returns an instance that runs layers on a toolchain: a BLAS inside TVM's kernels."""
+    toolchain = get(name)
+    if isinstance(toolchain, BlasToolchain):
+        return instance_with("tvm", threads, name)
+    return default_instance(toolchain, threads)
 
 
 def imported(model: ModelProto) -> ImportedModel:

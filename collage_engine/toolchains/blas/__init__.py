@@ -1,1 +1,1 @@
-"""Holds the code that all BLAS toolchains share; it computes products and convolutions."""
+"""Holds the code that all BLAS toolchains share; it computes one product a call."""

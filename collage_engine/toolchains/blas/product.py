@@ -1,123 +1,115 @@
-"""Computes matrix products that are read and written in place through transposes."""
+"""One product of matrices as a BLAS computes it: a MatMul, or a convolution that is a MatMul.
+
+A convolution with a 1×1 kernel that reads every pixel once multiplies the filters by the image as
+it lies in memory. What follows a product, and transposes before it, are left to other toolchains:
+inside TVM's kernels a BLAS is a library that computes the product, and nothing else.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from dataclasses import dataclass
 
+import numpy as np
+
+from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
-from collage_engine.toolchains.blas.program import BlasProgram, Ints, Step, View
+from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.operator_titles import onnx_type
+from collage_engine.toolchains.runtime.per_axis import pads, per_axis
+
+CONVOLUTIONS = ("nn.conv1d", "nn.conv2d")
+"""Relax operators that are products where their kernel has one tap."""
 
 
-def check(node: Node, operands: list[Node]) -> None:
-    """Checks that a product is one that a BLAS can compute.
+@dataclass(frozen=True)
+class Product:
+    """A batch of products ``c (rows×columns) = a (rows×depth) · b (depth×columns)``, row-major."""
 
-    Raises:
-        UnsupportedError: A tensor is empty.
-    """
-    if any(0 in n.type.shape for n in (node, *operands)):
-        raise UnsupportedError("MatMul: a BLAS multiplies no empty tensors")
-
-
-def product(program: BlasProgram, left: View, right: View) -> tuple[View, Step]:
-    """Appends the step of ``left · right`` by NumPy's rules; its axes are batch, row and column.
-
-    Returns:
-        The result and the step.
-    """
-    if len(left.dims) == 1:
-        left = View(left.buffer, left.offset, (1, *left.dims), (0, *left.strides))
-    if len(right.dims) == 1:
-        right = View(right.buffer, right.offset, (*right.dims, 1), (*right.strides, 1))
-    left, right = (_readable(program, v) for v in (left, right))
-    rank = max(len(left.dims), len(right.dims))
-    batch = tuple(
-        max(a, b)
-        for a, b in zip(
-            (1,) * (rank - len(left.dims)) + left.dims[:-2],
-            (1,) * (rank - len(right.dims)) + right.dims[:-2],
-            strict=True,
-        )
-    )
-    dims = (*batch, left.dims[-2], right.dims[-1])
-    return program.emit("product", dims, [left, right], _describe)
+    rows: int
+    columns: int
+    depth: int
+    left: int
+    """Which of the operator's two inputs is ``a``; the other one is ``b``."""
+    a_offsets: tuple[int, ...]
+    """Where the matrices of ``a`` begin, in elements, for each product of the batch."""
+    b_offsets: tuple[int, ...]
 
 
-def _readable(program: BlasProgram, view: View) -> View:
-    """Returns the view where a BLAS can read it, else a copy.
-
-    One of its last two axes has to be dense, and the other has to step over it.
-    """
-    return view if _leading(view) is not None else program.copy(view)[0]
-
-
-def _leading(view: View) -> tuple[int, bool] | None:
-    """Returns the leading dimension, and whether columns are dense in memory.
-
-    The result is None where neither is.
-    """
-    rows, columns = view.dims[-2:]
-    down, along = view.strides[-2:]
-    if (along == 1 or columns == 1) and (rows == 1 or down >= columns):
-        return (max(down, columns) if rows > 1 else columns), False
-    if (down == 1 or rows == 1) and (columns == 1 or along >= rows):
-        return (max(along, rows) if columns > 1 else rows), True
+def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
+    """Returns why a BLAS cannot compute a call; None where it can."""
+    try:
+        product_of(graph, graph.nodes[index])
+    except UnsupportedError as error:
+        return str(error)
     return None
 
 
-def _describe(step: Step) -> dict[str, Any]:
-    """Returns the JSON values of a product.
+def product_of(graph: DataflowGraph, node: Node) -> Product:
+    """Returns the product that a call is.
 
-    Batch axes that are just more rows are folded into it.
+    Raises:
+        UnsupportedError: It is none; the text says why.
     """
-    left, right = step.reads
-    batch = step.dims[:-2]
-    rows, columns, depth = step.dims[-2], step.dims[-1], left.dims[-1]
-    lead_a, lead_b = _leading(left), _leading(right)
-    assert lead_a is not None and lead_b is not None
-    a, b = (v.broadcast((*batch, *v.dims[-2:])) for v in (left, right))
-    c = step.strides
-    posts = [p.strides for p in step.posts]
-    row = len(batch)
-    row_a = lead_a[0]
-    row_c = c[row] if rows > 1 else columns
-    row_posts = [p[row] if p else 0 for p in posts]
-    count = row
-    while count:
-        axis = count - 1
-        if batch[axis] != 1:
-            if b[axis] or lead_a[1]:
-                break
-            if rows == 1:
-                if a[axis] < depth or c[axis] < columns:
-                    break
-                row_a, row_c = a[axis], c[axis]
-                row_posts = [p[axis] if p else 0 for p in posts]
-            elif not (
-                a[axis] == rows * row_a
-                and c[axis] == rows * row_c
-                and all(
-                    not p or p[axis] == rows * own for p, own in zip(posts, row_posts, strict=True)
-                )
-            ):
-                break
-            rows *= batch[axis]
-        count -= 1
+    if node.op != "matmul" and node.op not in CONVOLUTIONS:
+        raise UnsupportedError(f"a BLAS computes no {onnx_type(node.op)}")
+    operands = [graph.nodes[index] for index in node.inputs]
+    for each in (node, *operands):
+        if each.is_tuple or each.type.dtype != "float32":
+            kind = "a tuple" if each.is_tuple else each.type.dtype
+            raise UnsupportedError(f"{onnx_type(node.op)}: a BLAS computes float32, not {kind}")
+        if 0 in each.type.shape:
+            raise UnsupportedError(f"{onnx_type(node.op)}: a BLAS multiplies no empty tensors")
+    return (_matmul if node.op == "matmul" else _convolution)(node, *operands)
 
-    def operand(place: dict[str, int], strides: Ints, lead: int, transposed: bool) -> Any:
-        own = {"batch": list(strides[:count]), "ld": lead, "transposed": int(transposed)}
-        return place | own
 
-    return {
-        "batch": list(batch[:count]),
-        "m": rows,
-        "n": columns,
-        "k": depth,
-        "a": operand(left.place(), a, row_a, lead_a[1]),
-        "b": operand(right.place(), b, *lead_b),
-        "c": operand(step.out.place(), c, max(row_c, columns), False),
-        "post": [
-            p.as_json([*strides[:count], own, strides[row + 1]] if strides else [])
-            for p, strides, own in zip(step.posts, posts, row_posts, strict=True)
-        ],
-    }
+def _matmul(node: Node, left: Node, right: Node) -> Product:
+    """Follows NumPy's rules; rows of a whole batch are multiplied at once by a single matrix."""
+    a, b = left.type.shape, right.type.shape
+    a = (1, *a) if len(a) == 1 else a
+    b = (*b, 1) if len(b) == 1 else b
+    rows, depth, columns = a[-2], a[-1], b[-1]
+    if math.prod(b[:-2]) == 1:
+        return Product(math.prod(a[:-1]), columns, depth, 0, (0,), (0,))
+    batch = np.broadcast_shapes(a[:-2], b[:-2])
+
+    def offsets(own: tuple[int, ...], elements: int) -> tuple[int, ...]:
+        begins = np.arange(math.prod(own)).reshape(own) * elements
+        return tuple(np.broadcast_to(begins, batch).ravel().tolist())
+
+    return Product(
+        rows, columns, depth, 0, offsets(a[:-2], rows * depth), offsets(b[:-2], depth * columns)
+    )
+
+
+def _convolution(node: Node, data: Node, weights: Node) -> Product:
+    """Multiplies, for each image and group, the filters by the channels of all pixels."""
+    title, attributes = onnx_type(node.op), node.attributes
+    layout = str(attributes.get("data_layout", "NCHW"))
+    space = layout[2:]
+    taps = weights.type.shape[2:]
+    rank = len(taps)
+    if (
+        layout[:2] != "NC"
+        or attributes.get("out_layout", layout) not in (layout, "")
+        or attributes["kernel_layout"] != "OI" + space
+    ):
+        raise UnsupportedError(f"{title}: a BLAS multiplies by channels first only")
+    steps = (*taps, *per_axis(attributes["strides"], rank))
+    if {*steps} != {1} or any(sum(pads(attributes["padding"], rank), ())):
+        raise UnsupportedError(f"{title}: only a 1×1 kernel that reads every pixel is a product")
+    groups = int(attributes.get("groups", 1))
+    images, pixels = data.type.shape[0], math.prod(data.type.shape[2:])
+    filters, channels = weights.type.shape[0] // groups, weights.type.shape[1]
+    if groups > 1 and channels == 1:
+        raise UnsupportedError(f"{title}: a depthwise convolution is no matrix product")
+    batch = range(images * groups)
+    return Product(
+        rows=filters,
+        columns=pixels,
+        depth=channels,
+        left=1,
+        a_offsets=tuple(job % groups * filters * channels for job in batch),
+        b_offsets=tuple(job * channels * pixels for job in batch),
+    )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from collage_engine.records.format import NHWC, PLAIN
+import numpy as np
+
+from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains.base import Function
@@ -17,11 +19,11 @@ if TYPE_CHECKING:
     from collage_engine.partition.rule_trees import PatternEntry
     from collage_engine.partition.spec import PartitionSpec
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 
 
 class BlasToolchain(CppToolchain):
-    """Products and convolutions by ``sgemm``, with what follows applied to cache-hot results."""
+    """One product a call: as a partition of its own, or as a library inside TVM's kernels."""
 
     depends = ("collage_engine.partition.patterns",)
 
@@ -29,37 +31,36 @@ class BlasToolchain(CppToolchain):
         """Return its configurations; see ``Toolchain.instances``."""
         return (ToolchainInstance(toolchain=self.name, threads=target.threads),)
 
-    def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
-        """Implements ``capabilities.BorderFormats``."""
-        return (PLAIN, NHWC)
-
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
         """Implements ``Toolchain.supports``."""
-        from collage_engine.toolchains.blas.supports import reason_against
+        from collage_engine.toolchains.blas.product import reason_against
 
         return reason_against(graph, index)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
         """Implements ``Toolchain.partition_spec``."""
-        from collage_engine.toolchains.blas.rules import partition_spec
+        from collage_engine.partition.rule_trees import byoc_rules
+        from collage_engine.partition.spec import PartitionSpec
 
-        return partition_spec(self.name)
+        return PartitionSpec(self.name, byoc_rules(self.library_table(), name=self.name))
 
     def composites_of(
         self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
     ) -> Composites | None:
-        """Refuses a set without a product: what goes along with one is no candidate alone."""
-        from collage_engine.toolchains.blas.supports import holds_anchor
-
-        return () if holds_anchor(graph, nodes) else None
+        """Refuses several products: each is a call, and a candidate, of its own."""
+        calls = [index for index in graph.operators if nodes >> index & 1]
+        return () if len(calls) == 1 else None
 
     def library_table(self) -> Sequence[PatternEntry]:
         """Implements ``capabilities.LibraryForKernels``."""
-        from collage_engine.toolchains.blas.rules import patterns
+        from collage_engine.partition.patterns import anything, op
+        from collage_engine.toolchains.blas.product import CONVOLUTIONS, reason_against
+        from collage_engine.toolchains.runtime.supported import against_match
 
-        return patterns(self.name)
+        product = op(("matmul", *CONVOLUTIONS), anything(), anything(), commutative=False)
+        return [(f"{self.name}.product", product, against_match(reason_against))]
 
     def library_call(self, function: Function) -> Any:
         """Implements ``capabilities.LibraryForKernels``."""
@@ -67,15 +68,26 @@ class BlasToolchain(CppToolchain):
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """Return the plan and the weights of a function, for its C++ runtime."""
-        from collage_engine.toolchains.blas.generate import generate
+        from collage_engine.toolchains.blas.product import product_of
 
-        program = generate(
-            function.graph,
-            function.nodes,
-            function.inputs,
-            function.outputs,
-            function.constant,
-            function.takes,
-            function.gives,
-        )
-        return program.as_json(), bytes(program.blob)
+        graph = function.graph
+        calls = [index for index in graph.operators if function.nodes >> index & 1]
+        if len(calls) != 1:
+            raise UnsupportedError("a BLAS computes one product a call")
+        node = graph.nodes[calls[0]]
+        product = product_of(graph, node)
+        weights = b""
+        places = []
+        for index in node.inputs:
+            if graph.nodes[index].form == "constant":
+                places.append({"input": -1, "offset": len(weights) // 4})
+                weights += np.ascontiguousarray(function.constant(index)).tobytes()
+            else:
+                places.append({"input": function.inputs.index(index), "offset": 0})
+        return {
+            "m": product.rows,
+            "n": product.columns,
+            "k": product.depth,
+            "a": places[product.left] | {"batch": list(product.a_offsets)},
+            "b": places[1 - product.left] | {"batch": list(product.b_offsets)},
+        }, weights

@@ -22,7 +22,7 @@ _takes = against_match(reason_against)
 
 def library_table(prefix: str) -> list[PatternEntry]:
     """Returns what another toolchain's kernels can call: a product or convolution with post-ops."""
-    return [(n, p, _takes) for n, p in anchor_patterns(prefix, residual=True)]
+    return [(n, p, _takes) for n, p in anchor_patterns(prefix)]
 
 
 def partition_spec(name: str) -> PartitionSpec:
@@ -35,7 +35,7 @@ def partition_spec(name: str) -> PartitionSpec:
     table += [
         (label, pattern, _takes)
         for label, pattern in (
-            *anchor_patterns(name, residual=True),
+            *anchor_patterns(name),
             *chain_patterns(name),
         )
     ]

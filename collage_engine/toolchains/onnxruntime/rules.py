@@ -21,7 +21,7 @@ def partition_spec(name: str, reason_against: Reason) -> PartitionSpec:
     table += [
         (label, pattern, takes)
         for label, pattern in (
-            *anchor_patterns(name, residual=True),
+            *anchor_patterns(name),
             *chain_patterns(name),
         )
     ]

@@ -22,14 +22,13 @@ def _added(anchor: Pattern) -> Pattern:
     return anchor.optional(lambda x: op("add", x, anything("residual")))
 
 
-def anchor_patterns(prefix: str, *, residual: bool) -> list[tuple[str, Pattern]]:
+def anchor_patterns(prefix: str) -> list[tuple[str, Pattern]]:
     """Returns patterns of anchors with bias, residual sum and activation.
 
     Each matches as much as it can.
 
     Args:
         prefix: What the patterns' names begin with.
-        residual: Whether the library adds another tensor in the same call.
     """
     tables = (
         ("conv", CONVOLUTIONS, True),
@@ -40,7 +39,7 @@ def anchor_patterns(prefix: str, *, residual: bool) -> list[tuple[str, Pattern]]
     found = []
     for name, ops, weights in tables:
         pattern = _biased(_anchor(ops, constant_weights=weights))
-        if residual and name != "deconv":
+        if name != "deconv":
             pattern = _added(pattern)
         found.append((f"{prefix}.{name}", pattern.optional(chains.activation)))
     return found

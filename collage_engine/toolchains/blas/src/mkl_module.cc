@@ -6,21 +6,18 @@
 
 namespace collage {
 
-void Multiply(bool a_transposed, bool b_transposed, int64_t m, int64_t n, int64_t k,
-              const float* a, int64_t lda, const float* b, int64_t ldb, float beta, float* c,
-              int64_t ldc) {
-  cblas_sgemm(CblasRowMajor, a_transposed ? CblasTrans : CblasNoTrans,
-              b_transposed ? CblasTrans : CblasNoTrans, static_cast<MKL_INT>(m),
-              static_cast<MKL_INT>(n), static_cast<MKL_INT>(k), 1.0f, a,
-              static_cast<MKL_INT>(lda), b, static_cast<MKL_INT>(ldb), beta, c,
+void Multiply(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb, float beta,
+              float* c, int64_t ldc) {
+  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, static_cast<MKL_INT>(m), static_cast<MKL_INT>(n),
+              static_cast<MKL_INT>(k), 1.0f, a, static_cast<MKL_INT>(lda), b, static_cast<MKL_INT>(ldb), beta, c,
               static_cast<MKL_INT>(ldc));
 }
 
-void MultiplyVector(bool transposed, int64_t rows, int64_t columns, const float* a, int64_t lda,
-                    const float* x, int64_t incx, float beta, float* y, int64_t incy) {
+void MultiplyVector(bool transposed, int64_t rows, int64_t columns, const float* a, int64_t lda, const float* x,
+                    int64_t incx, float* y, int64_t incy) {
   cblas_sgemv(CblasRowMajor, transposed ? CblasTrans : CblasNoTrans, static_cast<MKL_INT>(rows),
-              static_cast<MKL_INT>(columns), 1.0f, a, static_cast<MKL_INT>(lda), x,
-              static_cast<MKL_INT>(incx), beta, y, static_cast<MKL_INT>(incy));
+              static_cast<MKL_INT>(columns), 1.0f, a, static_cast<MKL_INT>(lda), x, static_cast<MKL_INT>(incx), 0.0f, y,
+              static_cast<MKL_INT>(incy));
 }
 
 double SmallProduct() { return 0.0; }

@@ -5,28 +5,24 @@
 
 namespace collage {
 
-void Multiply(bool a_transposed, bool b_transposed, int64_t m, int64_t n, int64_t k,
-              const float* a, int64_t lda, const float* b, int64_t ldb, float beta, float* c,
-              int64_t ldc) {
-  scipy_cblas_sgemm(CblasRowMajor, a_transposed ? CblasTrans : CblasNoTrans,
-                    b_transposed ? CblasTrans : CblasNoTrans, static_cast<blasint>(m),
-                    static_cast<blasint>(n), static_cast<blasint>(k), 1.0f, a,
-                    static_cast<blasint>(lda), b, static_cast<blasint>(ldb), beta, c,
+void Multiply(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb, float beta,
+              float* c, int64_t ldc) {
+  scipy_cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, static_cast<blasint>(m), static_cast<blasint>(n),
+                    static_cast<blasint>(k), 1.0f, a, static_cast<blasint>(lda), b, static_cast<blasint>(ldb), beta, c,
                     static_cast<blasint>(ldc));
 }
 
-void MultiplyVector(bool transposed, int64_t rows, int64_t columns, const float* a, int64_t lda,
-                    const float* x, int64_t incx, float beta, float* y, int64_t incy) {
-  scipy_cblas_sgemv(CblasRowMajor, transposed ? CblasTrans : CblasNoTrans,
-                    static_cast<blasint>(rows), static_cast<blasint>(columns), 1.0f, a,
-                    static_cast<blasint>(lda), x, static_cast<blasint>(incx), beta, y,
-                    static_cast<blasint>(incy));
+void MultiplyVector(bool transposed, int64_t rows, int64_t columns, const float* a, int64_t lda, const float* x,
+                    int64_t incx, float* y, int64_t incy) {
+  scipy_cblas_sgemv(CblasRowMajor, transposed ? CblasTrans : CblasNoTrans, static_cast<blasint>(rows),
+                    static_cast<blasint>(columns), 1.0f, a, static_cast<blasint>(lda), x, static_cast<blasint>(incx),
+                    0.0f, y, static_cast<blasint>(incy));
 }
 
 double SmallProduct() {
   // The unpacked kernels of sgemm exist for AVX-512 only, up to 100·100·100.
   static const double most = [] {
-    std::string core = scipy_openblas_get_corename();
+    const std::string core = scipy_openblas_get_corename();
     return core == "SkylakeX" || core == "Cooperlake" || core == "SapphireRapids" ? 1e6 : 0.0;
   }();
   return most;
