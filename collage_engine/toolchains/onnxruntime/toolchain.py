@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import numpy as np
+    from onnx import ModelProto
 
     from collage_engine.model.dataflow_graph import DataflowGraph
     from collage_engine.partition.spec import PartitionSpec
@@ -77,14 +78,13 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
 
         return partition_spec(self.name, lambda graph, i: self.supports(graph, i, instance))
 
-    def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
+    def plan_of(self, function: Function, model: ModelProto) -> tuple[dict[str, Any], bytes]:
         """Return the plan and the weights of a function, for its C++ runtime."""
         from collage_engine.model.mapped_weights import name_files
 
         level = function.instance.option("level", "all")
         if level not in LEVELS:
             raise ToolchainError(f"onnxruntime has no optimisation level {level!r}")
-        model = self.onnx_of(function)
         files = weight_files.provide(name_files(model))
         plan = {
             "input_names": [value.name for value in model.graph.input],

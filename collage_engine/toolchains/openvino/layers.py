@@ -17,7 +17,7 @@ def settings_of(plan: dict[str, Any]) -> dict[str, Any]:
         "INFERENCE_NUM_THREADS": int(plan["threads"]),
         "NUM_STREAMS": "1",
         "INFERENCE_PRECISION_HINT": str(plan["precision"]),
-        "ENABLE_CPU_PINNING": bool(plan["spin"]) and int(plan["threads"]) > 1,
+        "ENABLE_CPU_PINNING": bool(plan["spin"]),
     }
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import numpy as np
-    from onnx import NodeProto
+    from onnx import ModelProto, NodeProto
 
     from collage_engine.toolchains.capabilities import PythonSession
 
@@ -95,7 +95,7 @@ class OpenVinoToolchain(OnnxFedToolchain):
 
         return misreads(node, opset)
 
-    def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
+    def plan_of(self, function: Function, model: ModelProto) -> tuple[dict[str, Any], bytes]:
         """Return the plan and the weights of a function, for its C++ runtime."""
         from collage_engine.model.mapped_weights import is_mapped
         from collage_engine.toolchains.openvino.intermediate import from_onnx, to_ir, write_ir
@@ -103,13 +103,12 @@ class OpenVinoToolchain(OnnxFedToolchain):
         precision = function.instance.option("precision", "f32")
         if precision not in PRECISIONS:
             raise ToolchainError(f"openvino has no precision {precision!r}")
-        written = self.onnx_of(function)
-        if any(map(is_mapped, written.graph.initializer)):
+        if any(map(is_mapped, model.graph.initializer)):
             name = f"weights-{uuid.uuid4().hex[:16]}.bin"
-            xml = write_ir(from_onnx(written), weight_files.folder() / name)
+            xml = write_ir(from_onnx(model), weight_files.folder() / name)
             files = {weight_files.PLAN_KEY: [name]}
             return {"xml_bytes": len(xml), "precision": precision} | files, xml
-        xml, constants = to_ir(from_onnx(written))
+        xml, constants = to_ir(from_onnx(model))
         plan = {"xml_bytes": len(xml), "precision": precision}
         return plan, constants + xml
 

@@ -8,7 +8,10 @@ it from Python derives from ``OnnxSessionToolchain`` and needs no C++ of its own
 from __future__ import annotations
 
 import contextlib
+import logging
+from abc import abstractmethod
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 
     from collage_engine.model.dataflow_graph import DataflowGraph
     from collage_engine.partition.spec import PartitionSpec
+
+_LOG = logging.getLogger(__name__)
 
 LARGEST_MODEL = 2**31 - 1
 """Bytes that one protobuf message may have."""
@@ -59,6 +64,7 @@ class OnnxFedToolchain(CppToolchain):
         "collage_engine.model.onnx_forms",
         "collage_engine.model.onnx_forms_nn",
         "collage_engine.model.onnx_forms_reduce",
+        "collage_engine.model.own_file",
     )
 
     def package(self) -> str:
@@ -147,11 +153,41 @@ class OnnxFedToolchain(CppToolchain):
 
         parts = function.model, function.nodes, function.inputs, function.outputs
         found = to_onnx(*parts)
-        opsets = [o.version for o in found.opset_import if o.domain in ("", "ai.onnx")]
-        opset = max(opsets, default=0)
-        if any(self.misreads(node, opset) for node in found.graph.node):
-            return write_onnx(*parts)
-        return found
+        return write_onnx(*parts) if self._is_misread(found) else found
+
+    def _is_misread(self, model: ModelProto) -> bool:
+        opsets = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
+        nodes = chain(model.graph.node, *(function.node for function in model.functions))
+        return any(self.misreads(node, max(opsets, default=0)) for node in nodes)
+
+    @abstractmethod
+    def plan_of(self, function: Function, model: ModelProto) -> tuple[dict[str, Any], bytes]:
+        """Returns the plan and the weights of a function, given as ONNX; see ``plan``.
+
+        Args:
+            function: The function.
+            model: It as ``onnx_of`` writes it, or the user's own file with the inputs' sizes set.
+        """
+
+    def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
+        """Implements ``CppToolchain.plan``."""
+        return self.plan_of(function, self.onnx_of(function))
+
+    def compile(self, function: Function) -> Any:
+        """Implements ``Toolchain.compile``; a whole model is compiled from the user's own file.
+
+        It then takes the time that the library takes by itself. Where the library refuses the
+        file, or reads it wrongly, the cleaned model stands in.
+        """
+        from collage_engine.model.own_file import own_model
+
+        own = own_model(function.model, function.nodes, function.inputs, function.outputs)
+        if own is not None and not self._is_misread(own):
+            try:
+                return self.finish(function, *self.plan_of(function, own))
+            except ToolchainError as error:
+                _LOG.info("%s takes the cleaned model, not the file: %s", self.name, error)
+        return super().compile(function)
 
 
 def serialised(model: ModelProto) -> bytes:
@@ -190,12 +226,12 @@ class OnnxSessionToolchain(OnnxFedToolchain):
         main = _FOLDER / "python_src" / "python_module.cc"
         return RuntimeSource(self.name, main, plan_version=1, library_version="")
 
-    def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
+    def plan_of(self, function: Function, model: ModelProto) -> tuple[dict[str, Any], bytes]:
         """Return the plan of a function, and its ONNX model."""
         from collage_engine.model.mapped_weights import with_own_weights
 
         try:
-            model = with_own_weights(self.onnx_of(function))
+            model = with_own_weights(model)
         except ValueError as error:
             raise ToolchainError(f"{self.name}: {error}") from error
         plan = {

@@ -75,7 +75,14 @@ class CppToolchain(Toolchain):
 
     def compile(self, function: Function) -> Any:
         """Implements ``Toolchain.compile``."""
-        plan, weights = self.plan(function)
+        return self.finish(function, *self.plan(function))
+
+    def finish(self, function: Function, plan: dict[str, Any], weights: bytes) -> Any:
+        """Returns the module of a function from its plan and weights, as ``plan`` returns them.
+
+        Raises:
+            ToolchainError: The library refuses the plan; the text says why.
+        """
         plan["inputs"] = [_spec(function.input_type(i)) for i in function.inputs]
         plan["outputs"] = [_spec(function.output_type(i)) for i in function.outputs]
         plan["threads"] = function.instance.threads

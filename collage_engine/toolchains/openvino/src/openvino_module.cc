@@ -148,7 +148,7 @@ class OvModule : public PlanModule {
     std::string threads = std::to_string(threads_);
     // A pool that is alone in its process may bind its threads to cores, as OpenVINO does by
     // itself; beside other pools it would sit on cores that they want.
-    bool pinning = spin_ && threads_ > 1;
+    bool pinning = spin_;
     OvCheck(ov_core_compile_model(
                 OvCore(), model, "CPU", 10, compiled_.out(),
                 ov_property_key_hint_performance_mode, "LATENCY",

@@ -1,0 +1,101 @@
+"""Gives a whole model as the user's own file has it, for toolchains that take ONNX.
+
+What a runtime's optimiser knows it often knows by patterns, which a clean-up can break: a
+RepGhostNet takes ONNX Runtime 1.2 times as long after ours, and no model was clearly faster by it
+(``tests/benchmarks/RESULTS.md``).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from collage_engine.model.onnx_file import read_model
+from collage_engine.model.onnx_types import value_info
+from collage_engine.records.errors import ModelError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from onnx import ModelProto, ValueInfoProto
+
+    from collage_engine.model.importer import ImportedModel
+    from collage_engine.records.graph import TensorType
+    from collage_engine.records.numbering import NodeIndex, NodeSet
+
+FIRST_CONSTANT_INITIALIZERS = 4
+"""Version of ONNX's IR from which on an initializer need not be an input, and is a constant then
+(``onnx/docs/IR.md``)."""
+
+
+def own_model(
+    model: ImportedModel,
+    nodes: NodeSet,
+    inputs: Sequence[NodeIndex],
+    outputs: Sequence[NodeIndex],
+) -> ModelProto | None:
+    """Returns the user's file with the sizes of its inputs set, where a sub-graph is all of it.
+
+    Args:
+        model: The imported model.
+        nodes: The sub-graph, a closed set of nodes.
+        inputs: Node indices of its inputs, in argument order.
+        outputs: Node indices of its outputs, in argument order.
+
+    Returns:
+        None where the sub-graph is only a part; where the file was no file, is gone or has changed;
+        or where it takes or gives something else than the sub-graph.
+    """
+    graph = model.graph
+    if any(not nodes >> index & 1 for index in graph.operators):
+        return None
+    if not model.record.path or not Path(model.record.path).is_file():
+        return None
+    try:
+        own, digest = read_model(model.record.path)
+    except (ModelError, UsageError):
+        return None
+    if digest != model.record.sha256:
+        return None
+    weights = {tensor.name for tensor in own.graph.initializer}
+    given = [value for value in own.graph.input if value.name not in weights]
+    taken = _in_order(given, graph.record.inputs, inputs, model.inputs)
+    made = _in_order(own.graph.output, graph.record.outputs, outputs, model.outputs)
+    if taken is None or made is None:
+        return None
+    kinds = dict(model.inputs)
+    sized = [value_info(value.name, kinds[value.name]) for value in taken]
+    if any(_element_type(a) != _element_type(b) for a, b in zip(taken, sized, strict=True)):
+        return None
+    own.ir_version = max(own.ir_version, FIRST_CONSTANT_INITIALIZERS)
+    for values, wanted in ((own.graph.input, sized), (own.graph.output, made)):
+        kept = [_copy(value) for value in wanted]
+        del values[:]
+        values.extend(kept)
+    return own
+
+
+def _in_order(
+    values: Sequence[ValueInfoProto],
+    indices: Sequence[NodeIndex],
+    wanted: Sequence[NodeIndex],
+    known: Sequence[tuple[str, TensorType]],
+) -> list[ValueInfoProto] | None:
+    """Returns a file's inputs or outputs in the order of a sub-graph's; None if they differ."""
+    same_names = [value.name for value in values] == [name for name, _ in known]
+    if not same_names or sorted(indices) != sorted(wanted):
+        return None
+    if len(set(indices)) != len(indices):
+        return None
+    by_index = dict(zip(indices, values, strict=True))
+    return [by_index[index] for index in wanted]
+
+
+def _element_type(value: ValueInfoProto) -> int:
+    return int(value.type.tensor_type.elem_type)
+
+
+def _copy(value: ValueInfoProto) -> ValueInfoProto:
+    made = type(value)()
+    made.CopyFrom(value)
+    return made

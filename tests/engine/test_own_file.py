@@ -1,0 +1,117 @@
+"""A whole model runs from the user's own file where toolchains are given ONNX."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import ModelProto, TensorProto, helper
+
+from collage_engine.model.importer import ImportedModel, import_model
+from collage_engine.model.own_file import own_model
+from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
+from tests.support.toolchain_cases import (
+    Net,
+    available,
+    default_instance,
+    error,
+    imported,
+    reference,
+    run,
+    whole,
+)
+
+
+def normalised() -> ModelProto:
+    """A normalisation that folds into nothing: clean-up writes it as a product and a sum."""
+    net = Net()
+    x = net.input(1, 4, 6, 6)
+    numbers = [net.add("Abs", net.randn(4)) for _ in range(4)]
+    return net.model(net.add("Relu", net.add("BatchNormalization", x, *numbers)))
+
+
+def opened(model: ModelProto, folder: Path, **shapes: tuple[int, ...]) -> ImportedModel:
+    path = folder / "model.onnx"
+    onnx.save(model, path)
+    return import_model(path, shapes)
+
+
+def own_of(function: Function) -> ModelProto | None:
+    return own_model(function.model, function.nodes, function.inputs, function.outputs)
+
+
+@pytest.fixture(scope="module")
+def toolchain() -> OnnxRuntimeToolchain:
+    return available(OnnxRuntimeToolchain())
+
+
+def operators(toolchain: OnnxRuntimeToolchain, function: Function) -> set[str]:
+    steps = toolchain.inside(toolchain.compile(function))["steps"]
+    return {step["what"] for step in steps}
+
+
+def test_a_whole_model_has_the_operators_of_the_file(
+    toolchain: OnnxRuntimeToolchain, tmp_path: Path
+) -> None:
+    model = normalised()
+    made = opened(model, tmp_path)
+    function = whole(made, default_instance(toolchain))
+    assert "BatchNormalization" in operators(toolchain, function)
+    feeds = made.random_inputs(0)
+    results = run(toolchain.compile(function), function, feeds)
+    assert error(results[0], reference(model, function, feeds)[0]) < 1e-5
+    in_memory = whole(imported(model), default_instance(toolchain))
+    assert "BatchNormalization" not in operators(toolchain, in_memory)
+
+
+def test_the_cleaned_model_stands_in_where_the_file_is_refused_or_misread(
+    toolchain: OnnxRuntimeToolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function = whole(opened(normalised(), tmp_path), default_instance(toolchain))
+    kind = "BatchNormalization"
+    with monkeypatch.context() as patch:
+        patch.setattr(toolchain, "misreads", lambda node, opset: node.op_type == kind)
+        assert kind not in operators(toolchain, function)
+    (tmp_path / "model.onnx").write_bytes(b"another file by now")
+    assert kind not in operators(toolchain, function)
+    (tmp_path / "model.onnx").unlink()
+    assert kind not in operators(toolchain, function)
+
+
+def test_sizes_are_set_weights_are_no_inputs_and_outputs_are_in_order(tmp_path: Path) -> None:
+    """As in files before version 4 of the IR, weights are among the inputs."""
+    nodes = [
+        helper.make_node("Exp", ["x"], ["late"]),
+        helper.make_node("Add", ["x", "w"], ["sum"]),
+        helper.make_node("Relu", ["sum"], ["early"]),
+    ]
+    f32 = TensorProto.FLOAT
+    inputs = [
+        helper.make_tensor_value_info("x", f32, ["n", 3]),
+        helper.make_tensor_value_info("w", f32, [3]),
+    ]
+    outputs = [helper.make_tensor_value_info(name, f32, ["n", 3]) for name in ("early", "late")]
+    weights = [helper.make_tensor("w", f32, [3], [1.0, 2.0, 3.0])]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=3)
+    made = opened(model, tmp_path, x=(2, 3))
+    available_here = available(OnnxRuntimeToolchain())
+    function = whole(made, default_instance(available_here))
+    own = own_of(function)
+    assert own is not None and own.ir_version >= 4
+    (value,) = own.graph.input
+    sizes = [d.dim_value for d in value.type.tensor_type.shape.dim]
+    assert (value.name, sizes) == ("x", [2, 3])
+    feeds = made.random_inputs(0)
+    results = run(available_here.compile(function), function, feeds)
+    for found, wanted in zip(results, reference(model, function, feeds), strict=True):
+        assert error(found, wanted) < 1e-5
+
+
+def test_a_part_is_not_the_file(tmp_path: Path) -> None:
+    made = opened(normalised(), tmp_path)
+    graph = made.graph
+    nodes = graph.close(1 << graph.operators[-1])
+    assert own_model(made, nodes, *graph.boundary(nodes)) is None
