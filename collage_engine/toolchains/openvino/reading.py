@@ -14,12 +14,13 @@ MISREAD: dict[str, int | None] = {
     "ReduceL1": None,
     "ReduceLogSumExp": None,
     "LRN": None,
+    "Attention": None,
 }
 """ONNX operators, and the opset from which on OpenVINO 2026.4 reads them right (None: never).
 
 It takes Softmax's axis of old opsets for that of new ones, reduces over all axes in ReduceL1 and
-ReduceLogSumExp, and scales LRN otherwise. The same sub-graphs written from the imported graph use
-other operators, which it reads right.
+ReduceLogSumExp, scales LRN otherwise, and overlooks Attention's window. The same sub-graphs written
+from the imported graph use other operators, which it reads right.
 """
 
 
