@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,8 @@ from collage_engine.toolchains.tensorrt import library
 from collage_engine.toolchains.tensorrt.engine import TYPES, build_engine, parses
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
+
     from collage_engine.model.dataflow_graph import DataflowGraph
 
 PYTHON_PART = "collage_tensorrt.py"
@@ -39,8 +41,8 @@ PYTHON_PART = "collage_tensorrt.py"
 _ADMITTED = {TF32: (TF32,), FLOAT16: ("fp16",), BFLOAT16: ("fp16", "bf16")}
 """The options that each precision of a run admits; float16 rounds less than bfloat16."""
 _LAST: dict[str, Any] = {}
-"""The function whose engine was built last in this process, and the engine, so that a repeated
-request needs no second build."""
+"""The engine that was built last in this process, and of what (its instance and the SHA-256 of its
+ONNX model), so that a repeated request needs no second build."""
 _LOWEST = {TF32: TF32, "fp16": FLOAT16, "bf16": BFLOAT16}
 """The precision of the instance with each option."""
 
@@ -176,27 +178,27 @@ class TensorrtToolchain(OnnxFedToolchain):
             return f"TensorRT's parser knows no {title}"
         return super().supports(graph, index, instance)
 
-    def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
+    def plan_of(self, function: Function, model: ModelProto) -> tuple[dict[str, Any], bytes]:
         """Returns the program and the engine of a function.
 
-        The engine of the function that was asked for last is kept, since a candidate is measured in
-        several copies and building takes seconds.
+        The engine that was asked for last is kept, since a candidate is measured in several copies
+        and building takes seconds.
         """
-        known = _LAST.get("function")
-        if known is None or known() is not function:
+        from collage_engine.model.mapped_weights import with_own_weights
+
+        data = serialised(with_own_weights(model))
+        key = function.instance, hashlib.sha256(data).digest()
+        if _LAST.get("key") != key:
             _LAST.clear()
-            built = self._build(function)
-            _LAST.update(function=weakref.ref(function), built=built)
+            _LAST.update(built=self._build(function, data), key=key)
         plan, weights = _LAST["built"]
         return dict(plan), weights
 
-    def _build(self, function: Function) -> tuple[dict[str, Any], bytes]:
-        from collage_engine.model.mapped_weights import with_own_weights
-
+    def _build(self, function: Function, data: bytes) -> tuple[dict[str, Any], bytes]:
         instance = function.instance
         nodes = [function.graph.nodes[index] for index in function.members]
         engine = build_engine(
-            serialised(with_own_weights(self.onnx_of(function))),
+            data,
             [function.input_type(index).dtype for index in function.inputs],
             [function.output_type(index).dtype for index in function.outputs],
             {kind.dtype for node in nodes for kind in node.types},
