@@ -122,7 +122,7 @@ def test_one_artifact_holds_all_shapes(drive, tmp_path) -> None:
     page.export.artifact_to(str(tmp_path / "artifact"), lambda: done.append(True))
     d.until(lambda: done)
     said = page.banner.label.text()
-    assert "2 shapes take 14.3 MiB together" in said and "padded" in said
+    assert "2 shapes take 47.7 MiB together" in said and "padded" in said
 
 
 def test_other_shapes_are_chosen_in_the_open_document(drive) -> None:
