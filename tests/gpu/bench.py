@@ -1,6 +1,6 @@
 """Collage against what an NVIDIA user has without it: one model and precision a call.
 
-``python -m tests.gpu.bench MODEL PRECISION [--out DIR] [--minutes 7.5] [--table]``
+``python -m tests.gpu.bench MODEL PRECISION [--out DIR] [--minutes 7.5] [--quick] [--table]``
 
 MODEL is one of ``tests.gpu.models``, PRECISION float32 or float16. A call goes on where the last
 one ended: it builds the model, places it with all toolchains that are here (``collage place``, in
@@ -9,7 +9,8 @@ eager and ``torch.compile`` (max-autotune), each in a process of its own, in int
 All replay CUDA graphs. It ends within ``--minutes``: with 0 when the row is finished, with 3 when
 the same call has to be made again, with 1 when something failed, which it says in a sentence.
 DIR keeps the store, the compiled kernels, torch's compiled kernels and a row per model;
-``--table`` prints the rows as Markdown, ``--again`` forgets a model's row first.
+``--table`` prints the rows as Markdown, ``--again`` forgets a model's row first, ``--quick`` leaves
+out ``torch.compile``, which takes minutes to compile a model.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class Bench:
         self.folder: Path = options.out.resolve()
         self.target: str = options.target
         self.budget_s: float | None = options.budget
+        self.subjects = SUBJECTS[:-1] if options.quick else SUBJECTS
         self.end = time.monotonic() + 60 * options.minutes
         label = f"{self.name}-{self.precision}"
         self.model = self.folder / f"{label}.onnx"
@@ -90,7 +92,7 @@ class Bench:
             self.place()
         wanted = [
             s
-            for s in SUBJECTS
+            for s in self.subjects
             if s not in self.row.get("median_us", {}) and s not in self.row.get("failed", {})
         ]
         if wanted:
@@ -179,7 +181,7 @@ class Bench:
         versions = dict(self.row.get("versions", {}))
         device = self.target.partition(":")[0]
         try:
-            for subject in SUBJECTS:
+            for subject in self.subjects:
                 worker = workers[subject] = Worker(JOB, env=env, name="gpu-bench")
                 request = Open(
                     subject=subject,
@@ -262,6 +264,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--budget", type=seconds, help="for measuring; default: what is left")
     parser.add_argument("--target", default="cuda", help="cpu: a rehearsal without a device")
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args(arguments)
     if not options.table and (options.model is None or options.precision is None):
