@@ -387,10 +387,16 @@ class Session:
             self._engine.enumerate(self._handle, _settings(settings))
         return tuple(self.document.candidates)
 
-    def explain(self, node: int | str) -> ExplainAnswer:
-        """Say why an operator runs where it does; UsageError where there is no such node."""
+    def explain(self, node: int | str, run: str = "") -> ExplainAnswer:
+        """Say why an operator runs where it does; UsageError where there is no such node or run.
+
+        Args:
+            node: Its number, or the name of an ONNX node.
+            run: Id, name or number of the run whose placement is explained; empty: the newest.
+        """
         number = self.operators(node)[0]
-        return answers.explain(self._opened, p.Explain(document=self._handle, node=number))
+        wanted = p.Explain(document=self._handle, node=number, shown=p.ShownCover(run=run))
+        return answers.explain(self._opened, wanted)
 
     def compare(self, before: str, after: str) -> Comparison:
         """Compare two runs, named by id, name or number; differences are ``after - before``."""

@@ -239,23 +239,16 @@ def _explain(options: argparse.Namespace) -> int:
     with interruptible_engine() as engine:
         session = _open_session(engine, options)
         numbers = session.operators(options.node)
-        answer = session.explain(numbers[0])
+        answer = session.explain(numbers[0], options.run)
     if options.json:
         output.print_json(answer)
     else:
         output.print_node(session.document, numbers)
         titles = NodeTitles(session.graph.calls)
-        output.print_explanation(answer, titles, _exported(session, numbers[0]))
+        output.print_explanation(answer, titles)
         if session.runs:
             output.print_tolerance(session.runs[-1])
     return 0
-
-
-def _exported(session: Session, node: int) -> str | None:
-    """Return the candidate that holds the node in the last run's placement."""
-    placement = session.runs[-1].placement if session.runs else None
-    parts = placement.partitions if placement is not None else ()
-    return next((part.candidate for part in parts if node in part.nodes), None)
 
 
 def _compare(options: argparse.Namespace) -> int:

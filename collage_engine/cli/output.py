@@ -158,15 +158,12 @@ def print_tolerance(run: Run) -> None:
         say(sentence)
 
 
-def print_explanation(
-    answer: ExplainAnswer, titles: NodeTitles, exported: str | None = None
-) -> None:
+def print_explanation(answer: ExplainAnswer, titles: NodeTitles) -> None:
     """Print an explanation in sentences, then the candidates that hold the node, best first.
 
     Args:
         answer: The explanation.
         titles: What the nodes of the model are called.
-        exported: The candidate that the last run exported there, where another is chosen here.
     """
     for sentence in answer.words:
         say(sentence)
@@ -178,20 +175,13 @@ def print_explanation(
         "", "toolchain", "nodes", "operators", *numbers, right=numbers, cut=("nodes", "operators")
     )
     shown = answer.candidates[:MOST_EXPLAINED]
-    shown += tuple(c for c in answer.candidates[MOST_EXPLAINED:] if c.id == exported)
     for c in shown:
         cost = time_text(c.cost.median_us) if c.cost.usable else c.cost.state
         spread = None
         if c.cost.low_us is not None and c.cost.high_us is not None:
             spread = (c.cost.low_us, c.cost.high_us)
         made.add(
-            "→"
-            if c.id == answer.chosen
-            else "•"
-            if c.id == exported
-            else "="
-            if c.id in answer.ties
-            else "",
+            "→" if c.id == answer.chosen else "=" if c.id in answer.ties else "",
             c.instance.id,
             nodes_text(c.nodes),
             candidate_text(c, titles),
@@ -203,8 +193,6 @@ def print_explanation(
     say()
     show(made.table)
     say(words.ABOUT_REGRET)
-    if exported not in (None, answer.chosen) and any(c.id == exported for c in shown):
-        say(words.ABOUT_EXPORTED)
     if within:
         say(words.ABOUT_COST)
     left = len(answer.candidates) - len(shown)

@@ -294,6 +294,9 @@ def _add_explain_command(commands: Commands) -> None:
     explain = commands.add_parser("explain", help="why a node runs where it does")
     _add_session(explain)
     explain.add_argument("node", help="operator number, or ONNX node name")
+    explain.add_argument(
+        "--run", default="", metavar="N", help="id, name or number of a run; the newest by default"
+    )
     _add_json(explain)
 
 

@@ -75,7 +75,8 @@ def partition_figures(partition: Partition, costs: Mapping[str, Cost]) -> Partit
 
 def isolated_us(cost: Cost) -> float | None:
     """Return the isolated cost in µs; None where it is not known."""
-    return cost.isolated().median_us if cost.usable else None
+    alone = cost.isolated()
+    return alone.median_us if cost.usable and not alone.in_place else None
 
 
 # -- sums ------------------------------------------------------------------------------

@@ -7,13 +7,23 @@ candidates, costs, pins and settings only, so it is found out once and kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import msgspec
 
 from collage_engine.planning.deployment_limits import limit_verdicts
 from collage_engine.planning.infeasible import infeasible_details
+from collage_engine.planning.measured_placements import (
+    SAME_US,
+    MeasuredPlacement,
+    broken_pins,
+    expected_us,
+    identity,
+    measured_placements,
+    problem_parts,
+)
 from collage_engine.planning.search_problem import (
     best_covers,
     make_problem,
@@ -25,14 +35,15 @@ from collage_engine.records.answers import SearchAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost_table import CostTable, table_of
 from collage_engine.records.graph import GraphRecord
-from collage_engine.records.pin import Pin
-from collage_engine.records.placement import Placement
+from collage_engine.records.pin import Pin, PinVerdict
+from collage_engine.records.placement import Placement, Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.search.api import Search, reuse, solve
 from collage_engine.search.problem import Answer, Problem
 from collage_engine.search.ranked_covers import RankedCover
 from collage_engine.session.document import Document
 from collage_engine.wording import constraints as say
+from collage_engine.wording.amounts import time_text
 
 
 @dataclass(frozen=True)
@@ -64,6 +75,10 @@ class DocumentSearch:
     problem: Problem
     search: Search
     answer: Answer
+    """What the search says on costs alone; prices are those of ``PlacementPrices``."""
+    runs: tuple[Run, ...] = ()
+    """The runs whose measured placements take part."""
+    measured: dict[Hashable, MeasuredPlacement] = field(default_factory=dict)
 
     @cached_property
     def by_id(self) -> dict[str, CandidateRecord]:
@@ -77,7 +92,9 @@ class DocumentSearch:
 
     @cached_property
     def placements(self) -> list[Placement]:
-        """Return the ranked covers as placements that were not measured yet."""
+        """Return the ranked covers as placements without a measured time; none without a cover."""
+        if self.answer.cost_us is None:
+            return []
         return [
             ranked_placement(
                 self.searched.graph,
@@ -89,6 +106,175 @@ class DocumentSearch:
             )
             for each in self.ranked
         ]
+
+    @cached_property
+    def additive_error_us(self) -> float:
+        """Return how much longer the fastest measured placement takes than the search expects.
+
+        It is added to what the search expects of other placements, so that they are compared with
+        measured ones at one scale; 0 where the search knows no measured placement.
+        """
+        known = [one for one in self.measured.values() if one.expected_us is not None]
+        fastest = min(known, key=lambda one: one.us, default=None)
+        return 0.0 if fastest is None else fastest.us - (fastest.expected_us or 0.0)
+
+    def with_time(self, placement: Placement) -> Placement:
+        """Return a placement with what it took end to end, where a run has timed it."""
+        known = self.measured.get(identity(placement))
+        return placement if known is None else known.placement
+
+    def latency_us(self, placement: Placement) -> float | None:
+        """Return the latency of a placement in microseconds: measured, or else what is expected.
+
+        It is None where the search does not know what the placement costs.
+        """
+        measured_us = self.with_time(placement).measured_us
+        if measured_us is not None:
+            return measured_us
+        expected = expected_us(placement, self.problem)
+        if expected is None:
+            expected = placement.estimated_us
+        return None if expected is None else expected + self.additive_error_us
+
+    def best_measured(self, without: Collection[int] = ()) -> MeasuredPlacement | None:
+        """Return the fastest measured placement that keeps to the limits and pins.
+
+        Args:
+            without: Places of pins that it need not keep.
+        """
+        allowed = frozenset(without)
+        known = [m for m in self.measured.values() if m.keeps_limits and m.broken_pins <= allowed]
+        return min(known, key=lambda one: one.us, default=None)
+
+    def broken_by(self, placement: Placement) -> frozenset[int]:
+        """Return the places of the pins that a placement does not keep."""
+        known = self.measured.get(identity(placement))
+        if known is not None:
+            return known.broken_pins
+        return broken_pins(self.problem, problem_parts(placement))
+
+    @cached_property
+    def best(self) -> Placement | None:
+        """Return the best placement under the pins and limits; None where there is none.
+
+        It is the search's, unless one that was measured is faster than that is expected to be.
+        """
+        measured = self.best_measured()
+        if not self.placements:
+            return measured.placement if measured is not None else None
+        searched = self.placements[0]
+        us = self.latency_us(searched)
+        if measured is not None and us is not None and measured.us <= us:
+            return measured.placement
+        return searched
+
+    def least_us(self, without: int) -> float | None:
+        """Return the least latency without one of the pins, in microseconds; None: not known.
+
+        Args:
+            without: The place of the pin.
+        """
+        measured = self.best_measured((without,))
+        known = [measured.us] if measured is not None else []
+        price = next((v.price_us for v in self.answer.verdicts if v.pin == without), None)
+        if price is not None and self.answer.cost_us is not None:
+            expected = self.answer.cost_us - price
+            timed = any(
+                one.expected_us is not None and abs(one.expected_us - expected) < SAME_US
+                for one in self.measured.values()
+            )
+            if not timed:  # else it is that placement, and what was measured counts
+                known.append(expected + self.additive_error_us)
+        return min(known, default=None)
+
+
+class PlacementPrices:
+    """What choices cost against one placement, the one that is shown.
+
+    A price is the latency of the best placement with a choice less that of the shown placement,
+    in microseconds: measured where both were measured, else expected.
+    """
+
+    def __init__(self, found: DocumentSearch, shown: Placement) -> None:
+        self._found, self._shown = found, shown
+        self.us = found.latency_us(shown)
+        self._own = shown.candidates
+
+    @cached_property
+    def _least_us(self) -> float | None:
+        """Return the latency of the cover with the least cost."""
+        placements = self._found.placements
+        return self._found.latency_us(placements[0]) if placements else None
+
+    @cached_property
+    def _measured_us(self) -> dict[str, float]:
+        """Return the least measured latency of a placement with a candidate, by candidate id."""
+        least: dict[str, float] = {}
+        for one in self._found.measured.values():
+            if one.keeps_limits and not one.broken_pins:
+                for name in one.placement.candidates:
+                    least[name] = min(least.get(name, one.us), one.us)
+        return least
+
+    @cached_property
+    def regrets(self) -> dict[str, float | None]:
+        """Return the price of each candidate; None: no placement contains it."""
+        prices: dict[str, float | None] = {}
+        for name in {*map(str, self._found.answer.regrets), *self._measured_us}:
+            regret = self._found.answer.regrets.get(name)
+            known = []
+            if name in self._measured_us:
+                known.append(self._measured_us[name])
+            if regret is not None and self._least_us is not None:
+                known.append(self._least_us + regret)
+            prices[name] = min(known) - self.us if known and self.us is not None else None
+        if not self._found.broken_by(self._shown):
+            prices.update(dict.fromkeys(self._own, 0.0))
+        return prices
+
+    @cached_property
+    def regret_bounds(self) -> dict[str, float]:
+        """Return what the price of a candidate is at least, where it is not known."""
+        least_us = self._least_us
+        if least_us is None or self.us is None:
+            return {}
+        bounds = self._found.answer.regret_bounds.items()
+        return {
+            str(name): max(0.0, least_us + us - self.us)
+            for name, us in bounds
+            if str(name) not in self.regrets
+        }
+
+    def verdicts(self, pins: tuple[Pin, ...]) -> tuple[PinVerdict, ...]:
+        """Return what became of the pins, with what each costs.
+
+        The price of a pin is the latency of the shown placement less that of the best one that
+        keeps all other pins. Where the shown placement was made without the pins, the best one that
+        keeps them stands for it.
+
+        Args:
+            pins: The document's pins.
+        """
+        found = self._found
+        verdicts = pin_verdicts(pins, found.answer)
+        best = self._shown if not found.broken_by(self._shown) else found.best
+        us = found.latency_us(best) if best is not None else None
+        if us is None:
+            return tuple(verdicts)
+        priced = []
+        for place, verdict in enumerate(verdicts):
+            free_us = found.least_us(place)
+            if free_us is None:
+                priced.append(verdict)
+                continue
+            price_us = us - free_us
+            reason = say.HONOURED_AT.format(price=time_text(price_us))
+            if price_us < SAME_US:
+                reason = say.HONOURED_ANYWAY if price_us > -SAME_US else say.HONOURED_FREE
+            priced.append(
+                msgspec.structs.replace(verdict, state="honoured", price_us=price_us, reason=reason)
+            )
+        return tuple(priced)
 
 
 def search_of(
@@ -111,9 +297,9 @@ def search_of(
         constants=dict(document.constants),
         settings=_of_the_problem(settings),
     )
-    pins = tuple(document.pins)
+    pins, runs = tuple(document.pins), tuple(document.runs)
     if previous is not None and previous.searched.is_same(searched):
-        if previous.pins == pins:
+        if previous.pins == pins and _are_same(previous.runs, runs):
             return previous
         problem = msgspec.structs.replace(
             previous.problem, pins=tuple(problem_pin(pin) for pin in pins)
@@ -125,8 +311,21 @@ def search_of(
             document.graph, candidates, costs, pins, document.constants, settings
         )
         search = reuse(problem, None if previous is None else previous.search)
-    answer = solve(problem, previous=search)
-    return DocumentSearch(searched, pins, costs, problem, search, answer)
+    return DocumentSearch(
+        searched,
+        pins,
+        costs,
+        problem,
+        search,
+        answer=solve(problem, previous=search),
+        runs=runs,
+        measured=measured_placements(document, settings, problem),
+    )
+
+
+def _are_same(ones: tuple[Run, ...], others: tuple[Run, ...]) -> bool:
+    """Tell whether these are the same runs: one that ended never changes but in name and note."""
+    return len(ones) == len(others) and all(a is b for a, b in zip(ones, others, strict=True))
 
 
 def _of_the_problem(settings: RunSettings) -> RunSettings:
@@ -141,22 +340,41 @@ def _of_the_problem(settings: RunSettings) -> RunSettings:
 
 
 def search_document(
-    document: Document, settings: RunSettings, previous: DocumentSearch | None = None
+    document: Document,
+    settings: RunSettings,
+    previous: DocumentSearch | None = None,
+    shown: Placement | None = None,
 ) -> tuple[SearchAnswer, DocumentSearch]:
-    """Search on the costs at hand, under the document's pins.
+    """Find the best placement on the costs at hand and on what was measured, under the pins.
 
     Args:
         document: The document.
         settings: The settings of the search.
         previous: The search that the last call returned.
+        shown: The placement that prices are against; None: the best one.
 
     Returns:
         The answer, and the search for the next call.
     """
     found = search_of(document, settings, previous)
-    problem, answer = found.problem, found.answer
+    problem, answer, best = found.problem, found.answer, found.best
+    if best is not None:
+        prices = PlacementPrices(found, shown or best)
+        return SearchAnswer(
+            placement=best,
+            verdicts=prices.verdicts(found.pins),
+            limits=tuple(limit_verdicts(answer)),
+            regrets=prices.regrets,
+            regret_bounds=prices.regret_bounds,
+            runners_up=tuple(
+                found.with_time(p) for p in found.placements if identity(p) != identity(best)
+            ),
+            lower_bound_us=answer.lower_bound_us,
+            optimal=answer.optimal,
+            seconds=answer.seconds,
+        ), found
     verdicts = tuple(pin_verdicts(document.pins, answer))
-    if answer.infeasible is None and answer.cost_us is None:
+    if answer.infeasible is None:
         return SearchAnswer(
             placement=None,
             infeasible={"reason": say.UNDECIDED, "pins": [], "nodes": []},
@@ -164,34 +382,20 @@ def search_document(
             optimal=False,
             seconds=answer.seconds,
         ), found
-    if answer.infeasible is not None:
-        details = infeasible_details(
-            document.graph, document.pins, answer, document.without_candidates
+    details = infeasible_details(document.graph, document.pins, answer, document.without_candidates)
+    if _is_only_unmeasured(problem):
+        details["reason"] = say.NOT_MEASURED
+        verdicts = tuple(
+            msgspec.structs.replace(v, state="pending", reason=say.NOT_MEASURED)
+            if v.state == "infeasible"
+            else v
+            for v in verdicts
         )
-        if _is_only_unmeasured(problem):
-            details["reason"] = say.NOT_MEASURED
-            verdicts = tuple(
-                msgspec.structs.replace(v, state="pending", reason=say.NOT_MEASURED)
-                if v.state == "infeasible"
-                else v
-                for v in verdicts
-            )
-        return SearchAnswer(
-            placement=None,
-            infeasible=details,
-            verdicts=verdicts,
-            limits=tuple(limit_verdicts(answer)),
-            seconds=answer.seconds,
-        ), found
     return SearchAnswer(
-        placement=found.placements[0],
+        placement=None,
+        infeasible=details,
         verdicts=verdicts,
         limits=tuple(limit_verdicts(answer)),
-        regrets={str(i): us for i, us in answer.regrets.items()},
-        regret_bounds={str(i): us for i, us in answer.regret_bounds.items()},
-        runners_up=tuple(found.placements[1:]),
-        lower_bound_us=answer.lower_bound_us,
-        optimal=answer.optimal,
         seconds=answer.seconds,
     ), found
 

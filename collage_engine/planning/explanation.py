@@ -10,17 +10,25 @@ import msgspec
 
 from collage_engine.planning.conversions import conversions_of
 from collage_engine.planning.device_reasons import device_words
-from collage_engine.planning.document_search import DocumentSearch, search_of
+from collage_engine.planning.document_search import (
+    DocumentSearch,
+    PlacementPrices,
+    search_of,
+)
+from collage_engine.planning.measured_placements import identity, problem_parts
 from collage_engine.planning.refusals import refusal_text
 from collage_engine.records.answers import ExplainAnswer, NoCandidate
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.counted import counted
 from collage_engine.records.format import border_words
 from collage_engine.records.graph import GraphRecord
+from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.operator_titles import NODES_NAMED, NodeTitles
-from collage_engine.records.placement import Run
+from collage_engine.records.placement import Placement, Run
+from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search.explain import Labels, explain_node
-from collage_engine.search.problem import CandidateId, Problem
+from collage_engine.search.problem import Answer, CandidateId, Problem
+from collage_engine.search.ranked_covers import RankedCover
 from collage_engine.session.document import Document
 from collage_engine.wording import why as words
 from collage_engine.wording.amounts import time_text
@@ -32,19 +40,23 @@ MOST_CANDIDATES = 200
 
 
 def explain_document(
-    document: Document, node: int, previous: DocumentSearch | None = None
+    document: Document,
+    node: int,
+    previous: DocumentSearch | None = None,
+    shown: Placement | None = None,
 ) -> tuple[ExplainAnswer, DocumentSearch | None]:
-    """Explain why a node runs where it does.
+    """Explain why a node runs where it does in the placement that is shown.
 
     Args:
         document: The document.
         node: Number of the operator.
         previous: The search that the last call returned.
+        shown: The placement; None: that of the newest run, or the best one where no run has any.
 
     Returns:
         The answer, and the search for the next call. The answer has the candidates that hold the
-        node, with their regrets; the chosen one and its alternatives in words; the runner-up
-        placement; and why other toolchains have no candidate.
+        node, with their prices against the shown placement; the chosen one and its alternatives in
+        words; the runner-up placement; and why other toolchains have no candidate.
     """
     refusals = {
         instance: refusal_text(reasons[node])
@@ -52,49 +64,151 @@ def explain_document(
         if node in reasons
     }
     not_offered = tuple(NoCandidate(toolchain=i, reason=r) for i, r in refusals.items())
-    if not any(c.cost.usable for c in document.candidates):
-        holding = [c for c in document.candidates if node in c.nodes]
+    holding = [c for c in document.candidates if node in c.nodes]
+    exported = [run.placement for run in document.runs if run.placement is not None]
+    shown = shown or (exported[-1] if exported else None)
+    if shown is None and not any(c.cost.usable for c in document.candidates):
         return ExplainAnswer(
             words=(words.NOTHING_MEASURED,),
             candidates=tuple(holding[:MOST_CANDIDATES]),
             not_offered=not_offered,
         ), previous
     search = search_of(document, document.settings, previous)
-    problem, answer, by_id = search.problem, search.answer, search.by_id
-    shown = _exported_cover(document, problem)
-    cover = shown or answer.cover
-    second = search.ranked[1] if len(search.ranked) > 1 else None
-    holding = [c for c in search.searched.candidates if node in c.nodes]
-    named = {c.id for c in holding}.union(cover, answer.cover, second.cover if second else ())
-    labels = labels_of(document, [by_id[str(name)] for name in named])
+    shown = shown or search.best
+    prices = PlacementPrices(search, shown) if shown is not None else None
+    problem, answer, by_id = search.problem, search.answer, dict(search.by_id)
+    if prices is not None and shown is not None:
+        problem = _with_partitions(problem, shown)
+        by_id.update({c.id: c for c in _records(shown) if c.id not in by_id})
+        answer = _of_placement(search, shown, prices)
+    second = next((p for p in search.placements if not _is_same(p, shown)), None)
+    holding = [c for c in by_id.values() if node in c.nodes]
+    cover = [str(name) for name in answer.cover]
+    named = {c.id for c in holding}.union(cover, second.candidates if second else ())
+    labels = labels_of(document, [by_id[name] for name in named])
+    runner_up = None
+    if second is not None and prices is not None:
+        runner_up = RankedCover(
+            cover=tuple(part.candidate for part in second.partitions),
+            cost_us=search.latency_us(second) or 0.0,
+            regret_us=(search.latency_us(second) or 0.0) - (prices.us or 0.0),
+        )
     explanation = explain_node(
-        problem, answer, node, labels, refusals=refusals, runner_up=second, shown=shown
+        problem, answer, node, labels, refusals=refusals, runner_up=runner_up
     )
     order = {str(line.candidate): place for place, line in enumerate(explanation.lines)}
     holding.sort(key=lambda c: order[c.id])
     chosen = by_id.get(str(explanation.chosen))
     return ExplainAnswer(
         words=(
-            *_of_the_run(document, node, labels, explanation.chosen),
-            *explanation.text[:1],
-            *explanation.text[1:],
+            *_pinned(document, node, search, shown, prices),
+            *_of_the_run(document, node, labels, shown),
+            *explanation.text,
             *_calls(document, chosen, labels),
-            *device_words(problem, cover, node),
-            *_converted(problem, [str(i) for i in cover], node, labels),
+            *(device_words(problem, cover, node) if chosen is not None else ()),
+            *_converted(problem, cover, node, labels),
         ),
         candidates=tuple(holding[:MOST_CANDIDATES]),
         regrets=_of_shown(answer.regrets, holding[:MOST_CANDIDATES]),
         regret_bounds=_of_shown(answer.regret_bounds, holding[:MOST_CANDIDATES]),
         chosen=None if explanation.chosen is None else str(explanation.chosen),
-        runner_up=None if second is None else search.placements[1],
+        runner_up=None if second is None else search.with_time(second),
         not_offered=not_offered,
         ties=tuple(str(line.candidate) for line in explanation.lines if line.tie),
-        prices_instead=_prices_instead(document, node, search, holding[:MOST_CANDIDATES]),
+        prices_instead=_prices_instead(document, node, search, holding[:MOST_CANDIDATES], shown),
     ), search
 
 
+def _is_same(one: Placement, other: Placement | None) -> bool:
+    return other is not None and identity(one) == identity(other)
+
+
+def _of_placement(search: DocumentSearch, shown: Placement, prices: PlacementPrices) -> Answer:
+    """Return the search's answer with the shown placement as its cover.
+
+    It is without verdicts, which :func:`_pinned` tells, and says how far from the best cover it may
+    be only where it is the search's own.
+    """
+    own = search.answer.cost_us is not None and _is_same(search.placements[0], shown)
+    return msgspec.structs.replace(
+        search.answer,
+        cost_us=prices.us,
+        cover=tuple(part.id for part in problem_parts(shown)),
+        regrets=dict(prices.regrets),
+        regret_bounds=dict(prices.regret_bounds),
+        verdicts=(),
+        optimal=search.answer.optimal or not own,
+        infeasible=None,
+    )
+
+
+def _with_partitions(problem: Problem, shown: Placement) -> Problem:
+    """Return the problem with the partitions of a placement among its candidates."""
+    parts = {part.id: part for part in problem_parts(shown)}
+    known = [
+        parts.pop(c.id) if c.id in parts and c.state != "measured" else c
+        for c in problem.candidates
+    ]
+    ids = {c.id for c in known}
+    new = [part for name, part in parts.items() if name not in ids]
+    return msgspec.structs.replace(problem, candidates=(*known, *new))
+
+
+def _records(shown: Placement) -> list[CandidateRecord]:
+    """Return the partitions of a placement as rows, for those that no document lists."""
+    return [
+        CandidateRecord(
+            id=part.candidate or part.id,
+            instance=ToolchainInstance(
+                toolchain=part.toolchain,
+                config=tuple(sorted(part.config.items())),
+                precision=part.precision,
+                device=part.device,
+            ),
+            nodes=tuple(map(OperatorNumber, part.nodes)),
+            label="",
+            device=part.device,
+            takes=part.takes,
+            gives=part.gives,
+        )
+        for part in shown.partitions
+    ]
+
+
+def _pinned(
+    document: Document,
+    node: int,
+    search: DocumentSearch,
+    shown: Placement | None,
+    prices: PlacementPrices | None,
+) -> list[str]:
+    """Say which pins put a node where it is, and which of them the shown placement does not keep.
+
+    Args:
+        document: The document, with the pins of now.
+        node: Number of the operator.
+        search: The search under these pins.
+        shown: The placement that is explained.
+        prices: What the pins cost against it.
+    """
+    if shown is None or prices is None:
+        return []
+    broken, said = search.broken_by(shown), []
+    for place, verdict in enumerate(prices.verdicts(search.pins)):
+        pin = document.pins[place]
+        if node not in pin.nodes:
+            continue
+        sentence = words.PIN_NOT_KEPT if place in broken else words.PINNED_HERE
+        said.append(sentence.format(pin=pin.text or pin.kind, outcome=verdict.reason))
+    return said
+
+
 def _prices_instead(
-    document: Document, node: int, search: DocumentSearch, holding: Sequence[CandidateRecord]
+    document: Document,
+    node: int,
+    search: DocumentSearch,
+    holding: Sequence[CandidateRecord],
+    shown: Placement | None,
 ) -> dict[str, float]:
     """Return what candidates would cost if the node were pinned to their toolchains instead.
 
@@ -105,8 +219,9 @@ def _prices_instead(
         node: Number of the operator.
         search: The search under all pins.
         holding: The candidates that are asked about.
+        shown: The placement that the costs are against.
     """
-    if not any(pin.kind == "on" and node in pin.nodes for pin in document.pins):
+    if shown is None or not any(pin.kind == "on" and node in pin.nodes for pin in document.pins):
         return {}
     freed = copy.copy(document)
     freed.pins = []
@@ -114,60 +229,32 @@ def _prices_instead(
         rest = tuple(n for n in pin.nodes if pin.kind != "on" or n != node)
         if rest:
             freed.pins.append(msgspec.structs.replace(pin, nodes=rest))
-    free = search_of(freed, document.settings, search).answer
-    now_us, free_us = search.answer.cost_us, free.cost_us
-    if now_us is None or free_us is None:
-        return {}
-    known = {str(name): us for name, us in free.regrets.items() if us is not None}
-    return {c.id: known[c.id] + free_us - now_us for c in holding if c.id in known}
-
-
-def _exported_cover(document: Document, problem: Problem) -> tuple[CandidateId, ...]:
-    """Return the cover that the newest run exported; empty where it cannot be explained.
-
-    It can where it was made under the pins of now, and consists of candidates of the problem.
-    """
-    run = document.runs[-1] if document.runs else None
-    if run is None or run.placement is None:
-        return ()
-    if [verdict.pin for verdict in run.pins] != [pin.text for pin in document.pins]:
-        return ()
-    known = {str(c.id): c for c in problem.candidates}
-    exported = [part.candidate for part in run.placement.partitions]
-    if any(name not in known or known[name].state != "measured" for name in exported):
-        return ()
-    held = {node for name in exported for node in known[name].nodes}
-    if held != {node.id for node in problem.nodes}:
-        return ()
-    return tuple(known[name].id for name in exported)
+    free = search_of(freed, document.settings, search)
+    regrets = PlacementPrices(free, shown).regrets
+    return {c.id: us for c in holding if (us := regrets.get(c.id)) is not None}
 
 
 def _of_the_run(
-    document: Document, node: int, labels: Labels, chosen: CandidateId | None
+    document: Document, node: int, labels: Labels, shown: Placement | None
 ) -> list[str]:
-    """Say what the newest run exported for this node, where a baseline won or pins changed."""
-    run = document.runs[-1] if document.runs else None
-    if run is None or run.placement is None:
+    """Say why the run that made the shown placement exported a baseline, where it did."""
+    run = next((run for run in reversed(document.runs) if run.placement is shown), None)
+    if run is None or shown is None or run.winner == "collage":
         return []
-    part = next((p for p in run.placement.partitions if node in p.nodes), None)
-    if part is None or (run.winner == "collage" and part.candidate == str(chosen)):
-        return []
-    config = ",".join(f"{k}={v}" for k, v in part.config.items())
-    instance = f"{part.toolchain}[{config}]" if config else part.toolchain
     found = run.best_found()
     ours = found.measured_us if found is not None else None
-    took = run.placement.measured_us
-    toolchain = labels.toolchain(instance)
-    if run.winner == "collage":
-        return [words.EXPORTED_ANOTHER.format(toolchain=toolchain, partition=part.id)]
-    baseline = _baseline_name(run, labels)
-    text = words.EXPORTED_BASELINE.format(baseline=baseline, toolchain=toolchain)
-    if ours is not None and took is not None:
-        sentence = words.BASELINE_FASTER if took <= ours else words.BASELINE_TIED
-        text = sentence.format(text=text, took=time_text(took), ours=time_text(ours))
-    if part.candidate == str(chosen):
+    took = shown.measured_us
+    text = words.EXPORTED_BASELINE.format(
+        run=document.title(run), baseline=_baseline_name(run, labels)
+    )
+    if ours is None or took is None:
         return [f"{text}."]
-    return [f"{text}. {words.ABOUT_LEAST_EXPECTED}"]
+    sentence = words.BASELINE_FASTER if took <= ours else ""
+    if "collage" in run.tied:
+        sentence = words.BASELINE_TIED
+    if not sentence:
+        return [f"{text}."]
+    return [f"{sentence.format(text=text, took=time_text(took), ours=time_text(ours))}."]
 
 
 def _baseline_name(run: Run, labels: Labels) -> str:

@@ -33,7 +33,8 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """ISO 8601, UTC."""
     from_store: bool = False
     alone_us: Figure | None = None
-    """Where the times are those within a whole model (``in_place``): the isolated median."""
+    """Where the times are those within a whole model (``in_place``): the isolated median; None:
+    it was never measured by itself."""
     in_place: Literal["", "seen", "predicted"] = ""
     """Whether the times are those within a whole model, seen there or predicted from what was."""
 

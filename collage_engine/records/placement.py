@@ -18,6 +18,9 @@ from collage_engine.records.shapes import ShapeRow, Sharing
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.records.tuning import TuneCounts
 
+TIE_SHARE = 0.01
+"""Share of a latency by which another one must differ to be better: within it the race calls
+placements tied."""
 BaselineKind = Literal["whole-model", "fuseops", "greedy", "user"]
 
 
@@ -103,6 +106,18 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     spin: bool = False
     conversions: tuple[Conversion, ...] = ()
     """In order of the values."""
+
+    @property
+    def noise_us(self) -> float:
+        """Return by how many microseconds latencies must differ from its own to be told apart.
+
+        It is half the distance of the percentiles between which its rounds lie, and at least the
+        share within which the race calls two placements tied; 0 for what was not measured.
+        """
+        if self.measured_us is None:
+            return 0.0
+        low, high = self.spread_us or (self.measured_us, self.measured_us)
+        return max(TIE_SHARE * self.measured_us, (high - low) / 2)
 
     @property
     def candidates(self) -> frozenset[str]:

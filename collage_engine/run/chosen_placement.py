@@ -72,7 +72,7 @@ def with_profiled_costs(data: ProblemData, race_result: RaceResult) -> ProblemDa
     total_us = sum(race_result.in_model_us)
     share = min(1.0, measured_us / total_us) if measured_us and total_us > 0 else 1.0
     seen = {
-        part.candidate: Cost(state="measured", median_us=us * share)
+        part.candidate: Cost(state="measured", median_us=us * share, in_place="seen")
         for part, us in zip(built.parts, race_result.in_model_us, strict=False)
         if not data.costs.cost(part.candidate).usable
     }

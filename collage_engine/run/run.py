@@ -17,6 +17,7 @@ from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
 from collage_engine.records.results import RunUpdate
 from collage_engine.records.settings import RunSettings
+from collage_engine.run.chosen_placement import with_profiled_costs
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.run_document import DocumentInputs, run_document, unmeasured_document
 from collage_engine.run.stages.calibrate import calibrate_costs
@@ -148,7 +149,7 @@ def _measured(
         ),
         control,
     )
-    update = _update(menu, data, document)
+    update = _update(menu, with_profiled_costs(data, confirmed.race_result), document)
     if exported.not_exported is not None:
         control.emit(update)  # minutes of measuring are not lost for want of room on a disk
         raise exported.not_exported

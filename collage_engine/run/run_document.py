@@ -85,7 +85,8 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
     memory = memory_use(
         winner, record.weights_bytes, inputs.exported.artifact, control.peak_memory()
     )
-    costs = {c.id: data.costs.cost(c.id) for c in data.candidates}
+    profiled = with_profiled_costs(data, race_result).costs
+    costs = {c.id: profiled.cost(c.id) for c in data.candidates}
     unmeasured = _unmeasured(inputs, control)
     return Run(
         id=task.run_id,

@@ -61,7 +61,7 @@ def examine_cover(problem: Problem, cover: Sequence[CandidateId]) -> CoverCheck:
     missing = [
         say.IN_NO_CANDIDATE.format(node=node.id) for node in problem.nodes if node.id not in owner
     ]
-    pins, limits = _violated_pins(problem, chosen), _violated_limits(problem, chosen)
+    pins, limits = _violated_pins(problem, chosen), violated_limits(problem, chosen)
     cycle = _cycle(problem, owner, len(chosen))
     faults = [*unknown, *twice, *missing, *pins, *limits]
     if cycle is not None:
@@ -141,7 +141,7 @@ def _violated_pins(problem: Problem, chosen: Sequence[ProblemCandidate]) -> list
     ]
 
 
-def _violated_limits(problem: Problem, chosen: Sequence[ProblemCandidate]) -> list[str]:
+def violated_limits(problem: Problem, chosen: Sequence[ProblemCandidate]) -> list[str]:
     """Return in words which limits on runtimes the cover breaks."""
     limits = problem.limits
     if limits is None:

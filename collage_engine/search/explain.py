@@ -99,22 +99,18 @@ def explain_node(
     *,
     refusals: Mapping[str, str] | None = None,
     runner_up: RankedCover | None = None,
-    shown: Sequence[CandidateId] = (),
 ) -> Explanation:
     """Explain why a node runs where it does.
 
     Args:
         problem: The problem.
-        answer: Its answer.
+        answer: Its answer; the reader looks at its cover.
         node: Id of the node.
         labels: What things are called.
         refusals: Toolchain to the reason why it has no candidate for the node.
         runner_up: The second-best cover, to say what it does differently.
-        shown: The cover that the reader looks at, where that is not the answer's own: a run found
-            it to be faster end to end.
     """
     labels = labels or Labels()
-    least, answer = answer, msgspec.structs.replace(answer, cover=tuple(shown) or answer.cover)
     holding = [c for c in problem.candidates if node in c.nodes]
     cover = {str(name) for name in answer.cover}
     chosen = next((c for c in holding if str(c.id) in cover), None)
@@ -138,9 +134,7 @@ def explain_node(
     for verdict in answer.verdicts:
         if node in problem.pins[verdict.pin].nodes and verdict.reason:
             text.append(words.PIN.format(number=verdict.pin + 1, reason=verdict.reason))
-    if {str(name) for name in least.cover} != cover:
-        text.append(_of_the_least(problem, least, answer, labels, node))
-    elif runner_up is not None:
+    if runner_up is not None:
         text.append(explain_ranked_cover(problem, answer, runner_up, labels, node))
     return Explanation(
         node=node,
@@ -165,10 +159,10 @@ def _headline(
 ) -> str:
     """Return ``oneDNN runs conv+bias+relu: 41 µs, 12 µs less than ONNX Runtime``."""
     text = words.RUNS.format(
-        toolchain=labels.toolchain(chosen.toolchain),
-        operators=labels.candidate(chosen),
-        cost=time_text(chosen.cost_us),
+        toolchain=labels.toolchain(chosen.toolchain), operators=labels.candidate(chosen)
     )
+    if chosen.cost_us is not None:
+        text = words.WITH_TIME.format(text=text, cost=time_text(chosen.cost_us))
     others = [
         c
         for c in holding
@@ -196,8 +190,10 @@ def _headline(
 def _why_not(other: ProblemCandidate, answer: Answer) -> str:
     """Return why a candidate with a lower isolated cost was not chosen."""
     regret = answer.regrets.get(other.id)
-    if regret == 0:
-        return words.IN_LEAST_EXPECTED
+    if regret is not None and regret <= 0:
+        return (
+            words.AS_FAST if regret == 0 else words.EXPECTED_FASTER.format(less=time_text(-regret))
+        )
     if regret is not None:
         return words.HAND_OVERS_COST.format(more=time_text(regret))
     bound = answer.regret_bounds.get(other.id)
@@ -221,17 +217,19 @@ def _explained(
     name = words.CANDIDATE.format(
         toolchain=labels.toolchain(candidate.toolchain), operators=labels.candidate(candidate)
     )
-    with_cost = words.WITH_COST.format(name=name, cost=time_text(candidate.cost_us))
+    with_cost = name
+    if candidate.cost_us is not None:
+        with_cost = words.WITH_COST.format(name=name, cost=time_text(candidate.cost_us))
     holder = owner.get(candidate.nodes[0])
     chosen = holder is not None and holder.id == candidate.id
     tie = False
     if candidate.state == "invalid":
         reason = candidate.reason or words.INVALID_WITHOUT_REASON
         text = words.INVALID.format(name=name, reason=reason)
-    elif candidate.state == "unknown":
-        text = _unmeasured_in_words(name, candidate, bound)
     elif chosen:
         text = words.CHOSEN.format(name=name, cost=time_text(candidate.cost_us))
+    elif candidate.state == "unknown" and regret is None:
+        text = _unmeasured_in_words(name, candidate, bound)
     elif regret is not None:
         tie, text = _loss_in_words(with_cost, candidate, regret, owner)
     elif bound is not None:
@@ -291,6 +289,8 @@ def _loss_in_words(
 ) -> tuple[bool, str]:
     """Return whether a candidate that was not chosen is tied, and what it loses by in words."""
     ours = list({str(owner[n].id): owner[n] for n in candidate.nodes}.values())
+    if regret < 0:
+        return False, words.LESS.format(name=name, less=time_text(-regret))
     tie = is_tie(ours, candidate, regret)
     if regret == 0:
         return tie, words.NO_EXTRA.format(name=name)
@@ -325,34 +325,12 @@ def is_tie(ours: Sequence[ProblemCandidate], other: ProblemCandidate, regret_us:
         other: A candidate that was not chosen.
         regret_us: Its regret in microseconds.
     """
-    up = math.sqrt(sum((spread_of(c)[1] - (c.cost_us or 0.0)) ** 2 for c in ours))
+    timed = [c for c in ours if c.cost_us is not None]
+    up = math.sqrt(sum((spread_of(c)[1] - (c.cost_us or 0.0)) ** 2 for c in timed))
+    if other.cost_us is None:
+        return regret_us <= up
     down = (other.cost_us or 0.0) - spread_of(other)[0]
     return regret_us <= up + down
-
-
-def _of_the_least(problem: Problem, least: Answer, shown: Answer, labels: Labels, node: int) -> str:
-    """Say in one sentence what the cover with the least cost has for a node.
-
-    Args:
-        problem: The problem.
-        least: The answer, with the cover of the least cost.
-        shown: The answer with the cover that is explained.
-        labels: What things are called.
-        node: The node that the reader looks at.
-    """
-
-    def holder(answer: Answer) -> ProblemCandidate | None:
-        cover = {str(name) for name in answer.cover}
-        return next((c for c in problem.candidates if node in c.nodes and str(c.id) in cover), None)
-
-    one, other = holder(least), holder(shown)
-    cost = time_text(least.cost_us)
-    if one is None or (other is not None and one.id == other.id):
-        return words.LEAST_EXPECTED_SAME.format(cost=cost)
-    name = words.CANDIDATE.format(
-        toolchain=labels.toolchain(one.toolchain), operators=labels.candidate(one)
-    )
-    return words.LEAST_EXPECTED_HAS.format(cost=cost, candidate=name)
 
 
 def explain_ranked_cover(
@@ -391,8 +369,10 @@ def explain_ranked_cover(
         left = len(parts) - NAMED
         return words.AND_MORE.format(names=names, count=left) if left > 0 else names
 
-    more = time_text(other.regret_us)
-    time = words.TIME_LONGER.format(more=more) if other.regret_us > 0 else words.TIME_EQUAL
+    time = words.TIME_EQUAL
+    if other.regret_us:
+        sentence = words.TIME_LONGER if other.regret_us > 0 else words.TIME_SHORTER
+        time = sentence.format(more=time_text(abs(other.regret_us)))
     if node is not None and not any(node in c.nodes for c in come):
         return words.SECOND_HAS_SAME.format(
             node=labels.node(node), theirs=listed(come), ours=listed(gone), time=time

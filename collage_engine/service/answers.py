@@ -10,11 +10,14 @@ import msgspec
 
 from collage_engine.planning.document_search import search_document
 from collage_engine.planning.explanation import explain_document
+from collage_engine.planning.search_problem import make_placement
 from collage_engine.records.answers import ExplainAnswer, SearchAnswer
 from collage_engine.records.checks import pin_fault
 from collage_engine.records.comparison import Comparison
+from collage_engine.records.cost_table import table_of
 from collage_engine.records.errors import UsageError
 from collage_engine.records.pin import PinVerdict
+from collage_engine.records.placement import Placement
 from collage_engine.service import protocol as p
 from collage_engine.service.open_document import OpenDocument
 from collage_engine.session.compare import compare_runs
@@ -57,7 +60,9 @@ def run_search(opened: OpenDocument, params: p.RunSearch) -> SearchAnswer:
         now = opened.snapshot()
         if not now.candidates:
             raise UsageError("nothing has been measured yet: start a run first")
-        answer, opened.search = search_document(now, params.settings, opened.search)
+        answer, opened.search = search_document(
+            now, params.settings, opened.search, _shown(opened, params.shown)
+        )
         opened.regrets, opened.regret_bounds = answer.regrets, answer.regret_bounds
     return answer
 
@@ -84,8 +89,33 @@ def explain(opened: OpenDocument, params: p.Explain) -> ExplainAnswer:
     """Return why an operator runs where it does; UsageError where there is no such operator."""
     opened.must_have(params.node)
     with opened.searching:
-        answer, opened.search = explain_document(opened.snapshot(), params.node, opened.search)
+        answer, opened.search = explain_document(
+            opened.snapshot(), params.node, opened.search, _shown(opened, params.shown)
+        )
     return answer
+
+
+def _shown(opened: OpenDocument, named: p.ShownCover) -> Placement | None:
+    """Return the placement that a client shows; None where it names none.
+
+    Raises:
+        UsageError: There is no such run or candidate, or the run has no placement.
+    """
+    if named.run:
+        run = opened.run(named.run)
+        if run.placement is None:
+            raise UsageError(f"the run {named.run} has no placement")
+        return run.placement
+    if not named.candidates:
+        return None
+    wanted = frozenset(named.candidates)
+    for run in reversed(opened.document.runs):
+        for placement in (run.placement, *run.rivals):
+            if placement is not None and placement.candidates == wanted:
+                return placement
+    chosen = {name: opened.candidate(name) for name in named.candidates}
+    costs = table_of(list(chosen.values()))
+    return make_placement(opened.document.graph, chosen, costs, named.candidates, None)
 
 
 # -- runs ------------------------------------------------------------------------------

@@ -518,6 +518,7 @@ class Engine:
         quick = settings.confirmation == "quick"
         ticket = opened.running or Ticket()
         self._runs.add(ticket)
+        opened.provisional = None
         try:
             job = jobs.RunJob(
                 **opened.model_arguments(),
@@ -531,8 +532,8 @@ class Engine:
             outcome = self._pipeline.job(job, ticket=ticket, on_event=on_event)
         finally:
             self._runs.discard(ticket)
-            opened.provisional = None
         self._take(opened, outcome, settings)
+        opened.provisional = None
         assert outcome.run is not None
         return outcome.run
 
@@ -547,10 +548,15 @@ class Engine:
             opened.document.runs.append(outcome.run)
             if opened.shape_set is not None:
                 opened.shape_set.note_rows()
+        run = outcome.run
         with opened.searching:
             # Regrets shown from now on are those at the costs of this run.
-            answer, opened.search = search_document(opened.snapshot(), settings, None)
+            now = opened.snapshot()
+            answer, opened.search = search_document(now, settings, None, run.placement)
             opened.regrets, opened.regret_bounds = answer.regrets, answer.regret_bounds
+        timed = run.placement is not None and run.placement.measured_us is not None
+        if timed and [each.pin for each in run.pins] == [pin.text or pin.kind for pin in now.pins]:
+            run.pins = list(answer.verdicts)  # priced by what was measured, earlier runs included
 
     def run_cancel(self, params: p.RunCancel) -> None:
         """Stop a document's run at once, or with the best placement so far; ``done`` follows."""

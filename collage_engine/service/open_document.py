@@ -43,7 +43,7 @@ class OpenDocument:
     running: Ticket | None = None
     """Of the run under way."""
     provisional: Run | None = None
-    """The best answer so far of the run under way."""
+    """The best answer so far of the run under way, or of one that did not end by itself."""
     searching: threading.Lock = field(default_factory=threading.Lock)
     """Held for a search on what ``snapshot`` gave; never while holding ``lock``."""
     by_id: dict[str, int] = field(default_factory=dict)

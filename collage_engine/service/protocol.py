@@ -182,11 +182,22 @@ class RequestCancel(msgspec.Struct, frozen=True, kw_only=True):
     request: int | str
 
 
-class RunSearch(msgspec.Struct, frozen=True, kw_only=True):
+class ShownCover(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The placement that a client shows, to which explanations and prices refer."""
+
+    run: str = ""
+    """Id of the run that exports it; empty: none does."""
+    candidates: tuple[str, ...] = ()
+    """Ids of its candidates, where no run exports it."""
+
+
+class RunSearch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """``run.search``: search on stored costs only. Answer: ``SearchAnswer``."""
 
     document: str
     settings: RunSettings = RunSettings()
+    shown: ShownCover = ShownCover()
+    """What prices are against; where it names nothing, the best placement."""
 
 
 class CandidatesQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -208,11 +219,13 @@ class CandidatesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     total: int = 0
 
 
-class Explain(msgspec.Struct, frozen=True, kw_only=True):
+class Explain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """``explain``: why a node runs where it does. Answer: ``ExplainAnswer``."""
 
     document: str
     node: int
+    shown: ShownCover = ShownCover()
+    """The placement that is explained; where it names nothing, that of the newest run."""
 
 
 class MeasureNow(msgspec.Struct, frozen=True, kw_only=True):

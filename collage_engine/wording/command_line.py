@@ -55,7 +55,6 @@ ABOUT_REGRET = (
     "placement: nothing can contain it here; not known: there was no time to find out). = is a "
     "tie: the repeats scatter, or the machine drifts from run to run, by more than that."
 )
-ABOUT_EXPORTED = "• is what the run exported here: another placement was the fastest end to end."
 ABOUT_COST = (
     "The cost is that in this model. It was measured in placements that were run, or is predicted "
     "from these where the isolated cost has a ~."

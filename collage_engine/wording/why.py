@@ -7,7 +7,8 @@ from __future__ import annotations
 NOTHING_MEASURED = "Nothing is measured yet here: a run measures it."
 NOT_PLACED = "{node} is not placed: {reason}."
 NO_PLACEMENT = "no placement was found"
-RUNS = "{toolchain} runs {operators}: {cost}"
+RUNS = "{toolchain} runs {operators}"
+WITH_TIME = "{text}: {cost}"
 AS_LONG = ", as long as {other}"
 SHORTER = ", {less} less than {other}"
 LONGER = "; by itself {other} would take {less} less, but {reason}"
@@ -18,7 +19,8 @@ CONVERTED_IN = "The value of {node} is converted once from {source} to {target}:
 
 # -- why a candidate with a lower cost was not chosen --------------------------------
 
-IN_LEAST_EXPECTED = "it is in the placement with the least expected latency, which is not this one"
+AS_FAST = "the best placement with it takes as long"
+EXPECTED_FASTER = "another placement with it takes {less} less"
 HAND_OVERS_COST = "the best placement with it takes {more} longer, because of its hand-overs"
 AT_LEAST_LONGER = "the best placement with it takes at least {more} longer"
 NO_TIME = "there was no time to find the best placement with it"
@@ -34,6 +36,7 @@ INVALID = "{name} cannot run: {reason}"
 INVALID_WITHOUT_REASON = "its measurement failed"
 NO_EXTRA = "{name}: none; a placement with it is expected to be as fast"
 EXTRA = "{name}: +{more}"
+LESS = "{name}: {less} less"
 WITHIN_SCATTER = "{name}: +{more}, within the scatter of the repeats: a tie"
 AT_LEAST = "{name}: at least +{more}"
 NOT_KNOWN = "{name}: not known; there was no time to find the best placement with it"
@@ -46,26 +49,17 @@ UNMEASURED_AT_LEAST = "{name} was not measured: at least +{more}"
 UNMEASURED_AT_LEAST_BECAUSE = "{name} was not measured: at least +{more} ({reason})"
 NO_CANDIDATE = "{toolchain} has no candidate here: {reason}"
 PIN = "Pin {number}: {reason}"
+PINNED_HERE = "The pin {pin} puts it here: {outcome}."
+PIN_NOT_KEPT = "This placement was made without the pin {pin}, which it does not keep."
 
 # -- other placements ----------------------------------------------------------------
 
-EXPORTED_ANOTHER = (
-    "The run exported another placement of the search, the fastest end to end: in it this node "
-    "runs on {toolchain} ({partition}). What follows is about the placement with the least "
-    "expected latency."
-)
-EXPORTED_BASELINE = "The run exported the baseline {baseline}, so this node runs on {toolchain}"
+EXPORTED_BASELINE = "{run} exports the baseline {baseline}"
 BASELINE_FASTER = "{text}: end to end it took {took}, the search's best placement {ours}"
 BASELINE_TIED = (
     "{text}: end to end it is tied with the search's best placement ({took} and {ours}), and it "
     "is simpler"
 )
-ABOUT_LEAST_EXPECTED = "What follows is about the placement with the least expected latency."
-LEAST_EXPECTED_SAME = (
-    "The placement with the least expected latency ({cost}) has the same here and differs "
-    "elsewhere."
-)
-LEAST_EXPECTED_HAS = "The placement with the least expected latency ({cost}) has {candidate} here."
 SECOND_IS_SAME = "The second-best placement is the same."
 SECOND_HAS = "The second-best placement has {theirs} instead of {ours} and takes {time}."
 SECOND_HAS_SAME = (
@@ -73,6 +67,7 @@ SECOND_HAS_SAME = (
     "{ours} and takes {time}."
 )
 TIME_LONGER = "{more} longer"
+TIME_SHORTER = "{more} less"
 TIME_EQUAL = "as long"
 
 # -- devices -------------------------------------------------------------------------

@@ -74,8 +74,8 @@ class Document(QObject):
         self.log = DocumentLog(self)
         self.selection = Selection(self)
         self.costs = CostTable(self.requests, self.log, self)
-        self.pins = PinSet(self.requests, self.undo, self)
         self.placement = ShownPlacement(self)
+        self.pins = PinSet(self.requests, self.undo, self.placement, self)
         self.runs = Runs(
             self.requests, self.undo, self.costs, self.pins, self.placement, parent=self
         )
@@ -86,9 +86,10 @@ class Document(QObject):
         self.comparison = ReferenceComparison(
             self.requests, self.runs, self.placement, self.costs, parent=self
         )
-        self.questions = Questions(self.requests, self.selection, self.costs, self)
+        self.questions = Questions(self.requests, self.selection, self.costs, self.placement, self)
         self.requests.failed.connect(self.failed)
         self.placement.changed.connect(self.questions.ask_again)
+        self.placement.changed.connect(self.execution.ask_prices)
         for edited in (self.pins.edited, self.runs.edited, self.execution.measured):
             edited.connect(self.mark_unsaved)
         client.notified.connect(self._notified)
@@ -316,7 +317,6 @@ class Document(QObject):
         visible = self.runs.visible
         if visible:
             self.runs.show(visible[-1].id)
-            self.execution.ask_regrets()
 
     # -- saving and closing ------------------------------------------------------------
 

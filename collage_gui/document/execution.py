@@ -164,7 +164,6 @@ class Execution(QObject):
                 self._runs.show(run)
                 self.running_changed.emit()
                 self.finished.emit("finished", "")
-                self.ask_regrets()
 
             self._runs.refresh(arrived)
             return
@@ -242,13 +241,16 @@ class Execution(QObject):
             sentence = ""
             if answer.placement is not None:
                 self._placement.runners_up = answer.runners_up
-                # What a run has measured already is not shown as an estimate once more, and the
-                # search at the start of a run takes nothing away that was measured.
+                # What a run has measured already is not shown as an estimate once more; neither the
+                # search at the start of a run nor undoing a pin takes away what was measured.
+                shown = self._placement.shown
                 kept = quiet and self._measured_us(pins) is not None
+                if self._pins.restored and shown is not None:
+                    kept = kept or shown.placement.measured_us is not None
                 if not kept and not self._runs.show_known(answer.placement, pins):
-                    self._placement.show(
-                        Shown(answer.placement, words.SEARCH_ON_STORED_COSTS, None, True, pins)
-                    )
+                    expected = answer.placement.measured_us is None
+                    title = words.SEARCH_ON_STORED_COSTS
+                    self._placement.show(Shown(answer.placement, title, None, expected, pins))
             elif answer.infeasible is not None:
                 sentence = infeasible_sentence(answer.infeasible, self.settings, bool(pins))
             self._pins.changed.emit()
@@ -263,15 +265,20 @@ class Execution(QObject):
         params = protocol.RunSearch(document=self._requests.handle, settings=self.settings)
         self._requests.send("run.search", params, arrived, failed, topic="search")
 
-    def ask_regrets(self) -> None:
-        """Ask for regrets and runners-up of what a run measured; the shown placement stays.
+    def ask_prices(self) -> None:
+        """Ask what candidates and pins cost against the placement that is shown from now on.
 
         The engine keeps what it searches for this, so that the first click on a node after a run,
         or after a session was opened, is answered as quickly as later ones.
         """
+        shown, pins = self._placement.shown, self._pins.current
+        if shown is None or self.running or not self._requests.handle:
+            return
 
         def arrived(answer: SearchAnswer) -> None:
             self._costs.take_regrets(answer)
+            if answer.verdicts and pins == self._pins.current and same_demands(shown.pins, pins):
+                self._pins.set_verdicts(answer.verdicts)
             if answer.runners_up:
                 self._placement.runners_up = answer.runners_up
             self._costs.changed.emit()
@@ -279,8 +286,10 @@ class Execution(QObject):
         def failed(reason: str) -> None:
             self._log.add("warning", reason)
 
-        params = protocol.RunSearch(document=self._requests.handle, settings=self.settings)
-        self._requests.send("run.search", params, arrived, failed, topic="regrets")
+        params = protocol.RunSearch(
+            document=self._requests.handle, settings=self.settings, shown=self._placement.named
+        )
+        self._requests.send("run.search", params, arrived, failed, topic="prices")
 
     # -- other questions ---------------------------------------------------------------
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from PySide6.QtCore import QObject, Signal
-from PySide6.QtGui import QUndoStack
+from PySide6.QtGui import QUndoCommand, QUndoStack
 
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.service import protocol
-from collage_gui.document.commands import SetValue
 from collage_gui.document.requests import EngineRequests
+from collage_gui.document.shown_placement import Shown, ShownPlacement
 
 
 class PinSet(QObject):
@@ -25,10 +25,16 @@ class PinSet(QObject):
     """The engine has the pins: a search may follow."""
 
     def __init__(
-        self, requests: EngineRequests, undo: QUndoStack, parent: QObject | None = None
+        self,
+        requests: EngineRequests,
+        undo: QUndoStack,
+        placement: ShownPlacement,
+        parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
-        self._requests, self._undo = requests, undo
+        self._requests, self._undo, self._placement = requests, undo, placement
+        self.restored = False
+        """Whether the pins of now were put back together with the placement that was shown then."""
         self.current: tuple[Pin, ...] = ()
         self.verdicts: tuple[PinVerdict, ...] = ()
         """What became of each pin, in their order; empty before a search."""
@@ -44,16 +50,24 @@ class PinSet(QObject):
         """
         after = tuple(pins)
         if not same_demands(after, self.current):
-            self._undo.push(SetValue(text, self.put, self.current, after))
+            self._undo.push(PinEdit(text, self, self._placement, after))
 
-    def put(self, pins: tuple[Pin, ...]) -> None:
-        """Replace the pins and send them; this is what undo and redo call."""
+    def put(self, pins: tuple[Pin, ...], shown: Shown | None = None) -> None:
+        """Replace the pins and send them; this is what undo and redo call.
+
+        Args:
+            pins: All pins from now on.
+            shown: The placement that was shown with them before; None: they are new.
+        """
         self.current = pins
+        self.restored = shown is not None
         self.verdicts = ()
         self.infeasible = None
         self.edited.emit()
         self.changed.emit()
         self.send()
+        if shown is not None:
+            self._placement.show(shown)
 
     def load(self, pins: tuple[Pin, ...]) -> None:
         """Take the pins that the engine has of an opened document; the caller announces them."""
@@ -85,6 +99,37 @@ class PinSet(QObject):
             for node in pin.nodes:
                 numbers.setdefault(node, []).append(number)
         return numbers
+
+
+class PinEdit(QUndoCommand):
+    """Replaces the pins; undoing brings back what was shown with the earlier ones, too."""
+
+    def __init__(
+        self, text: str, pins: PinSet, placement: ShownPlacement, after: tuple[Pin, ...]
+    ) -> None:
+        """Receives what it changes.
+
+        Args:
+            text: What the menu calls this edit.
+            pins: The document's pins.
+            placement: What is shown of the document.
+            after: All pins from now on.
+        """
+        super().__init__(text)
+        self._pins, self._placement = pins, placement
+        self._before, self._after = pins.current, after
+        self._shown_before = placement.shown
+        self._shown_after: Shown | None = None
+
+    def redo(self) -> None:
+        """Put the new pins in, with what was shown when they were undone."""
+        self._shown_before = self._placement.shown
+        self._pins.put(self._after, self._shown_after)
+
+    def undo(self) -> None:
+        """Put the earlier pins back, with what was shown with them."""
+        self._shown_after = self._placement.shown
+        self._pins.put(self._before, self._shown_before)
 
 
 def same_demands(one: tuple[Pin, ...], other: tuple[Pin, ...]) -> bool:

@@ -10,6 +10,7 @@ from collage_engine.service import protocol
 from collage_gui.document.cost_table import CostTable
 from collage_gui.document.requests import EngineRequests
 from collage_gui.document.selection import Selection
+from collage_gui.document.shown_placement import ShownPlacement
 
 ASK_AFTER_MS = 90
 """Milliseconds for which a selection must rest before it is asked about; chosen, so that walking
@@ -29,9 +30,11 @@ class Questions(QObject):
         requests: EngineRequests,
         selection: Selection,
         costs: CostTable,
+        placement: ShownPlacement,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
+        self._placement = placement
         self._requests, self._selection, self._costs = requests, selection, costs
         self.explanation: ExplainAnswer | None = None
         """About the primary operator."""
@@ -84,7 +87,8 @@ class Questions(QObject):
         nodes = tuple(sorted(self._selection.operators))[:MOST_NODES]
         query = protocol.CandidatesQuery(document=self._requests.handle, nodes=nodes, limit=20_000)
         self._requests.send("candidates.query", query, self._queried, topic="query")
-        ask = protocol.Explain(document=self._requests.handle, node=primary)
+        shown = self._placement.named
+        ask = protocol.Explain(document=self._requests.handle, node=primary, shown=shown)
         self._requests.send("explain", ask, self._explained, topic="explain")
 
     def _explained(self, answer: ExplainAnswer) -> None:

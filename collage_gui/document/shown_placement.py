@@ -8,6 +8,7 @@ from PySide6.QtCore import QObject, Signal
 
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Partition, Placement
+from collage_engine.service.protocol import ShownCover
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,15 @@ class ShownPlacement(QObject):
         """The next best placements that the engine named, best first."""
         self.partitions: dict[int, Partition] = {}
         """Operator → its partition; empty without a placement."""
+
+    @property
+    def named(self) -> ShownCover:
+        """Returns the shown placement as the engine knows it: by its run, else by candidates."""
+        if self.shown is None:
+            return ShownCover()
+        if self.shown.run is not None:
+            return ShownCover(run=self.shown.run)
+        return ShownCover(candidates=tuple(p.candidate for p in self.shown.placement.partitions))
 
     def show(self, shown: Shown) -> None:
         """Show another placement."""

@@ -23,9 +23,9 @@ from collage_engine.drawing.figures import (
     latency_us,
     toolchains_text,
 )
+from collage_engine.records.baseline_placements import baseline_placement
 from collage_engine.records.placement import Placement, Run
 from collage_gui import words
-from collage_gui.document.baseline_placements import baseline_placement
 from collage_gui.document.document import Document
 from collage_gui.document.shown_placement import Shown, same_placement
 from collage_gui.document_window.picture_controller import PictureController

@@ -21,8 +21,9 @@ def cost_tip(cost: Cost) -> str:
     if cost.in_place:
         lines = [
             f"{time_text(cost.median_us)} {EXPECTED}, {_source(cost)}",
-            words.median_of(f"{time_text(cost.alone_us)} {ISOLATED}", repeats),
         ]
+        if cost.alone_us is not None:
+            lines.append(words.median_of(f"{time_text(cost.alone_us)} {ISOLATED}", repeats))
     if cost.low_us is not None and cost.high_us is not None:
         lines.append(words.percentiles(time_text(cost.low_us), time_text(cost.high_us)))
     if cost.max_rel_error is not None:
@@ -45,7 +46,8 @@ def partition_text(partition: Partition, cost: Cost) -> str:
     """
     figures = partition_figures(partition, {partition.candidate: cost})
     parts = []
-    if cost.in_place and cost.median_us == partition.estimated_us:
+    alone = figures.isolated_us is not None
+    if alone and cost.in_place and cost.median_us == partition.estimated_us:
         parts.append(f"{time_text(figures.isolated_us)} {ISOLATED}")
     if figures.last_run_us is not None:
         parts.append(f"{time_text(figures.last_run_us)} in the {LAST_RUN}")

@@ -22,6 +22,7 @@ from collage_gui.document.document import Document
 from collage_gui.document.pin_set import PinSet
 from collage_gui.document.requests import EngineRequests
 from collage_gui.document.selection import Selection
+from collage_gui.document.shown_placement import Shown, ShownPlacement
 from collage_gui.document_window import collapsed_groups
 from collage_gui.document_window.pin_controller import applied_sentence
 from collage_gui.document_window.run_controller import RunController
@@ -94,7 +95,7 @@ def test_pins_are_sent_undone_and_not_repeated(qtbot) -> None:
     client, undo = RecordingClient(), QUndoStack()
     requests = EngineRequests(client)
     requests.handle = "d1"
-    pins = PinSet(requests, undo)
+    pins = PinSet(requests, undo, ShownPlacement())
     pin = Pin(kind="on", nodes=(1, 2), toolchain="tvm")
     pins.edit((pin,), "Pin to TVM")
     pins.edit((pin,), "The same again")
@@ -107,6 +108,24 @@ def test_pins_are_sent_undone_and_not_repeated(qtbot) -> None:
     assert accepted == [1]
     undo.undo()
     assert pins.current == () and client.sent[1][1].pins == ()
+
+
+def test_undoing_a_pin_brings_back_what_was_shown(qtbot) -> None:
+    requests, undo, shown = EngineRequests(RecordingClient()), QUndoStack(), ShownPlacement()
+    pins = PinSet(requests, undo, shown)
+    before = Shown(placement(partition("a", (0, 1), 7.7)), "Run 2", "r2", False)
+    after = Shown(placement(partition("b", (0, 1), 32.7)), "Search")
+    shown.show(before)
+    pins.edit((Pin(kind="on", nodes=(1,), toolchain="openvino"),), "Pin to OpenVINO")
+    assert shown.shown is before and not pins.restored
+    shown.show(after)
+    undo.undo()
+    assert shown.shown is before and pins.restored and pins.current == ()
+    undo.redo()
+    assert shown.shown is after and len(pins.current) == 1
+    assert shown.named == protocol.ShownCover(candidates=("b",))
+    shown.show(before)
+    assert shown.named == protocol.ShownCover(run="r2")
 
 
 def test_a_primary_operator_is_one_of_the_selected(qtbot) -> None:

@@ -6,8 +6,8 @@ import msgspec
 from PySide6.QtCore import QPointF
 
 from collage_engine.drawing.formatting import time_text
+from collage_engine.records.baseline_placements import baseline_placement
 from collage_engine.records.placement import Baseline
-from collage_gui.document.baseline_placements import baseline_placement
 from collage_gui.document.reference import Reference
 
 

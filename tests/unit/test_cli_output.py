@@ -161,22 +161,6 @@ def test_an_explanation_marks_the_chosen_and_says_why_others_are_invalid(capsys)
     assert "invalid: onnxruntime[level=basic] on Conv+Relu (0–1): it crashed [signal 11]" in said
 
 
-def test_an_explanation_marks_what_the_run_exported_where_that_is_another(capsys):
-    least, exported = (
-        candidate((0,), Cost(state="measured", median_us=us, low_us=us, high_us=us), name)
-        for us, name in ((3.0, "least"), (4.0, "exported"))
-    )
-    answer = ExplainAnswer(
-        words=(), candidates=(least, exported), regrets={"least": 0.0}, chosen="least"
-    )
-    output.print_explanation(answer, titles("nn.conv2d"), "exported")
-    said = capsys.readouterr().out
-    assert "→  onnxruntime[level=basic]" in said and "•  onnxruntime[level=basic]" in said
-    assert "• is what the run exported here" in said
-    output.print_explanation(answer, titles("nn.conv2d"), "least")
-    assert "•" not in capsys.readouterr().out
-
-
 def test_toolchains_say_what_is_missing_and_how_to_get_it(capsys):
     output.print_toolchains(
         [

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
+import pytest
 
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.planning.document_search import search_document
@@ -11,10 +14,17 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.graph import ModelRecord
 from collage_engine.records.pin import Pin
-from collage_engine.records.placement import CandidateCounts, Partition, Placement, Run
+from collage_engine.records.placement import (
+    Baseline,
+    CandidateCounts,
+    Partition,
+    Placement,
+    Run,
+)
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
 from collage_engine.session.document import Document
+from collage_engine.wording import why
 from collage_engine.wording.constraints import NOT_MEASURED
 from tests.support.graphs import chain
 
@@ -103,51 +113,159 @@ def test_a_pinned_node_has_the_prices_of_other_pins_in_that_ones_place():
     assert explain_document(opened, 0)[0].prices_instead == {}, "such a pin stays beside another"
 
 
-def test_the_explanation_is_about_the_placement_that_the_run_exported():
-    faster = Cost(state="measured", median_us=1.0, low_us=0.9, high_us=1.1)
-    each = [candidate((0,), faster), candidate((1,), faster)]
-    together = candidate((0, 1), MEASURED)
-    opened = document(together, *each, pin=FIRST_ALONE)
-    opened.pins = []
-    part = Partition(
-        id="p0",
-        candidate=together.id,
-        toolchain="onednn",
+def partition(c: CandidateRecord, place: int = 0) -> Partition:
+    return Partition(
+        id=f"p{place}",
+        candidate=c.id,
+        toolchain=c.instance.toolchain,
         config={},
-        nodes=(0, 1),
+        nodes=c.nodes,
         onnx_nodes=(),
-        estimated_us=3.0,
+        estimated_us=c.cost.median_us,
     )
-    opened.runs = [
-        Run(
-            id="r1",
-            name="",
-            model={},
-            target="cpu",
-            threads=1,
-            toolchains=[],
-            candidates=CandidateCounts(),
-            placement=Placement(partitions=(part,), estimated_us=3.0),
-            baselines=[],
-            winner="collage",
-            pins=[],
-            max_abs_error=0.0,
-            max_rel_error=0.0,
-            seconds={},
-        )
-    ]
-    opened.toolchains = [ToolchainState(name="onednn", available=True, title="oneDNN")]
-    told, _ = explain_document(opened, 0)
-    assert told.chosen == together.id
-    assert told.words[0].startswith("oneDNN runs ")
-    least = [text for text in told.words if "the least expected latency" in text]
-    assert len(least) == 1 and "(2.00 µs) has" in least[0]
-    opened.pins = [FIRST_ALONE]  # the run was made without this pin
-    told, _ = explain_document(opened, 0)
-    assert told.words[0].startswith("The run exported another placement of the search")
-    assert "oneDNN (p0)" in told.words[0]
+
+
+def placement(*parts: CandidateRecord, measured_us: float | None) -> Placement:
+    known = [c.cost.median_us for c in parts]
+    return Placement(
+        partitions=tuple(partition(c, place) for place, c in enumerate(parts)),
+        estimated_us=sum(us for us in known if us is not None) if None not in known else None,
+        measured_us=measured_us,
+    )
+
+
+def run(name: str, shown: Placement, *baselines: Baseline, **more: Any) -> Run:
+    given = {"winner": "collage", "pins": [], **more}
+    return Run(
+        id=name,
+        name="",
+        model={},
+        target="cpu",
+        threads=1,
+        toolchains=[],
+        candidates=CandidateCounts(),
+        placement=shown,
+        baselines=list(baselines),
+        max_abs_error=0.0,
+        max_rel_error=0.0,
+        seconds={},
+        **given,
+    )
+
+
+def cost(us: float) -> Cost:
+    return Cost(state="measured", median_us=us, low_us=us, high_us=us)
+
+
+def a_mix_that_won() -> tuple[Document, dict[str, CandidateRecord]]:
+    """A document whose exported mix the search does not know: it was timed as a whole only."""
+    parts = {
+        "first": candidate((0,), Cost(), "tvm"),
+        "second": candidate((1,), Cost(), "openblas"),
+        "whole": candidate((0, 1), cost(49.7), "openvino"),
+        "tvm": candidate((0, 1), cost(25.2), "tvm"),
+    }
+    alone = Baseline(
+        name="tvm", kind="whole-model", measured_us=25.2, candidates=(parts["tvm"].id,)
+    )
+    slow = Baseline(
+        name="openvino", kind="whole-model", measured_us=32.7, candidates=(parts["whole"].id,)
+    )
+    mix = placement(parts["first"], parts["second"], measured_us=7.68)
+    opened = document(*parts.values(), pin=FIRST_ALONE)
     opened.pins = []
-    own = msgspec.structs.replace(part, candidate=each[0].id, nodes=(0,))
-    opened.runs[0].placement = Placement(partitions=(own,), estimated_us=2.0)
-    told, _ = explain_document(opened, 0)
-    assert not told.words[0].startswith("The run exported")
+    opened.runs = [run("r1", mix, alone, slow)]
+    opened.toolchains = [
+        ToolchainState(name=name, available=True, title=title)
+        for name, title in (("tvm", "TVM"), ("openblas", "OpenBLAS"), ("openvino", "OpenVINO"))
+    ]
+    return opened, parts
+
+
+def test_the_best_placement_is_never_worse_than_the_best_that_was_measured():
+    opened, _ = a_mix_that_won()
+    found, _ = search_document(opened, RunSettings())
+    assert found.placement is opened.runs[0].placement
+    assert found.placement is not None and found.placement.measured_us == 7.68
+
+
+def test_a_price_is_what_a_choice_costs_against_the_shown_placement():
+    opened, parts = a_mix_that_won()
+    found, search = search_document(opened, RunSettings())
+    assert found.regrets[parts["first"].id] == found.regrets[parts["second"].id] == 0.0
+    assert found.regrets[parts["whole"].id] == pytest.approx(32.7 - 7.68), "as it was measured"
+    assert found.regrets[parts["tvm"].id] == pytest.approx(25.2 - 7.68)
+    alone = placement(parts["tvm"], measured_us=25.2)
+    found, _ = search_document(opened, RunSettings(), search, alone)
+    assert found.regrets[parts["tvm"].id] == 0.0
+    assert found.regrets[parts["first"].id] == pytest.approx(7.68 - 25.2), "it would be faster"
+
+
+def test_a_pin_costs_the_difference_of_what_was_measured():
+    opened, parts = a_mix_that_won()
+    opened.pins = [Pin(kind="on", nodes=(1,), toolchain="openvino", text="relu2=openvino")]
+    found, _ = search_document(opened, RunSettings())
+    assert found.placement is not None and found.placement.measured_us == 32.7
+    assert found.verdicts[0].price_us == pytest.approx(32.7 - 7.68)
+    confirmed = placement(parts["whole"], measured_us=33.5)
+    opened.runs.append(run("r2", confirmed, pins=list(found.verdicts)))
+    found, _ = search_document(opened, RunSettings(), None, confirmed)
+    assert found.verdicts[0].price_us == pytest.approx(33.5 - 7.68), "the measured one replaces it"
+    opened.pins = [Pin(kind="on", nodes=(1,), toolchain="openblas", text="relu2=openblas")]
+    found, _ = search_document(opened, RunSettings())
+    assert found.placement is opened.runs[0].placement, "nothing else is known to keep the pin"
+    assert (found.verdicts[0].state, found.verdicts[0].price_us) == ("honoured", 0.0)
+
+
+def test_what_was_not_measured_is_compared_at_the_scale_of_what_was():
+    """What the search expects is too little by as much everywhere: no choice gains by that."""
+    each = [candidate((0,), cost(3.0)), candidate((1,), cost(3.0))]
+    other = candidate((0,), cost(4.0), "tvm")
+    opened = document(*each, other, pin=FIRST_ALONE)
+    opened.pins = []
+    opened.runs = [run("r1", placement(*each, measured_us=8.0))]
+    found, _ = search_document(opened, RunSettings())
+    assert found.placement is opened.runs[0].placement
+    assert found.regrets[other.id] == pytest.approx(1.0)
+    opened.pins = [Pin(kind="on", nodes=(0,), toolchain="tvm", text="relu1=tvm")]
+    found, _ = search_document(opened, RunSettings())
+    assert found.verdicts[0].price_us == pytest.approx(1.0), "7 µs are expected, 8 are measured"
+
+
+def test_the_explanation_is_about_the_placement_that_is_shown():
+    opened, parts = a_mix_that_won()
+    told, search = explain_document(opened, 0)
+    assert told.chosen == parts["first"].id and told.words[0].startswith("TVM runs ")
+    assert told.regrets[parts["whole"].id] == pytest.approx(32.7 - 7.68)
+    whole = placement(parts["whole"], measured_us=32.7)
+    alone = Baseline(name="openvino", kind="whole-model", measured_us=32.7)
+    opened.runs.append(run("r2", whole, alone, winner="openvino"))
+    told, search = explain_document(opened, 0)
+    assert told.chosen == parts["whole"].id, "by default it is the newest run's"
+    assert told.words[0] == "Run 2 exports the baseline OpenVINO only."
+    assert told.words[1].startswith("OpenVINO runs ")
+    told, _ = explain_document(opened, 0, search, opened.runs[0].placement)
+    assert told.chosen == parts["first"].id and told.words[0].startswith("TVM runs ")
+    assert not any("Run 2" in text for text in told.words)
+
+
+def test_the_reason_of_a_pinned_node_is_the_pin():
+    opened, parts = a_mix_that_won()
+    opened.pins = [Pin(kind="on", nodes=(1,), toolchain="openvino", text="relu2=openvino")]
+    told, search = explain_document(opened, 1)
+    assert "relu2=openvino" in told.words[0] and told.chosen == parts["second"].id
+    assert told.words[0] == why.PIN_NOT_KEPT.format(pin="relu2=openvino")
+    whole = placement(parts["whole"], measured_us=32.7)
+    told, _ = explain_document(opened, 1, search, whole)
+    assert told.words[0] == why.PINNED_HERE.format(pin="relu2=openvino", outcome="costs 25.0 µs")
+    told, _ = explain_document(opened, 0, search, whole)
+    assert "relu2" not in told.words[0], "the pin is on the other node"
+
+
+def test_the_newest_time_of_a_placement_counts():
+    opened, parts = a_mix_that_won()
+    again = placement(parts["first"], parts["second"], measured_us=8.0)
+    opened.runs.append(run("r2", again))
+    found, _ = search_document(opened, RunSettings())
+    assert found.placement is again
+    assert found.regrets[parts["tvm"].id] == pytest.approx(25.2 - 8.0)

@@ -1,4 +1,4 @@
-"""Makes placements of baselines, so that the graph can show what a baseline runs where."""
+"""Makes placements of baselines, so that they can be shown and compared like any other."""
 
 from __future__ import annotations
 

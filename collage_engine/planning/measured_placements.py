@@ -1,0 +1,162 @@
+"""The placements of a document that were measured whole, as covers beside those of the search.
+
+A search adds up the costs of partitions; a run has timed whole placements. What was timed counts
+more: the best placement is the measured one where the search expects no better one, and what a
+choice costs is a difference of two placements' latencies, measured where they are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from collage_engine.records.baseline_placements import baseline_placement
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.placement import Placement, Run
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.typed import convert
+from collage_engine.search.check import check_cover, violated_limits
+from collage_engine.search.pins import honours
+from collage_engine.search.problem import Problem, ProblemCandidate
+from collage_engine.session.document import Document
+
+SAME_US = 1e-6
+"""Microseconds by which two sums of the same costs may differ: they are added in another order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredPlacement:
+    """A placement that a run has timed end to end."""
+
+    placement: Placement
+    """With the newest time of it."""
+    broken_pins: frozenset[int]
+    """The places of the document's pins that it does not keep."""
+    keeps_limits: bool
+    expected_us: float | None
+    """What the search says that it costs, in microseconds; None where it knows too little."""
+
+    @property
+    def us(self) -> float:
+        """Return its measured latency in microseconds."""
+        assert self.placement.measured_us is not None
+        return self.placement.measured_us
+
+
+def identity(placement: Placement) -> Hashable:
+    """Return what two placements have in common that run the same operators alike."""
+    return frozenset(
+        (p.instance, p.nodes, frozenset(p.takes.items()), frozenset(p.gives.items()))
+        for p in placement.partitions
+    )
+
+
+def measured_placements(
+    document: Document, settings: RunSettings, problem: Problem
+) -> dict[Hashable, MeasuredPlacement]:
+    """Return all placements that runs like the one that is asked for have timed, by identity.
+
+    A placement that was timed in several runs has its newest time: a quick confirmation times the
+    placement of the run before again, beside its own.
+
+    Args:
+        document: The document with its runs.
+        settings: The settings that are asked for: times for another device, number of threads,
+            precision or objective say nothing here.
+        problem: The search problem of the document under its pins and these settings.
+    """
+    newest: dict[Hashable, Placement] = {}
+    by_id = {c.id: c for c in document.candidates}
+    for run in document.runs:
+        if not _is_like(run, settings):
+            continue
+        for placement in timed_placements(run, by_id, document.model.nodes):
+            allowed = settings.toolchains
+            if not allowed or all(p.toolchain in allowed for p in placement.partitions):
+                newest[identity(placement)] = placement
+    return {name: _examined(placement, problem) for name, placement in newest.items()}
+
+
+def timed_placements(
+    run: Run, by_id: Mapping[str, CandidateRecord], operators: int
+) -> Iterator[Placement]:
+    """Return what a run has timed: baselines, runners-up, and last what it exports.
+
+    Args:
+        run: The run.
+        by_id: The document's candidates by id.
+        operators: How many operators the model has.
+    """
+    for baseline in run.baselines:
+        placement = baseline_placement(baseline, by_id, operators)
+        if placement is not None:
+            yield placement
+    for placement in (*run.rivals, run.placement):
+        if placement is not None and placement.measured_us is not None:
+            yield placement
+
+
+def problem_parts(placement: Placement) -> tuple[ProblemCandidate, ...]:
+    """Return the partitions of a placement as the search knows candidates.
+
+    One whose cost is not known is unknown to the search, too.
+    """
+    return tuple(
+        ProblemCandidate(
+            id=part.candidate or part.id,
+            nodes=part.nodes,
+            toolchain=part.instance,
+            cost_us=part.estimated_us,
+            state="unknown" if part.estimated_us is None else "measured",
+            device=part.device,
+            takes=part.takes,
+            gives=part.gives,
+        )
+        for part in placement.partitions
+    )
+
+
+def broken_pins(problem: Problem, parts: Sequence[ProblemCandidate]) -> frozenset[int]:
+    """Return the places of the pins that some partitions do not keep."""
+    return frozenset(
+        place
+        for place, pin in enumerate(problem.pins)
+        if any(
+            not wanted.isdisjoint(part.nodes) and not honours(part, pin, wanted)
+            for wanted in (set(pin.nodes),)
+            for part in parts
+        )
+    )
+
+
+def expected_us(placement: Placement, problem: Problem) -> float | None:
+    """Return what the search says that a placement costs in microseconds, whatever the pins.
+
+    It is None where the search does not know the cost of one of its partitions.
+    """
+    free = msgspec.structs.replace(problem, pins=(), limits=None)
+    cost = check_cover(free, [part.candidate for part in placement.partitions])
+    return cost if isinstance(cost, float) else None
+
+
+def _is_like(run: Run, settings: RunSettings) -> bool:
+    """Tell whether a run's times are of what other settings ask for."""
+    made_with = convert(run.settings, RunSettings)
+    return (made_with.target, made_with.threads, made_with.precision, made_with.objective) == (
+        settings.target,
+        settings.threads,
+        settings.precision,
+        settings.objective,
+    )
+
+
+def _examined(placement: Placement, problem: Problem) -> MeasuredPlacement:
+    parts = problem_parts(placement)
+    return MeasuredPlacement(
+        placement=placement,
+        broken_pins=broken_pins(problem, parts),
+        keeps_limits=not violated_limits(problem, parts),
+        expected_us=expected_us(placement, problem),
+    )
