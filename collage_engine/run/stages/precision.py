@@ -380,7 +380,7 @@ def _able(question: _Question, whole: ReducedWholeModels) -> list[ToolchainInsta
         and whole.may_be_faster(one.toolchain)
     ]
     us = {
-        one.toolchain: whole.us.get(one.toolchain, whole.full_us.get(one.toolchain, 0.0) / 2)
+        one.toolchain: whole.us.get(one.toolchain, whole.full_us.get(one.toolchain, math.inf) / 2)
         for one in able
     }
     least = min(us.values(), default=math.inf)
