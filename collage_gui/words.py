@@ -666,8 +666,8 @@ def predicted_rounding(
     if not rounded:
         return f"Predicted: nothing faster than {float32_time} in float32 keeps it"
     return (
-        f"Predicted: {rounded} of {products} products rounded, error {error} %, {time} "
-        f"({float32_time} in float32)"
+        f"Predicted: {rounded} of {products} rounded, error {error} %, {time} "
+        f"(float32 {float32_time})"
     )
 
 

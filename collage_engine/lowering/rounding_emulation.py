@@ -6,9 +6,11 @@ the session is set, and leaves them as they are where it is zero. So an evaluati
 one run per sample, and nothing is built.
 
 An activation x is rounded by Veltkamp's splitting (Dekker 1971): with c = 2^(24−p) + 1 the
-float32 expression ``c·x − (c·x − x)`` is x rounded to p bits, and with c = 0 it is x. A constant
-weight w is rounded once, as the kernels round it, and read as ``w + s·(rounded − w)`` with s = 0
-or 1.
+float32 expression ``c·x − (c·x − x)`` is x rounded to p bits, and with c = 0 it is x. For float16
+the result is also multiplied by 2^112 and by 2^−112, which makes it infinite from 2^16 on, and 0.75
+is added and subtracted, which rounds what is below the normal numbers to multiples of 2^−24. A
+constant weight w is rounded once, as the kernels round it, and read as ``w + s·(rounded − w)`` with
+s = 0 or 1.
 
 What a toolchain rounds besides (results of products, sums) and in which order it adds is not
 emulated, so a choice is checked on what was really built: over five convolutional networks the real
@@ -39,7 +41,11 @@ if TYPE_CHECKING:
 
 MANTISSA_BITS = {BFLOAT16: 8, TF32: 11, FLOAT16: 11}
 """Bits of the significand of each reduced precision, the implicit one included (IEEE 754 for
-float16; the exponent's narrower range is not emulated)."""
+float16)."""
+BEYOND_RANGE = np.float32(2.0**112)
+"""What makes float32 overflow where float16 does: 2^16 times it is 2^128."""
+SUBNORMAL = np.float32(0.75)
+"""A float32 whose last bit is float16's least number, 2^−24, also after adding a smaller one."""
 ONNX_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 """ONNX operators of which one node is one product of the dataflow graph."""
 LARGEST_BYTES = 1 << 30
@@ -137,7 +143,12 @@ class RoundingEmulation:
         self._outputs = [output.name for output in model.onnx.graph.output]
         self._inputs = {value.name for value in model.onnx.graph.input}
         bits = MANTISSA_BITS[precision]
-        self._splitting = np.float32(2.0 ** (24 - bits) + 1)
+        self._switches = {"data": (np.float32(2.0 ** (24 - bits) + 1), 0), "weight": (1, 0)}
+        """By scalar input its value where a product is rounded, and where it is not."""
+        if precision == FLOAT16:
+            self._switches["up"] = (BEYOND_RANGE, 1)
+            self._switches["down"] = (1 / BEYOND_RANGE, 1)
+            self._switches["subnormal"] = (SUBNORMAL, 0)
         written = self._switched(model, precision).SerializeToString()
         try:
             self._session = oracle.open_onnx(written, threads=threads, optimise=True)
@@ -159,9 +170,9 @@ class RoundingEmulation:
         """
         feeds = {name: value for name, value in inputs.items() if name in self._inputs}
         for product in self.products:
-            on = product.number in chosen
-            feeds[_scalar(product, "data")] = np.array(self._splitting if on else 0, np.float32)
-            feeds[_scalar(product, "weight")] = np.array(on, np.float32)
+            for what, (rounded, full) in self._switches.items():
+                value = rounded if product.number in chosen else full
+                feeds[_scalar(product, what)] = np.array(value, np.float32)
         found = self._session.run(self._outputs, feeds)
         self.evaluations += 1
         return [errors(y, r)[1] for y, r in zip(found, truth, strict=True)]
@@ -197,6 +208,8 @@ class RoundingEmulation:
                         ("Sub", [f"{name}/high", f"{name}/low"], name),
                     ]
                     # With a scalar of 0 the high part is 0, and 0 − (0 − x) is x.
+                    if precision == FLOAT16:
+                        parts = _in_range(parts, product)
                 nodes += [helper.make_node(op, read, [made]) for op, read, made in parts]
                 copy.input[side] = name
             nodes.append(copy)
@@ -204,15 +217,31 @@ class RoundingEmulation:
         graph.node.extend(nodes)
         graph.initializer.extend(constants)
         for product in self.products:
-            for what in ("data", "weight"):
+            for what in self._switches:
                 graph.input.append(
                     helper.make_tensor_value_info(_scalar(product, what), TensorProto.FLOAT, [])
                 )
         return switched
 
 
+def _in_range(
+    parts: list[tuple[str, list[str], str]], product: EmulatedProduct
+) -> list[tuple[str, list[str], str]]:
+    """Return the nodes that round a value, with those that keep it in float16's range."""
+    *before, (operator, read, name) = parts
+    up, down, least = (_scalar(product, what) for what in ("up", "down", "subnormal"))
+    return [
+        *before,
+        (operator, read, f"{name}/rounded"),
+        ("Mul", [f"{name}/rounded", up], f"{name}/up"),
+        ("Mul", [f"{name}/up", down], f"{name}/down"),
+        ("Add", [f"{name}/down", least], f"{name}/added"),
+        ("Sub", [f"{name}/added", least], name),
+    ]
+
+
 def _scalar(product: EmulatedProduct, what: str) -> str:
-    """Return the name of the scalar input that switches a product's rounding of data or weights."""
+    """Return the name of a scalar input that switches a product's rounding of data or weights."""
     return f"collage/{product.number}/{what}"
 
 
@@ -238,6 +267,9 @@ def _rounded(weight: np.ndarray, node: NodeProto, precision: str) -> np.ndarray:
         flat = rows.reshape(math.prod(rows.shape[:axes]), -1)
         found = balanced(flat).reshape(rows.shape)
         return np.ascontiguousarray(np.moveaxis(found, -1, -2)) if swapped else found
+    if precision == FLOAT16:
+        with np.errstate(over="ignore"):
+            return weight.astype(np.float16).astype(np.float32)
     high: np.ndarray = weight * np.float32(2.0 ** (24 - MANTISSA_BITS[precision]) + 1)
     nearest: np.ndarray = high - (high - weight)
     return nearest

@@ -43,7 +43,7 @@ class PrecisionSlider(QWidget):
         self.slider.setObjectName("toleranceSlider")
         self.slider.setAccessibleName(words.TOLERANCE_SLIDER)
         self.slider.setToolTip(words.ABOUT_TOLERANCE_SLIDER)
-        self.slider.setFixedWidth(220)
+        self.slider.setFixedWidth(160)
         self.slider.valueChanged.connect(self._slid)
         self.tolerance = QLabel()
         self.predicted = ElidedLabel()
