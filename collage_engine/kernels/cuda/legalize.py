@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Collection
 from typing import Any
 
 from tvm import relax
@@ -34,6 +35,7 @@ from collage_engine.kernels.relax_values import (
     static_shape,
 )
 from collage_engine.kernels.tir_builder import Index
+from collage_engine.records.precision import FLOAT32
 
 
 class Products:
@@ -45,6 +47,8 @@ class Products:
         precision: str,
         plans: ProductPlans | None = None,
         direct_plans: DirectPlans | None = None,
+        *,
+        full: Collection[int] = (),
     ) -> None:
         """Creates a legaliser.
 
@@ -53,7 +57,11 @@ class Products:
             precision: The lowest precision that products of float32 may have.
             plans: Gives the plan of a product; by default the tuned table's or the rule's own.
             direct_plans: Gives the plan of a convolution with few channels a group, likewise.
+            full: Which products of ``main``, counted in their order, stay in float32.
         """
+        self._full, self._order = frozenset(full), itertools.count()
+        self._is_full = False
+        """Whether the product that is legalised now stays in float32."""
         self.architecture, self.precision = architecture, precision
         self.plans = plans or product_planner(architecture)
         self.direct_plans = direct_plans or direct_planner(architecture)
@@ -72,6 +80,7 @@ class Products:
 
         def bind(function: Any) -> Any:
             def legalize(builder: relax.BlockBuilder, call: Call) -> Expr:
+                self._is_full = next(self._order) in self._full
                 found = function(builder, call)
                 return call.op.get_attr("FLegalize")(builder, call) if found is None else found
 
@@ -145,7 +154,8 @@ class Products:
         dtype = dtype_of(operands[0])
         if any(dtype_of(o) != dtype for o in operands) or dtype_of(call) not in (dtype, "float32"):
             return None
-        return math_of(dtype, self.precision, self.architecture)
+        precision = FLOAT32 if self._is_full else self.precision
+        return math_of(dtype, precision, self.architecture)
 
     def _emit(
         self, builder: relax.BlockBuilder, call: Call, form: Form, math: str, *operands: Expr

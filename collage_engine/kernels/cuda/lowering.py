@@ -9,6 +9,7 @@ on ``sm_90a``, whose number it cannot read, and sums float16 in float16.)
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,7 +52,10 @@ def rules() -> tuple[Any, ...]:
 
 
 def lower_module(
-    module: tvm.IRModule, architecture: str, precision: str = "float32"
+    module: tvm.IRModule,
+    architecture: str,
+    precision: str = "float32",
+    full: Collection[int] = (),
 ) -> CudaLowered:
     """Schedules every PrimFunc that ``main`` calls.
 
@@ -59,6 +63,7 @@ def lower_module(
         module: The Relax module.
         architecture: The device's architecture, for example ``sm_90a``.
         precision: The lowest precision that products of float32 may have.
+        full: Which products of ``main``, counted in their order, stay in float32.
 
     Raises:
         ToolchainError: No rule can schedule one of the functions, which the message names.
@@ -66,7 +71,7 @@ def lower_module(
     start = time.perf_counter()
     target = cuda_target(architecture)
     with target:
-        legal = legalised(module, Products(architecture, precision).table())
+        legal = legalised(module, Products(architecture, precision, full=full).table())
     middle = time.perf_counter()
     lowered = CudaLowered(legal)
     for variable, function in list(legal.functions.items()):

@@ -73,6 +73,14 @@ seven models; without them the products are chosen by depth."""
 LEAST_TIMED = 3
 """Single products after which it is foreseen how long all of them take; chosen."""
 
+Key = tuple[str, str]
+"""A toolchain and the precision that it rounds to: devices have several."""
+
+
+def key_of(instance: ToolchainInstance) -> Key:
+    """Return the toolchain of an instance and the precision that it rounds to."""
+    return instance.toolchain, instance.precision
+
 
 @dataclass(frozen=True, kw_only=True)
 class ChosenPrecision:
@@ -97,7 +105,7 @@ class _Question:
     samples: RunSamples
     race: Race
     reduced: Sequence[ToolchainInstance]
-    """The instances in reduced precision."""
+    """An instance of every toolchain in each reduced precision."""
     control: RunControl
     """Its cancel flag is set when the stage's time is over, too."""
     ends_at: float
@@ -117,8 +125,12 @@ def seconds_for_precision(task: RunTask, menu: Menu) -> float:
 
 
 def _reduced(menu: Menu) -> list[ToolchainInstance]:
-    """Return the instances in reduced precision."""
-    return [source.instance for source in menu.sources if is_reduced(source.instance)]
+    """Return an instance of every toolchain in each reduced precision: its first."""
+    found: dict[Key, ToolchainInstance] = {}
+    for source in menu.sources:
+        if is_reduced(source.instance):
+            found.setdefault(key_of(source.instance), source.instance)
+    return [*found.values()]
 
 
 def choose_precision(
@@ -151,7 +163,7 @@ def choose_precision(
     with control.stage("precision") as report:
         report.progress(0, 1, say.EMULATING)
         whole = _whole_models(question)
-        chosen: dict[str, Products] = dict.fromkeys(whole.kept, frozenset(question.numbers))
+        chosen: dict[Key, Products] = dict.fromkeys(whole.kept, frozenset(question.numbers))
         nothing = whole.nothing_to_choose()
         if nothing is not None:
             report.detail = nothing
@@ -169,17 +181,19 @@ def choose_precision(
         try:
             choices = _Choices(question, emulation, SINGLE_ERRORS_SHARE * seconds)
             able = _able(question, whole)
-            names = dict.fromkeys(i.toolchain for i in (*able, *question.reduced))
-            found = {name: choices.of(name) for name in names if name not in whole.kept}
-            chosen |= {name: choice.products for name, choice in found.items()}
+            instances = {key_of(one): one for one in (*able, *question.reduced)}
+            found = {
+                key: choices.of(one) for key, one in instances.items() if key not in whole.kept
+            }
+            chosen |= {key: choice.products for key, choice in found.items()}
             products = choices.products([*found.values()])
-            ranked_for = next(iter(found), "")
+            ranked_for = next((toolchain for toolchain, _ in found), "")
             trials += choices.whole_models(whole)
             for number, instance in enumerate(able):
                 report.progress(number, len(able), say.BUILDING_PRECISION)
                 # The first build is what the stage is for: it may take time of later stages.
                 ends_at = question.ends_at if number else math.inf
-                choice = found[instance.toolchain]
+                choice = found[key_of(instance)]
                 _enter(question, choices, instance, choice, ends_at, chosen, trials)
         except Cancelled:
             if control.cancelled.is_set():
@@ -197,22 +211,22 @@ def choose_precision(
 
 @dataclass(frozen=True, kw_only=True)
 class ReducedWholeModels:
-    """What the race knows of whole models in reduced precision, by toolchain."""
+    """What the race knows of whole models in reduced precision."""
 
-    kept: Mapping[str, float | None]
+    kept: Mapping[Key, float | None]
     """The errors of those within the tolerance."""
-    broken: Mapping[str, float | None]
+    broken: Mapping[Key, float | None]
     """The errors of those that break it."""
-    us: Mapping[str, float]
+    us: Mapping[Key, float]
     """The microseconds of both; some were not timed."""
     full_us: Mapping[str, float]
-    """The microseconds of whole models in float32."""
+    """The microseconds of whole models in float32, by toolchain."""
     best_us: float
     """The microseconds of the best placement within the tolerance; infinite: there is none."""
 
-    def may_be_faster(self, toolchain: str) -> bool:
+    def may_be_faster(self, key: Key) -> bool:
         """Tell whether one is not known to be slower than the best within the tolerance."""
-        return self.us.get(toolchain, 0.0) < self.best_us
+        return self.us.get(key, 0.0) < self.best_us
 
     def nothing_to_choose(self) -> str | None:
         """Return why no products have to be chosen, in a phrase; None: they have to."""
@@ -228,15 +242,15 @@ def _whole_models(question: _Question) -> ReducedWholeModels:
     race = question.race
     whole = [one for one in race.results() if one.contender.kind == "whole-model"]
     tried = [one for one in whole if one.max_rel_error is not None]
-    found = {one.contender.cover[0].instance.toolchain: one for one in tried if one.reduced}
+    found = {key_of(one.contender.cover[0].instance): one for one in tried if one.reduced}
     full_us: dict[str, float] = {}
     for one in tried:
         if not one.reduced and one.measured_us is not None:
             name = one.contender.cover[0].instance.toolchain
             full_us[name] = min(one.measured_us, full_us.get(name, math.inf))
-    kept = {name: one for name, one in found.items() if one.reason is None}
-    broken = {name: one for name, one in found.items() if one.reason is not None}
-    us = {name: one.measured_us for name, one in kept.items() if one.measured_us is not None}
+    kept = {key: one for key, one in found.items() if one.reason is None}
+    broken = {key: one for key, one in found.items() if one.reason is not None}
+    us = {key: one.measured_us for key, one in kept.items() if one.measured_us is not None}
     leader_us = None if race.leader is None else race.time_us(race.leader)
     if leader_us is not None:
         contenders = [one.contender for one in broken.values()]
@@ -244,13 +258,13 @@ def _whole_models(question: _Question) -> ReducedWholeModels:
             contenders, ends_at=question.ends_at, tolerance=max(1.0, question.samples.tolerance)
         )
         us |= {
-            name: times[one.contender.name]
-            for name, one in broken.items()
+            key: times[one.contender.name]
+            for key, one in broken.items()
             if one.contender.name in times
         }
     return ReducedWholeModels(
-        kept={name: one.max_rel_error for name, one in kept.items()},
-        broken={name: one.max_rel_error for name, one in broken.items()},
+        kept={key: one.max_rel_error for key, one in kept.items()},
+        broken={key: one.max_rel_error for key, one in broken.items()},
         us=us,
         full_us=full_us,
         best_us=leader_us or math.inf,
@@ -307,18 +321,17 @@ class _Choices:
                 return None
         return found
 
-    def of(self, toolchain: str, bound: float = BOUND) -> ProductChoice:
-        """Return the set of products that a toolchain may round.
+    def of(self, instance: ToolchainInstance, bound: float = BOUND) -> ProductChoice:
+        """Return the set of products that an instance may round.
 
         Args:
-            toolchain: Its name; what it would not round (Winograd's products) has no value.
+            instance: The instance; what it would not round (Winograd's products) has no value.
             bound: The largest emulated error, as a share of what outputs are allowed.
         """
-        graph = self._question.model.graph
-        instance = next(i for i in self._question.reduced if i.toolchain == toolchain)
+        graph, toolchain = self._question.model.graph, get(instance.toolchain)
         values = {
             product.number: self._operations[product.number]
-            * rounds(get(toolchain), graph, product.index, instance)
+            * rounds(toolchain, graph, product.index, instance)
             for product in self._emulation.products
         }
         return choose_products(values, self._alone, self.error_of, bound)
@@ -329,14 +342,14 @@ class _Choices:
         emulated = _finite(self.error_of(everything) * self._tolerance)
         return [
             RoundingTrial(
-                toolchain=name,
+                toolchain=key[0],
                 rounded=len(everything),
                 emulated_error=emulated,
                 max_rel_error=_finite(error),
-                measured_us=whole.us.get(name),
-                reason=say.BREAKS_TOLERANCE if name in whole.broken else None,
+                measured_us=whole.us.get(key),
+                reason=say.BREAKS_TOLERANCE if key in whole.broken else None,
             )
-            for name, error in (*whole.kept.items(), *whole.broken.items())
+            for key, error in (*whole.kept.items(), *whole.broken.items())
         ]
 
     def products(self, chosen: Sequence[ProductChoice]) -> tuple[RoundedProduct, ...]:
@@ -376,16 +389,16 @@ def _able(question: _Question, whole: ReducedWholeModels) -> list[ToolchainInsta
         one
         for one in question.reduced
         if about(one.toolchain).mixes_precision
-        and one.toolchain not in whole.kept
-        and whole.may_be_faster(one.toolchain)
+        and key_of(one) not in whole.kept
+        and whole.may_be_faster(key_of(one))
     ]
     us = {
-        one.toolchain: whole.us.get(one.toolchain, whole.full_us.get(one.toolchain, math.inf) / 2)
+        one.id: whole.us.get(key_of(one), whole.full_us.get(one.toolchain, math.inf) / 2)
         for one in able
     }
     least = min(us.values(), default=math.inf)
-    near = [one for one in able if us[one.toolchain] <= NEAR * least]
-    return sorted(near, key=lambda instance: us[instance.toolchain])
+    near = [one for one in able if us[one.id] <= NEAR * least]
+    return sorted(near, key=lambda instance: us[instance.id])
 
 
 def _enter(
@@ -394,7 +407,7 @@ def _enter(
     instance: ToolchainInstance,
     choice: ProductChoice,
     ends_at: float,
-    chosen: dict[str, Products],
+    chosen: dict[Key, Products],
     trials: list[RoundingTrial],
 ) -> None:
     """Build the whole model with products rounded, until its real error is within the tolerance.
@@ -429,12 +442,12 @@ def _enter(
         )
         if error is None:
             return  # it was not run: what the emulation says stands
-        chosen[instance.toolchain] = frozenset() if trial.failure else choice.products
+        chosen[key_of(instance)] = frozenset() if trial.failure else choice.products
         if not trial.failure:
             return
         # An output may break a bound below the tolerance: then the factor is 1 at least.
         bound = CORRECTED_BOUND * choice.error / max(1.0, error / tolerance)
-        choice = choices.of(instance.toolchain, bound)
+        choice = choices.of(instance, bound)
 
 
 def _whole_model(question: _Question, instance: ToolchainInstance, rounded: Products) -> Candidate:
@@ -454,7 +467,7 @@ def _whole_model(question: _Question, instance: ToolchainInstance, rounded: Prod
 
 
 def _admitted(
-    question: _Question, data: ProblemData, chosen: Mapping[str, Products]
+    question: _Question, data: ProblemData, chosen: Mapping[Key, Products]
 ) -> ProblemData:
     """Return the data without candidates that round products which must not be rounded.
 
@@ -466,7 +479,7 @@ def _admitted(
         instance = candidate.instance
         if not is_reduced(instance) or instance.option(FULL):
             return True
-        toolchain, allowed = get(instance.toolchain), chosen.get(instance.toolchain, frozenset())
+        toolchain, allowed = get(instance.toolchain), chosen.get(key_of(instance), frozenset())
         return all(
             number in allowed or not rounds(toolchain, graph, products[number], instance)
             for number in candidate.nodes

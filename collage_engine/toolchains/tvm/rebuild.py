@@ -10,7 +10,7 @@ from tvm.ir import Call, GlobalVar, Tuple, TupleGetItem
 
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.numbering import NodeIndex
-from collage_engine.records.precision import BFLOAT16, PRODUCTS
+from collage_engine.records.precision import PRODUCTS, is_reduced
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.tvm.bfloat16 import ROUNDED
 from collage_engine.toolchains.tvm.channels_last import marked
@@ -31,7 +31,7 @@ def relax_module(function: Function, calls: LibraryCalls | None = None) -> tvm.I
     takes = [k for k, index in enumerate(function.inputs) if index in function.takes]
     gives = [k for k, index in enumerate(function.outputs) if index in function.gives]
     module = marked(module, takes, gives)
-    if function.instance.precision == BFLOAT16:
+    if is_reduced(function.instance):
         full = function.left_full
         kept = [k for k, index in enumerate(rebuilding.products) if index in full]
         main = module["main"].with_attr(ROUNDED, kept)

@@ -180,11 +180,14 @@ class TvmToolchain(Toolchain):
         try:
             if function.instance.architecture:
                 from collage_engine.kernels.cuda import lowering as cuda
+                from collage_engine.toolchains.tvm.bfloat16 import wanted
 
                 architecture = function.instance.architecture
                 precision = function.instance.precision
+                module = relax_module(function)
+                full = wanted(module["main"])[1]
                 with using(choices_of(function.instance)):
-                    lowered = cuda.lower_module(relax_module(function), architecture, precision)
+                    lowered = cuda.lower_module(module, architecture, precision, full)
                 return lowered.module
             calls = LibraryCalls(function) if function.instance.library else None
             module = relax_module(function, calls)
