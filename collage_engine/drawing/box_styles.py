@@ -19,6 +19,7 @@ from collage_engine.drawing.formatting import (
     time_text,
 )
 from collage_engine.drawing.groups import DisplayBox
+from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import (
     Pattern,
     diverging,
@@ -31,7 +32,7 @@ from collage_engine.drawing.roofline import PartitionRoof
 from collage_engine.drawing.rounding import OperatorRounding, RoundingState
 from collage_engine.drawing.scene import Scene
 from collage_engine.records.cost import Cost
-from collage_engine.records.operator_titles import short_name
+from collage_engine.records.operator_titles import onnx_type, short_name
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.wording import runs as words
 
@@ -135,7 +136,7 @@ class BoxStyle:
     """Whether the colour fills the whole box, not only its strip (scales)."""
     dashed: bool = False
     """Whether the placement is estimated, not confirmed."""
-    kind: str = "operator"
+    kind: str = "node"
     entry: str = ""
     """Key of the legend's entry that it belongs to."""
     share: float | None = None
@@ -210,14 +211,14 @@ def style_boxes(
     samples: dict[str, BoxStyle] = {}
     for box in scene.display.boxes:
         style = _uncoloured(scene, box, colouring)
-        if box.kind in ("operator", "group"):
+        if box.is_work:
             style, label = colouring.colour(mode, style, box.members)
             style = replace(style, entry=label)
-            counts[label] += len(box.members)
+            counts[label] += scene.graph.count_nodes(box.members)
             samples[label] = style
         styles.append(style)
     if mode == "toolchain":
-        legend = _toolchain_legend(scene.graph.count, colouring)
+        legend = _toolchain_legend(scene.graph, colouring)
     else:
         legend = [
             _legend_entry(mode, label, samples[label], count) for label, count in counts.items()
@@ -441,10 +442,10 @@ def _legend_entry(mode: Mode, label: str, sample: BoxStyle, count: int) -> Legen
     return LegendEntry(label, colour, text, sample.tag, sample.pattern, count, label, str(count))
 
 
-def _toolchain_legend(operators: int, colouring: _Colouring) -> list[LegendEntry]:
-    """Return one entry for each toolchain: its operators, the time they take, and its share."""
-    owner = colouring.owner
-    counts = Counter(owner[o].toolchain if o in owner else "" for o in range(operators))
+def _toolchain_legend(graph: OperatorGraph, colouring: _Colouring) -> list[LegendEntry]:
+    """Return one entry for each toolchain: its nodes, the time they take, and its share."""
+    owner, firsts = colouring.owner, (node[0] for node in graph.nodes)
+    counts = Counter(owner[o].toolchain if o in owner else "" for o in firsts)
     placement = colouring.data.placement
     times: dict[str, float | None] = {}
     for partition in placement.partitions if placement is not None else ():
@@ -456,7 +457,7 @@ def _toolchain_legend(operators: int, colouring: _Colouring) -> list[LegendEntry
         detail = str(count)
         if us is not None and None not in times.values() and colouring.total_us:
             share = us / colouring.total_us
-            detail = f"{counted(count, 'operator')} · {time_text(us)} · {100 * share:.0f} %"
+            detail = f"{counted(count, 'node')} · {time_text(us)} · {100 * share:.0f} %"
         entries.append(
             LegendEntry(
                 look.title, look.colour, look.text, look.tag, look.pattern, count, name, detail
@@ -475,23 +476,25 @@ def _uncoloured(scene: Scene, box: DisplayBox, colouring: _Colouring) -> BoxStyl
         return BoxStyle(title=box.label, detail=detail, kind=box.kind)
     partitions = colouring.partitions_of(box.members)
     dashed = bool(partitions) and colouring.data.estimated
-    if box.kind == "operator":
-        return _operator(scene, box.members[0], partitions, dashed, colouring.largest_us)
+    if box.kind in ("node", "operator"):
+        return _node(scene, box, partitions, dashed, colouring.largest_us)
     return _group(scene, box, partitions, dashed, colouring)
 
 
-def _operator(
-    scene: Scene, operator: int, partitions: list[Partition], dashed: bool, largest_us: float
+def _node(
+    scene: Scene, box: DisplayBox, partitions: list[Partition], dashed: bool, largest_us: float
 ) -> BoxStyle:
-    node = scene.graph.calls[operator]
+    """Return the texts of an ONNX node, or of an operator that it was lowered to."""
+    node = scene.graph.calls[box.members[-1]]
+    is_node = box.kind == "node"
     value, share = "", None
     # A partition's time is written once, at its first operator.
-    if partitions and partitions[0].nodes and partitions[0].nodes[0] == operator:
+    if partitions and partitions[0].nodes and partitions[0].nodes[0] in box.members:
         us = partitions[0].estimated_us
         value = time_text(us)
         share = us / largest_us if us is not None and largest_us else None
     return BoxStyle(
-        title=scene.graph.title(operator),
+        title=scene.graph.title(box.members[0]) if is_node else onnx_type(node.op),
         name=short_name(node.onnx_nodes[0]) if node.onnx_nodes else "",
         detail=node_shapes(node),
         value=value,
@@ -516,14 +519,15 @@ def _group(
     # A time is honest only where every partition in the group lies in it wholly and is known.
     honest = bool(known) and len(known) == len(partitions)
     largest_us = colouring.largest_us
-    title, name = box.label, ""
-    if scene.groups[box.group or ""].kind == "partition":
+    group = scene.groups[box.group or ""]
+    title, name = box.label, scene.groups[group.parent].label if group.parent else ""
+    if group.kind == "partition":
         title = scene.graph.label(box.members)
         name = next((short_name(each) for each in scene.graph.onnx_names(box.members)), "")
     return BoxStyle(
         title=title,
         name=name,
-        detail=counted(len(box.members), "operator"),
+        detail=counted(scene.graph.count_nodes(box.members), "node"),
         value=time_text(sum(known)) if honest else "",
         dashed=dashed,
         kind="group",

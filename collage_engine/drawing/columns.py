@@ -18,6 +18,8 @@ BOX_WIDTH, BOX_HEIGHT = 172.0, 46.0
 """Size of a box in scene units, which are pixels at the scale 1; chosen."""
 ACROSS_GAP, ALONG_GAP = 30.0, 26.0
 """Gaps between boxes of one rank, and between ranks; chosen."""
+FAN = 6
+"""Readers of a value above which those far away are not drawn as lines; chosen."""
 _GUTTER = 78.0
 """Gap between columns; chosen, so that ``_LANES`` lanes fit."""
 _LANE, _LANE_STEP = 6.0, 2.0

@@ -1,16 +1,17 @@
-"""Finds groups of operators that can be drawn as one box: name scopes, partitions, sections.
+"""Finds groups of ONNX nodes that can be drawn as one box: name scopes, partitions, sections.
 
-*Name scopes* come from the ONNX names (``/layer1/layer1.0/conv1/Conv`` is in ``layer1``, then
-``layer1.0``…). Models without slashes in their names are cut at the other usual separators,
-and a level that would still show too many boxes is cut into *sections* of consecutive
-operators: the first view of a large model must be small whatever its names are.
+*Name scopes* are the modules that the exporter wrote into the file, or come from the nodes' names
+(``/layer1/layer1.0/conv1/Conv`` is in ``layer1``, then ``layer1.0``…). Models without slashes in
+their names are cut at the other usual separators, and a level that would still show too many boxes
+is cut into *sections* of consecutive nodes: the labels of a first view must be legible whatever the
+names are.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from collage_engine.drawing.operators import OperatorGraph
@@ -21,7 +22,7 @@ GroupKind = Literal["scope", "section", "partition"]
 
 @dataclass(frozen=True)
 class Group:
-    """Operators under one name; ``parent`` is the id of the group around it, if any."""
+    """The operators of some nodes under one name; ``parent`` is the group around it, if any."""
 
     id: str
     label: str
@@ -30,16 +31,15 @@ class Group:
     parent: str | None = None
 
 
-FIRST_VIEW_LIMIT = 400
-"""Number of boxes above which a graph opens collapsed; chosen."""
-COLLAPSE_ABOVE = 150
-"""A placed graph of more operators is drawn with its partitions collapsed at first; chosen."""
+LEGIBLE_BOXES = 150
+"""Nodes above which a graph opens by scopes or sections, or by partitions where it is placed.
+Chosen: in a window of 1480 × 940 pixels the labels of so many boxes are 8 pixels high."""
 FEWEST_BOXES = 8
-"""Placements of fewer partitions are drawn by operators: so few boxes would say nothing. Chosen."""
-MOST_OF_OPERATORS = 0.75
-"""Partitions per operator up to which collapsing them makes a graph smaller; chosen."""
-_SECTION_BOXES = 120
-"""Number of sections, at most, of a graph whose names do not help to divide it; chosen."""
+"""Placements of fewer partitions are drawn by nodes: so few boxes would say nothing. Chosen."""
+MOST_OF_NODES = 0.75
+"""Partitions per node up to which collapsing them makes a graph smaller; chosen."""
+_SECTION_BOXES = LEGIBLE_BOXES // 2
+"""Sections into which too many boxes side by side are cut, at most."""
 
 
 def _scope_path(name: str) -> tuple[str, ...]:
@@ -51,92 +51,110 @@ def _scope_path(name: str) -> tuple[str, ...]:
 
 
 def name_scopes(graph: OperatorGraph) -> tuple[Group, ...]:
-    """Find the name scopes of at least two operators, outer ones first; equal ones are merged."""
-    members: dict[tuple[str, ...], list[int]] = {}
-    for at, call in enumerate(graph.calls):
-        path = _scope_path(call.onnx_nodes[-1] if call.onnx_nodes else call.name)
+    """Find the name scopes of at least two nodes, outer ones first; equal ones are merged."""
+    held: dict[tuple[str, ...], list[int]] = {}
+    for node, operators in enumerate(graph.nodes):
+        call = graph.calls[operators[0]]
+        path = call.scope or _scope_path(call.onnx_nodes[-1] if call.onnx_nodes else call.name)
         for depth in range(1, len(path) + 1):
-            members.setdefault(path[:depth], []).append(at)
+            held.setdefault(path[:depth], []).append(node)
     groups: dict[tuple[str, ...], Group] = {}
-    for path in sorted(members, key=lambda p: (len(p), members[p][0])):
-        operators = members[path]
-        if len(operators) < 2 or len(operators) == graph.count:
+    for path in sorted(held, key=lambda p: (len(p), held[p][0])):
+        nodes = held[path]
+        if len(nodes) < 2 or len(nodes) == len(graph.nodes):
             continue
         parent = next((path[:d] for d in range(len(path) - 1, 0, -1) if path[:d] in groups), None)
-        if parent is not None and len(groups[parent].members) == len(operators):
+        if parent is not None and len(held[parent]) == len(nodes):
             continue
         groups[path] = Group(
             id="scope:" + "/".join(path),
             label="/".join(path[len(parent or ()) :]),
             kind="scope",
-            members=tuple(operators),
+            members=_operators(graph, nodes),
             parent=groups[parent].id if parent is not None else None,
         )
     return tuple(groups.values())
 
 
+def _operators(graph: OperatorGraph, nodes: Iterable[int]) -> tuple[int, ...]:
+    """Return the operators of some nodes, ascending."""
+    return tuple(sorted(operator for node in nodes for operator in graph.nodes[node]))
+
+
 def sections(graph: OperatorGraph, groups: Iterable[Group]) -> tuple[Group, ...]:
-    """Add sections where the scopes alone would show too many boxes.
+    """Add sections wherever scopes and nodes side by side would be too many boxes.
 
     Args:
         graph: The graph.
         groups: Its name scopes.
 
     Returns:
-        Groups that nest, and that leave at most ``FIRST_VIEW_LIMIT`` boxes at the top.
+        Groups that nest, none of which has more than ``LEGIBLE_BOXES`` boxes directly inside; nor
+        has the graph.
     """
-    scopes = list(groups)
-    top = [g for g in scopes if g.parent is None]
-    covered = {m for g in top for m in g.members}
-    loose = [at for at in range(graph.count) if at not in covered]
-    if len(loose) + len(top) <= FIRST_VIEW_LIMIT:
-        return tuple(scopes)
-    # Too many boxes at the top: consecutive operators become sections, and the scopes that lie
-    # wholly inside one stay as its children; the others are dropped, since groups must nest.
-    size = max(25, -(-graph.count // _SECTION_BOXES))
-    made = [
-        Group(
-            id=f"section:{at // size}",
-            label=_section_label(graph, range(at, min(at + size, graph.count))),
-            kind="section",
-            members=tuple(range(at, min(at + size, graph.count))),
-        )
-        for at in range(0, graph.count, size)
-    ]
-    kept: list[Group] = []
-    alive: set[str] = set()
-    for group in scopes:
-        if group.members[0] // size != group.members[-1] // size:
+    scopes = {group.id: group for group in groups}
+    inside: dict[str | None, list[tuple[int, Group | None]]] = {}
+    """What lies directly in a group, or in none: the place of its first node, and its group."""
+    parent_of: dict[int, str] = {}
+    for group in scopes.values():  # inner ones come last
+        parent_of.update((graph.node_of[member], group.id) for member in group.members)
+        first = graph.node_of[group.members[0]]
+        inside.setdefault(group.parent, []).append((first, group))
+    for node in range(len(graph.nodes)):
+        inside.setdefault(parent_of.get(node), []).append((node, None))
+    made: list[Group] = []
+    for parent, boxes in inside.items():
+        if len(boxes) <= LEGIBLE_BOXES:
             continue
-        parent = group.parent if group.parent in alive else made[group.members[0] // size].id
-        alive.add(group.id)
-        kept.append(Group(group.id, group.label, group.kind, group.members, parent))
-    return (*made, *kept)
+        boxes.sort(key=lambda box: box[0])
+        size = -(-len(boxes) // _SECTION_BOXES)
+        for at in range(0, len(boxes), size):
+            run = boxes[at : at + size]
+            section = _section(graph, f"section:{parent or ''}:{at // size}", parent, run)
+            made.append(section)
+            for _, inner in run:
+                if inner is not None:
+                    scopes[inner.id] = replace(inner, parent=section.id)
+    return (*made, *scopes.values())
 
 
-def _section_label(graph: OperatorGraph, members: range) -> str:
-    """Returns a section's first and last operator and its content: ``0–24 · Conv ×9, Add ×8``."""
-    return f"{members[0]}–{members[-1]} · {graph.content(members)}"
+def _section(
+    graph: OperatorGraph, name: str, parent: str | None, run: Sequence[tuple[int, Group | None]]
+) -> Group:
+    """Return boxes side by side as a group, called ``0–24 · Conv ×9`` or ``layer.0 – layer.2``."""
+    members: list[int] = []
+    for node, group in run:
+        members += graph.nodes[node] if group is None else group.members
+    (first, first_group), (last, last_group) = run[0], run[-1]
+    label = f"{first}–{last} · {graph.content(members)}"
+    if first_group is not None and last_group is not None:
+        label = f"{first_group.label} – {last_group.label}"
+    return Group(name, label, "section", tuple(sorted(members)), parent)
 
 
-def partition_groups(placement: Placement) -> tuple[Group, ...]:
-    """Return the partitions with more than one operator, as groups."""
+def partition_groups(graph: OperatorGraph, placement: Placement) -> tuple[Group, ...]:
+    """Return the partitions of more than one node, as groups."""
     return tuple(
         Group(id=f"partition:{p.id}", label=p.id, kind="partition", members=p.nodes)
         for p in placement.partitions
-        if len(p.nodes) > 1
+        if graph.count_nodes(p.nodes) > 1
     )
 
 
 @dataclass(frozen=True)
 class DisplayBox:
-    """One box: an operator, a collapsed group, an input or an output of the graph."""
+    """One box: an ONNX node, an operator inside one, a group, an input or an output."""
 
-    kind: Literal["operator", "group", "input", "output"]
+    kind: Literal["node", "operator", "group", "input", "output"]
     members: tuple[int, ...]
     """Operator numbers that are drawn as this box; of an input or output, its item number."""
     group: str | None = None
     label: str = ""
+
+    @property
+    def is_work(self) -> bool:
+        """Return whether it stands for operators."""
+        return self.kind not in ("input", "output")
 
 
 @dataclass(frozen=True)
@@ -151,14 +169,18 @@ class DisplayGraph:
 
 
 def display_graph(
-    graph: OperatorGraph, groups: Mapping[str, Group], collapsed: Iterable[str]
+    graph: OperatorGraph,
+    groups: Mapping[str, Group],
+    collapsed: Iterable[str],
+    opened: Collection[int] = (),
 ) -> DisplayGraph:
-    """Return the graph with some groups drawn as one box each.
+    """Return the graph with its ONNX nodes, and some groups of them, drawn as one box each.
 
     Args:
         graph: The graph.
         groups: Every group by its id.
         collapsed: Ids of the groups to draw as one box; of nested ones the outermost counts.
+        opened: Places of the nodes whose operators are drawn instead.
     """
     box_of = [-1] * graph.items
     boxes: list[DisplayBox] = []
@@ -168,17 +190,23 @@ def display_graph(
         for member in group.members:
             owner.setdefault(member, group)
     box_of_group: dict[str, int] = {}
-    for at in range(graph.count):
-        inside = owner.get(at)
-        if inside is None:
-            box_of[at] = len(boxes)
-            boxes.append(DisplayBox("operator", (at,), None, graph.name(at)))
-            continue
-        if inside.id not in box_of_group:
-            box_of_group[inside.id] = len(boxes)
-            own = tuple(m for m in inside.members if owner[m] is inside)
-            boxes.append(DisplayBox("group", own, inside.id, inside.label))
-        box_of[at] = box_of_group[inside.id]
+    for node, operators in enumerate(graph.nodes):
+        inside = owner.get(operators[0])
+        if inside is not None:
+            if inside.id not in box_of_group:
+                box_of_group[inside.id] = len(boxes)
+                own = tuple(m for m in inside.members if owner[m] is inside)
+                boxes.append(DisplayBox("group", own, inside.id, inside.label))
+            for at in operators:
+                box_of[at] = box_of_group[inside.id]
+        elif node in opened and len(operators) > 1:
+            for at in operators:
+                box_of[at] = len(boxes)
+                boxes.append(DisplayBox("operator", (at,), None, graph.name(at)))
+        else:
+            for at in operators:
+                box_of[at] = len(boxes)
+            boxes.append(DisplayBox("node", operators, None, graph.name(operators[0])))
     for item in range(graph.count, graph.items):
         is_input = item < graph.count + len(graph.inputs)
         box_of[item] = len(boxes)
@@ -187,14 +215,15 @@ def display_graph(
     return DisplayGraph(tuple(boxes), tuple(edges), tuple(box_of))
 
 
-def partitions_help(operators: int, placement: Placement) -> bool:
-    """Tells whether collapsing the partitions of a placement makes its graph easier to read.
+def partitions_help(nodes: int, placement: Placement) -> bool:
+    """Tells whether a graph is read better with the partitions of its placement collapsed.
 
     Args:
-        operators: How many operators the graph has.
+        nodes: How many ONNX nodes the graph has.
         placement: Its placement.
     """
-    return FEWEST_BOXES <= len(placement.partitions) <= operators * MOST_OF_OPERATORS
+    count = len(placement.partitions)
+    return nodes > LEGIBLE_BOXES and FEWEST_BOXES <= count <= nodes * MOST_OF_NODES
 
 
 def first_view(graph: OperatorGraph, groups: Iterable[Group]) -> frozenset[str]:
@@ -202,15 +231,16 @@ def first_view(graph: OperatorGraph, groups: Iterable[Group]) -> frozenset[str]:
 
     There are none if the model is small.
     """
-    if graph.count <= FIRST_VIEW_LIMIT:
+    if len(graph.nodes) <= LEGIBLE_BOXES:
         return frozenset()
     every = list(groups)
     children: dict[str | None, list[Group]] = {}
     for group in every:
         children.setdefault(group.parent, []).append(group)
-    in_groups = {m for g in children.get(None, []) for m in g.members}
+    in_groups = graph.count_nodes(m for g in children.get(None, []) for m in g.members)
     collapsed = {g.id for g in children.get(None, [])}
-    boxes = len(collapsed) + graph.count - len(in_groups)
+    boxes = len(collapsed) + len(graph.nodes) - in_groups
+    size = {group.id: graph.count_nodes(group.members) for group in every}
     # Open a whole family of siblings while the picture stays small: opening only some of many
     # equal layers would say that they differ.
     while True:
@@ -220,9 +250,9 @@ def first_view(graph: OperatorGraph, groups: Iterable[Group]) -> frozenset[str]:
                 families.setdefault(group.parent, []).append(group)
         for family in families.values():
             inner = [child for group in family for child in children[group.id]]
-            loose = sum(len(g.members) for g in family) - sum(len(g.members) for g in inner)
+            loose = sum(size[g.id] for g in family) - sum(size[g.id] for g in inner)
             after = boxes - len(family) + len(inner) + loose
-            if after <= FIRST_VIEW_LIMIT:
+            if after <= LEGIBLE_BOXES:
                 collapsed.difference_update(g.id for g in family)
                 collapsed.update(g.id for g in inner)
                 boxes = after

@@ -23,13 +23,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from collage_engine.drawing.columns import Layout, LayoutRequest, picture
+from collage_engine.drawing.columns import FAN, Layout, LayoutRequest, picture
 from collage_engine.drawing.layered import Layered, layered
 
 CUT_RANKS = 40
 """An edge over more ranks than this becomes a jump; chosen, see step 3."""
-FAN, FAN_RANKS = 6, 5
-"""A value with more readers than ``FAN`` is drawn only to those within ``FAN_RANKS``; chosen, since
+FAN_RANKS = 5
+"""A value with more readers than ``FAN`` is drawn only to those within so many ranks; chosen, since
 the lines of a mask that all layers read say nothing that the jump stubs do not."""
 _FEWEST_WAISTS, _FEWEST_VERTICES = 3, 60
 """Smaller graphs are laid out in one piece; chosen, since they take milliseconds."""

@@ -1,4 +1,4 @@
-"""Reduces a graph to its operator calls, without what lies between them.
+"""Reduces a graph to its operator calls and their ONNX nodes, without what lies between them.
 
 Edges lead from call to call through constants, tuples and projections. Graph inputs that are used
 and graph outputs are items of their own, so that a picture has a beginning and an end.
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from collage_engine.records.graph import GraphRecord, Node
+from collage_engine.records.graph import GraphRecord, Node, nodes_of
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.operator_titles import NodeTitles, short_name
 
@@ -30,6 +30,10 @@ class OperatorGraph:
     number: dict[NodeIndex, int] = field(repr=False)
     """The operator number of each call, by its node index."""
     titles: NodeTitles = field(repr=False)
+    nodes: tuple[tuple[int, ...], ...] = field(repr=False)
+    """The operators of each ONNX node; the nodes come by their first operators."""
+    node_of: tuple[int, ...] = field(repr=False)
+    """The place in ``nodes`` of each operator's node."""
     predecessors: tuple[tuple[int, ...], ...] = field(repr=False)
     successors: tuple[tuple[int, ...], ...] = field(repr=False)
 
@@ -65,7 +69,12 @@ class OperatorGraph:
 
     def count_nodes(self, operators: Iterable[int]) -> int:
         """Return how many ONNX nodes hold some operators."""
-        return len(self.titles.of(operators))
+        return len({self.node_of[operator] for operator in operators})
+
+    def whole_nodes(self, operators: Iterable[int]) -> frozenset[int]:
+        """Return the operators of all ONNX nodes that hold some operators."""
+        held = {self.node_of[operator] for operator in operators}
+        return frozenset(operator for node in held for operator in self.nodes[node])
 
     def label(self, operators: Sequence[int]) -> str:
         """Return the nodes of a partition in short, by ONNX type: ``Conv+Relu``."""
@@ -131,6 +140,11 @@ def operator_graph(graph: GraphRecord) -> OperatorGraph:
         return number[index] if index in number else count + used_inputs[index]
 
     edges = [(item(a), item(b)) for a, b in raw]
+    held: dict[int, list[int]] = {}
+    for operator, node_number in enumerate(nodes_of(calls)):
+        held.setdefault(node_number, []).append(operator)
+    parts = tuple(map(tuple, held.values()))
+    place = {operator: at for at, operators in enumerate(parts) for operator in operators}
     names = tuple(
         graph.output_names[at] if at < len(graph.output_names) else f"output {at}"
         for at in range(len(graph.outputs))
@@ -150,6 +164,8 @@ def operator_graph(graph: GraphRecord) -> OperatorGraph:
         edges=tuple(edges),
         number=number,
         titles=NodeTitles(calls),
+        nodes=parts,
+        node_of=tuple(place[operator] for operator in range(count)),
         predecessors=tuple(map(tuple, before)),
         successors=tuple(map(tuple, after)),
     )

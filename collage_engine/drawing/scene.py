@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from collage_engine.drawing.columns import (
     ALONG_GAP,
     BOX_HEIGHT,
     BOX_WIDTH,
+    FAN,
     Layout,
     LayoutRequest,
 )
 from collage_engine.drawing.groups import (
-    FIRST_VIEW_LIMIT,
     DisplayGraph,
     Group,
     display_graph,
@@ -59,6 +60,17 @@ class Scene:
     jumps_out: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """The boxes to which a box's cut edges lead, by box."""
     jumps_in: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def curves(self) -> frozenset[tuple[int, int]]:
+        """Return the cut edges that are drawn as curves all the time, as pairs of boxes.
+
+        A value that very many read, such as a mask or a shared constant, has stubs only.
+        """
+        if len(self.display.boxes) > SKIPS_DRAWN:
+            return frozenset()
+        few = {a: others for a, others in self.jumps_out.items() if len(others) <= FAN}
+        return frozenset((a, b) for a, others in few.items() for b in others)
 
     @property
     def width(self) -> float:
@@ -221,7 +233,6 @@ def placement_scene(
     orientation: str = "vertical",
     collapse: bool = True,
     aspect: float = 1.5,
-    most_operators: int = FIRST_VIEW_LIMIT,
 ) -> Scene:
     """Return the scene of a graph and its placement in one call, for reports.
 
@@ -234,16 +245,14 @@ def placement_scene(
         orientation: ``vertical`` or ``horizontal``.
         collapse: Whether anything is collapsed.
         aspect: Width over height of the picture that is aimed at.
-        most_operators: Above how many operators the partitions are collapsed.
     """
     from collage_engine.drawing.layout_process import lay_out_safely
 
     graph = operator_graph(record)
     groups = {g.id: g for g in sections(graph, name_scopes(graph))}
     closed = first_view(graph, groups.values()) if collapse else frozenset()
-    is_large = collapse and graph.count > most_operators
-    if is_large and placement is not None and partitions_help(graph.count, placement):
-        groups = {g.id: g for g in partition_groups(placement)}
+    if collapse and placement is not None and partitions_help(len(graph.nodes), placement):
+        groups = {g.id: g for g in partition_groups(graph, placement)}
         closed = frozenset(groups)
     display = display_graph(graph, groups, closed)
     layout = lay_out_safely(layout_request(display, orientation, aspect=aspect))

@@ -7,11 +7,9 @@ from xml.sax.saxutils import escape
 
 from collage_engine.drawing import formatting
 from collage_engine.drawing.box_styles import BoxStyle, ColouringData, LegendEntry, style_boxes
-from collage_engine.drawing.groups import FIRST_VIEW_LIMIT
 from collage_engine.drawing.hand_overs import HandOver, hand_overs, labels_on_the_left
 from collage_engine.drawing.palette import mix
 from collage_engine.drawing.scene import (
-    SKIPS_DRAWN,
     Outline,
     Scene,
     arrow_head,
@@ -119,8 +117,7 @@ def render(
             points = " ".join(f"{x:.1f},{y:.1f}" for x, y in route)
             out.append(f'<polyline points="{points}"/>')
     out.append("</g>")
-    if len(shown.display.boxes) <= SKIPS_DRAWN:
-        out.extend(_skips(shown, ink))
+    out.extend(_skips(shown, ink))
     out.extend(_crossing(shown, each, ink) for each in crossing if shown.layout.routes[each.edge])
     for box, style in enumerate(styles):
         out.append(_box(shown, box, style, ink))
@@ -179,12 +176,11 @@ def _tint(
 
 
 def _skips(shown: Scene, ink: dict[str, str]) -> list[str]:
-    """Draws the edges that the layout cuts as faint curves."""
+    """Draws edges that the layout cuts as faint curves."""
     curves = []
-    for a, others in shown.jumps_out.items():
-        for b in others:
-            start, one, two, end = (f"{x:.1f},{y:.1f}" for x, y in skip_curve(shown, a, b))
-            curves.append(f'<path d="M{start} C{one} {two} {end}"/>')
+    for a, b in shown.curves:
+        start, one, two, end = (f"{x:.1f},{y:.1f}" for x, y in skip_curve(shown, a, b))
+        curves.append(f'<path d="M{start} C{one} {two} {end}"/>')
     return [f'<g fill="none" stroke="{ink["line"]}" stroke-width="1">{"".join(curves)}</g>']
 
 
@@ -217,9 +213,8 @@ def _crossing_label(
 def _box(shown: Scene, box: int, style: BoxStyle, ink: dict[str, str]) -> str:
     x, y, w, h = shown.rectangle(box)
     item = shown.display.boxes[box]
-    full = item.label if item.kind != "operator" else shown.graph.name(item.members[0])
     tip = " · ".join(
-        part for part in (full, style.title, style.detail, style.value, style.note) if part
+        part for part in (item.label, style.title, style.detail, style.value, style.note) if part
     )
     out = [f"<g><title>{escape(tip)}</title>"]
     dash = ' stroke-dasharray="4 3"' if style.dashed else ""
@@ -232,7 +227,7 @@ def _box(shown: Scene, box: int, style: BoxStyle, ink: dict[str, str]) -> str:
         f'stroke="{ink["border"]}"{dash}/>'
     )
     left = x + 14
-    if style.kind in ("operator", "group") and not style.filled:
+    if item.is_work and not style.filled:
         shape = (
             f'd="M{x + 5:.1f},{y:.1f} h{_STRIP - 5} v{h} h-{_STRIP - 5} '
             f'a5,5 0 0 1 -5,-5 v-{h - 10} a5,5 0 0 1 5,-5 z"'
@@ -298,7 +293,6 @@ def placement_svg(
     estimated: bool = False,
     orientation: str = "vertical",
     dark: bool = False,
-    most_operators: int = FIRST_VIEW_LIMIT,
 ) -> str:
     """Draw a graph and a placement as SVG in one call, for reports.
 
@@ -309,9 +303,8 @@ def placement_svg(
         estimated: Whether the placement is only estimated; its boxes are dashed then.
         orientation: ``vertical`` or ``horizontal``.
         dark: Whether the background is dark.
-        most_operators: Above how many operators the partitions are drawn collapsed.
     """
-    shown = placement_scene(graph, placement, orientation, most_operators=most_operators)
+    shown = placement_scene(graph, placement, orientation)
     styles, legend = style_boxes(
         shown, "toolchain", ColouringData(placement=placement, estimated=estimated)
     )

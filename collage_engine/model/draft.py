@@ -7,6 +7,7 @@ the user's file is either named by an operator or among the folded ones.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -34,6 +35,8 @@ LONGEST_NAME = 500
 modules are shorter, and every document of a run holds the names of all nodes."""
 
 
+_SCOPES_KEY = "pkg.torch.onnx.name_scopes"
+_QUOTED = re.compile(r"'([^']*)'")
 _NUMBERS = count()
 """Numbers of ONNX nodes, which only tell them apart."""
 
@@ -55,6 +58,8 @@ class Op:
     parted."""
     part_of: str = ""
     """The type of the ONNX node of which it is a part; empty: its own."""
+    scope: tuple[str, ...] = ()
+    """The modules around the node (``module_scope``)."""
     domain: str = ""
     outer: tuple[str, ...] = ()
     """The values that the node's branches read from outside, by the names under which the branches
@@ -93,9 +98,9 @@ class Op:
         attributes: dict[str, AttributeProto] | None = None,
     ) -> Op:
         """Return a new operator that computes a part of this ONNX node."""
-        made = Op(type, inputs, outputs, dict(attributes or {}), list(self.names), self.nodes)
-        made.part_of = self.part_of or self.type
-        return made
+        of = self.part_of or self.type
+        held = dict(attributes or {})
+        return Op(type, inputs, outputs, held, list(self.names), self.nodes, of, self.scope)
 
     def take_in(self, other: Op) -> None:
         """Note that another operator was folded into this one: their ONNX nodes are one."""
@@ -122,6 +127,22 @@ def node_name(node: NodeProto) -> str:
     return name if len(name) <= LONGEST_NAME else shown(name)
 
 
+def module_scope(node: NodeProto) -> tuple[str, ...]:
+    """Return the modules around a node, outer ones first, as PyTorch's newer exporter notes them.
+
+    Each is written with those around it (``['', 'layer1', 'layer1.0', 'relu_1']``), and the last is
+    the call that became the node; they are returned as ``("layer1", "0")``.
+    """
+    written = next((p.value for p in node.metadata_props if p.key == _SCOPES_KEY), "")
+    scope: list[str] = []
+    outer = ""
+    for path in _QUOTED.findall(written[: 10 * LONGEST_NAME])[:-1]:
+        if path:
+            scope.append(path.removeprefix(f"{outer}.") if outer else path)
+            outer = path
+    return tuple(scope)
+
+
 def op_from(node: NodeProto, names: Iterable[str] | None = None) -> Op:
     """Return an ONNX node as an ``Op`` that stands for ``names``, or for itself."""
     outer = outer_values(node)
@@ -131,6 +152,7 @@ def op_from(node: NodeProto, names: Iterable[str] | None = None) -> Op:
         list(node.output),
         {a.name: a for a in node.attribute},
         [node_name(node)] if names is None else list(names),
+        scope=module_scope(node),
         domain="" if node.domain == "ai.onnx" else node.domain,
         outer=outer,
     )

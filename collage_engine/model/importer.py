@@ -318,6 +318,7 @@ def _records(
                 field=value.field,
                 onnx_nodes=onnx_nodes,
                 onnx_node=numbers.get(number, -1),
+                scope=come_from[0].scope if come_from else (),
                 onnx_type=come_from[0].type if come_from and not is_opaque(value.op) else "",
                 onnx_value=value.onnx_value,
                 post_dominator=tree.parent[number],

@@ -36,6 +36,8 @@ class Origin(NamedTuple):
     """Numbers of the ONNX nodes of which it is a part (``draft.Op.nodes``)."""
     type: str = ""
     """The type of the ONNX node that it is, or is a part of."""
+    scope: tuple[str, ...] = ()
+    """The modules around it, outer ones first."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +216,7 @@ def clean_up(model: ModelProto, path: str = "") -> CleanModel:
         onnx=clean,
         origins={
             next((o for o in op.outputs if o), ""): Origin(
-                tuple(op.names), tuple(sorted(op.nodes)), op.part_of or op.type
+                tuple(op.names), tuple(sorted(op.nodes)), op.part_of or op.type, op.scope
             )
             for op in draft.ops
         },

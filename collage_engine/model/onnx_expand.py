@@ -87,7 +87,7 @@ def _inlined(draft: Draft, op: Op) -> list[Op] | None:
     rename = {v: v for v in (*used, *op.outputs)}
     made = [op_from(node, op.names) for node in flat.graph.node]
     for new in made:
-        new.nodes, new.part_of = op.nodes, op.part_of or op.type
+        new.nodes, new.part_of, new.scope = op.nodes, op.part_of or op.type, op.scope
         for value in (*new.outputs, *new.inputs):
             if value and value not in rename:
                 rename[value] = draft.fresh(f"{op.name}_{value}")

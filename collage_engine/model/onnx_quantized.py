@@ -36,7 +36,7 @@ def dequantize_per_reader(draft: Draft) -> None:
                 continue
             fresh = draft.fresh(f"{value}_copy")
             copy = Op(source.type, list(source.inputs), [fresh], dict(source.attributes))
-            copy.names = list(source.names)
+            copy.names, copy.scope = list(source.names), source.scope
             copies.setdefault(value, []).append(copy)
             if value in draft.types:
                 draft.types[fresh] = draft.types[value]

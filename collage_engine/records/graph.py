@@ -130,6 +130,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     by candidates. They are numbered in the order of their first calls; -1: a node of its own."""
     onnx_type: str = ""
     """The type of that ONNX node in the user's file: ``HardSwish``; empty where it is ``op``'s."""
+    scope: tuple[str, ...] = ()
+    """The modules around that ONNX node, outer ones first, where the exporter wrote them down."""
     onnx_value: str | None = None
     """The ONNX value of the cleaned model that this node's value is; None when ONNX lacks it."""
     post_dominator: NodeIndex | None = None

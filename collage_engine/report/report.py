@@ -30,7 +30,7 @@ from collage_engine.drawing.formatting import (
     spread_text,
     time_text,
 )
-from collage_engine.drawing.groups import COLLAPSE_ABOVE, partitions_help
+from collage_engine.drawing.groups import partitions_help
 from collage_engine.drawing.latencies import latency_rows
 from collage_engine.drawing.objective import deployment_cells, objective_sentences
 from collage_engine.drawing.palette import learn, toolchain_title
@@ -339,9 +339,9 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "bars": _bars(run),
         "partitions": _partitions(document, run),
         "matrix": transition_matrix(document, placement),
-        "svg": placement_svg(document.graph, placement, most_operators=COLLAPSE_ABOVE),
+        "svg": placement_svg(document.graph, placement),
         "dark_svg": (
-            placement_svg(document.graph, placement, dark=True, most_operators=COLLAPSE_ABOVE)
+            placement_svg(document.graph, placement, dark=True)
             if len(document.graph.nodes) <= MOST_TWICE
             else ""
         ),
@@ -380,12 +380,8 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
 
 def _is_collapsed(document: Document, placement: Placement | None) -> bool:
     """Tells whether the picture of the HTML report shows partitions and not single operators."""
-    operators = len(document.graph.calls)
-    return (
-        operators > COLLAPSE_ABOVE
-        and placement is not None
-        and partitions_help(operators, placement)
-    )
+    nodes = document.graph.count_nodes(range(len(document.graph.calls)))
+    return placement is not None and partitions_help(nodes, placement)
 
 
 def _shapes(run: Run) -> dict[str, Any]:

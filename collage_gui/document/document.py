@@ -289,7 +289,7 @@ class Document(QObject):
         self.operators = operator_graph(answer.graph)
         self.scopes = {g.id: g for g in sections(self.operators, name_scopes(self.operators))}
         self.first_collapsed = first_view(self.operators, self.scopes.values())
-        self.selection.reset()
+        self.selection.reset(self.operators)
         then, self._then = self._then, None
         keep, self._keep_pins = self._keep_pins, True
         if self.pins.current and not answer.pins and keep:

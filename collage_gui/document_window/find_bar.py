@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent
@@ -14,7 +15,7 @@ from collage_gui import words
 
 
 def find_operators(graph: OperatorGraph, text: str, regular: bool) -> list[int]:
-    """Find operators by name, operator or shape.
+    """Find nodes by name, operator or shape.
 
     Args:
         graph: The graph.
@@ -22,7 +23,7 @@ def find_operators(graph: OperatorGraph, text: str, regular: bool) -> list[int]:
         regular: Whether ``text`` is a regular expression; upper and lower case are the same.
 
     Returns:
-        Operator numbers, ascending.
+        The first operator of each node, ascending.
 
     Raises:
         re.error: The text is no regular expression.
@@ -38,12 +39,16 @@ def find_operators(graph: OperatorGraph, text: str, regular: bool) -> list[int]:
         def matches(line: str):  # type: ignore[misc]
             return lowered in line.lower()
 
-    matching = []
-    for at, node in enumerate(graph.calls):
-        names = node.onnx_nodes or (node.name,)
-        if any(matches(line) for line in (*names, graph.title(at), node.op, node_shapes(node))):
-            matching.append(at)
-    return matching
+    def lines(operator: int) -> Iterator[str]:
+        call = graph.calls[operator]
+        names = call.onnx_nodes or (call.name,)
+        yield from (*names, graph.title(operator), call.op, node_shapes(call))
+
+    return [
+        node[0]
+        for node in graph.nodes
+        if any(matches(line) for operator in node for line in lines(operator))
+    ]
 
 
 LONGEST_COUNT = "9999 of 9999"

@@ -76,8 +76,8 @@ class Navigation:
         """Mark every node that has the operator of the primary one."""
         graph, primary = self._document.operators, self._document.selection.primary
         if graph is not None and primary is not None:
-            op = graph.calls[primary].op
-            self._picture.highlight([n for n, call in enumerate(graph.calls) if call.op == op])
+            title = graph.title(primary)
+            self._picture.highlight([n for n in range(graph.count) if graph.title(n) == title])
 
     def select_partition(self) -> None:
         """Select the partition that holds the primary operator."""

@@ -10,7 +10,6 @@ from PySide6.QtGui import QFont
 from collage_engine.drawing.box_styles import ColouringData, LegendEntry, Mode, style_boxes
 from collage_engine.drawing.columns import Layout
 from collage_engine.drawing.groups import (
-    COLLAPSE_ABOVE,
     Group,
     display_graph,
     partition_groups,
@@ -65,6 +64,8 @@ class PictureController(QObject):
         self.mode: Mode = "toolchain"
         self.collapsed: frozenset[str] = frozenset()
         """Ids of the groups that are drawn as one box."""
+        self.opened: frozenset[int] = frozenset()
+        """Places of the nodes that are drawn as the operators that they were lowered to."""
         self.drawn: Picture | None = None
         """The picture in the view; None before the first layout."""
         self._partitions_collapsed = False
@@ -122,9 +123,9 @@ class PictureController(QObject):
     def groups(self) -> dict[str, Group]:
         """Returns every group that can be drawn as one box: name scopes and shown partitions."""
         groups = dict(self._document.scopes)
-        shown = self._document.placement.shown
-        if shown is not None:
-            groups.update({g.id: g for g in partition_groups(shown.placement)})
+        graph, shown = self._document.operators, self._document.placement.shown
+        if graph is not None and shown is not None:
+            groups.update({g.id: g for g in partition_groups(graph, shown.placement)})
         return groups
 
     def lay_out(self, focus: Iterable[int] = ()) -> None:
@@ -137,7 +138,7 @@ class PictureController(QObject):
         if operators is None:
             return
         groups = self.groups()
-        display = display_graph(operators, groups, self.collapsed)
+        display = display_graph(operators, groups, self.collapsed, self.opened)
         orientation = self._preferences.get("orientation")
         size = self._view.viewport().size()
         aspect = max(NARROWEST, min(WIDEST, size.width() / max(size.height(), 1)))
@@ -160,7 +161,7 @@ class PictureController(QObject):
         self._layouts.ask(request, done)
 
     def _graph_changed(self) -> None:
-        self.collapsed = self._document.first_collapsed
+        self.collapsed, self.opened = self._document.first_collapsed, frozenset()
         self._partitions_collapsed = self._collapse_decided = False
         self._view.message = words.LAYING_OUT
         self.lay_out()
@@ -187,7 +188,7 @@ class PictureController(QObject):
         return self._partitions_collapsed
 
     def collapse_partitions(self) -> None:
-        """Draw every partition of the shown placement as one box, or its operators again."""
+        """Draw every partition of the shown placement as one box, or its nodes again."""
         self._collapse_decided = True
         if self._partitions_collapsed:
             self._partitions_collapsed = False
@@ -199,25 +200,30 @@ class PictureController(QObject):
         self.groups_changed.emit()
 
     def show_operators(self) -> None:
-        """Draw operators, not partitions: two placements have different ones."""
+        """Draw nodes, not partitions: two placements have different ones."""
         if self._partitions_collapsed:
             self.collapse_partitions()
 
     def expand_all(self) -> None:
-        """Draw every operator as a box of its own."""
+        """Draw every node as a box of its own."""
         self._partitions_collapsed, self._collapse_decided = False, True
         self.collapsed = frozenset()
         self.lay_out()
 
     def enter_group(self) -> None:
-        """Open the collapsed group that is selected."""
+        """Open the collapsed group, or the node, that is selected."""
         if self.drawn is not None and self._view.marks.primary is not None:
             self.open_box(self._view.marks.primary)
 
     def leave_group(self) -> None:
-        """Collapses the innermost open group around the primary operator."""
-        primary = self._document.selection.primary
-        if primary is None:
+        """Collapses the open node or the innermost open group around the primary operator."""
+        graph, primary = self._document.operators, self._document.selection.primary
+        if graph is None or primary is None:
+            return
+        node = graph.node_of[primary]
+        if node in self.opened:
+            self.opened -= {node}
+            self.lay_out(focus=graph.nodes[node])
             return
         groups = self.groups()
         group = collapsed_groups.innermost_open_group(self.collapsed, primary, groups)
@@ -226,17 +232,26 @@ class PictureController(QObject):
             self.lay_out(focus=group.members)
 
     def open_box(self, box: int) -> None:
-        """Open a collapsed group, or select the partition of an operator."""
+        """Open a group, or a node of several operators; or select the partition of another node."""
         assert self.drawn is not None
         item = self.drawn.scene.display.boxes[box]
         if item.kind == "group" and item.group is not None:
             groups = self.groups()
             self.collapsed = collapsed_groups.expand(self.collapsed, item.group, groups)
             self.lay_out(focus=groups[item.group].members)
-        elif item.kind == "operator":
+        elif self.opens(box):
+            self.opened |= {self.drawn.scene.graph.node_of[item.members[0]]}
+            self.lay_out(focus=item.members)
+        elif item.is_work:
             operator = item.members[0]
             partition = self._document.placement.partition_of(operator)
             self._document.selection.select(partition.nodes if partition else [operator], operator)
+
+    def opens(self, box: int) -> bool:
+        """Tell whether there are further boxes inside a box."""
+        assert self.drawn is not None
+        item = self.drawn.scene.display.boxes[box]
+        return item.kind == "group" or (item.kind == "node" and len(item.members) > 1)
 
     def go_to(self, operator: int) -> None:
         """Select an operator and bring it into view, opening the groups that hide it."""
@@ -422,9 +437,9 @@ class PictureController(QObject):
     def _partitions_help(self) -> bool:
         """Tells whether a graph of this size is read better with its partitions collapsed."""
         graph, shown = self._document.operators, self._document.placement.shown
-        if graph is None or shown is None or graph.count <= COLLAPSE_ABOVE:
+        if graph is None or shown is None:
             return False
-        return partitions_help(graph.count, shown.placement)
+        return partitions_help(len(graph.nodes), shown.placement)
 
     def _comparison_changed(self) -> None:
         if self.mode == "changes":
@@ -498,9 +513,9 @@ class PictureController(QObject):
         if self.drawn is None:
             return
         items = self.drawn.scene.display.boxes
-        chosen = [items[box] for box in boxes if items[box].kind in ("operator", "group")]
+        chosen = [items[box] for box in boxes if items[box].is_work]
         first = None
-        if primary is not None and items[primary].kind in ("operator", "group"):
+        if primary is not None and items[primary].is_work:
             first = items[primary].members[0]
         self._document.selection.select([m for item in chosen for m in item.members], first)
 

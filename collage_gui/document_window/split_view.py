@@ -352,9 +352,7 @@ class SplitController(QObject):
         boxes = drawn.scene.display.boxes
         self._picture.dim(
             frozenset(
-                at
-                for at, box in enumerate(boxes)
-                if box.kind in ("operator", "group") and same.issuperset(box.members)
+                at for at, box in enumerate(boxes) if box.is_work and same.issuperset(box.members)
             )
         )
 
@@ -368,10 +366,10 @@ class SplitController(QObject):
         if drawn is None or choice is None:
             return
         item = drawn.scene.display.boxes[box]
-        if item.kind != "operator":
+        operator = item.members[0]
+        if self._picture.opens(box):
             self._picture.open_box(box)
             return
-        operator = item.members[0]
         owner = (p.nodes for p in choice.shown.placement.partitions if operator in p.nodes)
         self._document.selection.select(next(owner, (operator,)), operator)
 

@@ -34,7 +34,7 @@ MOST = 16
 
 
 class _Row(QWidget):
-    """One entry: its colour, its name, and how many operators have it."""
+    """One entry: its colour, its name, and how many nodes have it."""
 
     def __init__(self, entry: LegendEntry, theme: PaintTheme, legend: Legend) -> None:
         super().__init__(legend)
@@ -43,7 +43,7 @@ class _Row(QWidget):
         self.chosen = False
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setCursor(Qt.CursorShape.PointingHandCursor)
-        self.setAccessibleName(f"{entry.label}: {counted(entry.count, 'operator')}")
+        self.setAccessibleName(f"{entry.label}: {counted(entry.count, 'node')}")
         self.setToolTip(plain_tip(words.only_these(entry.label, self._detail)))
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
 

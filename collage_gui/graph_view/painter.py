@@ -29,7 +29,7 @@ from PySide6.QtGui import (
 from collage_engine.drawing.box_styles import BoxStyle
 from collage_engine.drawing.columns import BOX_HEIGHT
 from collage_engine.drawing.palette import mix, toolchain_look
-from collage_engine.drawing.scene import SKIPS_DRAWN, skip_curve
+from collage_engine.drawing.scene import skip_curve
 from collage_gui.graph_view.picture import Marks, Picture
 from collage_gui.theme import Colours
 
@@ -168,15 +168,15 @@ def _skips(
 ) -> None:
     """Paints the edges that the layout cuts as faint curves; those of chosen boxes stand out."""
     wanted = {*marks.selected, marks.primary, marks.hovered} - {None}
-    every = len(picture.rectangles) <= SKIPS_DRAWN
-    if not picture.skips or not (every or wanted):
+    always = picture.scene.curves
+    if not picture.skips or not (always or wanted):
         return
     painter.save()
     painter.setRenderHint(QPainter.RenderHint.Antialiasing)
     painter.setBrush(Qt.BrushStyle.NoBrush)
     for a, b in picture.skips:
         chosen = a in wanted or b in wanted
-        if not (every or chosen):
+        if not (chosen or (a, b) in always):
             continue
         start, one, two, end = (QPointF(*p) for p in skip_curve(picture.scene, a, b))
         path = QPainterPath(start)
@@ -446,7 +446,7 @@ class _BoxPainter:
             painter.drawText(first, Qt.AlignmentFlag.AlignVCenter, name)
         second = QRectF(area.left(), area.top() + 23, area.width(), 17)
         item = self.picture.scene.display.boxes[box]
-        enlarged = self.scale > 1.5 and item.kind == "operator"
+        enlarged = self.scale > 1.5 and item.kind != "group"
         detail = item.label if enlarged else style.detail
         detail = self._elided(detail, second.width(), Qt.TextElideMode.ElideMiddle)
         painter.drawText(second, Qt.AlignmentFlag.AlignVCenter, detail)

@@ -72,7 +72,7 @@ class GraphView(Canvas):
             return
         boxes = {int(box) for box in self.picture.boxes_in(area)}
         kinds = self.picture.scene.display.boxes
-        boxes = {box for box in boxes if kinds[box].kind in ("operator", "group")}
+        boxes = {box for box in boxes if kinds[box].is_work}
         if extend:
             boxes |= self.marks.selected
         self.boxes_selected.emit(boxes, min(boxes) if boxes else None)
@@ -283,7 +283,7 @@ def boxes_outside(picture: Picture, entry: LegendEntry | None) -> frozenset[int]
     return frozenset(
         box
         for box, style in enumerate(picture.styles)
-        if style.kind in ("operator", "group") and style.entry != entry.key
+        if style.kind not in ("input", "output") and style.entry != entry.key
     )
 
 

@@ -59,9 +59,8 @@ class ModelTree(QTreeWidget):
                 children.setdefault(group.parent, []).append(group.id)
             self._children = children
             inside = {m for g in groups.values() if g.parent is None for m in g.members}
-            self._add(
-                self.invisibleRootItem(), None, [n for n in range(graph.count) if n not in inside]
-            )
+            loose = [node[0] for node in graph.nodes if node[0] not in inside]
+            self._add(self.invisibleRootItem(), None, loose)
             for at in range(4):
                 self.resizeColumnToContents(at)
             self._fit_names()
@@ -90,12 +89,13 @@ class ModelTree(QTreeWidget):
                 )
                 item.setToolTip(0, plain_tip(name))
                 item.setData(0, Qt.ItemDataRole.UserRole, entry)
-                self._items[entry] = item
+                for operator in graph.nodes[graph.node_of[entry]]:
+                    self._items[operator] = item
                 self._label(entry)
             else:
                 scope = groups[entry]
                 item = QTreeWidgetItem(
-                    [scope.label, counted(len(scope.members), "operator"), "", ""]
+                    [scope.label, counted(graph.count_nodes(scope.members), "node"), "", ""]
                 )
                 item.setData(0, Qt.ItemDataRole.UserRole, entry)
                 item.setChildIndicatorPolicy(QTreeWidgetItem.ChildIndicatorPolicy.ShowIndicator)
@@ -108,7 +108,10 @@ class ModelTree(QTreeWidget):
             return
         scope = self.document.scopes[entry]
         inner = {m for g in self._children.get(entry, ()) for m in self.document.scopes[g].members}
-        self._add(item, entry, [n for n in scope.members if n not in inner])
+        graph = self.document.operators
+        assert graph is not None
+        firsts = {graph.nodes[graph.node_of[n]][0] for n in scope.members if n not in inner}
+        self._add(item, entry, sorted(firsts))
 
     def _label(self, operator: int) -> None:
         item = self._items[operator]

@@ -17,7 +17,7 @@ from collage_engine.drawing import formatting
 from collage_engine.drawing.box_styles import ColouringData, style_boxes
 from collage_engine.drawing.columns import BOX_HEIGHT, BOX_WIDTH, LayoutRequest
 from collage_engine.drawing.groups import (
-    FIRST_VIEW_LIMIT,
+    LEGIBLE_BOXES,
     display_graph,
     first_view,
     name_scopes,
@@ -112,9 +112,9 @@ def test_the_first_view_of_a_large_model_is_collapsed_evenly() -> None:
     groups = {g.id: g for g in sections(graph, name_scopes(graph))}
     closed = first_view(graph, groups.values())
     display = display_graph(graph, groups, closed)
-    assert 100 < len(display.boxes) <= FIRST_VIEW_LIMIT + 10
+    assert 50 < len(display.boxes) <= LEGIBLE_BOXES + 10
     sizes = {len(b.members) for b in display.boxes if b.kind == "group"}
-    assert len(sizes) == 1
+    assert len(sizes) <= 2, "all but the last are alike"
     assert sorted(m for b in display.boxes for m in b.members) == list(range(graph.items))
 
 
@@ -128,7 +128,7 @@ def test_names_without_scopes_fall_into_sections() -> None:
     graph = operator_graph(builder.record((0,), x))
     groups = {g.id: g for g in sections(graph, name_scopes(graph))}
     display = display_graph(graph, groups, first_view(graph, groups.values()))
-    assert len(display.boxes) <= FIRST_VIEW_LIMIT
+    assert len(display.boxes) <= LEGIBLE_BOXES
 
 
 def test_outlines_hold_exactly_the_boxes_of_their_partition() -> None:
@@ -151,12 +151,12 @@ def test_looks_say_unknown_where_nothing_is_known() -> None:
     assert [entry.label for entry in legend] == ["not profiled"]
     styles, legend = style_boxes(shown, "toolchain", ColouringData(placement=placement))
     assert sum(entry.count for entry in legend) == 19
-    tags = {style.tag for style in styles if style.kind == "operator"}
+    tags = {style.tag for style in styles if style.kind == "node"}
     assert tags <= {"TV", "OR", "DN"}
 
 
 def test_svg_is_well_formed_and_names_every_operator() -> None:
-    world = World("resnet")
+    world = World("small")
     placement, _ = world.place(())
     picture = placement_svg(world.graph, placement, title='a < b & "c"')
     root = ElementTree.fromstring(picture)

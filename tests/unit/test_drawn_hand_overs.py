@@ -92,7 +92,7 @@ def test_the_picture_of_a_report_draws_hand_overs_and_names_onnx_types() -> None
     assert "hands 784 KiB over to" in svg and svg.count("<polygon") == 1
     for title in (">Conv<", ">Relu<", ">MaxPool<"):
         assert title in svg
-    assert "2 operators · 10.0 µs · 50 %" in svg, "the legend has time and share"
+    assert "2 nodes · 10.0 µs · 50 %" in svg, "the legend has time and share"
 
 
 def test_an_arrow_points_at_the_reader_and_a_skip_leaves_the_columns() -> None:
