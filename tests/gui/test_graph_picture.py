@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import combinations
 
+import msgspec
 import pytest
 from PySide6.QtCore import QPoint, QPointF, QRectF, Qt
 
 from collage_engine.drawing.box_styles import LegendEntry
 from collage_engine.drawing.formatting import time_text
 from collage_engine.drawing.palette import toolchain_look
+from collage_engine.service.protocol import GraphAnswer
 from collage_gui.graph_view.canvas import MINIMAP_CORNERS
 from collage_gui.graph_view.legend import Legend
 from collage_gui.graph_view.painter import middle_title
@@ -212,6 +214,10 @@ def test_collapsed_partitions_show_their_cost_also_those_of_one_operator(drive) 
 def test_backspace_leaves_a_group_and_enter_goes_in(drive) -> None:
     d = drive()
     page = d.open("resnet50.onnx")
+    groups = [box for box in page.picture.drawn.scene.display.boxes if box.kind == "group"]
+    assert groups, "the labels of more than 150 nodes would not be legible"
+    d.trigger("expand_all")
+    d.until(lambda: not page.picture.busy and not page.picture.collapsed)
     page.document.selection.select([20])
     page.view.setFocus()
     d.qtbot.keyClick(page.view, Qt.Key.Key_Backspace)
@@ -230,6 +236,30 @@ def test_backspace_leaves_a_group_and_enter_goes_in(drive) -> None:
             and page.picture.drawn.scene.display.boxes[box_of(page, 20)].kind == "node"
         )
     )
+
+
+def test_a_node_opens_into_what_it_was_lowered_to_and_is_selected_as_one(drive) -> None:
+    d = drive()
+    page = d.open()
+    record = page.document.graph
+    pair = {call.index for call in record.calls[:2]}
+    nodes = [
+        msgspec.structs.replace(node, onnx_node=0, onnx_type="Conv") if node.index in pair else node
+        for node in record.nodes
+    ]
+    graph = msgspec.structs.replace(record, nodes=tuple(nodes))
+    page.document._graph_arrived(GraphAnswer(graph=graph))
+    boxes = lambda: page.picture.drawn.scene.display.boxes  # noqa: E731
+    d.until(lambda: not page.picture.busy and len(boxes()[box_of(page, 0)].members) == 2)
+    page.document.selection.select([1])
+    assert page.document.selection.operators == {0, 1}
+    whole = len(boxes())
+    page.view.box_opened.emit(box_of(page, 0))
+    d.until(lambda: not page.picture.busy and len(boxes()) == whole + 1)
+    assert page.picture.drawn.styles[box_of(page, 1)].title == "Add", "its own type, inside"
+    page.picture.leave_group()
+    d.until(lambda: not page.picture.busy and len(boxes()) == whole)
+    assert page.picture.drawn.styles[box_of(page, 1)].title == "Conv"
 
 
 def test_a_large_model_opens_collapsed_and_search_opens_what_it_finds(drive) -> None:

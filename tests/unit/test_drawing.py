@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from onnx import helper
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gui"))
 
@@ -18,6 +19,8 @@ from collage_engine.drawing.box_styles import ColouringData, style_boxes
 from collage_engine.drawing.columns import BOX_HEIGHT, BOX_WIDTH, LayoutRequest
 from collage_engine.drawing.groups import (
     LEGIBLE_BOXES,
+    DisplayBox,
+    DisplayGraph,
     display_graph,
     first_view,
     name_scopes,
@@ -27,8 +30,10 @@ from collage_engine.drawing.layout import lay_out
 from collage_engine.drawing.layout_process import lay_out_safely
 from collage_engine.drawing.operators import operator_graph
 from collage_engine.drawing.palette import text_on, toolchain_look
-from collage_engine.drawing.scene import layout_request, outlines, placement_scene
+from collage_engine.drawing.scene import layout_request, outlines, placement_scene, scene
 from collage_engine.drawing.svg import placement_svg
+from collage_engine.model.draft import module_scope
+from collage_engine.records.graph import GraphRecord, Node
 
 
 def chain_with_branches(count: int) -> list[tuple[int, int]]:
@@ -116,6 +121,36 @@ def test_the_first_view_of_a_large_model_is_collapsed_evenly() -> None:
     sizes = {len(b.members) for b in display.boxes if b.kind == "group"}
     assert len(sizes) <= 2, "all but the last are alike"
     assert sorted(m for b in display.boxes for m in b.members) == list(range(graph.items))
+
+
+def test_scopes_are_those_that_the_exporter_wrote_down() -> None:
+    node = helper.make_node("Relu", ["x"], ["y"], "node_relu_1")
+    node.metadata_props.add(
+        key="pkg.torch.onnx.name_scopes",
+        value="['', 'encoder', 'encoder.layer.1', 'encoder.layer.1.attention', 'relu_1']",
+    )
+    assert module_scope(node) == ("encoder", "layer.1", "attention")
+    assert module_scope(helper.make_node("Relu", ["x"], ["y"])) == ()
+    calls = [
+        Node(index=at, form="call", op="add", name=f"n{at}", scope=("encoder", f"layer.{at // 2}"))
+        for at in range(4)
+    ]
+    groups = name_scopes(operator_graph(GraphRecord(nodes=tuple(calls), inputs=(), outputs=())))
+    assert [(group.label, group.members) for group in groups] == [
+        ("encoder/layer.0", (0, 1)),
+        ("encoder/layer.1", (2, 3)),
+    ]
+
+
+def test_a_value_that_many_read_has_stubs_and_no_fan_of_curves() -> None:
+    edges = [(0, reader) for reader in range(1, 40)] + [(n, n + 1) for n in range(1, 60)]
+    boxes = tuple(DisplayBox("node", (n,)) for n in range(61))
+    display = DisplayGraph(boxes, (*edges, (1, 58)), tuple(range(61)))
+    shown = scene(
+        operator_graph(World("small").graph), {}, display, lay_out(layout_request(display))
+    )
+    assert len(shown.jumps_out[0]) > 20 and (1, 58) in shown.curves
+    assert not [edge for edge in shown.curves if edge[0] == 0]
 
 
 def test_names_without_scopes_fall_into_sections() -> None:
