@@ -148,8 +148,8 @@ def print_node(document: Document, numbers: Sequence[int]) -> None:
     names = "".join(f" '{name}'" for name in node.onnx_nodes)
     about = words.NODE.format(number=number, title=title, names=names, operator=node.op)
     say(about, style="bold")
-    if len(numbers) > 1:
-        say(words.SEVERAL_OPERATORS.format(numbers=nodes_text(numbers)))
+    if document.graph.count_nodes(numbers) > 1:
+        say(words.SEVERAL_NODES.format(numbers=nodes_text(numbers)))
 
 
 def print_tolerance(run: Run) -> None:

@@ -128,11 +128,19 @@ def _one_hot(
     return relax.op.one_hot(_positive(indices, np.array(extent)), on, off, extent, axis)
 
 
+def _reverse_sequence(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
+    axes = attributes.get("time_axis", 0), attributes.get("batch_axis", 1)
+    return relax.op.reverse_sequence(inputs[0], inputs[1], *axes)
+
+
 INDEX_CONVERTERS: dict[str, Converter] = {
     "Gather": _gather,
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,
     "OneHot": _one_hot,
+    "ReverseSequence": _reverse_sequence,
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,
     "Slice": _slice,

@@ -9,37 +9,10 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members
 from collage_engine.records.format import HOST, NHWC, PLAIN, Formats, differs
 from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.records.operators import names_where
 
-SPATIAL = frozenset(
-    {
-        "nn.conv2d",
-        "nn.conv2d_transpose",
-        "nn.max_pool2d",
-        "nn.avg_pool2d",
-        "nn.adaptive_avg_pool2d",
-        "nn.adaptive_max_pool2d",
-        "image.resize2d",
-    }
-)
-"""Operators over images, whose operands and results lie in images' axes N, C, H, W."""
-CARRIERS = frozenset(
-    {
-        "concat",
-        "split",
-        "clip",
-        "nn.pad",
-        "nn.batch_norm",
-        "nn.group_norm",
-        "nn.instance_norm",
-        "nn.prelu",
-        "nn.softmax",
-        "nn.log_softmax",
-        "strided_slice",
-        "where",
-    }
-)
-"""Operators beside elementwise and broadcasting ones whose result is an image as their operand
-is."""
+_SPATIAL = names_where(layout="spatial")
+_CARRIERS = names_where(layout="carrier")
 
 
 def by_value(
@@ -152,10 +125,10 @@ def _search(graph: DataflowGraph) -> frozenset[NodeIndex]:
     groups = []
     for index in graph.operators:
         node = graph.nodes[index]
-        if node.op in SPATIAL:
+        if node.op in _SPATIAL:
             if str(node.attributes.get("data_layout", node.attributes.get("layout"))) == "NCHW":
                 found.update(i for i in (node.inputs[0], index) if _could_be(graph, i))
-        elif node.kind in ("elementwise", "broadcast") or node.op in CARRIERS:
+        elif node.kind in ("elementwise", "broadcast") or node.op in _CARRIERS:
             group = {
                 i
                 for i in (*_operands(graph, index), *_results(graph, index))

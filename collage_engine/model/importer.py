@@ -29,7 +29,6 @@ from collage_engine.model.onnx_cleanup import CleanModel, Origin, clean_up
 from collage_engine.model.onnx_file import read_model
 from collage_engine.model.onnx_index import OnnxIndex
 from collage_engine.model.onnx_standard import check_standard, in_known_opset
-from collage_engine.model.op_pattern import kind_of
 from collage_engine.model.op_probe import probe_kind
 from collage_engine.model.opaque import OpaqueOperator
 from collage_engine.model.opaque_names import is_opaque
@@ -47,6 +46,7 @@ from collage_engine.model.value_kinds import ValueKinds
 from collage_engine.records.errors import ModelError, UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node, OpKind, TensorType
 from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.operators import OPERATORS
 from collage_engine.records.reasons import one_sentence, short_reason
 
 _LOG = logging.getLogger(__name__)
@@ -374,9 +374,9 @@ def _kind(value: Value, resolver: Resolver, known: dict[Any, OpKind]) -> OpKind:
         return "opaque"
     if is_opaque(value.op):
         return "opaque"
-    found = kind_of(value.op)
-    if found is not None:
-        return found
+    row = OPERATORS.get(value.op)
+    if row is not None and row.kind is not None:
+        return row.kind
     key = (value.op, str(value.attributes), value.types, tuple(i.types for i in value.inputs))
     if key not in known:
         known[key] = probe_kind(value.expr, resolver.functions)

@@ -16,65 +16,21 @@ from collage_engine.model.onnx_forms_reduce import REDUCE_FORMS
 from collage_engine.model.onnx_types import element_type
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
-
-SAME_INPUTS = {
-    "abs": "Abs",
-    "acos": "Acos",
-    "acosh": "Acosh",
-    "asin": "Asin",
-    "asinh": "Asinh",
-    "atan": "Atan",
-    "atanh": "Atanh",
-    "bitwise_not": "BitwiseNot",
-    "ceil": "Ceil",
-    "cos": "Cos",
-    "cosh": "Cosh",
-    "erf": "Erf",
-    "exp": "Exp",
-    "floor": "Floor",
-    "isinf": "IsInf",
-    "isnan": "IsNaN",
-    "log": "Log",
-    "logical_not": "Not",
-    "negative": "Neg",
-    "nn.relu": "Relu",
-    "round": "Round",
-    "sigmoid": "Sigmoid",
-    "sign": "Sign",
-    "sin": "Sin",
-    "sinh": "Sinh",
-    "sqrt": "Sqrt",
-    "tan": "Tan",
-    "tanh": "Tanh",
-    "nn.dropout": "Identity",
-    "add": "Add",
-    "bitwise_and": "BitwiseAnd",
-    "bitwise_or": "BitwiseOr",
-    "bitwise_xor": "BitwiseXor",
-    "divide": "Div",
-    "equal": "Equal",
-    "greater": "Greater",
-    "greater_equal": "GreaterOrEqual",
-    "less": "Less",
-    "less_equal": "LessOrEqual",
-    "logical_and": "And",
-    "logical_or": "Or",
-    "logical_xor": "Xor",
-    "maximum": "Max",
-    "minimum": "Min",
-    "multiply": "Mul",
-    "power": "Pow",
-    "subtract": "Sub",
-    "where": "Where",
-}
-"""The ONNX operator that takes the same inputs and no attributes, by Relax operator."""
+from collage_engine.records.operators import OPERATORS, Operator
 
 
-def _same(op: str) -> Form:
+def _written(row: Operator) -> Form:
+    """Return the form of an operator that ONNX has with the same inputs."""
+
     def form(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> None:
-        w.add(op, inputs, outputs[0])
+        named = {name: node.attributes[relax] for name, relax in (row.attributes or {}).items()}
+        w.add(row.onnx, inputs, outputs[0], **named)
 
     return form
+
+
+def _dropout(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> None:
+    w.add("Identity", inputs, outputs[0])  # in inference it does nothing
 
 
 def _scalar(w: Writer, value: float, node: Node) -> str:
@@ -239,10 +195,6 @@ def _repeat(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> Non
     w.add("Reshape", [spread, w.ints(node.type.shape)], outputs[0])
 
 
-def _gather_elements(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> None:
-    w.add("GatherElements", inputs, outputs[0], axis=node.attributes["axis"])
-
-
 def _gather_nd(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> None:
     indices = w.add("Cast", [inputs[1]], to=element_type("int64"))
     w.add("GatherND", [inputs[0], indices], outputs[0], batch_dims=node.attributes["batch_dims"])
@@ -312,7 +264,7 @@ def _einsum(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> Non
 
 
 FORMS: dict[str, Form] = {
-    **{op: _same(name) for op, name in SAME_INPUTS.items()},
+    **{row.name: _written(row) for row in OPERATORS.values() if row.attributes is not None},
     **NN_FORMS,
     **REDUCE_FORMS,
     "arange": _arange,
@@ -331,13 +283,13 @@ FORMS: dict[str, Form] = {
     "floor_mod": _floor_mod,
     "full": _filled(None),
     "full_like": _filled(None),
-    "gather_elements": _gather_elements,
     "gather_nd": _gather_nd,
     "isfinite": _isfinite,
     "left_shift": _shift("LEFT"),
     "log_add_exp": _log_add_exp,
     "mod": _mod,
     "nn.batch_flatten": _reshape,
+    "nn.dropout": _dropout,
     "not_equal": _not_equal,
     "one_hot": _one_hot,
     "ones": _filled(1),

@@ -102,13 +102,6 @@ def _adaptive_pool(w: Writer, node: Node, inputs: list[Any], outputs: list[str])
     w.add("AveragePool", inputs, outputs[0], kernel_shape=kernel, strides=kernel)
 
 
-def _along_axis(op: str) -> Form:
-    def form(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> None:
-        w.add(op, inputs, outputs[0], axis=node.attributes["axis"])
-
-    return form
-
-
 def _gelu(approximate: str) -> Form:
     def form(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> None:
         w.need(20)
@@ -128,10 +121,6 @@ def _softplus(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> N
         return
     scale = _scalar(w, beta, node)
     w.add("Div", [w.add("Softplus", [w.add("Mul", [inputs[0], scale])]), scale], outputs[0])
-
-
-def _leaky_relu(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> None:
-    w.add("LeakyRelu", inputs, outputs[0], alpha=node.attributes["alpha"])
 
 
 def _prelu(w: Writer, node: Node, inputs: list[Any], outputs: list[str]) -> None:
@@ -382,8 +371,6 @@ NN_FORMS: dict[str, Form] = {
     "nn.group_norm": _group_norm,
     "nn.instance_norm": _instance_norm,
     "nn.layer_norm": _layer_norm,
-    "nn.leakyrelu": _leaky_relu,
-    "nn.log_softmax": _along_axis("LogSoftmax"),
     "nn.max_pool1d": _pool("MaxPool"),
     "nn.max_pool2d": _pool("MaxPool"),
     "nn.max_pool3d": _pool("MaxPool"),
@@ -392,7 +379,6 @@ NN_FORMS: dict[str, Form] = {
     "nn.prelu": _prelu,
     "nn.rms_norm": _rms_norm,
     "nn.silu": _silu,
-    "nn.softmax": _along_axis("Softmax"),
     "nn.softplus": _softplus,
     "quantize": _quantize("QuantizeLinear"),
     "vision.roi_align": _roi_align,

@@ -10,14 +10,14 @@ from collage_engine.model.formats import channels_last_border, host_border
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.records.format import NHWC, PLAIN, Formats
 from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorNumber
+from collage_engine.records.operators import names_where
 from collage_engine.records.refusal import Refusal
 from collage_engine.records.toolchain import ToolchainInstance
 
 Composites = tuple[tuple[str, tuple[OperatorNumber, ...]], ...]
 """(name, operator numbers) of library calls."""
 
-HOST_ONLY = frozenset({"shape_of", "shape_to_tensor", "tensor_to_shape", "size", "inspect.shape"})
-"""Operators on shapes: computed on the host, on whatever device their operands are."""
+HOST_ONLY = names_where(on_host=True)
 
 
 @dataclass(frozen=True)

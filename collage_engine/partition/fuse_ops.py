@@ -6,7 +6,7 @@ three phases: anchors with their epilogues and elementwise chains; injective one
 fields into tuples whose reader has taken the tuple in.
 
 The passes differ in what they see. Relax has no tuple nodes (arguments of ``call_tir`` are
-flat) and infers kinds from the loop nest (``LOOP_KINDS``), where an operator that reads one
+flat) and infers kinds from the loop nest (``Operator.loop_kind``), where an operator that reads one
 input elementwise and broadcasts others is elementwise. Relay has tuple nodes and calls only the
 *edge* to an operand of the result's own type elementwise. Values that leave the function are
 never fused into what reads them.
@@ -24,6 +24,7 @@ from collage_engine.partition.call_graph import CallGraph
 from collage_engine.partition.sub_graph import inlinable
 from collage_engine.records.graph import KIND_ORDER, Node
 from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorSet
+from collage_engine.records.operators import OPERATORS
 
 Style = Literal["relax", "relay"]
 
@@ -34,18 +35,6 @@ E, B, I, R, A, T, O = (  # noqa: E741 - the letters upstream's comments use
 
 MAX_GROUP = 256
 """Nodes in one group, at most: the default of TVM's option ``relax.FuseOps.max_depth``."""
-
-
-LOOP_KINDS: dict[str, int] = {
-    **dict.fromkeys(("mean", "variance", "std", "argmax", "argmin"), A),
-    **dict.fromkeys(("nn.softmax", "nn.log_softmax"), A),
-    **dict.fromkeys(("nn.layer_norm", "nn.rms_norm", "nn.group_norm", "nn.instance_norm"), A),
-    **dict.fromkeys(("take", "gather_elements", "gather_nd"), O),
-    "nn.batch_norm": I,
-    "nn.prelu": E,
-}
-"""What ``AnnotateTIROpPattern`` makes of Relax's lowered operators (TVM 0.27, observed) where it
-differs from Relay's table: reductions in several blocks count as anchors, gathers as opaque."""
 
 
 def fused_groups(
@@ -105,7 +94,8 @@ def _loop_kind(graph: DataflowGraph, node: Node) -> int:
 
     A broadcast is elementwise where any operand has the result's shape.
     """
-    kind = LOOP_KINDS.get(node.op, KIND_ORDER[node.kind])
+    row = OPERATORS.get(node.op)
+    kind = KIND_ORDER[(row.loop_kind if row is not None else None) or node.kind]
     if kind == B and node.types:
         for source in node.inputs:
             types = graph.nodes[source].types

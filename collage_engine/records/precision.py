@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from collage_engine.records.operators import OPERATORS
 from collage_engine.records.toolchain import ToolchainInstance
 
 FLOAT32 = "float32"
@@ -35,17 +36,7 @@ FULL = "float32"
 SHORT = {BFLOAT16: "bf16", FLOAT16: "fp16"}
 """What users and configurations call a precision, where that is not its own name."""
 
-PRODUCTS = frozenset(
-    {
-        "matmul",
-        "nn.conv1d",
-        "nn.conv2d",
-        "nn.conv3d",
-        "nn.conv1d_transpose",
-        "nn.conv2d_transpose",
-        "nn.conv3d_transpose",
-    }
-)
+PRODUCTS = frozenset(row.name for row in OPERATORS.values() if row.work)
 """Operators that are faster in reduced precision. Without one of them a partition gains nothing
 by rounding, and has no candidate in it."""
 

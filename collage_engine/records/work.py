@@ -12,9 +12,7 @@ from typing import NamedTuple
 
 from collage_engine.records.graph import GraphRecord, Node
 from collage_engine.records.numbering import NodeIndex
-
-CONVOLUTIONS = frozenset({"nn.conv1d", "nn.conv2d", "nn.conv3d"})
-TRANSPOSED = frozenset({"nn.conv1d_transpose", "nn.conv2d_transpose"})
+from collage_engine.records.operators import OPERATORS
 
 
 class Work(NamedTuple):
@@ -46,14 +44,15 @@ def _operations(call: Node, sources: Sequence[Node]) -> float:
     if call.is_tuple or len(sources) < 2 or any(len(source.types) != 1 for source in sources[:2]):
         return 0.0
     data, weight = sources[0].type, sources[1].type
-    if call.op == "matmul":
+    how = OPERATORS[call.op].work if call.op in OPERATORS else ""
+    if how == "product":
         return 2.0 * call.type.elements * data.shape[-1] if data.shape else 0.0
     layout = str(call.attributes.get("kernel_layout", ""))
     if len(layout) != len(weight.shape):
         return 0.0
-    if call.op in CONVOLUTIONS:
+    if how == "convolution":
         # Each output element sums over the taps of the input channels of its group.
         return 2.0 * call.type.elements * weight.elements / weight.shape[layout.index("O")]
-    if call.op in TRANSPOSED:
+    if how == "transposed":
         return 2.0 * data.elements * weight.elements / weight.shape[layout.index("I")]
     return 0.0

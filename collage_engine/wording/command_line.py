@@ -49,7 +49,7 @@ TO_USE = "  to use it: {command}"
 
 CANDIDATES_LISTED = "{candidates}, {distinct} distinct, {unknown} not measured yet"
 NODE = "node {number}: {title}{names}, internally {operator}"
-SEVERAL_OPERATORS = "This ONNX node became operators {numbers}; explain them by number."
+SEVERAL_NODES = "Several nodes have this name: {numbers}; explain them by number."
 ABOUT_REGRET = (
     "→ is chosen. The regret is the extra time of the best placement with the candidate (no "
     "placement: nothing can contain it here; not known: there was no time to find out). = is a "

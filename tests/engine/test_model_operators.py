@@ -447,6 +447,16 @@ case(
         axis=1,
     ),
 )
+for axes in ({}, {"time_axis": 1, "batch_axis": 0}):
+    case(
+        f"ReverseSequence {axes}",
+        lambda n, axes=axes: n.op(
+            "ReverseSequence",
+            n.input("x", [4, 4, 3]),
+            n.const([1, 4, 2, 3], np.int64),
+            **axes,
+        ),
+    )
 case("embedding", lambda n: n.op("Gather", n.weight(9, 4), n.input("x", [2, 3], "int64"), axis=0))
 
 

@@ -7,17 +7,18 @@ import random
 
 import networkx as nx
 import numpy as np
+import onnx
 import pytest
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.einsum import matmul_plan
 from collage_engine.model.index_set import members
 from collage_engine.model.networkx_graph import networkx_graph
-from collage_engine.model.op_pattern import kind_of
 from collage_engine.model.post_dominators import post_dominators
 from collage_engine.model.random_inputs import RANGES, random_inputs
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.numbering import OperatorNumber
+from collage_engine.records.operators import _ROWS, OPERATORS
 from collage_engine.records.placement import Partition, Placement
 from tests.support.graphs import GraphBuilder
 
@@ -163,8 +164,16 @@ def test_kinds_are_relays() -> None:
         "matmul": "anchor",
         "nn.softmax": "anchor",
     }
-    assert {op: kind_of(op) for op in expected} == expected
-    assert kind_of("no.such.op") is None
+    assert {op: OPERATORS[op].kind for op in expected} == expected
+
+
+def test_the_table_has_each_operator_once_and_knows_what_onnx_calls_it() -> None:
+    assert len(OPERATORS) == len(_ROWS)
+    schemas = {schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain}
+    for row in _ROWS:
+        if row.attributes is not None:  # it is written so
+            known = onnx.defs.get_schema(row.onnx).attributes
+            assert row.onnx in schemas and set(row.attributes) <= set(known), row.name
 
 
 def _embedding() -> DataflowGraph:

@@ -6,9 +6,7 @@ from typing import get_args
 
 import pytest
 
-from collage_engine.model import onnx_forms
 from collage_engine.planning.refusals import named_refusal_text, refusal_text
-from collage_engine.records.operator_titles import ONNX_TYPES
 from collage_engine.records.refusal import Refusal, RefusalKind
 
 
@@ -34,10 +32,3 @@ def test_a_library_that_kernels_could_call_is_named(kind) -> None:
     refusal = Refusal(kind, "nn.softmax", "", "TVM", "oneDNN")
     expected = "TVM and oneDNN compute no group of operators with this Softmax together"
     assert refusal_text(refusal) == expected
-
-
-def test_an_operator_is_called_as_it_is_written() -> None:
-    written = {
-        name: kind for name, kind in onnx_forms.SAME_INPUTS.items() if name != "nn.dropout"
-    }  # in inference a Dropout is written as an Identity
-    assert written == {name: ONNX_TYPES.get(name) for name in written}

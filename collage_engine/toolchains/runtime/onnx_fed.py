@@ -65,6 +65,7 @@ class OnnxFedToolchain(CppToolchain):
         "collage_engine.model.onnx_forms_nn",
         "collage_engine.model.onnx_forms_reduce",
         "collage_engine.model.own_file",
+        "collage_engine.records.operators",
     )
 
     def package(self) -> str:

@@ -1,0 +1,257 @@
+"""The table of operators: what every room but the toolchains knows of a Relax operator.
+
+A new operator needs its row here, and a converter (``model/converters*.py``) if TVM has none. Where
+ONNX's operator takes other inputs, or attributes that are written otherwise, it also needs an ONNX
+form (``model/onnx_forms*.py``). What a toolchain makes of it stands with the toolchain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from collage_engine.records.graph import OpKind
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One row of the table."""
+
+    name: str
+    """The Relax operator, without ``relax.``."""
+    onnx: str
+    """The ONNX operator that people know it as; empty: there is none."""
+    kind: OpKind | None
+    """What it may be fused with, as Relay's ``TOpPattern`` had it; None: TVM is asked.
+
+    Kinds that are inferred from TIR are looser (a pool or a softmax comes out as anchor, an add
+    with a bias as elementwise), so Relay's are written down (TVM v0.18,
+    ``python/tvm/relay/op/_tensor.py``, ``_transform.py``, ``_reduce.py``, ``nn/_nn.py`` and the C++
+    registrations). Normalisations, which Relay took apart before it came to kinds, are anchors."""
+    attributes: Mapping[str, str] | None = None
+    """Relax's names of all attributes of the ONNX operator, by their names in ONNX, where it takes
+    the same inputs: it is written as ONNX so. None: it has a form of its own, or none."""
+    kernel: bool = True
+    """Whether TVM makes kernels of it, and no library call."""
+    loop_kind: OpKind | None = None
+    """What Relax infers from the loops of the lowered operator (``AnnotateTIROpPattern`` in TVM
+    0.27, observed), where that is not ``kind``: FuseOps goes by it."""
+    layout: Literal["", "spatial", "carrier"] = ""
+    """``spatial``: its operands and results lie in images' axes N, C, H, W; ``carrier``: its result
+    is an image as its operand is, which holds for elementwise and broadcasting ones anyway."""
+    work: Literal["", "product", "convolution", "transposed"] = ""
+    """How its arithmetic operations are counted (``records.work``); empty: they are none that
+    matter. What has some is what reduced precision may round."""
+    on_host: bool = False
+    """Whether it is about shapes: computed on the host, on whatever device its operands are."""
+
+
+_ROWS = (
+    Operator("abs", "Abs", "elementwise", attributes={}),
+    Operator("acos", "Acos", "elementwise", attributes={}),
+    Operator("acosh", "Acosh", "elementwise", attributes={}),
+    Operator("add", "Add", "broadcast", attributes={}),
+    Operator("arange", "", "injective"),
+    Operator("argmax", "ArgMax", "reduction", loop_kind="anchor"),
+    Operator("argmin", "ArgMin", "reduction", loop_kind="anchor"),
+    Operator("argsort", "", "opaque", kernel=False),
+    Operator("asin", "Asin", "elementwise", attributes={}),
+    Operator("asinh", "Asinh", "elementwise", attributes={}),
+    Operator("astype", "Cast", "elementwise"),
+    Operator("atan", "Atan", "elementwise", attributes={}),
+    Operator("atan2", "", "broadcast"),
+    Operator("atanh", "Atanh", "elementwise", attributes={}),
+    Operator("bitwise_and", "BitwiseAnd", "broadcast", attributes={}),
+    Operator("bitwise_not", "BitwiseNot", "elementwise", attributes={}),
+    Operator("bitwise_or", "BitwiseOr", "broadcast", attributes={}),
+    Operator("bitwise_xor", "BitwiseXor", "broadcast", attributes={}),
+    Operator("broadcast_to", "Expand", "broadcast"),
+    Operator("bucketize", "", "opaque"),
+    Operator("ceil", "Ceil", "elementwise", attributes={}),
+    Operator("clip", "Clip", "elementwise", layout="carrier"),
+    Operator("collapse_sum_like", "", "reduction", kernel=False),
+    Operator("collapse_sum_to", "", "reduction", kernel=False),
+    Operator("concat", "Concat", "injective", layout="carrier"),
+    Operator("cos", "Cos", "elementwise", attributes={}),
+    Operator("cosh", "Cosh", "elementwise", attributes={}),
+    Operator("cumprod", "", "opaque", kernel=False),
+    Operator("cumsum", "CumSum", "opaque", kernel=False),
+    Operator("dequantize", "DequantizeLinear", "broadcast"),
+    Operator("divide", "Div", "broadcast", attributes={}),
+    Operator("dynamic_strided_slice", "", "injective", kernel=False),
+    Operator("einsum", "Einsum", "anchor"),
+    Operator("equal", "Equal", "broadcast", attributes={}),
+    Operator("erf", "Erf", "elementwise", attributes={}),
+    Operator("ewise_fma", "", "broadcast"),
+    Operator("exp", "Exp", "elementwise", attributes={}),
+    Operator("expand_dims", "Unsqueeze", "broadcast"),
+    Operator("eye", "", "injective"),
+    Operator("eye_like", "", "injective"),
+    Operator("flatten", "Flatten", "injective"),
+    Operator("flip", "", "injective"),
+    Operator("floor", "Floor", "elementwise", attributes={}),
+    Operator("floor_divide", "", "broadcast"),
+    Operator("floor_mod", "", "broadcast"),
+    Operator("full", "", "elementwise"),
+    Operator("full_like", "", "elementwise"),
+    Operator(
+        "gather_elements",
+        "GatherElements",
+        "injective",
+        attributes={"axis": "axis"},
+        loop_kind="opaque",
+    ),
+    Operator("gather_nd", "GatherND", "injective", loop_kind="opaque"),
+    Operator("greater", "Greater", "broadcast", attributes={}),
+    Operator("greater_equal", "GreaterOrEqual", "broadcast", attributes={}),
+    Operator("image.affine_grid", "", "injective"),
+    Operator("image.grid_sample", "GridSample", "anchor"),
+    Operator("image.resize2d", "Resize", "injective", layout="spatial"),
+    Operator("image.resize3d", "", "injective"),
+    Operator("index_put", "", "opaque"),
+    Operator("index_tensor", "", "injective"),
+    Operator("inspect.shape", "", None, on_host=True, kernel=False),
+    Operator("isfinite", "", "elementwise"),
+    Operator("isinf", "IsInf", "elementwise", attributes={}),
+    Operator("isnan", "IsNaN", "elementwise", attributes={}),
+    Operator("layout_transform", "", "injective"),
+    Operator("left_shift", "", "broadcast"),
+    Operator("less", "Less", "broadcast", attributes={}),
+    Operator("less_equal", "LessOrEqual", "broadcast", attributes={}),
+    Operator("log", "Log", "elementwise", attributes={}),
+    Operator("log_add_exp", "", "broadcast"),
+    Operator("logical_and", "And", "broadcast", attributes={}),
+    Operator("logical_not", "Not", "elementwise", attributes={}),
+    Operator("logical_or", "Or", "broadcast", attributes={}),
+    Operator("logical_xor", "Xor", "broadcast", attributes={}),
+    Operator("matmul", "MatMul", "anchor", work="product"),
+    Operator("max", "ReduceMax", "reduction"),
+    Operator("maximum", "Max", "broadcast", attributes={}),
+    Operator("mean", "ReduceMean", "reduction", loop_kind="anchor"),
+    Operator("median", "", "reduction", kernel=False),
+    Operator("meshgrid", "", "injective"),
+    Operator("min", "ReduceMin", "reduction"),
+    Operator("minimum", "Min", "broadcast", attributes={}),
+    Operator("mod", "", "broadcast"),
+    Operator("multinomial_from_uniform", "", "opaque", kernel=False),
+    Operator("multiply", "Mul", "broadcast", attributes={}),
+    Operator("negative", "Neg", "elementwise", attributes={}),
+    Operator("nn.adaptive_avg_pool1d", "", "anchor"),
+    Operator("nn.adaptive_avg_pool2d", "GlobalAveragePool", "anchor", layout="spatial"),
+    Operator("nn.adaptive_avg_pool3d", "", "anchor"),
+    Operator("nn.adaptive_max_pool2d", "", None, layout="spatial", kernel=False),
+    Operator("nn.attention", "Attention", "opaque"),
+    Operator("nn.attention_bias", "", "opaque"),
+    Operator("nn.attention_var_len", "", "opaque", kernel=False),
+    Operator("nn.avg_pool1d", "AveragePool", "anchor"),
+    Operator("nn.avg_pool2d", "AveragePool", "anchor", layout="spatial"),
+    Operator("nn.avg_pool3d", "AveragePool", "anchor"),
+    Operator("nn.batch_flatten", "", "injective"),
+    Operator(
+        "nn.batch_norm", "BatchNormalization", "opaque", loop_kind="injective", layout="carrier"
+    ),
+    Operator("nn.conv1d", "Conv", "anchor", work="convolution"),
+    Operator("nn.conv1d_transpose", "ConvTranspose", "anchor", work="transposed"),
+    Operator("nn.conv2d", "Conv", "anchor", layout="spatial", work="convolution"),
+    Operator("nn.conv2d_transpose", "ConvTranspose", "anchor", layout="spatial", work="transposed"),
+    Operator("nn.conv3d", "Conv", "anchor", work="convolution"),
+    Operator("nn.conv3d_transpose", "", "anchor", work="transposed"),
+    Operator("nn.cross_entropy_with_logits", "", "opaque", kernel=False),
+    Operator("nn.dropout", "Dropout", "opaque"),
+    Operator("nn.gelu", "Gelu", "elementwise"),
+    Operator("nn.gelu_tanh", "", "elementwise"),
+    Operator("nn.group_norm", "GroupNormalization", "anchor", layout="carrier"),
+    Operator("nn.instance_norm", "InstanceNormalization", "anchor", layout="carrier"),
+    Operator("nn.layer_norm", "LayerNormalization", "anchor"),
+    Operator("nn.leakyrelu", "LeakyRelu", "elementwise", attributes={"alpha": "alpha"}),
+    Operator(
+        "nn.log_softmax", "LogSoftmax", "anchor", attributes={"axis": "axis"}, layout="carrier"
+    ),
+    Operator("nn.max_pool1d", "MaxPool", "anchor"),
+    Operator("nn.max_pool2d", "MaxPool", "anchor", layout="spatial"),
+    Operator("nn.max_pool3d", "MaxPool", "anchor"),
+    Operator("nn.nll_loss", "", "opaque", kernel=False),
+    Operator("nn.pad", "Pad", "injective", layout="carrier"),
+    Operator("nn.pixel_shuffle", "", "injective"),
+    Operator("nn.prelu", "PRelu", "broadcast", loop_kind="elementwise", layout="carrier"),
+    Operator("nn.relu", "Relu", "elementwise", attributes={}),
+    Operator("nn.rms_norm", "", "anchor"),
+    Operator("nn.selu", "", "elementwise"),
+    Operator("nn.silu", "Silu", "elementwise"),
+    Operator("nn.softmax", "Softmax", "anchor", attributes={"axis": "axis"}, layout="carrier"),
+    Operator("nn.softplus", "Softplus", "elementwise"),
+    Operator("nonzero", "", "opaque", kernel=False),
+    Operator("not_equal", "", "broadcast"),
+    Operator("one_hot", "OneHot", "anchor"),
+    Operator("ones", "", "elementwise"),
+    Operator("ones_like", "", "elementwise"),
+    Operator("outer", "", "anchor"),
+    Operator("permute_dims", "Transpose", "injective"),
+    Operator("power", "Pow", "broadcast", attributes={}),
+    Operator("prod", "ReduceProd", "reduction"),
+    Operator("quantize", "QuantizeLinear", "broadcast"),
+    Operator("repeat", "", "broadcast"),
+    Operator("reshape", "Reshape", "injective"),
+    Operator(
+        "reverse_sequence",
+        "ReverseSequence",
+        "injective",
+        attributes={"time_axis": "seq_axis", "batch_axis": "batch_axis"},
+    ),
+    Operator("right_shift", "", "broadcast"),
+    Operator("round", "Round", "elementwise", attributes={}),
+    Operator("rsqrt", "", "elementwise"),
+    Operator("scatter_elements", "ScatterElements", "opaque"),
+    Operator("scatter_nd", "ScatterND", "opaque"),
+    Operator("shape_of", "", None, on_host=True, kernel=False),
+    Operator("shape_to_tensor", "", None, on_host=True, kernel=False),
+    Operator("sigmoid", "Sigmoid", "elementwise", attributes={}),
+    Operator("sign", "Sign", "elementwise", attributes={}),
+    Operator("sin", "Sin", "elementwise", attributes={}),
+    Operator("sinh", "Sinh", "elementwise", attributes={}),
+    Operator("size", "", None, on_host=True, kernel=False),
+    Operator("slice_scatter", "", "opaque"),
+    Operator("sort", "", "opaque", kernel=False),
+    Operator("split", "Split", "injective", layout="carrier"),
+    Operator("sqrt", "Sqrt", "elementwise", attributes={}),
+    Operator("square", "", "elementwise"),
+    Operator("squeeze", "Squeeze", "injective"),
+    Operator("stack", "", "injective"),
+    Operator("std", "", "reduction", loop_kind="anchor"),
+    Operator("strided_slice", "Slice", "injective", layout="carrier"),
+    Operator("subtract", "Sub", "broadcast", attributes={}),
+    Operator("sum", "ReduceSum", "reduction"),
+    Operator("take", "Gather", "injective", loop_kind="opaque"),
+    Operator("tan", "Tan", "elementwise", attributes={}),
+    Operator("tanh", "Tanh", "elementwise", attributes={}),
+    Operator("tensor_to_shape", "", None, on_host=True, kernel=False),
+    Operator("tile", "Tile", "broadcast"),
+    Operator("topk", "TopK", "opaque", kernel=False),
+    Operator("tril", "", "injective"),
+    Operator("triu", "", "injective"),
+    Operator("trunc", "", "elementwise"),
+    Operator("unique", "", "opaque", kernel=False),
+    Operator("variance", "", "reduction", loop_kind="anchor"),
+    Operator("vision.all_class_non_max_suppression", "", "opaque", kernel=False),
+    Operator("vision.get_valid_counts", "", "opaque", kernel=False),
+    Operator("vision.multibox_transform_loc", "", "opaque", kernel=False),
+    Operator("vision.non_max_suppression", "", "opaque", kernel=False),
+    Operator("vision.roi_align", "", "anchor", kernel=False),
+    Operator("vision.roi_pool", "", "anchor", kernel=False),
+    Operator("where", "Where", "broadcast", attributes={}, layout="carrier"),
+    Operator("zeros", "", "elementwise"),
+    Operator("zeros_like", "", "elementwise"),
+)
+
+OPERATORS = {row.name: row for row in _ROWS}
+"""The rows by the names of the operators."""
+
+
+def names_where(**fields: object) -> frozenset[str]:
+    """Return the operators whose rows have these values: ``names_where(layout="spatial")``."""
+    return frozenset(
+        row.name
+        for row in _ROWS
+        if all(getattr(row, field) == value for field, value in fields.items())
+    )
