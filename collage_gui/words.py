@@ -745,14 +745,12 @@ FOUND_BEFORE_CANCELLING = (
     "The run was cancelled. This is the best placement that it had found: it was timed once and is "
     "not kept in the session."
 )
-FIRST_RUN_UNDER_WAY = "The first run is under way"
-NO_RUN_YET = "There is no run yet"
 WHAT_A_RUN_DOES = (
     "A run measures the candidates, searches for the fastest placement and confirms it end to end "
     "against every baseline."
 )
 BEST_OF_THE_SEARCH = "Best of the search"
-TIED_WITH = "tied with {name}"
+SAVE, EXPORT, COMPARE = "Save", "Export", "Compare"
 TIED_WITH_EXPORTED = "tied with what is exported"
 EXPORTED = "exported"
 IS_BEST_SO_FAR = "best so far"

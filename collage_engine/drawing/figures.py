@@ -27,6 +27,7 @@ from collage_engine.drawing.formatting import (
     moment_text,
     number_text,
     signed_time,
+    significant,
     time_text,
 )
 from collage_engine.drawing.palette import toolchain_title
@@ -38,6 +39,8 @@ from collage_engine.wording import runs as words
 FEW_MEASURED = 0.1
 """Share of the candidates that could matter below which a run is a comparison of whole models and
 no search; chosen."""
+TIMES_FROM = 1.5
+"""Factor of two latencies from which it is said as a factor, and not in per cent; chosen."""
 SAME_SPEED = 0.01
 """Drift of the baselines between two runs, as a share, that is not worth a word; chosen."""
 
@@ -160,10 +163,69 @@ def against_text(us: float | None, reference_us: float | None, name: str) -> str
     return words.AGAINST.format(gain=gain_text(us, reference_us), name=name)
 
 
-def best_baseline(run: Run) -> Baseline | None:
-    """Return the fastest baseline of a run that has a time and is not what the run exports."""
-    timed = [b for b in run.baselines if b.measured_us is not None and b.name != run.winner]
-    return min(timed, key=lambda base: base.measured_us or 0.0, default=None)
+def best_baseline(run: Run, placement: Placement | None = None) -> Baseline | None:
+    """Return the baseline of a run that a placement is judged by: the fastest single toolchain.
+
+    It is none that is this placement itself. Where no toolchain takes the whole model, it is the
+    fastest of the others.
+
+    Args:
+        run: The run.
+        placement: The placement; None: what the run exports.
+    """
+    own = placement or run.placement
+    timed = [
+        base
+        for base in run.baselines
+        if base.measured_us is not None
+        and not (own is run.placement and base.name == run.winner)
+        and not (own is not None and base.is_of(own))
+    ]
+    single = [base for base in timed if base.kind == "whole-model"]
+    return min(single or timed, key=lambda base: base.measured_us or 0.0, default=None)
+
+
+def speed_text(us: float, other_us: float, other: str, noise_us: float = 0.0) -> str:
+    """Return ``3.3 times faster than TVM only``, or by how many per cent where that is little.
+
+    Args:
+        us: A latency in microseconds.
+        other_us: The latency that it is compared with.
+        other: What that is the latency of.
+        noise_us: Differences up to this many microseconds decide nothing.
+    """
+    if abs(us - other_us) <= noise_us:
+        return words.NOT_DECIDED.format(other=other)
+    factor = max(us, other_us) / min(us, other_us)
+    if factor >= TIMES_FROM:
+        sentence = words.TIMES_FASTER if us < other_us else words.TIMES_SLOWER
+        return sentence.format(factor=significant(factor, 2), other=other)
+    sentence = words.SHARE_FASTER if us < other_us else words.SHARE_SLOWER
+    share = f"{abs(us - other_us) / other_us * 100:.1f}"
+    return sentence.format(share=share, other=other)
+
+
+def answer_text(placement: Placement, run: Run | None) -> str:
+    """Return the answer in one line: how fast a placement is, against the best single toolchain.
+
+    Args:
+        placement: The placement.
+        run: The run with whose baselines it is compared.
+    """
+    us = latency_us(placement)
+    best = None if run is None else best_baseline(run, placement)
+    if run is None or us is None or best is None or best.measured_us is None:
+        return latency_text(placement)
+    name, noise_us = baseline_title(best), placement.noise_us
+    if best.kind == "whole-model":
+        name = words.BEST_SINGLE.format(
+            name=toolchain_title(best.name), us=time_text(best.measured_us)
+        )
+    else:
+        name = words.OF_LATENCY.format(name=name, us=time_text(best.measured_us))
+    if placement is run.placement and best.name in run.tied:
+        noise_us = math.inf
+    return f"{latency_text(placement)} · {speed_text(us, best.measured_us, name, noise_us)}"
 
 
 def winner_title(run: Run) -> str:

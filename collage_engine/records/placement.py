@@ -150,6 +150,10 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     """Other baselines that are the same cover: they were timed once."""
 
+    def is_of(self, placement: Placement) -> bool:
+        """Tell whether it runs the same candidates as a placement, as far as they are known."""
+        return bool(self.candidates) and frozenset(self.candidates) == placement.candidates
+
 
 class CandidateCounts(msgspec.Struct, frozen=True, kw_only=True):
     """The counts say what became of the candidates of a run."""

@@ -35,6 +35,13 @@ LOWER_BOUND = "lower bound of any expected latency {us}"
 # -- the verdict -------------------------------------------------------------------
 
 AGAINST = "{gain} against {name}"
+BEST_SINGLE = "the best single toolchain ({name}, {us})"
+OF_LATENCY = "{name} ({us})"
+TIMES_FASTER = "{factor} times faster than {other}"
+TIMES_SLOWER = "{factor} times slower than {other}"
+SHARE_FASTER = "{share} % faster than {other}"
+SHARE_SLOWER = "{share} % slower than {other}"
+NOT_DECIDED = "as fast as {other}, as far as this machine tells now"
 NOT_MEASURED = "The placement was not measured end to end."
 COLLAGE_TAKES = "Collage's placement takes {us}."
 COLLAGE_WITHIN_NOISE = "Collage's placement takes {us}, within noise of {best} ({best_us})."

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from PySide6.QtCore import QObject, Signal
 
-from collage_engine.drawing.figures import latency_us
+from collage_engine.drawing.figures import best_baseline, latency_us
 from collage_engine.records.comparison import Comparison
 from collage_engine.records.placement import Baseline, Placement
 from collage_engine.service import protocol
@@ -70,16 +70,28 @@ class ReferenceComparison(QObject):
             placement = run.placement if run is not None else None
             name = self._runs.title_of(run) if run is not None else self.reference.name
             return name, latency_us(placement)
-        run = self._runs.shown_or_last()
+        run, shown = self._runs.shown_or_last(), self._placement.shown
         if run is None:
             return "best baseline", None
-        timed = [b for b in run.baselines if b.measured_us is not None]
         if self.reference.kind == "baseline":
-            timed = [b for b in timed if b.name == self.reference.name]
-        if not timed:
+            name = self.reference.name
+            best = next((b for b in run.baselines if b.name == name and b.measured_us), None)
+        else:
+            best = best_baseline(run, shown.placement if shown is not None else None)
+        if best is None:
             return self.reference.name or "best baseline", None
-        best = min(timed, key=lambda b: b.measured_us or 0.0)
         return best.name, best.measured_us
+
+    def is_itself(self) -> bool:
+        """Tell whether the reference is the shown placement, so that there is no difference."""
+        shown = self._placement.shown
+        if shown is None:
+            return False
+        if self.reference.kind == "run":
+            run = self._runs.find(self.reference.name)
+            return run is not None and run.placement is shown.placement
+        baseline = self.reference_baseline()
+        return baseline is not None and baseline.is_of(shown.placement)
 
     def reference_baseline(self) -> Baseline | None:
         """Returns the baseline that numbers are compared with; None when they are not."""

@@ -12,6 +12,7 @@ from collage_engine.records.toolchain import ToolchainState
 from collage_gui import words
 from collage_gui.banner import Banner
 from collage_gui.document.document import Document
+from collage_gui.document_window.answer_line import AnswerLine
 from collage_gui.document_window.context_menu import context_menu
 from collage_gui.document_window.docks import Docks, fitting_arrangement
 from collage_gui.document_window.export_controller import ExportController
@@ -67,6 +68,7 @@ class DocumentWindow(QMainWindow):
         self._preferences, self._actions = preferences, actions
 
         self.banner = Banner("documentBanner")
+        self.answer = AnswerLine(document, actions)
         self.find_bar = FindBar()
         self.view = GraphView()
         self.view.minimap_wanted = preferences.get("minimap")
@@ -102,6 +104,7 @@ class DocumentWindow(QMainWindow):
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
         column.addWidget(self.banner)
+        column.addWidget(self.answer)
         column.addWidget(self.find_bar)
         column.addWidget(self.split_widget, 1)
         column.addWidget(self.precision_slider)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from collage_engine.drawing.accuracy import accuracy_sentences
 from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.figures import (
-    against_text,
+    answer_text,
     bound_text,
     drift_text,
     ending_sentences,
@@ -13,32 +15,36 @@ from collage_engine.drawing.figures import (
     latency_text,
     latency_us,
     partition_sum_text,
+    speed_text,
     toolchains_text,
     unmeasured_text,
     why_not_found,
     winner_title,
 )
+from collage_engine.drawing.formatting import time_text
 from collage_engine.records.placement import Run
-from collage_engine.wording.runs import RUN_GOES_ON
+from collage_engine.wording.runs import OF_LATENCY, RUN_GOES_ON
 from collage_gui import words
 from collage_gui.document.document import Document
 
 
 def headline(document: Document) -> str:
-    """Return latency and gain as a text: ``441 µs measured, −12.0 % against TVM only``."""
+    """Return latency and gain as a text: ``441 µs measured · 12 % faster than TVM only (…)``."""
     if document.placement.shown is None:
-        if document.execution.running:
-            return words.FIRST_RUN_UNDER_WAY
-        return words.NO_RUN_YET
+        return ""
     placement = document.placement.shown.placement
-    name, reference = document.comparison.reference_time()
-    baseline = document.comparison.reference_baseline()
-    if baseline is not None:
-        name = baseline_title(baseline)
-        if document.comparison.is_tied():
-            return f"{latency_text(placement)}, {words.TIED_WITH.format(name=name)}"
-    against = against_text(latency_us(placement), reference, name)
-    return ", ".join(filter(None, [latency_text(placement), against]))
+    comparison = document.comparison
+    us, run = latency_us(placement), document.runs.shown_or_last()
+    if comparison.reference.kind == "best":
+        return answer_text(placement, run)
+    name, reference_us = comparison.reference_time()
+    if us is None or reference_us is None or comparison.is_itself():
+        return latency_text(placement)
+    baseline = comparison.reference_baseline()
+    name = name if baseline is None else baseline_title(baseline)
+    other = OF_LATENCY.format(name=name, us=time_text(reference_us))
+    noise_us = math.inf if comparison.is_tied() else placement.noise_us
+    return f"{latency_text(placement)} · {speed_text(us, reference_us, other, noise_us)}"
 
 
 def detail(document: Document, run: Run | None) -> str:

@@ -28,7 +28,7 @@ from collage_gui.panels.in_model_times import InModelTable
 from collage_gui.panels.memory import MemoryPage
 from collage_gui.panels.roofline import RooflinePage
 from collage_gui.panels.run_bars import run_bars
-from collage_gui.panels.run_headline import detail, headline, remark
+from collage_gui.panels.run_headline import detail, remark
 from collage_gui.panels.shapes import ShapesPage
 from collage_gui.panels.transitions import TransitionsPage
 from collage_gui.theme import Theme
@@ -55,9 +55,6 @@ class RunsPanel(QWidget):
             words.NO_RUNS_YET,
         )
         self.chart.chosen.connect(self._bar_chosen)
-        self.headline = plain(QLabel(wordWrap=True))
-        self.headline.setObjectName("headline")
-        self.headline.setProperty("heading", True)
         self.detail = plain(QLabel(wordWrap=True))
         self.detail.setProperty("quiet", True)
         self.remark = plain(QLabel(wordWrap=True))
@@ -137,7 +134,6 @@ class RunsPanel(QWidget):
         column = QVBoxLayout(left)
         column.setContentsMargins(12, 8, 12, 8)
         column.setSpacing(6)
-        column.addWidget(self.headline)
         column.addWidget(self.remark)
         column.addWidget(self.chart)
         column.addWidget(self.detail)
@@ -159,7 +155,6 @@ class RunsPanel(QWidget):
         document = self.document
         run = document.runs.shown_or_last()
         self.chart.show_bars(run_bars(document, run, self.theme.colours.text), limit=14)
-        self.headline.setText(headline(document))
         self.detail.setText(detail(document, run))
         self.remark.setText(remark(document, run))
         self.remark.setVisible(bool(self.remark.text()))

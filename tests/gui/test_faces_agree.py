@@ -165,7 +165,7 @@ def test_the_figures_of_a_run_are_the_same_on_every_face(drive, session, capsys)
     page.document.runs._take(type("Answer", (), {"runs": (run,)}))
     page.document.runs.show(run.id)
     panel = page.panels.runs
-    shown = " ".join(part.text() for part in (panel.headline, panel.remark, panel.detail))
+    shown = " ".join(part.text() for part in (page.answer.text, panel.remark, panel.detail))
     facts = " ".join(
         item.text(1)
         for group in range(panel.facts.topLevelItemCount())
@@ -273,7 +273,7 @@ def test_two_runs_differ_by_the_same_on_every_face(drive, session, capsys) -> No
     assert count == len(first.nodes)
     assert f"{count} moved" in panel.changes.note.text() and f"{count} node" in printed
     assert f'<td class="n">{count}</td>' in html
-    assert gain in html and gain in panel.headline.text()
+    assert gain in html and gain.strip("+−") in page.answer.text.text()
     for face in (printed, panel.changes.note.text()):
         assert signed_time(2000.0 - before.placement.measured_us) in face
 
@@ -288,7 +288,7 @@ def test_the_best_mix_is_a_bar_and_a_view_when_a_baseline_won(drive, session) ->
     page.panels.runs.chart.chosen.emit(f"found:{run.id}")
     shown = page.document.placement.shown
     assert shown.found_by == run.id and not shown.estimated
-    assert page.panels.runs.headline.text().startswith("2.60 ms measured")
+    assert page.answer.text.text().startswith("2.60 ms measured")
     assert figures.why_not_found(run) in render(session, "html", run).decode()
 
 

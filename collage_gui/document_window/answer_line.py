@@ -1,0 +1,63 @@
+"""Says over the graph how fast the shown placement is, beside what can be done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QToolButton
+
+from collage_gui import words
+from collage_gui.document.document import Document
+from collage_gui.elided_label import ElidedLabel
+from collage_gui.panels.run_headline import headline
+
+BUTTONS = {"save": words.SAVE, "artifact": words.EXPORT, "split": words.COMPARE}
+"""The actions that belong to an answer, by id, with what their buttons are called there."""
+
+
+class AnswerLine(QFrame):
+    """One line, hidden until a placement is shown."""
+
+    def __init__(self, document: Document, actions: Mapping[str, QAction]) -> None:
+        """Listens to what is shown.
+
+        Args:
+            document: The document.
+            actions: The main window's actions by id.
+        """
+        super().__init__()
+        self._document = document
+        self.setObjectName("answerLine")
+        self.text = ElidedLabel()
+        self.text.setObjectName("answer")
+        self.text.setProperty("heading", True)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(14, 3, 10, 3)
+        row.addWidget(self.text, 1)
+        for name, title in BUTTONS.items():
+            if name in actions:
+                row.addWidget(_button(actions[name], title))
+        comparison = document.comparison
+        for changed in (document.placement.changed, document.runs.changed):
+            changed.connect(self.refresh)
+        for changed in (comparison.reference_changed, comparison.changed):
+            changed.connect(self.refresh)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show the latency of what is shown now."""
+        self.text.setText(headline(self._document))
+        self.setVisible(self._document.placement.shown is not None)
+
+
+def _button(action: QAction, title: str) -> QToolButton:
+    """Return a button that does what an action does, and can be pressed when that can."""
+    button = QToolButton()
+    button.setText(title)
+    button.setObjectName(f"{title.lower()}Answer")
+    button.setToolTip(action.toolTip())
+    button.setEnabled(action.isEnabled())
+    button.clicked.connect(lambda: action.trigger())
+    action.changed.connect(lambda: button.setEnabled(action.isEnabled()))
+    return button
