@@ -28,9 +28,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -52,19 +52,16 @@ OURS = "collage"
 
 def per_second(pool: Pool, seconds: float) -> float:
     """Calls of all instances of a pool that end in a second."""
-    together = threading.Barrier(pool.streams)
 
     def work(call: Callable[[], Any]) -> float:
         call()
-        together.wait()
         begin, count = time.perf_counter(), 0
         while time.perf_counter() - begin < seconds:
             call()
             count += 1
         return count / (time.perf_counter() - begin)
 
-    futures = [pool.apply(work) for _ in range(pool.streams)]
-    return sum(future.result() for future in futures)
+    return sum(pool.at_once(work))
 
 
 def inputs_of(artifact: Path) -> dict[str, np.ndarray]:
@@ -86,7 +83,7 @@ def onnxruntime_sessions(
         session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         return lambda: session.run(None, inputs)
 
-    with Pool(make, streams, threads) as pool:
+    with closing(Pool(make, streams, threads)) as pool:
         return per_second(pool, seconds)
 
 

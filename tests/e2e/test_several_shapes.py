@@ -22,7 +22,7 @@ from collage_engine.records.shapes import ShapeChoice
 from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine
 from tests.e2e.test_place import collage
-from tests.support.artifact_cases import compile_loader, run_cpp
+from tests.support.artifact_cases import compile_loader, run_cpp, run_with_loader
 from tests.support.caches import fresh_cache
 from tests.zoo.net import Net
 
@@ -138,16 +138,10 @@ def test_inputs_choose_the_entry_by_their_shapes(placed, folder, cpp, tmp_path, 
     inputs, outputs = truth(folder, batch)
     write_npz(tmp_path / "i.npz", inputs)
     write_npz(tmp_path / "o.npz", outputs)
-    command = [sys.executable, str(folder / "out/loader/run_artifact.py"), str(folder / "out")]
-    saved = tmp_path / "saved.npz"
-    done = subprocess.run(
-        [*command, "--inputs", str(tmp_path / "i.npz"), "--save", str(saved)],
-        capture_output=True,
-        text=True,
-    )
+    done = run_with_loader(folder / "out", tmp_path / "i.npz", tmp_path / "saved.npz")
     assert done.returncode == 0, done.stderr
-    for name, array in read_npz(saved).items():
-        np.testing.assert_allclose(array, outputs[name], rtol=1e-3, atol=1e-4)
+    (found,) = read_npz(tmp_path / "saved.npz").values()
+    np.testing.assert_allclose(found, *outputs.values(), rtol=1e-3, atol=1e-4)
     done = run_cpp(
         cpp,
         str(folder / "out"),
@@ -164,11 +158,8 @@ def test_a_shape_that_is_not_there_is_a_sentence(placed, folder, cpp, tmp_path):
     inputs, _ = truth(folder, 5)
     write_npz(tmp_path / "i.npz", inputs)
     says = "no entry for image [5, 64]; it has image [1, 64]; image [2, 64]; image [4, 64]"
-    command = [sys.executable, str(folder / "out/loader/run_artifact.py"), str(folder / "out")]
-    done = subprocess.run(
-        [*command, "--inputs", str(tmp_path / "i.npz")], capture_output=True, text=True
-    )
-    assert done.returncode == 1 and says in done.stderr and done.stderr.count("\n") == 1
+    done = run_with_loader(folder / "out", tmp_path / "i.npz", tmp_path / "saved.npz")
+    assert done.returncode == 1 and says in done.stderr.splitlines()[-1]
     done = run_cpp(cpp, str(folder / "out"), "--inputs", str(tmp_path / "i.npz"))
     assert done.returncode == 1 and says in done.stderr
 

@@ -18,7 +18,7 @@ from collage_engine.build.build import build_cover, write_module
 from collage_engine.lowering.npz import read_npz
 from collage_engine.model.importer import import_model
 from collage_engine.records.errors import ArtifactError, UsageError
-from tests.support.artifact_cases import MNIST, run_cpp, sample_of
+from tests.support.artifact_cases import MNIST, WITH_LOADER, run_cpp, sample_of
 from tests.support.bare_python import run_bare
 from tests.support.covers import candidate_on
 from tests.support.plain_toolchain import PLAIN, register
@@ -74,12 +74,15 @@ def test_it_runs_moved_without_this_project(written, site, tmp_path):
     moved = tmp_path / "else where" / "renamed"
     moved.parent.mkdir()
     written.rename(moved)
-    done = run_bare(site, "loader/run_artifact.py", "--json", "--save", "o.npz", cwd=moved)
+    done = run_bare(site, "loader/run_artifact.py", "--json", cwd=moved)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["agrees"] is True
-    sample = read_npz(moved / "sample_output.npz")
-    for name, array in read_npz(moved / "o.npz").items():
-        np.testing.assert_allclose(array, sample[name], rtol=1e-4, atol=1e-4)
+    arguments = (".", "sample_input.npz", "o.npz")
+    done = run_bare(site, "-c", WITH_LOADER, *arguments, cwd=moved)
+    assert done.returncode == 0, done.stderr
+    (sample,) = read_npz(moved / "sample_output.npz").values()
+    (found,) = read_npz(moved / "o.npz").values()
+    np.testing.assert_allclose(found, sample, rtol=1e-4, atol=1e-4)
     hidden = run_bare(site, "-c", "import collage_engine", cwd=moved)
     assert "No module named 'collage_engine'" in hidden.stderr
 

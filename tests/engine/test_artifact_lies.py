@@ -18,7 +18,7 @@ from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.manifest import is_artifact
 from collage_engine.cli.main import main
 from collage_engine.records.errors import ArtifactError
-from tests.support.artifact_cases import artifact_maker, compile_loader, run_cpp
+from tests.support.artifact_cases import artifact_maker, compile_loader, run_cpp, run_with_loader
 from tests.support.full_documents import BATCHES, two_shapes
 from tests.support.lying_artifacts import HARMLESS, MARK, REFUSED, REFUSED_ENTRIES, UNKNOWN, apply
 
@@ -136,7 +136,7 @@ def test_inputs_of_another_element_type_are_refused_by_both_loaders(
 ) -> None:
     inputs = str(tmp_path / "inputs.npz")
     np.savez(inputs, Input3=np.ones((1, 1, 28, 28), kind))
-    done = _shipped(artifact, "--inputs", inputs)
+    done = run_with_loader(artifact, Path(inputs), tmp_path / "outputs.npz")
     assert done.returncode == 1 and "must be float32" in done.stderr, done.stderr
     done = run_cpp(cpp_loader, str(artifact), "--inputs", inputs)
     assert done.returncode == 1 and "must be float32" in done.stderr, done.stdout

@@ -101,6 +101,27 @@ def compile_loader() -> Path:
     return out
 
 
+WITH_LOADER = """
+import importlib.util, sys
+import numpy as np
+spec = importlib.util.spec_from_file_location("loader", sys.argv[1] + "/loader/run_artifact.py")
+loader = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(loader)
+model = loader.load(sys.argv[1])
+outputs = model(loader.read_npz(sys.argv[2], {}))
+np.savez(sys.argv[3], *outputs)
+"""
+"""Runs an artifact by the loader that it carries: its folder, inputs, and where outputs go."""
+
+
+def run_with_loader(
+    artifact: Path, inputs: Path, outputs: Path
+) -> subprocess.CompletedProcess[str]:
+    """Run an artifact on inputs from a file, as a user's own program would."""
+    command = [sys.executable, "-c", WITH_LOADER, str(artifact), str(inputs), str(outputs)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
 def run_cpp(loader: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs the C++ loader in an empty environment."""
     return subprocess.run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -97,8 +98,8 @@ def test_a_pool_runs_as_many_at_once_as_it_has_instances():
             together.wait()
             return self.number, inputs
 
-    with Pool(Instance, streams=2, threads=1) as pool:
-        futures = [pool.submit(k) for k in range(6)]
+    with closing(Pool(Instance, streams=2, threads=1)) as pool:
+        futures = [pool.apply(Instance.__call__, k) for k in range(6)]
         found = [future.result(timeout=20) for future in futures]
     assert [inputs for _, inputs in found] == list(range(6))
     assert {number for number, _ in found} == {0, 1}
@@ -111,7 +112,7 @@ def test_a_pool_passes_errors_on_and_goes_on():
 
         return model
 
-    with Pool(make, streams=1, threads=1) as pool:
+    with closing(Pool(make, streams=1, threads=1)) as pool:
         with pytest.raises(ZeroDivisionError):
             pool(0)
         assert pool(1) == 1

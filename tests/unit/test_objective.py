@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import closing
 
 import pytest
 
@@ -81,7 +82,7 @@ def test_a_round_of_several_instances_is_their_time_over_all_their_calls(monkeyp
 
     monkeypatch.setattr(Instance, "of", of)
     job = TrialJob()
-    with Pool(lambda number: Instance.of(None, {}, number), streams, 1) as pool:
+    with closing(Pool(lambda number: Instance.of(None, {}, number), streams, 1)) as pool:
         job._pool = pool
         (seconds,) = job._round(RunRound(warm_s=0.0, seconds=0.2, least=2))
         assert len(job._instances()) == streams
@@ -97,7 +98,7 @@ def test_an_instance_that_fails_ends_what_all_do_at_once():
         if number == 1:
             raise ValueError("the second instance fails")
 
-    with Pool(lambda number: number, 3, 1) as pool:
+    with closing(Pool(lambda number: number, 3, 1)) as pool:
         with pytest.raises(ValueError, match="the second instance fails"):
             pool.at_once(work)
         assert sorted(pool.at_once(lambda number: number)) == [0, 1, 2]

@@ -313,11 +313,9 @@ inline void UseHugePages(const std::vector<Region>& before) {
 // A loaded artifact for one shape.
 class Model {
  public:
-  // With `own_copy` its module is a copy beside links to what it loads: the same file is loaded once in a
-  // process, with one state.
-  Model(const std::string& folder, const json::Object& manifest, bool own_copy = false)
+  Model(const std::string& folder, const json::Object& manifest)
       : cuda_(Has(manifest, "device") && Text(manifest, "device") == "cuda"),
-        library_(Load(folder, own_copy)),
+        library_(Load(folder)),
         machine_(library_->GetFunction("vm_load_executable").value()().cast<ffi::Module>()) {
     constexpr int kPooled = 2;
     const ffi::Function start = machine_->GetFunction("vm_initialization").value();
@@ -358,19 +356,10 @@ class Model {
   }
 
  private:
-  static ffi::Module Load(const std::string& folder, bool own_copy) {
+  static ffi::Module Load(const std::string& folder) {
     // The files of weights are those whose hashes were checked, whatever folder the shell names.
     setenv("COLLAGE_WEIGHTS_FOLDER", fs::absolute(folder).c_str(), /*overwrite=*/1);
-    if (!own_copy) return ffi::Module::LoadFromFile(ffi::String(folder + "/model.so"));
-    std::string place = (fs::temp_directory_path() / "collage-module-XXXXXX").string();
-    if (mkdtemp(place.data()) == nullptr) Fail("there is no temporary folder");
-    for (const auto& file : fs::directory_iterator(fs::absolute(folder))) {
-      const fs::path name = place / file.path().filename();
-      file.path().filename() == "model.so" ? fs::copy(file.path(), name) : fs::create_symlink(file.path(), name);
-    }
-    const ffi::Module module = ffi::Module::LoadFromFile(ffi::String(place + "/model.so"));
-    fs::remove_all(place);
-    return module;
+    return ffi::Module::LoadFromFile(ffi::String(folder + "/model.so"));
   }
 
   // A copy of a tensor on another device, which is there when this returns; on a processor the tensor itself.

@@ -8,7 +8,7 @@
 //   g++ -std=c++17 -O2 $(tvm-ffi-config --cxxflags) run_artifact.cc -o run_artifact -Wl,--no-as-needed
 //     -L$TVM -ltvm_runtime -L$FFI -ltvm_ffi -Wl,-rpath,$TVM -Wl,-rpath,$FFI      (one command line)
 //
-//   ./run_artifact DIR [--benchmark] [--calls N] [--streams N] [--inputs FILE.npz [--truth FILE.npz]]
+//   ./run_artifact DIR [--benchmark] [--calls N] [--inputs FILE.npz [--truth FILE.npz]]
 //
 // An artifact for several shapes runs each on its sample; other inputs choose one by their shapes.
 //
@@ -24,13 +24,9 @@
 
 #include "artifact.h"
 
-#include <sched.h>
-
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <future>
-#include <memory>
 
 namespace {
 
@@ -244,7 +240,6 @@ struct Options {
   int calls = 10;
   std::string inputs;  // .npz files; empty: the samples
   std::string truth;
-  int streams = 0;  // instances at once; 0: as the manifest says, single calls where it says nothing
 };
 
 using Clock = std::chrono::steady_clock;
@@ -267,58 +262,6 @@ void Benchmark(const Model& model, const std::vector<ffi::Tensor>& inputs, int c
   std::printf("median %.1f us  p90 %.1f us  p99 %.1f us  (%zu calls)\n",
               seconds[seconds.size() / 2] * 1e6, seconds[seconds.size() * 9 / 10] * 1e6,
               seconds[seconds.size() * 99 / 100] * 1e6, seconds.size());
-}
-
-// Runs per second of several instances at once, each in a thread that has processors of its own where there
-// are enough, for two seconds. They are loaded one after the other.
-double RunsPerSecond(const std::string& folder, const json::Object& manifest, const std::vector<ffi::Tensor>& inputs,
-                     int streams, int threads) {
-  cpu_set_t allowed;
-  std::vector<int> processors;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
-    for (int i = 0; i < CPU_SETSIZE; ++i) {
-      if (CPU_ISSET(i, &allowed)) processors.push_back(i);
-    }
-  }
-  const bool enough = static_cast<int>(processors.size()) >= streams * threads;
-  std::promise<void> all_loaded;
-  const std::shared_future<void> begin(all_loaded.get_future());
-  std::vector<std::future<double>> rates;
-  const auto work = [&](int number, std::promise<void> loaded) {
-    if (enough) {
-      cpu_set_t mine;
-      CPU_ZERO(&mine);
-      for (int i = number * threads; i < (number + 1) * threads; ++i) CPU_SET(processors[static_cast<size_t>(i)], &mine);
-      sched_setaffinity(0, sizeof mine, &mine);  // of this thread, and of those that it starts
-    }
-    std::unique_ptr<Model> model;
-    try {
-      model = std::make_unique<Model>(folder, manifest, /*own_copy=*/number > 0);
-      model->Call(inputs);
-    } catch (...) {
-      loaded.set_value();
-      throw;
-    }
-    loaded.set_value();
-    begin.wait();
-    const auto start = Clock::now();
-    int count = 0;
-    while (count == 0 || SecondsSince(start) < 2) {
-      model->Call(inputs);
-      ++count;
-    }
-    return count / SecondsSince(start);
-  };
-  for (int number = 0; number < streams; ++number) {
-    std::promise<void> loaded;
-    const std::future<void> is_loaded = loaded.get_future();
-    rates.push_back(std::async(std::launch::async, work, number, std::move(loaded)));
-    is_loaded.wait();
-  }
-  all_loaded.set_value();
-  double sum = 0;
-  for (std::future<double>& rate : rates) sum += rate.get();
-  return sum;
 }
 
 // An output without what belongs to padding.
@@ -395,16 +338,7 @@ bool RunOn(const Options& options, const json::Object& top, const std::vector<En
     std::printf("max_abs_error %.3g  max_rel_error %.3g  (tolerance %.3g): %s\n", worst_absolute, worst_relative,
                 tolerance, agrees ? "agrees with the sample" : "DIFFERS");
   }
-  const auto number = [&](const char* key, int otherwise) {
-    return Has(manifest, key) ? static_cast<int>(Field(manifest, key).cast<int64_t>()) : otherwise;
-  };
-  const int streams = options.streams > 0 ? options.streams : number("streams", 0);
-  if (options.benchmark && streams > 0) {
-    std::printf("%.1f runs per second by %d instances\n",
-                RunsPerSecond(entry.folder, manifest, inputs, streams, number("threads", 1)), streams);
-  } else if (options.benchmark) {
-    Benchmark(model, inputs, options.calls, load_s, first_result_s);
-  }
+  if (options.benchmark) Benchmark(model, inputs, options.calls, load_s, first_result_s);
   return agrees;
 }
 
@@ -444,8 +378,6 @@ int main(int argc, char** argv) {
       options.benchmark = true;
     } else if (argument == "--calls" && i + 1 < argc) {
       options.calls = std::max(1, std::atoi(argv[++i]));
-    } else if (argument == "--streams" && i + 1 < argc) {
-      options.streams = std::max(1, std::atoi(argv[++i]));
     } else if (argument == "--inputs" && i + 1 < argc) {
       options.inputs = argv[++i];
     } else if (argument == "--truth" && i + 1 < argc) {
@@ -458,7 +390,7 @@ int main(int argc, char** argv) {
     }
   }
   if (options.folder.empty() || (!options.truth.empty() && options.inputs.empty())) {
-    std::fprintf(stderr, "usage: %s DIR [--benchmark] [--calls N] [--streams N] [--inputs FILE.npz [--truth FILE.npz]]\n",
+    std::fprintf(stderr, "usage: %s DIR [--benchmark] [--calls N] [--inputs FILE.npz [--truth FILE.npz]]\n",
                  argv[0]);
     return 2;
   }

@@ -3,8 +3,7 @@
 
 Needs the Python packages apache-tvm and numpy, and what the manifest says under "requires".
 
-    python run_artifact.py [DIR] [--benchmark] [--json] [--inputs FILE.npz] [--save FILE.npz]
-                           [--streams N]
+    python run_artifact.py [DIR] [--benchmark] [--json] [--streams N]
 
 DIR is the artifact's folder (default: the one above this file). From your own program:
 
@@ -59,7 +58,7 @@ FORMAT, FORMAT_VERSION = "collage-artifact", 3
 """What the manifest says that it is."""
 MANIFEST, MODULE = "manifest.json", "model.so"
 SAMPLES = ("sample_input.npz", "sample_output.npz")
-"""Files of inputs and true outputs, which may be missing where other inputs are run."""
+"""Files of inputs and true outputs, which ``load`` does without."""
 TEXT_BYTES = 256
 """Bytes of a text at most: it is UTF-8, filled up with zeros, in one more dimension of a tensor."""
 WEIGHTS_FOLDER = "COLLAGE_WEIGHTS_FOLDER"
@@ -287,16 +286,6 @@ def read_npz(path, kinds):
                 array = array.view(dtype)
             found[name] = array
     return found
-
-
-def write_npz(path, arrays):
-    """Write arrays by name, uncompressed."""
-    import numpy as np
-
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, array in arrays.items():
-            with archive.open(name + ".npy", "w", force_zip64=True) as stream:
-                np.lib.format.write_array(stream, np.asarray(array), allow_pickle=False)
 
 
 # -- models ----------------------------------------------------------------------------
@@ -558,13 +547,9 @@ class Pool:
             lambda: function(getattr(self._own, "instance", None), *arguments)
         )
 
-    def submit(self, inputs) -> Future:
-        """Run the inputs on the first free instance; returns a ``Future`` of the outputs."""
-        return self.apply(lambda model: model(inputs))
-
     def __call__(self, inputs):
         """Returns the outputs of the inputs, one array each; waits for an instance."""
-        return self.submit(inputs).result()
+        return self.apply(lambda model: model(inputs)).result()
 
     def at_once(self, function: Callable[[Any], T]) -> list[T]:
         """Call a function with every instance at the same time; its results, in no order."""
@@ -580,12 +565,6 @@ class Pool:
     def close(self) -> None:
         """End the threads, after what was submitted before."""
         self._executor.shutdown()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
 
 
 def shares(streams, threads):
@@ -693,8 +672,6 @@ def run_sample(folder, options):
     inputs, sample = (read_npz(folder / name, kinds) for name in SAMPLES)
     outputs = model(inputs)
     names = [about["name"] for about in manifest["outputs"]]
-    if options.save:
-        write_npz(options.save, dict(zip(names, outputs, strict=True)))
     for name in names:
         if name not in sample:
             raise Damaged(f"the sample has no output {name!r:.80}")
@@ -763,54 +740,21 @@ def runs_per_second(pool, inputs):
 
 
 def print_report(report):
-    """Print what ``run_sample`` found out."""
-    if "dims" in report:
-        sizes = " ".join(f"{name}={size}" for name, size in report["dims"].items())
-        print(f"{printable(sizes)}:")
-    print(
-        f"max_abs_error {report['max_abs_error']:.3g}  max_rel_error "
-        f"{report['max_rel_error']:.3g}  (tolerance {report['tolerance']:.3g}): "
-        + ("agrees with the sample" if report["agrees"] else f"DIFFERS: {report['wrong']}")
-    )
-    if report["memory_bytes"] is not None:
-        print(f"{report['memory_bytes'] / 1e6:.1f} MB of memory, with what was loaded for it")
-    if "runs_per_s" in report:
-        expected = report["expected_runs_per_s"]
-        print(
-            f"{report['runs_per_s']:.1f} runs per second by {report['streams']} instances"
-            + (f" ({expected:.1f} expected)" if expected else "")
-        )
-    if "latency_us" in report:
-        latency = report["latency_us"]
-        expected = latency["expected"]
-        print(
-            f"loaded in {report['load_s'] * 1e3:.0f} ms, first result after "
-            f"{report['first_result_s'] * 1e3:.0f} ms\n"
-            f"median {latency['median']:.1f} us  p90 {latency['p90']:.1f} us  "
-            f"p99 {latency['p99']:.1f} us  ({latency['count']} calls"
-            + (f", {expected:.1f} us expected)" if expected else ")")
-        )
-
-
-def run_inputs(folder, manifest, options):
-    """Run inputs from a file; returns their outputs' shapes."""
-    values = [v for e in manifest.get("entries", [manifest]) for v in e["inputs"] + e["outputs"]]
-    inputs = read_npz(options.inputs, {about["name"]: about["dtype"] for about in values})
-    outputs = load(folder, options.streams)(inputs)
-    names = [about["name"] for about in manifest.get("entries", [manifest])[0]["outputs"]]
-    if options.save:
-        write_npz(options.save, dict(zip(names, outputs, strict=True)))
-    return {name: list(array.shape) for name, array in zip(names, outputs, strict=True)}
+    """Print what ``run_sample`` found out: a line that says whether it agrees, then the figures."""
+    verdict = f"DIFFERS: {report['wrong']}" if "wrong" in report else "agrees with the sample"
+    dims = " ".join(f"{name}={size} " for name, size in report.get("dims", {}).items())
+    print(f"{printable(dims)}{verdict}")
+    skipped = ("artifact", "dims", "agrees", "wrong", "latency_us")
+    figures = {key: value for key, value in report.items() if key not in skipped}
+    figures |= {f"{key}_us": value for key, value in report.get("latency_us", {}).items()}
+    for key, value in figures.items():
+        if value is not None:
+            print(f"  {key} {value:.6g}")
 
 
 def run(folder, options):
-    """Run an artifact on its samples, or on other inputs; the exit status."""
+    """Run an artifact on its samples; the exit status."""
     manifest = manifest_of(folder)
-    if options.inputs:
-        shapes = run_inputs(folder, manifest, options)
-        document = {"artifact": str(folder), "outputs": shapes}
-        print(json.dumps(document) if options.json else printable(shape_text(shapes)))
-        return 0
     reports = []
     if "entries" in manifest:
         verify(folder, manifest)
@@ -831,8 +775,6 @@ def main(argv=None):
     parser.add_argument("folder", nargs="?", default=str(Path(__file__).resolve().parent.parent))
     parser.add_argument("--benchmark", action="store_true", help="time it too")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument("--inputs", metavar="FILE.npz", help="run on these inputs instead")
-    parser.add_argument("--save", metavar="FILE.npz", help="write the outputs here")
     parser.add_argument("--streams", type=int, metavar="N", help="run N instances at once")
     options = parser.parse_args(argv)
     folder = Path(options.folder)
