@@ -217,7 +217,6 @@ class Tuner(Protocol):
         instance: ToolchainInstance,
         known: TuneRecord | None,
         seconds: float,
-        about_to_try: Callable[[str], None],
         better: Callable[[TuneRecord], None],
     ) -> TuneRecord:
         """Searches for better kernels for at most ``seconds``, from what is known on.
@@ -229,8 +228,6 @@ class Tuner(Protocol):
             instance: The instance whose kernel it is.
             known: What earlier searches found; None where there were none.
             seconds: How long the search may take.
-            about_to_try: Is called with the name of what is tried next, so that what crashes the
-                process can be left out afterwards.
             better: Is called with the record whenever something faster is found, should this
                 process not live to return.
 

@@ -1,16 +1,16 @@
 """The choice of what to tune next, from candidates, their costs and tuning records.
 
-A candidate's *regret* is what the best placement with it costs above the best of all. Tuning could
-change the answer if it may save more than that; other candidates are not tuned.
+Tuning could change the answer where a candidate is in the best cover if each that can be tuned took
+as little as tuning may make of it; other candidates are not tuned.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost_table import CostTable
@@ -24,23 +24,11 @@ from collage_engine.search.problem import Problem
 TUNED = ("tuned", "yes")
 """The option that distinguishes a tuned instance from the untuned one."""
 GAIN = 0.3
-"""Share of a candidate's time that tuning saves at most: whoever lies further behind the best
-cover is not tuned. In ``RESULTS.md`` no tuned model gained more than a twentieth as a whole."""
+"""Share of a candidate's time that tuning saves at most: whoever lies further behind others is not
+tuned. In ``RESULTS.md`` no tuned model gained more than a twentieth as a whole."""
 
 ProblemOf = Callable[[Sequence[Candidate], CostTable], Problem]
 """Makes the search problem of some candidates."""
-
-
-@dataclass(frozen=True)
-class Prospect:
-    """A candidate that tuning could bring into a better placement."""
-
-    candidate: Candidate
-    """The untuned candidate."""
-    cost_us: float
-    """What it costs untuned."""
-    gain_us: float
-    """What the placement would gain by it at most."""
 
 
 def is_plain(instance: ToolchainInstance) -> bool:
@@ -70,13 +58,15 @@ def choices_of(records: Mapping[str, TuneRecord]) -> dict[str, dict[str, Any]]:
     return {w: dict(r.choice) for w, r in records.items() if r.choice}
 
 
-def prospects(
+def promising(
     candidates: Sequence[Candidate],
     costs: CostTable,
     tunable: Collection[str],
     problem_of: ProblemOf,
-) -> list[Prospect]:
-    """Return the candidates whose tuning could still change the answer, the largest gain first.
+) -> list[Candidate]:
+    """Return the candidates whose tuning could change the answer, those that take longest first.
+
+    They are those of the best cover if each of them became as fast as it could.
 
     Args:
         candidates: All candidates.
@@ -84,42 +74,32 @@ def prospects(
         tunable: Ids of those that can be tuned.
         problem_of: Makes the search problem of some candidates.
     """
-    known = [c for c in candidates if costs.cost(c.id).usable]
-    if not any(c.id in tunable for c in known):
+    known = {c.id: c for c in candidates if costs.cost(c.id).usable}
+    if known.keys().isdisjoint(tunable):
         return []
-    regrets = solve(problem_of(known, costs), with_bounds=False).regrets
-    found = []
-    for candidate in known:
-        regret = regrets.get(candidate.id)
-        if regret is None or candidate.id not in tunable:
-            continue
-        cost_us = costs.cost(candidate.id).median_us or 0.0
-        gain = GAIN * cost_us - regret
-        if gain > 0:
-            found.append(Prospect(candidate, cost_us, gain))
-    return sorted(found, key=lambda p: (-p.gain_us, len(p.candidate.nodes)))
-
-
-def disjoint(found: Sequence[Prospect]) -> list[Prospect]:
-    """Return prospects that could be in one placement together, chosen greedily by gain."""
-    taken: set[int] = set()
-    chosen = []
-    for prospect in found:
-        if taken.isdisjoint(prospect.candidate.nodes):
-            taken.update(prospect.candidate.nodes)
-            chosen.append(prospect)
-    return chosen
+    problem = problem_of(tuple(known.values()), costs)
+    hoped = tuple(
+        replace(each, cost_us=(1 - GAIN) * each.cost_us)
+        if each.id in tunable and each.cost_us is not None
+        else each
+        for each in problem.candidates
+    )
+    cover = set(solve(replace(problem, candidates=hoped), with_bounds=False).cover or ())
+    chosen = [c for c in known.values() if c.id in cover and c.id in tunable]
+    return sorted(chosen, key=lambda c: -(costs.cost(c.id).median_us or 0.0))
 
 
 def ranked(
-    found: Sequence[Prospect],
+    chosen: Sequence[Candidate],
+    costs: CostTable,
     tasks: Mapping[str, Sequence[TuneTask]],
     records: Mapping[str, TuneRecord],
 ) -> list[tuple[TuneTask, float]]:
-    """Return unfinished workloads of prospects, the most promising first.
+    """Return unfinished workloads of candidates, the most promising first.
 
     Args:
-        found: The prospects.
+        chosen: The candidates.
+        costs: Their costs.
         tasks: What of a candidate can be tuned, by measurement key.
         records: What is known of workloads.
 
@@ -128,14 +108,14 @@ def ranked(
     """
     scores: dict[str, float] = {}
     by_workload: dict[str, TuneTask] = {}
-    for prospect in found:
-        listed = tasks.get(prospect.candidate.key, ())
+    for candidate in chosen:
+        listed = tasks.get(candidate.key, ())
         whole = sum(task.weight for task in listed)
         for task in listed:
             record = records.get(task.workload)
             if whole and not (record is not None and record.complete):
                 by_workload[task.workload] = task
-                us = prospect.cost_us * task.weight / whole
+                us = (costs.cost(candidate.id).median_us or 0.0) * task.weight / whole
                 scores[task.workload] = scores.get(task.workload, 0.0) + us
     order = sorted(scores, key=lambda w: (-scores[w], w))
     return [(by_workload[w], scores[w]) for w in order if scores[w] > 0]

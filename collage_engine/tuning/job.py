@@ -31,24 +31,12 @@ class ListTasks:
 
 @dataclass(frozen=True)
 class Tune:
-    """Search for a better kernel. Answered by a ``TuneRecord``; ``Trying`` and records go ahead."""
+    """Search for a better kernel. Answered by a ``TuneRecord``; earlier ones go ahead of it."""
 
     task: TuneTask
     instance: ToolchainInstance
     known: TuneRecord | None
     seconds: float
-
-
-@dataclass(frozen=True)
-class Trying:
-    """A message: this variant is compiled and run now."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Ready:
-    """Does the child run? Answered by None, so that no search pays for starting it."""
 
 
 class TuningJob:
@@ -62,8 +50,6 @@ class TuningJob:
         from collage_engine.toolchains.capabilities import tuner_of
         from collage_engine.toolchains.registry import get
 
-        if isinstance(request, Ready):
-            return None
         tuner: Any = tuner_of(get(request.instance.toolchain))
         if isinstance(request, ListTasks):
             return tuner.tasks(self._function(request))
@@ -74,7 +60,6 @@ class TuningJob:
             request.instance,
             request.known,
             request.seconds,
-            lambda variant: send(Trying(variant)),
             send,
             **more,
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,7 +32,7 @@ from collage_engine.records.errors import CollageError, ModelError
 from collage_engine.records.faults import FAULTS
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.records.tuning import TuneCounts, TuneTask
+from collage_engine.records.tuning import TuneCounts, TuneRecord, TuneTask
 from collage_engine.store.store import Store
 from collage_engine.store.tuning_records import TuningRecords
 from collage_engine.timing.candidate_timing import Measuring
@@ -41,20 +41,20 @@ from collage_engine.toolchains.capabilities import Tunes, tuner_of
 from collage_engine.toolchains.registry import get
 from collage_engine.tuning.choice import (
     ProblemOf,
-    Prospect,
     can_be_tuned,
     choices_of,
-    disjoint,
     is_plain,
-    prospects,
+    promising,
     ranked,
     tuned_instance,
 )
-from collage_engine.tuning.job import JOB, ListTasks
-from collage_engine.tuning.workload_searches import SILENCE_S, WorkloadSearches
+from collage_engine.tuning.job import JOB, ListTasks, Tune
 
-TURN_S = 2.0, 15.0
+SHORTEST_S, LONGEST_S = 2.0, 15.0
 """Seconds of the shortest and the longest turn of one workload, which may get several; chosen."""
+BEYOND_S = 120.0
+"""Seconds that a search may go beyond its time while it is at one kernel, and that its process may
+take to start; chosen."""
 BESIDE_S, BESIDE_SHARE = 20.0, 0.2
 """Seconds, or this share of the budget where that is less, for finding out what candidates consist
 of, and as much for measuring what was found; the seconds also hold where there is no budget, but
@@ -152,12 +152,13 @@ class Tuning:
         )
         self._tasks: dict[str, list[TuneTask]] = {}
         """By measurement key of the untuned candidate."""
-        self._searches = WorkloadSearches(self._worker, self._records, self.toolchain, control)
-        self._known = self._searches.known
+        self._known: dict[str, TuneRecord] = {}
+        """By workload."""
+        self._searched: set[str] = set()
+        """Workloads that were searched in this run."""
         self._sources: list[CandidateSource] = list(menu.sources)
-        self._untuned: tuple[Candidate, ...] = ()
-        self._unlisted = 0
-        """Candidates whose listing ended the child."""
+        self._ended = 0
+        """How often a request ended the child, or had no answer in time."""
 
     def close(self) -> None:
         """End the child."""
@@ -177,35 +178,35 @@ class Tuning:
             Cancelled: The user stopped the run.
         """
         budget = Budget(self.settings.tune_budget_s)
-        candidates = self._untuned = tuple(candidates)
+        candidates = tuple(candidates)
         reserve = min(BESIDE_S, BESIDE_SHARE * budget.seconds)
-        self._list(self._prospects(candidates, costs), budget)
+        ends = max(budget.deadline, time.monotonic() + min(BESIDE_S, self.settings.budget_s))
         while True:
-            promising = self._prospects(candidates, costs)
-            turns = self._unfinished(promising) if budget.left > reserve else []
+            chosen = self._promising(candidates, costs)
+            listed = self._list(chosen, budget)
+            turns = ranked(chosen, costs, self._tasks, self._known)
             total = sum(score for _, score in turns)
             taken = 0
             for task, score in turns:
-                if budget.left <= reserve:
+                left = budget.left
+                if left <= max(reserve, SHORTEST_S) or self._ended >= FAULTS:
                     break
-                taken += self._turn(task, score, total, budget)
+                self.report.progress(taken, len(turns), task.workload)
+                share = max(SHORTEST_S, min(LONGEST_S, left * score / total))
+                self._turn(task, min(share, left))
+                taken += 1
             before = {c.id: c.key for c in candidates}
-            beyond = time.monotonic() + min(BESIDE_S, self.settings.budget_s)
-            candidates, costs = self._add_tuned(
-                candidates, costs, promising, max(budget.deadline, beyond)
-            )
+            candidates, costs = self._add_tuned(candidates, costs, chosen, ends)
             changed = any(before.get(c.id) != c.key for c in candidates)
-            if budget.left <= reserve or not (taken or changed):
+            spent = time.monotonic() >= ends - reserve
+            if spent or not (listed or taken or changed):
                 break
-            self._list(self._prospects(candidates, costs), budget)
         improved = sum(bool(r.choice) for r in self._known.values())
         self.counts = msgspec.structs.replace(
             self.counts,
             workloads=len(self._workloads()),
             improved=improved,
-            from_store=sum(
-                r.complete for w, r in self._known.items() if w not in self._searches.done
-            ),
+            from_store=sum(r.complete for w, r in self._known.items() if w not in self._searched),
             seconds=time.monotonic() - budget.started,
         )
         return Tuned(
@@ -217,17 +218,37 @@ class Tuning:
 
     # -- what is worth tuning ------------------------------------------------------------
 
-    def _prospects(self, candidates: Sequence[Candidate], costs: CostTable) -> list[Prospect]:
-        """Return the candidates whose tuning could change the answer, the largest gain first."""
+    def _promising(self, candidates: Sequence[Candidate], costs: CostTable) -> list[Candidate]:
+        """Return the candidates whose tuning could change the answer, the longest ones first."""
         mine = [
             c
             for c in candidates
             if c.instance.id == self.instance.id and can_be_tuned(c, costs, (self.toolchain,))
         ]
         self._learn(c.key for c in mine)
-        # Of an unlisted candidate nobody knows yet whether there is anything to tune.
-        tunable_ids = {c.id for c in mine if self._tasks.get(c.key) != []}
-        return prospects(candidates, costs, tunable_ids, self.problem_of)
+        names = {c.id for c in candidates}
+        hopeful = {c.id for c in mine if self._may_gain(c, names)}
+        return promising(candidates, costs, hopeful, self.problem_of)
+
+    def _may_gain(self, candidate: Candidate, names: Collection[str]) -> bool:
+        """Tell whether a candidate has kernels to search, or better ones that it has not got yet.
+
+        Args:
+            candidate: The untuned candidate.
+            names: Ids of all candidates, tuned ones among them.
+        """
+        tasks = self._tasks.get(candidate.key)
+        if tasks is None:  # nobody knows yet whether there is anything to tune
+            return True
+        known = [self._known.get(task.workload) for task in tasks]
+        if any(record is None or not record.complete for record in known):
+            return True
+        has_choice = any(record is not None and record.choice for record in known)
+        return has_choice and self._tuned_id(candidate) not in names
+
+    def _tuned_id(self, plain: Candidate) -> str:
+        """Return the id of a candidate's tuned one."""
+        return tuned_instance(self.instance, "").id + plain.id.removeprefix(plain.instance.id)
 
     def _learn(self, keys: Iterable[str]) -> None:
         """Take over the tasks and records that the store has."""
@@ -240,38 +261,34 @@ class Tuning:
         """Return the workloads of all candidates whose tasks are known, each once."""
         return list(dict.fromkeys(t.workload for tasks in self._tasks.values() for t in tasks))
 
-    def _unfinished(self, promising: Sequence[Prospect]) -> list[tuple[TuneTask, float]]:
-        """Return unfinished workloads, each with the microseconds that it takes.
-
-        Those of the best placement in sight come before those of all that could matter.
-        """
-        best = ranked(disjoint(promising), self._tasks, self._known)
-        return best or ranked(promising, self._tasks, self._known)
-
-    def _list(self, promising: Sequence[Prospect], budget: Budget) -> None:
+    def _list(self, chosen: Sequence[Candidate], budget: Budget) -> bool:
         """Have the child list the kernels of candidates whose tasks are not known yet.
 
         Args:
-            promising: The candidates, the most promising first.
+            chosen: The candidates, the most promising first.
             budget: The budget of the tuning, of which this takes a share.
+
+        Returns:
+            Whether there were such candidates, and time to ask.
         """
-        unknown = [p.candidate for p in promising if p.candidate.key not in self._tasks]
+        unknown = [c for c in chosen if c.key not in self._tasks]
         if not unknown or (budget.seconds <= 0 and not self._records.any()):
-            return
+            return False
         share = BESIDE_SHARE * budget.seconds if budget.seconds > 0 else BESIDE_S
         deadline = time.monotonic() + min(BESIDE_S, share)
         for place, candidate in enumerate(unknown):
             key = candidate.key
             if key in self._tasks:
                 continue
-            if time.monotonic() >= deadline or self._unlisted >= FAULTS:
-                return
+            if time.monotonic() >= deadline or self._ended >= FAULTS:
+                break
             self.report.progress(place, len(unknown), f"kernels of {candidate.label}")
             tasks = self._ask_tasks(candidate)
             self._tasks[key] = tasks or []
             if tasks is not None:
                 self._records.put_tasks(key, tasks)
         self._learn(())
+        return self._ended < FAULTS
 
     def _ask_tasks(self, candidate: Candidate) -> list[TuneTask] | None:
         """Return what a candidate has to tune; None when the child could not say."""
@@ -286,7 +303,7 @@ class Tuning:
                     candidate.gives,
                     self.open_model.model.record.sha256,
                 ),
-                timeout_s=SILENCE_S * 2,
+                timeout_s=2 * BEYOND_S,
                 cancel=self.control.cancelled,
             )
             return tasks
@@ -296,8 +313,8 @@ class Tuning:
                 raise
             if not isinstance(error, WorkerError):
                 return []
-            self._unlisted += 1
-            given_up = ": none is tuned any more" if self._unlisted >= FAULTS else ""
+            self._ended += 1
+            given_up = ": none is tuned any more" if self._ended >= FAULTS else ""
             self.control.warn(
                 f"the kernels of {self.toolchain} in {candidate.label} could not be listed: "
                 f"{error}{given_up}"
@@ -306,29 +323,44 @@ class Tuning:
 
     # -- one turn ------------------------------------------------------------------------
 
-    def _turn(self, task: TuneTask, score: float, total: float, budget: Budget) -> bool:
-        """Search for a better kernel of a workload for a while.
+    def _turn(self, task: TuneTask, seconds: float) -> None:
+        """Search for a better kernel of a workload for a while, and keep what is found.
+
+        A search that ends the child, or is not done in time, keeps what it has found until then,
+        and the workload is not searched again.
 
         Args:
             task: The workload.
-            score: The microseconds that it takes.
-            total: The same of all workloads; the share of the time follows from both.
-            budget: The budget of the tuning.
+            seconds: How long the search may take.
 
-        Returns:
-            Whether there was time for it.
+        Raises:
+            Cancelled: The user stopped the run.
         """
-        shortest, longest = TURN_S
-        if budget.left < shortest:
-            return False
-        seconds = max(shortest, min(longest, budget.left * score / total))
-        done = len(self._searches.done)
-        self.report.progress(done, done + 1, task.workload)
-        self._searches.take(task, self.instance, min(seconds, budget.left))
-        self.counts = msgspec.structs.replace(
-            self.counts, tuned=len(self._searches.done), tried=self._searches.tried
-        )
-        return True
+        known = self._known.get(task.workload)
+        self._searched.add(task.workload)
+        try:
+            self._keep(
+                self._worker.call(
+                    Tune(task, self.instance, known, seconds),
+                    timeout_s=seconds + BEYOND_S,
+                    cancel=self.control.cancelled,
+                    on_message=self._keep,
+                )
+            )
+        except CollageError as error:
+            self.control.check()
+            self._ended += isinstance(error, WorkerError)
+            blank = TuneRecord(workload=task.workload, toolchain=self.toolchain)
+            found = self._known.get(task.workload, blank)
+            self._keep(msgspec.structs.replace(found, complete=True, reason=str(error)))
+        now = self._known.get(task.workload)
+        tried = self.counts.tried + max(0, _compared(now) - _compared(known))
+        self.counts = msgspec.structs.replace(self.counts, tuned=len(self._searched), tried=tried)
+
+    def _keep(self, record: TuneRecord) -> None:
+        """Keep what is known of a workload, in the store too."""
+        self._known[record.workload] = record
+        self._records.put(record)
 
     # -- tuned candidates ----------------------------------------------------------------
 
@@ -336,7 +368,7 @@ class Tuning:
         self,
         candidates: tuple[Candidate, ...],
         costs: CostTable,
-        promising: Sequence[Prospect],
+        chosen: Sequence[Candidate],
         deadline: float,
     ) -> tuple[tuple[Candidate, ...], CostTable]:
         """Add tuned candidates beside the untuned ones, and measure them; older ones are replaced.
@@ -344,7 +376,7 @@ class Tuning:
         Args:
             candidates: All candidates.
             costs: Their costs.
-            promising: The untuned candidates that tuned ones are made of.
+            chosen: The untuned candidates that tuned ones are made of.
             deadline: When measuring ends, on the monotonic clock.
 
         Returns:
@@ -357,8 +389,8 @@ class Tuning:
         instance = tuned_instance(self.instance, digest)
         have = {c.id: c for c in candidates}
         new: list[Candidate] = []
-        for plain in dict.fromkeys(p.candidate.id for p in promising):
-            tuned = self._tuned(have[plain], instance, table)
+        for plain in chosen:
+            tuned = self._tuned(plain, instance, table)
             if tuned is None:
                 continue
             known = have.get(tuned.id)
@@ -399,8 +431,13 @@ class Tuning:
         key = hashlib.sha256(f"{plain.key}\0tuned\0{text}".encode()).hexdigest()
         return msgspec.structs.replace(
             plain,
-            id=instance.id + plain.id.removeprefix(plain.instance.id),
+            id=self._tuned_id(plain),
             instance=instance,
             key=key,
             rule="tuned",
         )
+
+
+def _compared(record: TuneRecord | None) -> int:
+    """Return how many variants of a workload were compared."""
+    return len(record.tried) + len(record.failed) if record else 0

@@ -66,9 +66,7 @@ def measure(case: Case) -> str:
     tasks = tuner.tasks(function_of(model, instance, nodes, "w"))
     for task in tasks:
         try:
-            record = tuner.tune(
-                task, instance, None, OPTIONS.seconds, lambda _: None, lambda _: None
-            )
+            record = tuner.tune(task, instance, None, OPTIONS.seconds, lambda _: None)
         except ToolchainError:
             continue
         tried += len(record.tried)

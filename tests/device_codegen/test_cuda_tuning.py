@@ -81,7 +81,7 @@ def search(
     task: TuneTask, bench: Canned, known: TuneRecord | None = None, seconds: float = 60.0
 ) -> TuneRecord:
     known = known or TuneRecord(workload=task.workload, toolchain="tvm")
-    return tune(task, known, time.monotonic() + seconds, lambda _: None, lambda _: None, bench, GPU)
+    return tune(task, known, time.monotonic() + seconds, lambda _: None, bench, GPU)
 
 
 def default_of(task: TuneTask) -> Decision[Any, Any]:
@@ -154,9 +154,7 @@ def test_the_lowering_follows_the_record(
 def test_without_a_device_it_says_so(task: TuneTask) -> None:
     known = TuneRecord(workload=task.workload, toolchain="tvm")
     with pytest.raises(ToolchainError, match="there is no NVIDIA driver"):
-        TVM.tuner().tune(
-            task, PLAIN, known, 5.0, lambda _: None, lambda _: None, open_device=open_device
-        )
+        TVM.tuner().tune(task, PLAIN, known, 5.0, lambda _: None, open_device=open_device)
 
 
 @pytest.mark.parametrize("split", [False, True])
@@ -238,7 +236,7 @@ def test_plans_are_compiled_side_by_side_and_those_that_are_refused_fail(task: T
         yield DeviceBench(device)  # type: ignore[arg-type]
 
     _, others = space(task)
-    found = tune(task, known, time.monotonic() + 60, lambda _: None, lambda _: None, bench, GPU)
+    found = tune(task, known, time.monotonic() + 60, lambda _: None, bench, GPU)
     assert device.asked[0] == 9 and sum(device.asked) == 1 + len(others)
     names = [f"Product: {plan.name}" for plan in others]
     assert found.failed[0] == names[0], "the first besides the default"

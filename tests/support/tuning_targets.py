@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from collage_engine.records.tuning import TuneRecord, TuneTask
-from collage_engine.tuning.job import ListTasks, Ready, Trying, Tune
+from collage_engine.tuning.job import ListTasks, Tune
 
 SAVES = 0.2
 
@@ -19,8 +19,6 @@ class Scripted:
     """Every candidate has one kernel per operator; tuning saves a fifth at once."""
 
     def __call__(self, request: Any, send: Callable[[Any], None]) -> Any:
-        if isinstance(request, Ready):
-            return None
         if isinstance(request, ListTasks):
             # Even and odd operators are equal work each.
             return [
@@ -31,7 +29,6 @@ class Scripted:
 
     def tune(self, request: Tune, send: Callable[[Any], None]) -> TuneRecord:
         known = request.known or TuneRecord(workload=request.task.workload, toolchain="tvm")
-        send(Trying("wide"))
         return msgspec.structs.replace(
             known,
             choice={"block": 2},
@@ -43,14 +40,15 @@ class Scripted:
 
 
 class Crashing(Scripted):
-    """One of the two workloads ends the process whenever a certain variant is tried."""
+    """One of the two workloads ends the process, after something better was found."""
 
     def tune(self, request: Tune, send: Callable[[Any], None]) -> TuneRecord:
-        known = request.known
-        if request.task.workload == "kernel 1" and not (known and "bad" in known.failed):
-            send(Trying("bad"))
+        found = super().tune(request, send)
+        if request.task.workload == "kernel 1":
+            send(msgspec.structs.replace(found, complete=False))
+            time.sleep(0.2)  # the message is on its way
             os.abort()
-        return super().tune(request, send)
+        return found
 
 
 class AlwaysCrashing(Scripted):
@@ -61,6 +59,5 @@ class AlwaysCrashing(Scripted):
 class Hanging(Scripted):
     def tune(self, request: Tune, send: Callable[[Any], None]) -> TuneRecord:
         if request.task.workload == "kernel 1":
-            send(Trying("slow"))
             time.sleep(600)
         return super().tune(request, send)

@@ -69,7 +69,6 @@ def tune(
     task: TuneTask,
     known: TuneRecord,
     deadline: float,
-    about_to_try: Callable[[str], None],
     better: Callable[[TuneRecord], None],
     open_bench: OpenBench,
     gpu: Gpu,
@@ -80,7 +79,6 @@ def tune(
         task: The problem.
         known: What earlier searches found; what they tried is not tried again.
         deadline: Seconds on ``time.monotonic``'s clock.
-        about_to_try: Is called with each plan's name before it is tried.
         better: Is given what was found so far, should this process not live to return.
         open_bench: Where kernels are built and timed.
         gpu: The device.
@@ -110,7 +108,6 @@ def tune(
             seconds=known.seconds + time.monotonic() - begun,
         )
 
-    about_to_try("")
     with open_bench(default) as bench:
         names = {each.name: each for each in RULES.neighbours(default, gpu)}
         left = [each for name, each in names.items() if name not in tried and name not in failed]
@@ -122,7 +119,6 @@ def tune(
                 break
             bench.prepare((best, *together))
             for challenger in together:
-                about_to_try(challenger.name)
                 try:
                     ahead, its = bench.compare((best, challenger))
                 except (
@@ -137,7 +133,6 @@ def tune(
                     better(record(False))
         if best != default:
             # Many small gains may be noise: only rounds that are taken anew count.
-            about_to_try(best.name)
             before, after = bench.compare((default, best))
             times = {"default_us": before * 1e6, "tuned_us": after * 1e6}
             if after >= WORTH * before:

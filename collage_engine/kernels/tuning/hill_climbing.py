@@ -48,7 +48,6 @@ def climb(
     *,
     stop: Callable[[], bool] = lambda: False,
     tried: Iterable[str] = (),
-    about_to_try: Callable[[T], None] = lambda _: None,
 ) -> Climb[T]:
     """Walks from ``start`` to what no neighbour beats, or as far as ``stop`` lets it.
 
@@ -61,8 +60,7 @@ def climb(
         compare: (challenger, best) → time of the challenger as a share of the best's; infinite
             where the challenger is of no use.
         stop: Asked before every comparison.
-        tried: Names not to try again (they crashed, or an earlier run compared them).
-        about_to_try: Told before every comparison.
+        tried: Names not to try again (an earlier run compared them).
     """
     found = Climb(start, start, seen={start.name, *tried})
     improved = True
@@ -76,7 +74,6 @@ def climb(
                 return found
             found.seen.add(name)
             found.tried += 1
-            about_to_try(plan)
             ratio = compare(plan, found.best)
             if ratio <= WORTH:
                 found.best, found.ratio, improved = plan, found.ratio * ratio, True

@@ -74,7 +74,6 @@ class TvmTuner:
         instance: ToolchainInstance,
         known: TuneRecord | None,
         seconds: float,
-        about_to_try: Callable[[str], None],
         better: Callable[[TuneRecord], None],
         open_device: OpenDevice = no_device,
     ) -> TuneRecord:
@@ -85,7 +84,6 @@ class TvmTuner:
             instance: The toolchain's instance, with its threads and target.
             known: What an earlier search found.
             seconds: When to end.
-            about_to_try: Told the name of what is tried next.
             better: Keeps what was found so far, should this process not live to return. (A choice
                 without times is unconfirmed.)
             open_device: Opens a device, for instances that run on one.
@@ -99,8 +97,8 @@ class TvmTuner:
         if instance.architecture:
             bench = device_plans.bench_on(open_device, instance.architecture)
             gpu = Gpu(instance.architecture)
-            return device_plans.tune(task, known, deadline, about_to_try, better, bench, gpu)
-        return _climb(task, instance, known, deadline, begun, about_to_try, better)
+            return device_plans.tune(task, known, deadline, better, bench, gpu)
+        return _climb(task, instance, known, deadline, begun, better)
 
 
 def _climb(
@@ -109,7 +107,6 @@ def _climb(
     known: TuneRecord,
     deadline: float,
     begun: float,
-    about_to_try: Callable[[str], None],
     better: Callable[[TuneRecord], None],
 ) -> TuneRecord:
     from collage_engine.kernels.registry import RULES
@@ -119,7 +116,6 @@ def _climb(
     from collage_engine.kernels.tuning.kernel_bench import KernelBench
 
     machine = cpu(instance.threads)
-    about_to_try("")
     bench = KernelBench(RULES.problem(task.description), machine)
     default = bench.default
     bench.make(default)
@@ -167,9 +163,7 @@ def _climb(
         compare,
         stop=lambda: time.monotonic() >= deadline,
         tried=[*known.tried, *known.failed],
-        about_to_try=lambda decision: about_to_try(decision.name),
     )
-    about_to_try(found.best.name)
     # Many small gains may be noise: only rounds that are taken anew against the default count.
     ratio = bench.confirmed(found.best)
     default_us = bench.seconds(default) * 1e6
