@@ -11,32 +11,23 @@ with several readers and the node where they meet again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from collage_engine.model.index_set import members, one_operator, operator_set
 from collage_engine.model.post_dominators import PostDominators, post_dominators
 from collage_engine.partition.call_graph import CallGraph
 from collage_engine.records.numbering import OperatorNumber, OperatorSet
 
-
-@dataclass(frozen=True)
-class BlockLimits:
-    """How many blocks there may be."""
-
-    segments: tuple[int, ...] = (1, 2, 3, 4)
-    """Numbers of consecutive segments joined, from every cut."""
-    doublings: int = 4
-    """Further sizes, each twice the one before, from every second, fourth… cut only."""
-    max_operators: int = 256
-    """Operators of a block, at most; the size at which upstream's FuseOps ends a group."""
-    max_branch: int = 64
-    """Operators between a value and the meeting of its branches, above which there is no
-    candidate."""
+SEGMENTS = (1, 2, 3, 4)
+"""Numbers of consecutive segments that are joined, from every cut; chosen."""
+DOUBLINGS = 4
+"""Further sizes, each twice the one before, from every second, fourth… cut only; chosen."""
+MOST_OPERATORS = 256
+"""Operators of a block, at most; the size at which upstream's FuseOps ends a group."""
+MOST_IN_BRANCHES = 64
+"""Operators between a value and the meeting of its branches, at most; chosen."""
 
 
-def blocks(
-    calls: CallGraph, groups: Sequence[OperatorSet], limits: BlockLimits | None = None
-) -> list[OperatorSet]:
+def blocks(calls: CallGraph, groups: Sequence[OperatorSet]) -> list[OperatorSet]:
     """Return the blocks and branches of a graph, each once.
 
     Their number is near-linear in the graph's size.
@@ -44,17 +35,15 @@ def blocks(
     Args:
         calls: The operators and what they pass to each other.
         groups: The fusion groups, whose ends may be cuts.
-        limits: How many blocks there may be; None: as by default.
     """
-    limits = limits or BlockLimits()
     tree = post_dominators(
         calls.users, lambda o: calls.leaving >> o & 1, list(members(calls.everything))
     )
     cuts = _group_ends(calls, groups)
     found: dict[OperatorSet, None] = {}
-    for block in _between_cuts(calls, tree, cuts, limits):
+    for block in _between_cuts(calls, tree, cuts):
         found.setdefault(block, None)
-    for branch in _branches(calls, tree, limits):
+    for branch in _branches(calls, tree):
         found.setdefault(branch, None)
     return [b for b in found if b.bit_count() > 1]
 
@@ -84,18 +73,18 @@ def _starts(calls: CallGraph) -> Iterator[tuple[OperatorSet, tuple[OperatorNumbe
 
 
 def _between_cuts(
-    calls: CallGraph, tree: PostDominators[OperatorNumber], cuts: OperatorSet, limits: BlockLimits
+    calls: CallGraph, tree: PostDominators[OperatorNumber], cuts: OperatorSet
 ) -> Iterator[OperatorSet]:
-    """Yield what lies between a cut and the n-th cut below it, for the n that the limits name."""
+    """Yield what lies between a cut and the n-th cut below it, in the sizes of the constants."""
     depth = [0] * calls.size
     """Cuts below an operator on the way along its post-dominators: its place for alignment."""
     for operator in range(calls.size - 1, -1, -1):
         above = tree.parent[operator]
         if above is not None:
             depth[operator] = depth[above] + (cuts >> above & 1)
-    most = max(limits.segments, default=0)
-    wanted = {n: 1 for n in limits.segments}
-    for doubling in range(1, limits.doublings + 1):
+    most = max(SEGMENTS)
+    wanted = {n: 1 for n in SEGMENTS}
+    for doubling in range(1, DOUBLINGS + 1):
         wanted.setdefault(most << doubling, most << (doubling - 1))
     for start, (below, readers) in enumerate(_starts(calls)):
         is_operator = start < calls.size
@@ -107,20 +96,18 @@ def _between_cuts(
             node = tree.common(readers)
             place = depth[node] + (cuts >> node & 1) if node is not None else 0
         count = 0
-        while node is not None and count < max(wanted, default=0):
+        while node is not None and count < max(wanted):
             if cuts >> node & 1:
                 count += 1
                 block = below & calls.upstream[node] | one_operator(node)
-                if block.bit_count() > limits.max_operators:
+                if block.bit_count() > MOST_OPERATORS:
                     break
                 if count in wanted and place % wanted[count] == 0:
                     yield block
             node = tree.parent[node]
 
 
-def _branches(
-    calls: CallGraph, tree: PostDominators[OperatorNumber], limits: BlockLimits
-) -> Iterator[OperatorSet]:
+def _branches(calls: CallGraph, tree: PostDominators[OperatorNumber]) -> Iterator[OperatorSet]:
     """Yield the parallel branches between a value with several readers and their meeting."""
     for below, readers in _starts(calls):
         if len(readers) < 2:
@@ -129,5 +116,5 @@ def _branches(
         if join is None:
             continue
         between = below & calls.upstream[join]
-        if between and between.bit_count() <= limits.max_branch:
+        if between and between.bit_count() <= MOST_IN_BRANCHES:
             yield from calls.components(between)

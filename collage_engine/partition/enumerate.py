@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import first, members, one_operator, operator_set
-from collage_engine.partition.blocks import BlockLimits, blocks
+from collage_engine.partition.blocks import blocks
 from collage_engine.partition.call_graph import CallGraph, call_graph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.candidate_source import CandidateSource, Composites
@@ -35,21 +35,7 @@ from collage_engine.records.numbering import NodeIndex, OperatorSet
 from collage_engine.records.precision import PRODUCTS, is_reduced, short
 from collage_engine.records.refusal import Refusal
 
-__all__ = ["CandidateSource", "Enumeration", "EnumerationSettings", "enumerate_candidates"]
-
-
-@dataclass(frozen=True)
-class EnumerationSettings:
-    """Which candidates there are beside those of the rule trees, and how many."""
-
-    blocks: bool = True
-    native_blocks: bool = False
-    """Blocks for native toolchains too; by themselves they gain nothing over their groups."""
-    block_limits: BlockLimits = field(default_factory=BlockLimits)
-    max_group: int = 256
-    """Nodes in one FuseOps group."""
-    max_arguments: int = 0
-    """Arguments of one FuseOps group; 0: no limit."""
+__all__ = ["CandidateSource", "Enumeration", "enumerate_candidates"]
 
 
 BLOCK = "block"
@@ -111,11 +97,7 @@ def why_not(graph: DataflowGraph, source: CandidateSource, index: NodeIndex) -> 
     return made("calls" if source.instance.library else "partitions")
 
 
-def enumerate_candidates(
-    graph: DataflowGraph,
-    sources: Sequence[CandidateSource],
-    settings: EnumerationSettings | None = None,
-) -> Enumeration:
+def enumerate_candidates(graph: DataflowGraph, sources: Sequence[CandidateSource]) -> Enumeration:
     """Return the candidates of all sources.
 
     The result is deterministic, and has each set of operators once for each instance and format.
@@ -123,14 +105,11 @@ def enumerate_candidates(
     Args:
         graph: The dataflow graph.
         sources: The toolchain instances with their rules, in the user's order.
-        settings: Which candidates there are beside those of the rules; None: as by default.
     """
-    settings = settings or EnumerationSettings()
     calls = call_graph(graph)
-    relax = fused_groups(calls, "relax", settings.max_group, settings.max_arguments)
-    relay = fused_groups(calls, "relay", settings.max_group, settings.max_arguments)
-    pieces = blocks(calls, relax, settings.block_limits) if settings.blocks else []
-    pieces = completed(calls, pieces)
+    relax = fused_groups(calls)
+    relay = fused_groups(calls, "relay")
+    pieces = completed(calls, blocks(calls, relax))
     covers = [greedy(graph, order) for order in _greedy_orders(sources)]
     notes: list[str] = []
     records: list[Candidate] = []
@@ -148,9 +127,9 @@ def enumerate_candidates(
                         calls.of(partition.operators), "greedy", True, partition.composites
                     )
         collector.regions()
-        # Between integer composites images keep another layout, which only blocks gain by.
-        own_blocks = settings.native_blocks or bool(find(graph))
-        if settings.blocks and (own_blocks or not source.lowers_to_tir):
+        # Blocks gain nothing over a native toolchain's groups, but between integer composites:
+        # there images keep another layout.
+        if not source.lowers_to_tir or find(graph):
             for piece in pieces:
                 collector.add(piece, BLOCK, False, count=False)
         collector.whole_model()

@@ -21,7 +21,6 @@ from typing import Literal
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import node_set
 from collage_engine.partition.call_graph import CallGraph
-from collage_engine.partition.sub_graph import inlinable
 from collage_engine.records.graph import KIND_ORDER, Node
 from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorSet
 from collage_engine.records.operators import OPERATORS
@@ -37,19 +36,14 @@ MAX_GROUP = 256
 """Nodes in one group, at most: the default of TVM's option ``relax.FuseOps.max_depth``."""
 
 
-def fused_groups(
-    calls: CallGraph, style: Style = "relax", max_group: int = MAX_GROUP, max_arguments: int = 0
-) -> list[OperatorSet]:
+def fused_groups(calls: CallGraph, style: Style = "relax") -> list[OperatorSet]:
     """Return the groups of FuseOps as sets of operators, made whole: they cut through no ONNX node.
 
     Args:
         calls: The operators and what they pass to each other.
         style: Whose pass: Relay's or Relax's.
-        max_group: Nodes in one group, at most.
-        max_arguments: Arguments of one group, at most; 0: no limit.
     """
-    groups = fuse_ops(calls.graph, style, max_group, max_arguments)
-    return calls.whole(calls.from_nodes(group) for group in groups)
+    return calls.whole(calls.from_nodes(group) for group in fuse_ops(calls.graph, style))
 
 
 @dataclass(frozen=True)
@@ -66,7 +60,6 @@ def fuse_ops(
     graph: DataflowGraph,
     style: Style = "relax",
     max_group: int = MAX_GROUP,
-    max_arguments: int = 0,
 ) -> list[NodeSet]:
     """Return the groups of nodes that TVM would fuse into one kernel each.
 
@@ -76,10 +69,9 @@ def fuse_ops(
         graph: The dataflow graph.
         style: Whether the graph is seen as Relax or as Relay sees it.
         max_group: Nodes of a group at most.
-        max_arguments: Bounds the values that a group reads plus the one it gives; 0: no bound.
     """
     forward = _relax_view(graph) if style == "relax" else _relay_view(graph)
-    partitioner = _Partitioner(graph, forward, max_group, max_arguments)
+    partitioner = _Partitioner(graph, forward, max_group)
     for phase in range(3):
         partitioner.run(phase)
     groups: dict[int, list[NodeIndex]] = {}
@@ -156,13 +148,10 @@ def _relay_view(graph: DataflowGraph) -> _Forward:
 class _Partitioner:
     """Groups as a union-find over nodes; ``kind``, ``anchor``, ``size`` belong to roots."""
 
-    def __init__(
-        self, graph: DataflowGraph, view: _Forward, max_group: int, max_arguments: int
-    ) -> None:
+    def __init__(self, graph: DataflowGraph, view: _Forward, max_group: int) -> None:
         self.graph = graph
         self.view = view
         self.max_group = max_group
-        self.max_arguments = max_arguments
         n = len(view.kind)
         self.parent = list(range(n))
         self.kind = list(view.kind)
@@ -250,8 +239,6 @@ class _Partitioner:
         sink_root = self.root(sink)
         if self.size[sink_root] + sum(self.size[node] for node in between) > self.max_group:
             return
-        if self.max_arguments and self._arguments(between, sink) > self.max_arguments:
-            return
         for node in between:
             self._merge(node, sink)
 
@@ -286,19 +273,6 @@ class _Partitioner:
         if self.anchored[child]:
             self.anchored[parent] = True
             self.kind[parent] = max(self.kind[parent], self.kind[child])
-
-    def _arguments(self, between: Sequence[int], sink: int) -> int:
-        """Return values read from outside by the group that would result, and the one it gives."""
-        roots = {self.root(node) for node in (*between, sink)}
-        nodes = self.graph.nodes
-        inside = {i for i in range(len(nodes)) if self.view.present[i] and self.root(i) in roots}
-        read = {
-            source
-            for index in inside
-            for source in _flat(self.graph, nodes[index].inputs)
-            if source not in inside and not inlinable(nodes[source])
-        }
-        return len(read) + 1
 
 
 def _epilogue(kind: int, is_sink: bool) -> bool:

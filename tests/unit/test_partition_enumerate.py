@@ -16,7 +16,6 @@ from collage_engine.partition.candidate import CandidatePartition, candidate_id,
 from collage_engine.partition.enumerate import (
     CandidateSource,
     Enumeration,
-    EnumerationSettings,
     enumerate_candidates,
     why_not,
 )
@@ -178,14 +177,6 @@ def test_bert_numbers() -> None:
 def test_deterministic() -> None:
     first, second = (enumerate_candidates(g, sources(g)) for g in (bert(1), bert(1)))
     assert [(c.id, c.rule) for c in first.candidates] == [(c.id, c.rule) for c in second.candidates]
-
-
-def test_blocks_can_be_switched_off() -> None:
-    graph = resnet(4)
-    plain = enumerate_candidates(graph, sources(graph), EnumerationSettings(blocks=False))
-    assert not any("block" in c.rule for c in plain.candidates)
-    native = enumerate_candidates(graph, sources(graph), EnumerationSettings(native_blocks=True))
-    assert any(c.rule == "block" for c in native.of("a"))
 
 
 def test_composites_and_the_region_between() -> None:

@@ -77,19 +77,6 @@ class TestBothStyles:
         assert max(len(g) for g in groups(graph, style, max_group=10)) == 10
         assert all(len(g) == 1 for g in groups(graph, style, max_group=1))
 
-    def test_argument_limit(self, style) -> None:
-        b = GraphBuilder()
-        value = b.parameter("p0")
-        for number in range(1, 7):
-            value = b.call("add", value, b.parameter(f"p{number}"))
-        graph = b.build(value)
-        assert len(groups(graph, style)) == 1
-        limited = groups(graph, style, max_arguments=4)
-        assert len(limited) > 1
-        for group in limited:
-            read = {s for i in group for s in graph.nodes[i].inputs} - set(group)
-            assert len(read) + 1 <= 4
-
     def test_groups_are_a_partition_into_convex_sets(self, style) -> None:
         for seed in range(150):
             graph = random_graph(random.Random(seed), 14)

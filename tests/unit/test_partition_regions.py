@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collage_engine.model.index_set import members
-from collage_engine.partition.blocks import BlockLimits, blocks
+from collage_engine.partition.blocks import MOST_OPERATORS, blocks
 from collage_engine.partition.call_graph import CallGraph, call_graph
 from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.partition.fuse_ops import fused_groups
@@ -235,7 +235,7 @@ class TestBlocks:
             found = blocks(calls, groups)
             assert len(found) == len(set(found)) < 6 * len(groups)
             for block in found:
-                assert 2 <= block.bit_count() <= BlockLimits().max_operators
+                assert 2 <= block.bit_count() <= MOST_OPERATORS
                 assert calls.convex(block)
 
     def test_number_grows_linearly(self) -> None:
