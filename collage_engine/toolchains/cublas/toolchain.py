@@ -13,7 +13,7 @@ from collage_engine.toolchains.runtime.builder import RuntimeSource
 from collage_engine.toolchains.runtime.cuda import (
     FIRST_TF32,
     LICENCE,
-    ProductToolchain,
+    CudaToolchain,
     cudart_library,
     find_file,
     version_of,
@@ -27,7 +27,7 @@ FIRST_HALF = 70
 capabilities)."""
 
 
-class CublasToolchain(ProductToolchain):
+class CublasToolchain(CudaToolchain):
     """cuBLASLt with bias, ReLU, GELU and residual sums as epilogues; algorithms chosen by time."""
 
     about = ToolchainAbout(

@@ -13,7 +13,7 @@ from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.builder import RuntimeSource
 from collage_engine.toolchains.runtime.cuda import (
     LICENCE,
-    ProductToolchain,
+    CudaToolchain,
     cudart_library,
     find_file,
     version_of,
@@ -25,7 +25,7 @@ NVRTC = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13")
 """Packages that hold NVRTC, CUDA's run-time compiler."""
 
 
-class CudnnToolchain(ProductToolchain):
+class CudnnToolchain(CudaToolchain):
     """cuDNN 9; of the engines that its heuristics offer, the fastest as measured."""
 
     about = ToolchainAbout(

@@ -1,4 +1,4 @@
-"""Finds CUTLASS's headers, their release, and its parts."""
+"""Finds CUTLASS's headers and their release: TVM's wheel has them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from pathlib import Path
 from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.runtime.builder import find_in_wheel
 
-WHEELS = (("nvidia-cutlass", "include/cutlass"), ("apache-tvm", "include/cutlass"))
-"""Distributions that contain CUTLASS's headers, the newer one first."""
-
 
 @cache
 def headers() -> Path:
-    """Returns the folder of CUTLASS's headers, from CUTLASS_PATH or a wheel.
+    """Returns the folder of CUTLASS's headers, from CUTLASS_PATH or TVM's wheel.
 
     Raises:
         ToolchainError: There are none.
@@ -26,12 +23,7 @@ def headers() -> Path:
         if not (folder / "cutlass" / "cutlass.h").exists():
             raise ToolchainError(f"CUTLASS_PATH: {folder} holds no cutlass/cutlass.h")
         return folder
-    for package, folder_name in WHEELS:
-        try:
-            return find_in_wheel(package, "cutlass.h", folder_name).parents[1]
-        except ToolchainError:
-            continue
-    raise ToolchainError("CUTLASS's headers are not here (package nvidia-cutlass)")
+    return find_in_wheel("apache-tvm", "cutlass.h", "include/cutlass").parents[1]
 
 
 @cache

@@ -19,7 +19,7 @@ from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime import builder
 from collage_engine.toolchains.runtime.cuda import (
     FIRST_TF32,
-    ProductToolchain,
+    CudaToolchain,
     cudart_library,
 )
 from collage_engine.toolchains.runtime.nvcc import need_nvcc
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collage_engine.toolchains.cutlass.families import Family
 
 
-class CutlassToolchain(ProductToolchain):
+class CutlassToolchain(CudaToolchain):
     """CUTLASS's 2.x templates, on Hopper its collectives, and the attention of its example 41.
 
     Kernels are compiled per family when a partition first needs them; probing compiles none.
@@ -42,7 +42,7 @@ class CutlassToolchain(ProductToolchain):
         licence="BSD-3-Clause",
         targets=("cuda",),
         whole_model=False,
-        install="install the CUDA toolkit (nvcc), and pip install 'collage-explorer[cuda,cutlass]'",
+        install="install the CUDA toolkit (nvcc), and pip install 'collage-explorer[cuda]'",
         colour="#9cec74",
         letters="CU",
         pattern="dots",

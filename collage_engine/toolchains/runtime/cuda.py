@@ -128,11 +128,12 @@ def cudart_library(toolchain: str) -> RuntimeLibrary:
 class CudaToolchain(CppToolchain):
     """The base of toolchains whose C++ runtime drives an NVIDIA device.
 
-    It is available where a device is; where only its packages are, it still compiles, and what
-    it compiled can be exported (``ToolchainState.builds``).
+    Such a library runs products or convolutions, and some operators only along with them; the
+    module ``rules`` of its folder says which. It is available where a device is; where only its
+    packages are, it still compiles, and what it compiled can be exported
+    (``ToolchainState.builds``).
     """
 
-    targets = ("cuda",)
     wheels: tuple[str, ...] = ()
     """Distributions that carry its library, the one to install first."""
     library_name: str = ""
@@ -217,10 +218,6 @@ class CudaToolchain(CppToolchain):
         lower = (TF32, FLOAT16, BFLOAT16)
         return TF32 if precision in lower and generation(architecture) >= FIRST_TF32 else None
 
-
-class RuledCudaToolchain(CudaToolchain):
-    """One whose module ``rules`` says what it supports, proposes and refuses."""
-
     def rules(self) -> Any:
         """Import ``<folder>/rules.py``: reason_against, refused, partition_spec."""
         return importlib.import_module(f"{type(self).__module__.rpartition('.')[0]}.rules")
@@ -236,10 +233,6 @@ class RuledCudaToolchain(CudaToolchain):
         """Implements ``Toolchain.partition_spec``."""
         spec: PartitionSpec = self.rules().partition_spec(self.name, instance, graph)
         return spec
-
-
-class ProductToolchain(RuledCudaToolchain):
-    """The toolchain runs products, and some operators only along with them."""
 
     def composites_of(
         self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
