@@ -8,9 +8,10 @@ import msgspec
 
 
 class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A change says what became of one operator between two runs."""
+    """A change says what became of one ONNX node between two runs."""
 
     node: int
+    """The number of the node's first operator."""
     change: Literal["same", "moved", "regrouped"]
     before: str | None
     after: str | None

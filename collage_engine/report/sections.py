@@ -112,7 +112,7 @@ def other_runs(document: Document, run: Run) -> list[dict[str, Any]]:
     rows = []
     for other in document.runs:
         is_this = other.id == run.id
-        changes = [change.change for change in compare_runs(run, other).nodes]
+        changes = [change.change for change in compare_runs(run, other, document.graph).nodes]
         drift = "" if is_this else drift_text(other, run, document.title(run))
         rows.append(
             {

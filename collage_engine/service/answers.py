@@ -157,7 +157,7 @@ def runs_edit(opened: OpenDocument, params: p.RunEdit) -> p.RunsAnswer:
 
 def runs_compare(opened: OpenDocument, params: p.RunsCompare) -> Comparison:
     """Return two runs side by side."""
-    return compare_runs(opened.run(params.a), opened.run(params.b))
+    return compare_runs(opened.run(params.a), opened.run(params.b), opened.document.graph)
 
 
 def export_report(opened: OpenDocument, params: p.ExportReport) -> p.Exported:

@@ -5,19 +5,22 @@ from __future__ import annotations
 from typing import Literal
 
 from collage_engine.records.comparison import Comparison, NodeChange
+from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Partition, Run
 
 
-def compare_runs(a: Run, b: Run) -> Comparison:
-    """Compare ``b`` with ``a``, node by node.
+def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
+    """Compare ``b`` with ``a``, ONNX node by ONNX node.
 
     A node's difference is that of its partitions' isolated costs, shared evenly among the
     partition's nodes, so that the differences of all nodes add up.
     """
     before = _by_node(a)
     after = _by_node(b)
+    owners = graph.node_of_operator
+    firsts = {owners[operator]: operator for operator in reversed(range(len(owners)))}
     changes = []
-    for node in sorted(before.keys() | after.keys()):
+    for node in sorted(firsts.values()):
         old, new = before.get(node), after.get(node)
         old_name = _name(old)
         new_name = _name(new)
@@ -30,7 +33,8 @@ def compare_runs(a: Run, b: Run) -> Comparison:
             change = "same"
         delta = None
         if old and new and old.estimated_us is not None and new.estimated_us is not None:
-            delta = new.estimated_us / len(new.nodes) - old.estimated_us / len(old.nodes)
+            delta = new.estimated_us / graph.count_nodes(new.nodes)
+            delta -= old.estimated_us / graph.count_nodes(old.nodes)
         changes.append(
             NodeChange(node=node, change=change, before=old_name, after=new_name, delta_us=delta)
         )

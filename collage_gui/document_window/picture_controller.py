@@ -392,15 +392,15 @@ class PictureController(QObject):
 
     def _changes(self) -> dict[int, str] | None:
         """Returns, by operator, what became of it since the reference run; None without one."""
-        result = self._document.comparison.result
-        if result is None:
+        graph, result = self._document.operators, self._document.comparison.result
+        if graph is None or result is None:
             return None
-        changes = {}
+        changes: dict[int, str] = {}
         for node in result.nodes:
             change: str = node.change
             if change == "moved" and node.delta_us:
                 change = "gained" if node.delta_us < 0 else "lost"
-            changes[node.node] = change
+            changes.update(dict.fromkeys(graph.whole_nodes([node.node]), change))
         return changes
 
     def _costs_changed(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from collage_engine.records.errors import UsageError
@@ -48,6 +49,18 @@ def test_every_kind_of_pin(text, kind, nodes, toolchain, device):
     pin = parse_pin(text, G, MODEL, KNOWN)
     assert (pin.kind, pin.nodes, pin.toolchain, pin.device) == (kind, nodes, toolchain, device)
     assert pin.text == text
+
+
+def test_a_pin_is_on_whole_nodes_also_where_one_part_alone_carries_the_name():
+    nodes = [
+        msgspec.structs.replace(node, onnx_node=min(node.index - 1, 1)) if node.index else node
+        for node in G.nodes
+    ]
+    whole = msgspec.structs.replace(G, nodes=tuple(nodes))
+    assert parse_pin("bn1=exactly", whole, MODEL, KNOWN).nodes == (0,)
+    pin = parse_pin("relu_a=tvm", whole, MODEL, KNOWN)
+    assert pin.nodes == (1, 2, 3)
+    assert rebind_pins([pin], G)[0][0].nodes == (2,) and whole.count_nodes(range(4)) == 2
 
 
 ODD = graph("[a-b]*{x}?", "same=on, 2", "a", "conv[0]", "conv0", 'say "so", it', "Größe=x", "b")
