@@ -136,7 +136,7 @@ def module_scope(node: NodeProto) -> tuple[str, ...]:
     written = next((p.value for p in node.metadata_props if p.key == _SCOPES_KEY), "")
     scope: list[str] = []
     outer = ""
-    for path in _QUOTED.findall(written[: 10 * LONGEST_NAME])[:-1]:
+    for path in _QUOTED.findall(written[: 2 * LONGEST_NAME])[:-1]:
         if path:
             scope.append(path.removeprefix(f"{outer}.") if outer else path)
             outer = path

@@ -225,8 +225,9 @@ def _prices_instead(
         return {}
     freed = copy.copy(document)
     freed.pins = []
+    whole = document.graph.whole_nodes([node])
     for pin in document.pins:
-        rest = tuple(n for n in pin.nodes if pin.kind != "on" or n != node)
+        rest = tuple(n for n in pin.nodes if pin.kind != "on" or n not in whole)
         if rest:
             freed.pins.append(msgspec.structs.replace(pin, nodes=rest))
     free = search_of(freed, document.settings, search)
