@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 
 from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import members
+from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.candidate_source import CandidateSource
+from collage_engine.partition.regions import supported_set
 from collage_engine.records.numbering import NodeIndex, OperatorNumber
 from collage_engine.records.pin import Pin
 from collage_engine.records.precision import PRODUCTS
@@ -141,12 +145,12 @@ def _only(
 
 
 def _untaken(graph: DataflowGraph, sources: Sequence[CandidateSource]) -> frozenset[int]:
-    """Return the operator numbers that none of these instances takes."""
-    return frozenset(
-        number
-        for number, index in enumerate(graph.operators)
-        if all(source.refusal(graph, index) is not None for source in sources)
-    )
+    """Return the operator numbers of the ONNX nodes that none of these instances takes whole."""
+    calls = call_graph(graph)
+    left = calls.everything
+    for source in sources:
+        left &= ~calls.whole_part(supported_set(calls, partial(source.refusal, graph)))
+    return frozenset(members(left))
 
 
 def _small(graph: DataflowGraph, index: NodeIndex) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+import msgspec
 import pytest
 
 from collage_engine.candidates.host_candidates import (
@@ -205,6 +206,15 @@ def test_the_host_is_offered_what_the_device_refuses_what_is_small_and_what_is_p
     (orphans,) = for_untaken_operators(graph, [device, host])
     assert [n for n, i in enumerate(graph.operators) if orphans.supports(i) is None] == [1]
     assert not for_untaken_operators(graph, [source(GPU), host])
+    whole = msgspec.structs.replace(
+        graph.record,
+        nodes=tuple(
+            msgspec.structs.replace(node, onnx_node=0) if node.index in (x, y) else node
+            for node in graph.nodes
+        ),
+    )
+    (host,) = host_sources(DataflowGraph(whole), [Stub()], 2, [device], (), make)  # type: ignore[list-item]
+    assert host.supports(x) is None, "its ONNX node holds an operator that the device refuses"
     b = GraphBuilder((1, 64, 64, 64))
     large = b.build(b.call("exp", b.parameter()))
     assert not host_sources(large, [Stub()], 1, [source(GPU)], (), make)  # type: ignore[list-item]
