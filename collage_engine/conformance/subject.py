@@ -18,6 +18,7 @@ from collage_engine.model.importer import ImportedModel, import_onnx
 from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import CollageError
+from collage_engine.records.precision import FLOAT32, TF32
 from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.base import Function, Toolchain
@@ -84,9 +85,13 @@ class Subject:
         return Target.cuda(ARCHITECTURE)
 
     def instances(self, threads: int = 1) -> tuple[ToolchainInstance, ...]:
-        """Return its float32 instances for the target."""
-        target = Target.cpu(threads) if self.target.kind == "cpu" else self.target
-        return self.toolchain.instances(target, "float32")
+        """Return its instances for the target: of float32, on a device rounded to tf32.
+
+        Some libraries for devices compute float32 in no other way.
+        """
+        if self.target.kind == "cpu":
+            return self.toolchain.instances(Target.cpu(threads), FLOAT32)
+        return self.toolchain.instances(self.target, TF32)[-1:]
 
     def needs_to_run(self) -> None:
         """Checks that something that the toolchain compiles can run here.

@@ -156,10 +156,9 @@ def test_copies_of_a_candidate_are_one_engine(monkeypatch: pytest.MonkeyPatch) -
         lambda *given: built.append(1) or build(*given),  # type: ignore[func-returns-value]
     )
     toolchain, model = TensorrtToolchain(), import_onnx(zoo.build("tiny"))
-    first, second = (whole(model, AMPERE) for _ in range(2))
-    one, copy = toolchain.compile(first), toolchain.compile(first)
+    one, copy = (toolchain.compile(whole(model, AMPERE)) for _ in range(2))
     assert len(built) == 1 and saved(one) == saved(copy)
-    toolchain.compile(second)
+    toolchain.compile(whole(import_onnx(zoo.build("residual_block")), AMPERE))
     assert len(built) == 2
 
 
@@ -353,7 +352,7 @@ def test_an_artifact_says_that_it_needs_python(tmp_path: Path) -> None:
     # The loader that is shipped makes the function known that model.so calls.
     script = (
         "import sys; sys.path.insert(0, sys.argv[1] + '/loader'); import run_artifact, tvm_ffi\n"
-        "run_artifact.run_python_parts(sys.argv[1], run_artifact.manifest_of(sys.argv[1]))\n"
+        "run_artifact.opened(sys.argv[1])\n"
         "print(tvm_ffi.get_global_func('collage.tensorrt.open') is not None)"
     )
     done = subprocess.run(
