@@ -227,33 +227,24 @@ def skip_curve(shown: Scene, a: int, b: int) -> list[tuple[float, float]]:
     return [start, (start[0] + reach, start[1]), (end[0] + reach, end[1]), end]
 
 
-def placement_scene(
-    record: GraphRecord,
-    placement: Placement | None,
-    orientation: str = "vertical",
-    collapse: bool = True,
-    aspect: float = 1.5,
-) -> Scene:
+def placement_scene(record: GraphRecord, placement: Placement | None) -> Scene:
     """Return the scene of a graph and its placement in one call, for reports.
 
-    A large graph is drawn with its partitions collapsed, and its scopes where that is not
-    enough. The layout runs in a child process.
+    A large graph is drawn by its partitions, or else by its scopes. The layout runs in a child
+    process.
 
     Args:
         record: The graph.
         placement: Its placement; None: there is none.
-        orientation: ``vertical`` or ``horizontal``.
-        collapse: Whether anything is collapsed.
-        aspect: Width over height of the picture that is aimed at.
     """
     from collage_engine.drawing.layout_process import lay_out_safely
 
     graph = operator_graph(record)
     groups = {g.id: g for g in sections(graph, name_scopes(graph))}
-    closed = first_view(graph, groups.values()) if collapse else frozenset()
-    if collapse and placement is not None and partitions_help(len(graph.nodes), placement):
+    closed = first_view(graph, groups.values())
+    if placement is not None and partitions_help(len(graph.nodes), placement):
         groups = {g.id: g for g in partition_groups(graph, placement)}
         closed = frozenset(groups)
     display = display_graph(graph, groups, closed)
-    layout = lay_out_safely(layout_request(display, orientation, aspect=aspect))
-    return scene(graph, groups, display, layout, orientation)
+    layout = lay_out_safely(layout_request(display))
+    return scene(graph, groups, display, layout)

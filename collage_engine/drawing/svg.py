@@ -290,8 +290,6 @@ def placement_svg(
     placement: Placement | None,
     *,
     title: str = "",
-    estimated: bool = False,
-    orientation: str = "vertical",
     dark: bool = False,
 ) -> str:
     """Draw a graph and a placement as SVG in one call, for reports.
@@ -300,13 +298,11 @@ def placement_svg(
         graph: The graph.
         placement: The placement; without one the boxes are grey.
         title: A heading.
-        estimated: Whether the placement is only estimated; its boxes are dashed then.
-        orientation: ``vertical`` or ``horizontal``.
         dark: Whether the background is dark.
     """
-    shown = placement_scene(graph, placement, orientation)
+    shown = placement_scene(graph, placement)
     styles, legend = style_boxes(
-        shown, "toolchain", ColouringData(placement=placement, estimated=estimated)
+        shown, "toolchain", ColouringData(placement=placement, estimated=False)
     )
     crossing = hand_overs(shown, placement)
     return render(shown, styles, legend, outlines(shown, placement), title, dark, crossing)
