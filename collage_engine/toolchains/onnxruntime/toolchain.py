@@ -45,7 +45,7 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         letters="OR",
         pattern="rising",
     )
-    packages = ("onnxruntime",)
+    packages = ("onnxruntime", "onnxruntime-gpu")
     types = ARRAY_TYPES | {"string"}
     returns_open_values = True
     reads_weight_files = True
