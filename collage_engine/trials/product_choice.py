@@ -27,9 +27,10 @@ seven models the fifth was the last that a search along one order needed."""
 NEAR_ENOUGH = 0.93
 """Share of the bound from which on an error ends the search along an order: what further products
 could add is less than the scatter of the prediction."""
-CONTIGUOUS_SHARE = 0.95
+CONTIGUOUS_SHARE = 0.9
 """Share of the other order's value from which on the set by depth is taken: at equal value it ran
-5 to 8 % faster on three of five models."""
+5 to 8 % faster on three of five models, as much as a tenth of the value saves; MobileNetV3 ran 1.32
+times as fast as in float32 with 94 % of the value by depth, and 1.23 times by error."""
 
 Products = frozenset[OperatorNumber]
 ErrorOf = Callable[[Products], float]
