@@ -140,13 +140,14 @@ def nodes_text(nodes: Sequence[int]) -> str:
 
 
 def print_node(document: Document, numbers: Sequence[int]) -> None:
-    """Print which operator is explained."""
+    """Print which node is explained."""
     calls = document.graph.calls
     number = numbers[0]
-    node = calls[number]
-    title = NodeTitles(calls)[number]
-    names = "".join(f" '{name}'" for name in node.onnx_nodes)
-    about = words.NODE.format(number=number, title=title, names=names, operator=node.op)
+    titles = NodeTitles(calls)
+    names = "".join(f" '{name}'" for name in calls[number].onnx_nodes)
+    about = words.NODE.format(
+        number=number, title=titles[number], names=names, operator=titles.lowered(number)
+    )
     say(about, style="bold")
     if document.graph.count_nodes(numbers) > 1:
         say(words.SEVERAL_NODES.format(numbers=nodes_text(numbers)))

@@ -35,6 +35,7 @@ class NodeTitles:
 
     def __init__(self, calls: Sequence[Node]) -> None:
         self._titles = [call.onnx_type or onnx_type(call.op) for call in calls]
+        self._ops = [call.op for call in calls]
         self._nodes = nodes_of(calls)
 
     def __getitem__(self, operator: int) -> str:
@@ -47,6 +48,12 @@ class NodeTitles:
         for operator in operators:
             first.setdefault(self._nodes[operator], operator)
         return [self._titles[operator] for operator in first.values()]
+
+    def lowered(self, operator: int) -> str:
+        """Return what an operator's ONNX node was lowered to: ``nn.conv2d, add``, each once."""
+        own = self._nodes[operator]
+        parts = (op for op, node in zip(self._ops, self._nodes, strict=True) if node == own)
+        return ", ".join(dict.fromkeys(parts))
 
     def joined(self, operators: Iterable[int]) -> str:
         """Return a partition's nodes in short: ``Conv+Relu``, ``Div+Erf+Add+Mul+… (23 nodes)``."""

@@ -85,7 +85,8 @@ class WhyPanel(QWidget):
         title = f"{graph.title(primary)} · {graph.name(primary)}"
         if others > 0:
             title = words.AND_MORE.format(names=title, count=others)
-        about = words.INTERNALLY.format(shapes=node_shapes(node), operator=node.op)
+        inside = graph.titles.lowered(primary)
+        about = words.INTERNALLY.format(shapes=node_shapes(node), operator=inside)
         return [f"<h3>{escape(title)}</h3><p class='q'>{escape(about)}</p>"]
 
     def _partition(self, graph: OperatorGraph, primary: int) -> list[str]:

@@ -56,6 +56,7 @@ def test_what_a_node_was_lowered_to_is_one_node_and_long_lists_say_how_many_ther
     swish = [call(op, 1, "HardSwish") for op in ("add", "clip", "multiply", "divide")]
     titles = NodeTitles([call("nn.conv2d", 0), call("add", 0, "Conv"), *swish])
     assert titles.joined(range(6)) == "Conv+HardSwish"
+    assert titles.lowered(1) == "nn.conv2d, add"
     long = NodeTitles([call("erf", number) for number in range(6)])
     assert long.joined(range(6)) == "Erf+Erf+Erf+Erf+… (6 nodes)"
     assert short_name("/layer1/layer1.0/conv1/Conv") == "layer1.0/conv1"
