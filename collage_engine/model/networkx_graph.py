@@ -24,7 +24,8 @@ def networkx_graph(record: GraphRecord, placement: Placement | None = None) -> n
     Returns:
         A graph whose nodes have the attributes ``form``, ``operator`` (Relax name, empty for what
         is no call), ``kind`` (of fusion), ``number`` (operator number, None for what is no call),
-        ``name``, ``onnx_nodes`` and ``onnx_value`` (names in the user's file), ``dtypes`` and
+        ``name``, ``onnx_nodes`` and ``onnx_value`` (names in the user's file), ``onnx_type`` and
+        ``onnx_node`` (type and number of the ONNX node that a call is a part of), ``dtypes`` and
         ``shapes`` (several for a tuple), ``bytes`` and ``is_output``; with a placement the calls
         also have ``partition``, ``toolchain``, ``estimated_us`` and ``in_place_us`` (microseconds
         of the whole partition; None when unknown). An edge leads from a value to what reads it and
@@ -44,6 +45,8 @@ def networkx_graph(record: GraphRecord, placement: Placement | None = None) -> n
             "number": number if call else None,
             "name": node.name,
             "onnx_nodes": node.onnx_nodes,
+            "onnx_type": node.onnx_type,
+            "onnx_node": node.onnx_node if call else None,
             "onnx_value": node.onnx_value,
             "dtypes": tuple(kind.dtype for kind in node.types),
             "shapes": tuple(kind.shape for kind in node.types),
