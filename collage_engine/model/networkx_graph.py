@@ -46,7 +46,7 @@ def networkx_graph(record: GraphRecord, placement: Placement | None = None) -> n
             "name": node.name,
             "onnx_nodes": node.onnx_nodes,
             "onnx_type": node.onnx_type,
-            "onnx_node": node.onnx_node if call else None,
+            "onnx_node": node.onnx_node if node.onnx_node >= 0 else None,
             "onnx_value": node.onnx_value,
             "dtypes": tuple(kind.dtype for kind in node.types),
             "shapes": tuple(kind.shape for kind in node.types),

@@ -22,6 +22,7 @@ def test_nodes_and_edges_carry_names_toolchain_cost_and_bytes():
         "number": 0,
         "name": "relu",
         "onnx_nodes": "relu",
+        "onnx_type": "",
         "dtypes": "float32",
         "shapes": "1x4",
         "bytes": 16,
