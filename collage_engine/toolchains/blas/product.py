@@ -2,7 +2,8 @@
 
 A convolution with a 1×1 kernel that reads every pixel once multiplies the filters by the image as
 it lies in memory. What follows a product, and transposes before it, are left to other toolchains:
-inside TVM's kernels a BLAS is a library that computes the product, and nothing else.
+inside TVM's kernels a BLAS is a library that computes the product, and nothing else. So it is for
+nodes that are more than a product, as a Conv with a bias is: a BLAS alone has no candidate of them.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def product_of(graph: DataflowGraph, node: Node) -> Product:
         UnsupportedError: It is none; the text says why.
     """
     if node.op != "matmul" and node.op not in CONVOLUTIONS:
-        raise UnsupportedError(f"a BLAS computes no {onnx_type(node.op)}")
+        raise UnsupportedError(f"a BLAS computes products only, no {onnx_type(node.op)}")
     operands = [graph.nodes[index] for index in node.inputs]
     for each in (node, *operands):
         if each.is_tuple or each.type.dtype != "float32":
