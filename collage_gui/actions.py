@@ -1,9 +1,17 @@
-"""Lists every action as data, of which menus, toolbar, shortcuts, palette and help are made."""
+"""Lists the actions by menu: menus, toolbar, shortcuts, palette and help are made of them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from collage_engine.drawing.box_styles import MODES
+
+if TYPE_CHECKING:
+    from collage_gui.document_window.window import DocumentWindow
+    from collage_gui.main_window.window import MainWindow
 
 Need = Literal[
     "nothing",
@@ -24,802 +32,458 @@ Need = Literal[
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """An action's name, where it is found, and what carries it out."""
+    """An action's name, what carries it out, and when it can be."""
 
     id: str
     title: str
-    menu: str
-    target: str
-    """The method that carries it out: a dotted path from the main window, or from the current
-    document's window when it begins with a dot."""
+    run: Callable[[MainWindow], object]
     keys: tuple[str, ...] = ()
     tip: str = ""
     needs: Need = "nothing"
     checkable: bool = False
-    group: str = ""
-    """Actions of one exclusive group; a separator is drawn where the group changes."""
-    argument: str = ""
-    """The argument with which the method is called, if any."""
-
-    @property
-    def on_page(self) -> bool:
-        """Tells whether it acts on the current document's window."""
-        return self.target.startswith(".")
-
-    @property
-    def method(self) -> str:
-        """Return the dotted path of the method, without the leading dot."""
-        return self.target.removeprefix(".")
+    exclusive: str = ""
+    """The group of actions of which one is checked."""
 
 
-MENUS = ("File", "Edit", "View", "Graph", "Pin", "Run", "Compare", "Export", "Help")
+class Menu:
+    """A menu that is filled from the top."""
 
-ACTIONS: tuple[ActionSpec, ...] = (
-    ActionSpec(
-        "open", "Open…", "File", "documents.open_dialog", ("Ctrl+O",), "Open a model or a session"
-    ),
-    ActionSpec(
-        "sample",
-        "Open the sample model",
-        "File",
-        "documents.open_sample",
-        (),
-        "A small model that is packaged with the explorer",
-    ),
-    ActionSpec(
-        "reload",
-        "Reload",
-        "File",
-        "documents.reload",
-        ("F5",),
-        "Import the model file again",
-        "still",
-    ),
-    ActionSpec(
-        "save",
-        "Save session",
-        "File",
-        "documents.save",
-        ("Ctrl+S",),
-        "Everything of this document in one file",
-        "graph",
-    ),
-    ActionSpec(
-        "save_as", "Save session as…", "File", "documents.save_as", ("Ctrl+Shift+S",), "", "graph"
-    ),
-    ActionSpec(
-        "connection",
-        "Connection…",
-        "File",
-        "engine.choose_connection",
-        (),
-        "Where the engine runs",
-        group="engine",
-    ),
-    ActionSpec(
-        "restart",
-        "Restart the engine",
-        "File",
-        "engine.restart",
-        ("Ctrl+Shift+R",),
-        "Nothing that was measured is lost",
-        group="engine",
-    ),
-    ActionSpec(
-        "settings", "Settings…", "File", "show_preferences", ("Ctrl+,",), "", group="engine"
-    ),
-    ActionSpec(
-        "close",
-        "Close document",
-        "File",
-        "documents.close_current",
-        ("Ctrl+W",),
-        "",
-        "document",
-        group="close",
-    ),
-    ActionSpec("quit", "Quit", "File", "close", ("Ctrl+Q",), "", group="close"),
-    ActionSpec("undo", "Undo", "Edit", "undo", ("Ctrl+Z",), "", "document"),
-    ActionSpec("redo", "Redo", "Edit", "redo", ("Ctrl+Shift+Z", "Ctrl+Y"), "", "document"),
-    ActionSpec(
-        "find",
-        "Find…",
-        "Edit",
-        ".navigation.find",
-        ("Ctrl+F",),
-        "Text or regular expression",
-        "graph",
-        group="find",
-    ),
-    ActionSpec(
-        "find_next",
-        "Find next",
-        "Edit",
-        ".navigation.find_next",
-        ("F3", "Ctrl+G"),
-        "",
-        "graph",
-        group="find",
-    ),
-    ActionSpec(
-        "find_previous",
-        "Find previous",
-        "Edit",
-        ".navigation.find_previous",
-        ("Shift+F3", "Ctrl+Shift+G"),
-        "",
-        "graph",
-        group="find",
-    ),
-    ActionSpec(
-        "same_operator",
-        "Highlight all of this operator",
-        "Edit",
-        ".navigation.highlight_same_operator",
-        ("Ctrl+H",),
-        "",
-        "selection",
-        group="find",
-    ),
-    ActionSpec(
-        "select_partition",
-        "Select the partition",
-        "Edit",
-        ".navigation.select_partition",
-        ("Ctrl+E",),
-        "",
-        "selection",
-        group="select",
-    ),
-    ActionSpec(
-        "select_none",
-        "Select nothing",
-        "Edit",
-        ".navigation.select_nothing",
-        ("Ctrl+Shift+A",),
-        "",
-        "selection",
-        group="select",
-    ),
-    ActionSpec(
-        "copy_names",
-        "Copy node names",
-        "Edit",
-        ".navigation.copy_names",
-        ("Ctrl+Shift+C",),
-        "",
-        "selection",
-        group="select",
-    ),
-    ActionSpec("fit", "Fit the graph", "View", ".navigation.fit", ("F", "Ctrl+0"), "", "graph"),
-    ActionSpec(
-        "zoom_selection",
-        "Zoom to the selection",
-        "View",
-        ".navigation.zoom_to_selection",
-        ("Z",),
-        "",
-        "selection",
-    ),
-    ActionSpec(
-        "zoom_in", "Zoom in", "View", ".navigation.zoom_in", ("Ctrl++", "Ctrl+="), "", "graph"
-    ),
-    ActionSpec("zoom_out", "Zoom out", "View", ".navigation.zoom_out", ("Ctrl+-",), "", "graph"),
-    ActionSpec(
-        "actual", "Actual size", "View", ".navigation.zoom_to_actual_size", ("Ctrl+1",), "", "graph"
-    ),
-    ActionSpec(
-        "next_pane",
-        "Next pane",
-        "View",
-        ".next_pane",
-        ("F6",),
-        "The graph, then the panels",
-        "document",
-        group="panes",
-    ),
-    ActionSpec(
-        "previous_pane",
-        "Previous pane",
-        "View",
-        ".previous_pane",
-        ("Shift+F6",),
-        "",
-        "document",
-        group="panes",
-    ),
-    ActionSpec(
-        "menu_bar", "Menu bar", "View", "focus_menu", ("F10",), "The first menu", group="panes"
-    ),
-    ActionSpec(
-        "minimap",
-        "Minimap",
-        "View",
-        "toggle_minimap",
-        ("Ctrl+M",),
-        "",
-        checkable=True,
-        group="display",
-    ),
-    ActionSpec(
-        "horizontal",
-        "Left to right",
-        "View",
-        "toggle_orientation",
-        ("Ctrl+K",),
-        "",
-        checkable=True,
-        group="display",
-    ),
-    ActionSpec(
-        "fold",
-        "Fold into columns",
-        "View",
-        "toggle_fold",
-        ("Ctrl+L",),
-        "",
-        checkable=True,
-        group="display",
-    ),
-    ActionSpec(
-        "theme_system",
-        "Theme: follow the system",
-        "View",
-        "set_theme",
-        (),
-        "",
-        checkable=True,
-        group="theme",
-        argument="system",
-    ),
-    ActionSpec(
-        "theme_light",
-        "Theme: light",
-        "View",
-        "set_theme",
-        (),
-        "",
-        checkable=True,
-        group="theme",
-        argument="light",
-    ),
-    ActionSpec(
-        "theme_dark",
-        "Theme: dark",
-        "View",
-        "set_theme",
-        (),
-        "",
-        checkable=True,
-        group="theme",
-        argument="dark",
-    ),
-    ActionSpec(
-        "theme_contrast",
-        "Theme: high contrast",
-        "View",
-        "set_theme",
-        (),
-        "",
-        checkable=True,
-        group="theme",
-        argument="contrast",
-    ),
-    ActionSpec(
-        "bigger",
-        "Larger text",
-        "View",
-        "text_larger",
-        ("Ctrl+Alt++", "Ctrl+Alt+="),
-        "",
-        group="text",
-    ),
-    ActionSpec(
-        "smaller", "Smaller text", "View", "text_smaller", ("Ctrl+Alt+-",), "", group="text"
-    ),
-    ActionSpec(
-        "collapse_scopes",
-        "Collapse name scopes",
-        "Graph",
-        ".picture.collapse_scopes",
-        ("Ctrl+Shift+K",),
-        "",
-        "graph",
-    ),
-    ActionSpec(
-        "collapse_partitions",
-        "Collapse partitions",
-        "Graph",
-        ".picture.collapse_partitions",
-        ("Ctrl+Alt+K",),
-        "One box for each partition, with its cost",
-        "placement",
-        checkable=True,
-    ),
-    ActionSpec(
-        "expand_all",
-        "Expand everything",
-        "Graph",
-        ".picture.expand_all",
-        ("Ctrl+Shift+E",),
-        "",
-        "graph",
-    ),
-    ActionSpec(
-        "enter_group",
-        "Enter group",
-        "Graph",
-        ".picture.enter_group",
-        (),
-        "The Enter key on a box does the same",
-        "selection",
-        group="walk",
-    ),
-    ActionSpec(
-        "leave_group",
-        "Collapse the surrounding group",
-        "Graph",
-        ".picture.leave_group",
-        (),
-        "The Backspace key does the same",
-        "selection",
-        group="walk",
-    ),
-    ActionSpec(
-        "producer",
-        "To the producer",
-        "Graph",
-        ".navigation.to_producer",
-        ("Alt+Up",),
-        "",
-        "selection",
-        group="walk",
-    ),
-    ActionSpec(
-        "consumer",
-        "To the consumer",
-        "Graph",
-        ".navigation.to_consumer",
-        ("Alt+Down",),
-        "",
-        "selection",
-        group="walk",
-    ),
-    ActionSpec(
-        "back",
-        "Back to what was selected before",
-        "Graph",
-        ".navigation.back",
-        ("Alt+Left",),
-        "",
-        "graph",
-        group="walk",
-    ),
-    ActionSpec(
-        "forward",
-        "Forward again",
-        "Graph",
-        ".navigation.forward",
-        ("Alt+Right",),
-        "",
-        "graph",
-        group="walk",
-    ),
-    ActionSpec(
-        "colour_toolchain",
-        "Colour by toolchain",
-        "Graph",
-        ".picture.set_mode",
-        ("1",),
-        "",
-        "graph",
-        True,
-        "colour",
-        "toolchain",
-    ),
-    ActionSpec(
-        "colour_cost",
-        "Colour by cost",
-        "Graph",
-        ".picture.set_mode",
-        ("2",),
-        "",
-        "graph",
-        True,
-        "colour",
-        "cost",
-    ),
-    ActionSpec(
-        "colour_gain",
-        "Colour by gain over the baseline",
-        "Graph",
-        ".picture.set_mode",
-        ("3",),
-        "",
-        "graph",
-        True,
-        "colour",
-        "gain",
-    ),
-    ActionSpec(
-        "colour_in_model",
-        "Colour by last run against expected cost",
-        "Graph",
-        ".picture.set_mode",
-        ("4",),
-        "",
-        "graph",
-        True,
-        "colour",
-        "in-model",
-    ),
-    ActionSpec(
-        "colour_state",
-        "Colour by measured or expected",
-        "Graph",
-        ".picture.set_mode",
-        ("5",),
-        "",
-        "graph",
-        True,
-        "colour",
-        "state",
-    ),
-    ActionSpec(
-        "colour_device",
-        "Colour by device",
-        "Graph",
-        ".picture.set_mode",
-        ("6",),
-        "",
-        "graph",
-        True,
-        "colour",
-        "device",
-    ),
-    ActionSpec(
-        "colour_changes",
-        "Colour by changes between runs",
-        "Graph",
-        ".picture.set_mode",
-        ("7",),
-        "",
-        "graph",
-        True,
-        "colour",
-        "changes",
-    ),
-    ActionSpec(
-        "colour_roofline",
-        "Colour by what is left to win",
-        "Graph",
-        ".picture.set_mode",
-        ("8",),
-        "Each partition's time above what the best rates seen allow",
-        "graph",
-        True,
-        "colour",
-        "roofline",
-    ),
-    ActionSpec(
-        "colour_memory",
-        "Colour by bytes of weights",
-        "Graph",
-        ".picture.set_mode",
-        ("9",),
-        "The weights that each partition reads",
-        "graph",
-        True,
-        "colour",
-        "memory",
-    ),
-    ActionSpec(
-        "colour_precision",
-        "Colour by precision",
-        "Graph",
-        ".picture.set_mode",
-        ("0",),
-        "Which products are rounded, and the error that rounding each makes",
-        "graph",
-        True,
-        "colour",
-        "precision",
-    ),
-    ActionSpec(
-        "pin_menu",
-        "Pin to a toolchain…",
-        "Pin",
-        ".pins.open_pin_menu",
-        ("P",),
-        "Demand a toolchain for the selection",
-        "selection",
-    ),
-    ActionSpec(
-        "never_menu",
-        "Never on a toolchain…",
-        "Pin",
-        ".pins.open_never_menu",
-        ("Shift+P",),
-        "Forbid a toolchain for the selection",
-        "selection",
-    ),
-    ActionSpec(
-        "exactly",
-        "Pin as one partition",
-        "Pin",
-        ".pins.pin_exactly",
-        ("Ctrl+Alt+P",),
-        "",
-        "selection",
-    ),
-    ActionSpec(
-        "together",
-        "Keep together",
-        "Pin",
-        ".pins.pin_together",
-        ("Ctrl+Alt+T",),
-        "In one partition, which may hold other nodes too",
-        "selection",
-    ),
-    ActionSpec(
-        "keep_partition",
-        "Keep this partition",
-        "Pin",
-        ".pins.keep_partition",
-        ("K",),
-        "Pin the partition as it is now",
-        "selection",
-        group="now",
-    ),
-    ActionSpec(
-        "pin_all", "Pin all as now", "Pin", ".pins.pin_all", (), "", "placement", group="now"
-    ),
-    ActionSpec(
-        "free",
-        "Unpin the selection",
-        "Pin",
-        ".pins.free_selection",
-        ("Del",),
-        "",
-        "selection",
-        group="free",
-    ),
-    ActionSpec("free_all", "Unpin all", "Pin", ".pins.free_all", (), "", "pins", group="free"),
-    ActionSpec(
-        "save_pins",
-        "Save pins and placement…",
-        "Pin",
-        ".pins.save",
-        (),
-        "To apply them to the next version of the model",
-        "graph",
-        group="files",
-    ),
-    ActionSpec(
-        "load_pins",
-        "Apply pins from a file…",
-        "Pin",
-        ".pins.load",
-        (),
-        "Names the pins that no longer match",
-        "graph",
-        group="files",
-    ),
-    ActionSpec(
-        "run",
-        "Run",
-        "Run",
-        ".runs.start",
-        ("Ctrl+R",),
-        "Find candidates, measure them, search, confirm the placement",
-        "idle",
-    ),
-    ActionSpec(
-        "search",
-        "Search again",
-        "Run",
-        ".runs.search_or_start",
-        ("Space",),
-        "On stored costs and under the current pins",
-        "idle",
-    ),
-    ActionSpec(
-        "preflight",
-        "Check before running",
-        "Run",
-        ".runs.preflight",
-        ("Ctrl+Shift+F",),
-        "What a run would do, without measuring anything",
-        "idle",
-    ),
-    ActionSpec(
-        "shapes",
-        "Choose shapes…",
-        "Run",
-        ".shapes.choose",
-        ("Ctrl+Shift+D",),
-        "Sizes of the dimensions that the model names: a run places all of them",
-        "idle",
-    ),
-    ActionSpec(
-        "confirm_quickly",
-        "Confirm quickly",
-        "Run",
-        ".runs.confirm_quickly",
-        ("C",),
-        "Search under the current pins, and time the result against the last run only",
-        "idle",
-    ),
-    ActionSpec(
-        "stop_and_keep",
-        "Stop and keep the best so far",
-        "Run",
-        ".runs.stop_and_keep",
-        ("Ctrl+Shift+.",),
-        "The best placement so far is confirmed quickly",
-        "running",
-    ),
-    ActionSpec(
-        "cancel",
-        "Cancel",
-        "Run",
-        ".runs.cancel",
-        ("Ctrl+.",),
-        "What was measured is kept",
-        "running",
-    ),
-    ActionSpec(
-        "measure",
-        "Measure the selection on every toolchain",
-        "Run",
-        ".runs.measure_selection",
-        ("Ctrl+T",),
-        "As one partition that takes part in later searches",
-        "selection",
-        group="try",
-    ),
-    ActionSpec(
-        "measure_longer",
-        "Measure again, longer",
-        "Run",
-        ".runs.measure_longer",
-        ("Ctrl+Shift+T",),
-        "",
-        "selection",
-        group="try",
-    ),
-    ActionSpec(
-        "own_placement",
-        "Use this placement as a baseline",
-        "Run",
-        ".runs.use_as_baseline",
-        (),
-        "The next run measures the shown placement, changed as the pins demand",
-        "placement",
-        group="try",
-    ),
-    ActionSpec(
-        "runner_up",
-        "Show the runner-up placement",
-        "Compare",
-        ".runs.show_runner_up",
-        (),
-        "",
-        "placement",
-    ),
-    ActionSpec("show_last", "Show the last run", "Compare", ".runs.show_last", (), "", "run"),
-    ActionSpec(
-        "reference_run",
-        "Compare with this run",
-        "Compare",
-        ".runs.compare_with_shown",
-        (),
-        "The shown run becomes the reference",
-        "run",
-    ),
-    ActionSpec(
-        "reference_best",
-        "Compare with the best baseline",
-        "Compare",
-        ".runs.compare_with_best_baseline",
-        (),
-        "",
-        "run",
-    ),
-    ActionSpec(
-        "changes", "Show changes in the graph", "Compare", ".picture.show_changes", (), "", "run"
-    ),
-    ActionSpec(
-        "split",
-        "Two placements side by side",
-        "Compare",
-        ".split.toggle",
-        ("Ctrl+Alt+2",),
-        "The shown placement beside another one, with linked pan, zoom and selection",
-        "two placements",
-        checkable=True,
-        group="split",
-    ),
-    ActionSpec(
-        "artifact",
-        "Compiled artifact…",
-        "Export",
-        ".export.artifact",
-        ("Ctrl+Shift+X",),
-        "A folder that runs without the explorer",
-        "run",
-    ),
-    ActionSpec(
-        "report",
-        "Report…",
-        "Export",
-        ".export.report",
-        (),
-        "One HTML file with the graph as SVG",
-        "graph",
-    ),
-    ActionSpec(
-        "png_view",
-        "Graph as PNG: what is visible…",
-        "Export",
-        ".export.png_of_view",
-        (),
-        "",
-        "graph",
-        group="pictures",
-    ),
-    ActionSpec(
-        "png_selection",
-        "Graph as PNG: the selection…",
-        "Export",
-        ".export.png_of_selection",
-        (),
-        "",
-        "selection",
-        group="pictures",
-    ),
-    ActionSpec(
-        "png_whole",
-        "Graph as PNG: whole, in tiles…",
-        "Export",
-        ".export.png_of_graph",
-        (),
-        "",
-        "graph",
-        group="pictures",
-    ),
-    ActionSpec("svg", "Graph as SVG…", "Export", ".export.svg", (), "", "graph", group="pictures"),
-    ActionSpec(
-        "csv",
-        "Tables as CSV…",
-        "Export",
-        ".export.csv",
-        (),
-        "Candidates, latencies, runs, partitions, pins: whole tables in one folder",
-        "graph",
-        group="tables",
-    ),
-    ActionSpec(
-        "json",
-        "Run as JSON…",
-        "Export",
-        ".export.json",
-        (),
-        "Everything that is known of the shown run",
-        "run",
-        group="tables",
-    ),
-    ActionSpec(
-        "palette",
-        "Command palette…",
-        "Help",
-        "show_palette",
-        ("Ctrl+Shift+P",),
-        "Every action by name",
-    ),
-    ActionSpec("shortcuts", "Shortcuts", "Help", "show_shortcuts", ("F1",), ""),
-    ActionSpec("about", "About", "Help", "show_about", (), ""),
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.entries: list[ActionSpec | None] = []
+        """Its actions; None is a separator."""
+
+    def separate(self) -> None:
+        """Add a separator."""
+        self.entries.append(None)
+
+    def on_window(
+        self,
+        id: str,
+        title: str,
+        run: Callable[[MainWindow], object],
+        *keys: str,
+        tip: str = "",
+        needs: Need = "nothing",
+        checkable: bool = False,
+    ) -> None:
+        """Add an action on the main window."""
+        self.entries.append(ActionSpec(id, title, run, keys, tip, needs, checkable))
+
+    def on_page(
+        self,
+        id: str,
+        title: str,
+        run: Callable[[DocumentWindow], object],
+        *keys: str,
+        tip: str = "",
+        needs: Need = "graph",
+        checkable: bool = False,
+        exclusive: str = "",
+    ) -> None:
+        """Add an action on the document in front."""
+
+        def on_current(window: MainWindow) -> None:
+            if window.documents.current is not None:
+                run(window.documents.current)
+
+        spec = ActionSpec(id, title, on_current, keys, tip, needs, checkable, exclusive)
+        self.entries.append(spec)
+
+
+file = Menu("File")
+file.on_window(
+    "open", "Open…", lambda w: w.documents.open_dialog(), "Ctrl+O", tip="Open a model or a session"
 )
+file.on_window(
+    "sample",
+    "Open the sample model",
+    lambda w: w.documents.open_sample(),
+    tip="A small one, to try",
+)
+file.on_window(
+    "reload",
+    "Reload",
+    lambda w: w.documents.reload(),
+    "F5",
+    tip="Import the model file again",
+    needs="still",
+)
+file.on_window(
+    "save",
+    "Save session",
+    lambda w: w.documents.save(),
+    "Ctrl+S",
+    tip="Everything of this document in one file",
+    needs="graph",
+)
+file.on_window(
+    "save_as", "Save session as…", lambda w: w.documents.save_as(), "Ctrl+Shift+S", needs="graph"
+)
+file.separate()
+file.on_window(
+    "connection", "Connection…", lambda w: w.engine.choose_connection(), tip="Where the engine runs"
+)
+file.on_window(
+    "restart",
+    "Restart the engine",
+    lambda w: w.engine.restart(),
+    "Ctrl+Shift+R",
+    tip="Nothing that was measured is lost",
+)
+file.on_window("settings", "Settings…", lambda w: w.show_preferences(), "Ctrl+,")
+file.separate()
+file.on_window(
+    "close", "Close document", lambda w: w.documents.close_current(), "Ctrl+W", needs="document"
+)
+file.on_window("quit", "Quit", lambda w: w.close(), "Ctrl+Q")
+
+edit = Menu("Edit")
+edit.on_window("undo", "Undo", lambda w: w.undo(), "Ctrl+Z", needs="document")
+edit.on_window("redo", "Redo", lambda w: w.redo(), "Ctrl+Shift+Z", "Ctrl+Y", needs="document")
+edit.separate()
+edit.on_page(
+    "find", "Find…", lambda p: p.navigation.find(), "Ctrl+F", tip="Text or regular expression"
+)
+edit.on_page("find_next", "Find next", lambda p: p.navigation.find_next(), "F3", "Ctrl+G")
+edit.on_page(
+    "find_previous",
+    "Find previous",
+    lambda p: p.navigation.find_previous(),
+    "Shift+F3",
+    "Ctrl+Shift+G",
+)
+edit.on_page(
+    "same_operator",
+    "Highlight this operator",
+    lambda p: p.navigation.highlight_same_operator(),
+    "Ctrl+H",
+    needs="selection",
+)
+edit.separate()
+edit.on_page(
+    "select_partition",
+    "Select the partition",
+    lambda p: p.navigation.select_partition(),
+    "Ctrl+E",
+    needs="selection",
+)
+edit.on_page(
+    "select_none",
+    "Select nothing",
+    lambda p: p.navigation.select_nothing(),
+    "Ctrl+Shift+A",
+    needs="selection",
+)
+edit.on_page(
+    "copy_names",
+    "Copy node names",
+    lambda p: p.navigation.copy_names(),
+    "Ctrl+Shift+C",
+    needs="selection",
+)
+
+view = Menu("View")
+view.on_page("fit", "Fit the graph", lambda p: p.navigation.fit(), "F", "Ctrl+0")
+view.on_page(
+    "zoom_selection",
+    "Zoom to the selection",
+    lambda p: p.navigation.zoom_to_selection(),
+    "Z",
+    needs="selection",
+)
+view.on_page("zoom_in", "Zoom in", lambda p: p.navigation.zoom_in(), "Ctrl++", "Ctrl+=")
+view.on_page("zoom_out", "Zoom out", lambda p: p.navigation.zoom_out(), "Ctrl+-")
+view.separate()
+view.on_page(
+    "next_pane",
+    "Next pane",
+    lambda p: p.next_pane(),
+    "F6",
+    tip="The graph, then the panels",
+    needs="document",
+)
+view.on_page(
+    "previous_pane", "Previous pane", lambda p: p.previous_pane(), "Shift+F6", needs="document"
+)
+view.on_window("menu_bar", "Menu bar", lambda w: w.focus_menu(), "F10", tip="The first menu")
+view.separate()
+view.on_window("minimap", "Minimap", lambda w: w.toggle_minimap(), "Ctrl+M", checkable=True)
+view.on_window(
+    "horizontal", "Left to right", lambda w: w.toggle_orientation(), "Ctrl+K", checkable=True
+)
+view.on_page(
+    "outline",
+    "Outline",
+    lambda p: p.toggle_outline(),
+    "O",
+    tip="The operators as a list beside the graph",
+)
+view.on_page(
+    "log", "Log", lambda p: p.show_log(), "Ctrl+Shift+L", tip="What was reported", needs="document"
+)
+view.separate()
+view.on_window("bigger", "Larger text", lambda w: w.text_larger(), "Ctrl+Alt++", "Ctrl+Alt+=")
+view.on_window("smaller", "Smaller text", lambda w: w.text_smaller(), "Ctrl+Alt+-")
+
+graph = Menu("Graph")
+graph.on_page(
+    "collapse_scopes", "Collapse name scopes", lambda p: p.picture.collapse_scopes(), "Ctrl+Shift+K"
+)
+graph.on_page(
+    "collapse_partitions",
+    "Collapse partitions",
+    lambda p: p.picture.collapse_partitions(),
+    "Ctrl+Alt+K",
+    tip="One box for each partition, with its cost",
+    needs="placement",
+    checkable=True,
+)
+graph.on_page("expand_all", "Expand everything", lambda p: p.picture.expand_all(), "Ctrl+Shift+E")
+graph.separate()
+graph.on_page(
+    "enter_group",
+    "Enter group",
+    lambda p: p.picture.enter_group(),
+    tip="The Enter key on a box does the same",
+    needs="selection",
+)
+graph.on_page(
+    "leave_group",
+    "Collapse the surrounding group",
+    lambda p: p.picture.leave_group(),
+    tip="The Backspace key does the same",
+    needs="selection",
+)
+graph.on_page(
+    "producer", "To the producer", lambda p: p.navigation.to_producer(), "Alt+Up", needs="selection"
+)
+graph.on_page(
+    "consumer",
+    "To the consumer",
+    lambda p: p.navigation.to_consumer(),
+    "Alt+Down",
+    needs="selection",
+)
+graph.on_page("back", "Back to what was selected before", lambda p: p.navigation.back(), "Alt+Left")
+graph.on_page("forward", "Forward again", lambda p: p.navigation.forward(), "Alt+Right")
+graph.separate()
+for key, (mode, mode_title) in enumerate(MODES.items(), 1):
+    graph.on_page(
+        f"colour_{mode.replace('-', '_')}",
+        mode_title,
+        partial(lambda mode, p: p.picture.set_mode(mode), mode),
+        str(key % 10),
+        checkable=True,
+        exclusive="colour",
+    )
+
+pin = Menu("Pin")
+pin.on_page(
+    "pin_menu",
+    "Pin to a toolchain…",
+    lambda p: p.pins.open_pin_menu(),
+    "P",
+    tip="Demand a toolchain for the selection",
+    needs="selection",
+)
+pin.on_page(
+    "never_menu",
+    "Never on a toolchain…",
+    lambda p: p.pins.open_never_menu(),
+    "Shift+P",
+    tip="Forbid a toolchain for the selection",
+    needs="selection",
+)
+pin.on_page(
+    "exactly",
+    "Pin as one partition",
+    lambda p: p.pins.pin_exactly(),
+    "Ctrl+Alt+P",
+    needs="selection",
+)
+pin.on_page(
+    "together",
+    "Keep together",
+    lambda p: p.pins.pin_together(),
+    "Ctrl+Alt+T",
+    tip="In one partition, with others or not",
+    needs="selection",
+)
+pin.separate()
+pin.on_page(
+    "keep_partition",
+    "Keep this partition",
+    lambda p: p.pins.keep_partition(),
+    "K",
+    tip="Pin the partition as it is now",
+    needs="selection",
+)
+pin.separate()
+pin.on_page(
+    "free", "Unpin the selection", lambda p: p.pins.free_selection(), "Del", needs="selection"
+)
+pin.on_page("free_all", "Unpin all", lambda p: p.pins.free_all(), needs="pins")
+pin.separate()
+pin.on_page(
+    "save_pins",
+    "Save pins and placement…",
+    lambda p: p.pins.save(),
+    tip="For the next version of the model",
+)
+pin.on_page(
+    "load_pins",
+    "Apply pins from a file…",
+    lambda p: p.pins.load(),
+    tip="Names the pins that no longer match",
+)
+
+run = Menu("Run")
+run.on_page(
+    "run", "Run", lambda p: p.runs.start(), "Ctrl+R", tip="Measure, search, confirm", needs="idle"
+)
+run.on_page(
+    "search",
+    "Search again",
+    lambda p: p.runs.search_or_start(),
+    "Space",
+    tip="On stored costs and under the current pins",
+    needs="idle",
+)
+run.on_page(
+    "run_settings",
+    "Settings of the next run…",
+    lambda p: p.show_settings(),
+    "Ctrl+D",
+    tip="Toolchains, precision, limits",
+)
+run.on_page(
+    "preflight",
+    "Check before running",
+    lambda p: p.runs.preflight(),
+    "Ctrl+Shift+F",
+    tip="Measures nothing",
+    needs="idle",
+)
+run.on_page(
+    "shapes",
+    "Choose shapes…",
+    lambda p: p.shapes.choose(),
+    "Ctrl+Shift+D",
+    tip="A run places all of them",
+    needs="idle",
+)
+run.on_page(
+    "confirm_quickly",
+    "Confirm quickly",
+    lambda p: p.runs.confirm_quickly(),
+    "C",
+    tip="Times the result against the last run only",
+    needs="idle",
+)
+run.on_page(
+    "stop_and_keep",
+    "Stop and keep",
+    lambda p: p.runs.stop_and_keep(),
+    "Ctrl+Shift+.",
+    tip="Confirms the best so far quickly",
+    needs="running",
+)
+run.on_page(
+    "cancel",
+    "Cancel",
+    lambda p: p.runs.cancel(),
+    "Ctrl+.",
+    tip="What was measured is kept",
+    needs="running",
+)
+run.separate()
+run.on_page(
+    "measure",
+    "Measure the selection",
+    lambda p: p.runs.measure_selection(),
+    "Ctrl+T",
+    tip="As one partition",
+    needs="selection",
+)
+run.on_page(
+    "measure_longer",
+    "Measure again, longer",
+    lambda p: p.runs.measure_longer(),
+    "Ctrl+Shift+T",
+    needs="selection",
+)
+run.on_page(
+    "own_placement",
+    "Use this placement as a baseline",
+    lambda p: p.runs.use_as_baseline(),
+    tip="The next run measures the shown placement under the pins",
+    needs="placement",
+)
+
+compare = Menu("Compare")
+compare.on_page(
+    "runner_up",
+    "Show the runner-up placement",
+    lambda p: p.runs.show_runner_up(),
+    needs="placement",
+)
+compare.on_page(
+    "changes", "Show changes in the graph", lambda p: p.picture.show_changes(), needs="run"
+)
+compare.separate()
+compare.on_page(
+    "split",
+    "Two placements side by side",
+    lambda p: p.split.toggle(),
+    "Ctrl+Alt+2",
+    tip="With linked pan, zoom and selection",
+    needs="two placements",
+    checkable=True,
+)
+
+export = Menu("Export")
+export.on_page(
+    "artifact",
+    "Compiled artifact…",
+    lambda p: p.export.artifact(),
+    "Ctrl+Shift+X",
+    tip="A folder that runs without the explorer",
+    needs="run",
+)
+export.on_page(
+    "report", "Report…", lambda p: p.export.report(), tip="One HTML file with the graph as SVG"
+)
+export.separate()
+export.on_page("png_view", "Visible part as PNG…", lambda p: p.export.png_of_view())
+export.on_page("png_whole", "Graph as PNG…", lambda p: p.export.png_of_graph())
+export.on_page("svg", "Graph as SVG…", lambda p: p.export.svg())
+export.separate()
+export.on_page(
+    "csv", "Tables as CSV…", lambda p: p.export.csv(), tip="Every table whole, in one folder"
+)
+export.on_page(
+    "json",
+    "Run as JSON…",
+    lambda p: p.export.json(),
+    tip="All that is known of the shown run",
+    needs="run",
+)
+
+help = Menu("Help")
+help.on_window(
+    "palette",
+    "Command palette…",
+    lambda w: w.show_palette(),
+    "Ctrl+Shift+P",
+    tip="Every action by name",
+)
+help.on_window("shortcuts", "Shortcuts", lambda w: w.show_shortcuts(), "F1")
+help.on_window("about", "About", lambda w: w.show_about())
+
+MENUS = (file, edit, view, graph, pin, run, compare, export, help)
+ACTIONS = tuple(spec for menu in MENUS for spec in menu.entries if spec is not None)
+MENU_OF = {spec.id: menu.title for menu in MENUS for spec in menu.entries if spec is not None}
 
 
 def is_single_key(keys: str) -> bool:

@@ -1,32 +1,43 @@
-"""Shows one message at the top of a window, with a button for what can be done about it."""
+"""Shows one message over the upper edge of a widget, with a button for what can be done."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from PySide6.QtCore import QEvent, QObject
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QToolButton
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QToolButton, QWidget
 
-from collage_gui import words
 from collage_gui.elided_label import ElidedLabel
+from collage_gui.messages import Message, Messages
+
+EDGE_PX = 8
+"""Pixels between the message and the edges of what it lies on; chosen."""
 
 
 class Banner(QFrame):
-    """Is hidden until there is a message; a newer message replaces an older one.
+    """Lies over a widget, which therefore never moves; hidden while there is no message.
 
     A message takes one line; where it is cut, a button shows all of it.
     """
 
-    def __init__(self, name: str) -> None:
-        super().__init__()
+    def __init__(self, name: str, over: QWidget, *sources: Messages) -> None:
+        """Makes the banner.
+
+        Args:
+            name: Its object name.
+            over: The widget on which it lies.
+            sources: The lists of messages; the newest message of all of them is shown.
+        """
+        super().__init__(over)
         self.setObjectName(name)
+        self._over, self._sources = over, sources
+        self._message: Message | None = None
         self.label = ElidedLabel()
         self.label.setObjectName(name + "Text")
         self.more = QToolButton()
         self.more.setObjectName(name + "More")
         self.more.setText("More")
         self.more.setCheckable(True)
-        self.more.setToolTip(words.SHOW_THE_WHOLE_MESSAGE)
+        self.more.setToolTip("Show the whole message")
         self.more.toggled.connect(self._show_all)
         self.action = QPushButton()
         self.action.setObjectName(name + "Action")
@@ -34,9 +45,7 @@ class Banner(QFrame):
         self.close_button = QToolButton()
         self.close_button.setText("✕")
         self.close_button.setAccessibleName("Dismiss")
-        self.close_button.clicked.connect(self.hide)
-        self._do: Callable[[], None] | None = None
-        self.topic = ""
+        self.close_button.clicked.connect(self._dismiss)
         box = QHBoxLayout(self)
         box.setContentsMargins(14, 3, 10, 3)
         box.addWidget(self.label, 1)
@@ -44,50 +53,59 @@ class Banner(QFrame):
         box.addWidget(self.action)
         box.addWidget(self.close_button)
         self.hide()
+        over.installEventFilter(self)
+        for source in sources:
+            source.changed.connect(self.refresh)
+        self.refresh()
 
-    def show_message(
-        self,
-        text: str,
-        kind: str = "error",
-        action: str = "",
-        do: Callable[[], None] | None = None,
-        topic: str = "",
-    ) -> None:
-        """Show a message in place of an older one.
+    @property
+    def topic(self) -> str:
+        """Returns the topic of the message that is shown; empty without one."""
+        return self._message.topic if self._message is not None else ""
 
-        Args:
-            text: A sentence; it is shown as it is, markup included.
-            kind: ``error``, ``warning`` or ``info``.
-            action: Label of a button; without one there is no button.
-            do: What the button does.
-            topic: A name by which the message can be taken back.
-        """
-        if text.split(" ", 1)[0].isalpha():
-            # A sentence begins with a capital; a file name keeps its own spelling.
-            text = text[:1].upper() + text[1:]
-        self.label.setText(text)
-        self.setAccessibleName(text)
-        self.topic = topic
-        self._do = do
-        self.action.setText(action)
-        self.action.setVisible(bool(action))
+    def refresh(self) -> None:
+        """Show the newest message that still holds."""
+        newest = [source.newest for source in self._sources]
+        message = max(filter(None, newest), key=lambda each: each.number, default=None)
+        if message is self._message:
+            return
+        self._message = message
+        if message is None:
+            self.hide()
+            return
+        self.label.setText(message.text)
+        self.setAccessibleName(message.text)
+        self.action.setText(message.action)
+        self.action.setVisible(bool(message.action))
         self.more.setChecked(False)
-        if self.property("banner") != kind:
-            self.setProperty("banner", kind)
+        if self.property("banner") != message.kind:
+            self.setProperty("banner", message.kind)
             for widget in (self, self.label):
                 widget.style().unpolish(widget)
                 widget.style().polish(widget)
         self.show()
-        self._offer_more()
+        self.raise_()
+        self._place()
 
-    def clear(self, topic: str) -> None:
-        """Take back a message of this topic, if it is still shown."""
-        if self.topic == topic:
-            self.hide()
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Follows the size of what it lies on."""
+        if watched is self._over and event.type() == QEvent.Type.Resize:
+            self._place()
+        return False
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Offers the whole message where it does not fit."""
         super().resizeEvent(event)
+        self._offer_more()
+
+    def _place(self) -> None:
+        width = self._over.width() - 2 * EDGE_PX
+        box = self.layout()
+        assert box is not None
+        box.activate()
+        whole = self.label.wordWrap()
+        height = box.totalHeightForWidth(width) if whole else self.sizeHint().height()
+        self.setGeometry(EDGE_PX, EDGE_PX, width, height)
         self._offer_more()
 
     def _offer_more(self) -> None:
@@ -98,9 +116,16 @@ class Banner(QFrame):
         self.label.setWordWrap(whole)
         self.label.updateGeometry()
         self.label.update()
+        self._place()
+
+    def _dismiss(self) -> None:
+        message = self._message
+        for source in self._sources:
+            if message is not None:
+                source.dismiss(message)
 
     def _act(self) -> None:
-        do = self._do
-        self.hide()
+        do = self._message.do if self._message is not None else None
+        self._dismiss()
         if do is not None:
             do()

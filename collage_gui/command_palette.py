@@ -14,7 +14,7 @@ from PySide6.QtWidgets import (
 )
 
 from collage_gui import words
-from collage_gui.actions import ACTIONS
+from collage_gui.actions import ACTIONS, MENU_OF
 
 _PRESS = QEvent.Type.KeyPress
 
@@ -89,13 +89,13 @@ class CommandPalette(QDialog):
         query = self.text.text()
         fitting = []
         for number, spec in enumerate(ACTIONS):
-            fits = score(query, f"{spec.title} {spec.menu}") if query else -number
+            fits = score(query, f"{spec.title} {MENU_OF[spec.id]}") if query else -number
             if fits is not None and spec.id in self.actions_by_id and spec.id != "palette":
                 fitting.append((fits, number, spec))
         for _, _, spec in sorted(fitting, key=lambda each: (-each[0], each[1])):
             action = self.actions_by_id[spec.id]
             keys = f"    {spec.keys[0]}" if spec.keys else ""
-            item = QListWidgetItem(f"{spec.menu}: {spec.title.rstrip('…')}{keys}")
+            item = QListWidgetItem(f"{MENU_OF[spec.id]}: {spec.title.rstrip('…')}{keys}")
             item.setData(Qt.ItemDataRole.UserRole, spec.id)
             if not action.isEnabled():
                 item.setFlags(Qt.ItemFlag.NoItemFlags)

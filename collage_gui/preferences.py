@@ -37,6 +37,8 @@ class Preference:
     low: float = 0.0
     high: float = 0.0
     page: str = "Appearance"
+    kind: Literal["number", "duration"] = "number"
+    """What a number means: a duration is in seconds."""
 
 
 TEXT_SCALES = ((0.85, "Small"), (1.0, "Normal"), (1.2, "Large"), (1.45, "Very large"))
@@ -93,12 +95,12 @@ PREFERENCES: tuple[Preference, ...] = (
     Preference("threads", words.THREADS_OR_CORES, 0, "measure", low=0, high=256, page="Runs"),
     Preference(
         "budget_s",
-        words.BUDGET_IN_SECONDS,
+        "Budget of a run",
         600,
         "none",
         low=1,
-        high=36_000,
         page="Runs",
+        kind="duration",
     ),
     Preference("autosave", words.KEEP_A_RECOVERY_COPY, True, "none", page="Safety"),
     Preference("ask_on_close", words.ASK_BEFORE_CLOSING, True, "none", page="Safety"),

@@ -17,6 +17,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from collage_gui.fields import DurationField
 from collage_gui.preferences import EFFECTS, PREFERENCES, Preference, Preferences
 from collage_gui.theme import pad_spin_boxes
 
@@ -71,7 +72,11 @@ class PreferencesPage(QDialog):
             check.setChecked(value)
             check.toggled.connect(lambda on: self.preferences.set(key, on))
             return check
-        spin = QSpinBox(minimum=int(preference.low), maximum=int(preference.high), value=int(value))
+        spin = (
+            DurationField(value, least=int(preference.low))
+            if preference.kind == "duration"
+            else QSpinBox(minimum=int(preference.low), maximum=int(preference.high), value=value)
+        )
         spin.valueChanged.connect(lambda number: self.preferences.set(key, number))
         pad_spin_boxes(spin)
         return spin

@@ -8,7 +8,7 @@ from html import escape
 from PySide6.QtWidgets import QDialog, QLabel, QTextBrowser, QVBoxLayout, QWidget
 
 from collage_gui import words
-from collage_gui.actions import ACTIONS, MENUS
+from collage_gui.actions import MENUS
 
 
 class ShortcutsPage(QDialog):
@@ -37,14 +37,14 @@ def shortcuts_html() -> str:
     rows = _section(words.IN_THE_GRAPH, words.MOUSE_AND_KEYS)
     for menu in MENUS:
         rows += _section(
-            menu,
+            menu.title,
             [
                 (
                     ", ".join(spec.keys),
                     spec.title.rstrip("…") + (f" · {spec.tip}" if spec.tip else ""),
                 )
-                for spec in ACTIONS
-                if spec.menu == menu and spec.keys
+                for spec in menu.entries
+                if spec is not None and spec.keys
             ],
         )
     return f"<table cellspacing='0' cellpadding='3' width='100%'>{''.join(rows)}</table>"

@@ -75,7 +75,7 @@ class Handover(QObject):
         self._server = QLocalServer(self)
         self._server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
         self._server.newConnection.connect(self._connected)
-        if not self._server.listen(name) and not _answers(name):
+        if not _answers(name):  # else listening would take the name from the window that has it
             QLocalServer.removeServer(name)  # a window that crashed left it behind
             self._server.listen(name)
 

@@ -339,6 +339,7 @@ QLabel[banner="warning"] { color: $warning_text; padding: 6px 8px; }
 QFrame[banner="error"] { background: $error; border: 0; border-bottom: 1px solid $border; }
 QFrame[banner="error"] QLabel { color: $error_text; }
 QFrame[banner="info"] { background: $hover; border: 0; border-bottom: 1px solid $line; }
+QFrame#banner, QFrame#welcomeBanner { border: 1px solid $border; border-radius: 6px; }
 QGroupBox { border: 1px solid $line; border-radius: 6px; margin-top: 18px; padding-top: 6px; }
 QGroupBox::title { subcontrol-origin: margin; left: 2px; color: $quiet; }
 """)

@@ -338,7 +338,7 @@ CLOSE_THE_SPLIT_VIEW = "Close the split view"
 
 # -- graph view: canvas ------------------------------------------------------------
 
-ABOUT_GRAPH = "The dataflow graph. The Model tab lists the same operators for screen readers."
+ABOUT_GRAPH = "The dataflow graph. The outline (O) lists the same operators for screen readers."
 
 # -- graph view: layout, legend ------------------------------------------------------
 
@@ -798,7 +798,6 @@ LEFT_TO_RIGHT = "Left to right"
 SEARCH_WHEN_A_PIN_CHANGES = "Search again as soon as a pin changes"
 CONFIRM_AFTER_SEARCH = "Confirm quickly in the background after such a search"
 THREADS_OR_CORES = "Threads (0: physical cores)"
-BUDGET_IN_SECONDS = "Budget of a run, seconds"
 KEEP_A_RECOVERY_COPY = "Keep a recovery copy of every document"
 ASK_BEFORE_CLOSING = "Ask before closing what is not saved"
 

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from PySide6.QtCore import QByteArray, Qt
 from PySide6.QtWidgets import QDockWidget, QMainWindow, QTabWidget, QWidget
 
-from collage_gui import words
-
-LAYOUT_VERSION = 5
+LAYOUT_VERSION = 6
 """Arrangements that were saved under another version are ignored; raised when docks change."""
-LEFT_SHARE, RIGHT_SHARE, BOTTOM_SHARE, CANDIDATES_SHARE = 0.2, 0.24, 0.32, 0.6
+LEFT_SHARE, RIGHT_SHARE, BOTTOM_SHARE = 0.2, 0.24, 0.28
 """Shares of the window that the docks take at first; chosen."""
 LEFT_LEAST, RIGHT_LEAST = 300, 330
 """Least widths of the side docks at first, in pixels; chosen so that their tables are readable."""
@@ -28,30 +26,20 @@ PANEL_LEAST = (240, 90)
 
 PLACES: dict[str, dict[str, tuple[str, ...]]] = {
     "around": {
-        "outline": ("partitions", "model", "pins", "settings"),
-        "candidates": ("candidates",),
-        "details": ("why", "inside"),
-        "runs": ("runs", "log"),
+        "placement": ("partitions", "pins"),
+        "node": ("node",),
+        "runs": ("runs",),
     },
-    "column": {
-        "candidates": ("partitions", "candidates", "model", "pins", "settings"),
-        "details": ("why", "runs", "inside", "log"),
-    },
+    "column": {"node": ("partitions", "node", "pins", "runs")},
 }
 """The panels of each dock, by arrangement: around the graph, or in one column at its right."""
 
 _AREAS = {
-    "outline": Qt.DockWidgetArea.LeftDockWidgetArea,
-    "candidates": Qt.DockWidgetArea.RightDockWidgetArea,
-    "details": Qt.DockWidgetArea.RightDockWidgetArea,
+    "placement": Qt.DockWidgetArea.LeftDockWidgetArea,
+    "node": Qt.DockWidgetArea.RightDockWidgetArea,
     "runs": Qt.DockWidgetArea.BottomDockWidgetArea,
 }
-_TITLES = {
-    "outline": "Outline",
-    "candidates": "Candidates",
-    "details": words.WHY_AND_INSIDE,
-    "runs": words.RUNS_AND_LOG,
-}
+_TITLES = {"placement": "Placement", "node": "Node", "runs": "Runs"}
 
 
 @dataclass(frozen=True)
@@ -161,15 +149,12 @@ class Docks:
         """Give the docks their first sizes, as shares of the window's."""
         width, height = self._window.width(), self._window.height()
         docks, across, along = self.by_name, Qt.Orientation.Horizontal, Qt.Orientation.Vertical
-        right = [docks["candidates"], docks["details"]]
-        shares = [round(height * CANDIDATES_SHARE), round(height * (1 - CANDIDATES_SHARE))]
         if self.arrangement == "column":
             column = max(COLUMN_LEAST, min(COLUMN_MOST, round(width * COLUMN_SHARE)))
-            self._window.resizeDocks([docks["candidates"]], [column], across)
-            self._window.resizeDocks(right, [height // 2, height // 2], along)
+            self._window.resizeDocks([docks["node"]], [column], across)
             return
         self._window.resizeDocks(
-            [docks["outline"], docks["candidates"]],
+            [docks["placement"], docks["node"]],
             [
                 max(LEFT_LEAST, round(width * LEFT_SHARE)),
                 max(RIGHT_LEAST, round(width * RIGHT_SHARE)),
@@ -177,4 +162,3 @@ class Docks:
             across,
         )
         self._window.resizeDocks([docks["runs"]], [round(height * BOTTOM_SHARE)], along)
-        self._window.resizeDocks(right, shares, along)

@@ -17,11 +17,11 @@ from collage_engine.records.placement import Run
 from collage_engine.service import protocol
 from collage_engine.service.protocol import ReportFormat
 from collage_gui import exports, words
-from collage_gui.banner import Banner
 from collage_gui.document.document import Document
 from collage_gui.document_window.files import DocumentFiles, open_with_the_system
 from collage_gui.document_window.picture_controller import PictureController
 from collage_gui.graph_view.view import GraphView
+from collage_gui.messages import Messages
 from collage_gui.theme import Theme
 
 SELECTION_MARGIN = 30
@@ -37,7 +37,7 @@ class ExportController:
         view: GraphView,
         picture: PictureController,
         files: DocumentFiles,
-        banner: Banner,
+        messages: Messages,
         theme: Theme,
         tables: Callable[[], dict[str, str]],
     ) -> None:
@@ -48,12 +48,12 @@ class ExportController:
             view: The view that is painted into pictures.
             picture: The picture in the view.
             files: Asks for paths.
-            banner: Where messages appear.
+            messages: Where messages appear.
             theme: Decides whether an SVG is dark.
             tables: Gives every table's CSV text by name.
         """
         self._document, self._view, self._picture = document, view, picture
-        self._files, self._banner, self._theme = files, banner, theme
+        self._files, self._messages, self._theme = files, messages, theme
         self.tables = tables
 
     # -- pictures and tables -----------------------------------------------------------
@@ -211,6 +211,7 @@ class ExportController:
         def arrived(answer: protocol.Exported) -> None:
             content = answer.content
             if content is not None:
+                self._messages.clear("artifact")
                 self._files.write(lambda: _unpack(content, folder), folder)
             else:
                 written = answer.path or folder
@@ -220,14 +221,18 @@ class ExportController:
                     said = " ".join(f"{each[:1].upper()}{each[1:]}." for each in sentences)
                     text = f"{text}. {said}"
                     document.runs.refresh()
-                self._banner.show_message(
-                    text, "info", "Open folder", lambda: open_with_the_system(written)
+                self._messages.show_message(
+                    text,
+                    "info",
+                    "Open folder",
+                    lambda: open_with_the_system(written),
+                    topic="artifact",
                 )
             if then is not None:
                 then()
 
         path = None if remote else folder
-        self._banner.show_message(words.EXPORTING_THE_ARTIFACT, "info")
+        self._messages.show_message(words.EXPORTING_THE_ARTIFACT, "info", topic="artifact")
         if document.shapes.several:
             all_shapes = protocol.ExportShapes(
                 document=document.handle, path=path, nearest=document.shapes.nearest

@@ -10,8 +10,9 @@ from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QFileDialog, QWidget
 
 from collage_gui import words
-from collage_gui.banner import Banner
+from collage_gui.assets import asset
 from collage_gui.document.document import Document
+from collage_gui.messages import Messages
 
 VIEWABLE = (".html", ".png", ".svg")
 """Ends of the names of files that a browser or a viewer shows."""
@@ -20,13 +21,23 @@ VIEWABLE = (".html", ".png", ".svg")
 class DocumentFiles:
     """File dialogs that begin beside the document's own file."""
 
-    def __init__(self, document: Document, banner: Banner, parent: QWidget) -> None:
-        self._document, self._banner, self._parent = document, banner, parent
+    def __init__(self, document: Document, messages: Messages, parent: QWidget) -> None:
+        self._document, self._messages, self._parent = document, messages, parent
 
     @property
     def stem(self) -> str:
         """Returns the name of the document's file without its suffix."""
         return os.path.splitext(os.path.basename(self._document.path or "graph"))[0]
+
+    @property
+    def folder(self) -> str:
+        """Returns where files are written at first: beside the session, else beside the model.
+
+        The sample model lies in the installed package, where nothing of the user's belongs.
+        """
+        folder = os.path.dirname(self._document.session_path or self._document.path)
+        packaged = os.path.dirname(str(asset("models")))
+        return os.path.expanduser("~") if folder.startswith(packaged) else folder
 
     def ask_save(self, title: str, name: str, kind: str) -> str:
         """Ask where to save.
@@ -39,8 +50,9 @@ class DocumentFiles:
         Returns:
             A path, or an empty string when the user cancels.
         """
-        folder = os.path.dirname(self._document.path)
-        path, _ = QFileDialog.getSaveFileName(self._parent, title, os.path.join(folder, name), kind)
+        path, _ = QFileDialog.getSaveFileName(
+            self._parent, title, os.path.join(self.folder, name), kind
+        )
         return path
 
     def ask_open(self, title: str, kind: str) -> str:
@@ -59,7 +71,7 @@ class DocumentFiles:
         Returns:
             A path, or an empty string when the user cancels.
         """
-        name = os.path.join(os.path.dirname(self._document.path), f"{self.stem}-{what}")
+        name = os.path.join(self.folder, f"{self.stem}-{what}")
         return QFileDialog.getSaveFileName(self._parent, title, new_name(name), "Folder (*)")[0]
 
     def write(self, write: Callable[[], object], path: str) -> None:
@@ -68,11 +80,11 @@ class DocumentFiles:
             write()
         except (OSError, MemoryError) as error:
             name = os.path.basename(path)
-            self._banner.show_message(words.not_written(name, str(error)), "error")
+            self._messages.show_message(words.not_written(name, str(error)), "error")
             return
         shown = path if os.path.isfile(path) and path.endswith(VIEWABLE) else _folder_of(path)
         label = "Open" if shown == path and not os.path.isdir(path) else "Open folder"
-        self._banner.show_message(
+        self._messages.show_message(
             f"Written: {path}", "info", label, lambda: open_with_the_system(shown)
         )
 

@@ -15,13 +15,13 @@ from collage_engine.records.files import write_atomically
 from collage_engine.records.pin import PinKind
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui import pins_file, words
-from collage_gui.banner import Banner
 from collage_gui.document.document import Document
 from collage_gui.document.pin_edits import make_pin, pins_as_now, with_pin, without_nodes
 from collage_gui.document_window.files import DocumentFiles
 from collage_gui.document_window.picture_controller import PictureController
 from collage_gui.document_window.pin_menu import PinMenu
 from collage_gui.graph_view.view import GraphView
+from collage_gui.messages import Messages
 from collage_gui.panels.tables import toolchain_icon
 
 PROBLEMS_SHOWN = 3
@@ -37,10 +37,10 @@ class PinController:
         view: GraphView,
         picture: PictureController,
         files: DocumentFiles,
-        banner: Banner,
+        messages: Messages,
     ) -> None:
         self._document, self._view, self._picture = document, view, picture
-        self._files, self._banner = files, banner
+        self._files, self._messages = files, messages
         self._toolchains: tuple[str, ...] = ()
 
     def show_toolchains(self, states: Iterable[ToolchainState]) -> None:
@@ -178,7 +178,7 @@ class PinController:
             with open(path, "rb") as file:
                 applied = pins_file.apply(document.operators, file.read())
         except (OSError, UsageError) as error:
-            self._banner.show_message(f"{os.path.basename(path)}: {error}", "error")
+            self._messages.show_message(f"{os.path.basename(path)}: {error}", "error")
             return
         pins = tuple(
             make_pin(document, p.kind, p.nodes, p.toolchain, p.device) for p in applied.pins
@@ -190,7 +190,7 @@ class PinController:
             document.log.add("info", words.FILE_PLACEMENT_IS_BASELINE)
         for problem in applied.problems:
             document.log.add("warning", problem)
-        self._banner.show_message(
+        self._messages.show_message(
             applied_sentence(len(pins), applied.problems), "warning" if applied.problems else "info"
         )
 

@@ -12,10 +12,11 @@ from collage_engine.drawing.figures import (
 )
 from collage_engine.drawing.formatting import as_sentence, duration_text
 from collage_gui import words
-from collage_gui.banner import Banner
 from collage_gui.document.document import Document
 from collage_gui.document.pin_edits import placement_by_hand
 from collage_gui.document.reference import Reference
+from collage_gui.document.run_queue import RunQueue
+from collage_gui.messages import Messages
 from collage_gui.panels.run_settings import RunSettingsPanel, preflight_sentence
 from collage_gui.preferences import Preferences
 
@@ -27,21 +28,24 @@ class RunController:
         self,
         document: Document,
         settings: RunSettingsPanel,
-        banner: Banner,
+        messages: Messages,
         preferences: Preferences,
-        reveal: Callable[[str], None],
+        queue: RunQueue,
+        show_settings: Callable[[], None],
     ) -> None:
         """Receives what it works with.
 
         Args:
             document: The document.
             settings: The panel with the settings of the next run.
-            banner: Where messages appear.
+            messages: Where messages appear.
             preferences: Whether a changed pin starts a search.
-            reveal: Shows a panel by its name.
+            queue: Lets one run after the other have the machine.
+            show_settings: Shows the settings of the next run.
         """
-        self._document, self._settings, self._banner = document, settings, banner
-        self._preferences, self._reveal = preferences, reveal
+        self._document, self._settings, self._messages = document, settings, messages
+        self._preferences, self._queue = preferences, queue
+        self._show_settings = show_settings
         document.pins.accepted.connect(self._pins_accepted)
         document.runs.changed.connect(self._show_warnings)
         document.execution.finished.connect(self._finished)
@@ -50,14 +54,33 @@ class RunController:
         document.pins.changed.connect(self._pins_changed)
 
     def start(self) -> None:
-        """Run with the settings of the panel."""
+        """Run with the settings of the panel, after the run of another document if need be."""
         if self._document.operators is not None and not self._document.running:
-            for topic in ("run", "few measured", "preflight", "drift"):
-                self._banner.clear(topic)
-            if self._document.shapes.several:
-                self._document.shapes.start(self._settings.settings())
-            else:
-                self._document.execution.start(self._settings.settings())
+            self._start(self._run)
+
+    def _start(self, start: Callable[[], None]) -> None:
+        """Start a run now, or say which one it waits for."""
+        busy = self._queue.ask(self._document, start)
+        if busy is not None:
+            self._messages.show_message(
+                f"This run begins when the one of {busy.title} has ended.",
+                "info",
+                "Do not wait",
+                self.cancel,
+                topic="waiting",
+            )
+
+    def _clear_messages(self) -> None:
+        """Take away what was said of the last run, and what a new one may mend."""
+        for topic in ("", "run", "few measured", "preflight", "drift", "waiting"):
+            self._messages.clear(topic)
+
+    def _run(self) -> None:
+        self._clear_messages()
+        if self._document.shapes.several:
+            self._document.shapes.start(self._settings.settings())
+        else:
+            self._document.execution.start(self._settings.settings())
 
     def _start_within(self, budget_s: float) -> None:
         """Run with another budget, which the settings keep.
@@ -96,11 +119,14 @@ class RunController:
     def confirm_quickly(self) -> None:
         """Search under the current pins, and time what is found against the last run only."""
         if self._document.operators is not None and not self._document.execution.running:
-            self._banner.clear("run")
-            settings = self._settings.settings()
-            quick = msgspec.structs.replace(settings, confirmation="quick")
-            self._document.execution.start(quick)
-            self._document.execution.settings = settings
+            self._start(self._run_quickly)
+
+    def _run_quickly(self) -> None:
+        self._clear_messages()
+        settings = self._settings.settings()
+        quick = msgspec.structs.replace(settings, confirmation="quick")
+        self._document.execution.start(quick)
+        self._document.execution.settings = settings
 
     def stop_and_keep(self) -> None:
         """End the run under way with its best placement so far."""
@@ -109,11 +135,13 @@ class RunController:
 
     def preflight(self) -> None:
         """Say what a run would do, without one."""
-        self._banner.show_message(words.LOOKING_FOR_CANDIDATES, "info", topic="preflight")
+        self._messages.show_message(words.LOOKING_FOR_CANDIDATES, "info", topic="preflight")
         self._settings.preflight()
 
     def cancel(self) -> None:
-        """Cancels the run; what was measured is kept."""
+        """Cancels the run, or one that waits for its turn; what was measured is kept."""
+        self._queue.withdraw(self._document)
+        self._messages.clear("waiting")
         self._document.execution.cancel()
         self._document.shapes.cancel()
 
@@ -142,7 +170,9 @@ class RunController:
             execution = self._document.execution
             execution.own_placements = (*execution.own_placements, by_hand)
             self._document.mark_unsaved()
-            self._banner.show_message(words.BASELINE_OF_THE_NEXT_RUN, "info", "Run now", self.start)
+            self._messages.show_message(
+                words.BASELINE_OF_THE_NEXT_RUN, "info", "Run now", self.start
+            )
 
     # -- comparing ---------------------------------------------------------------------
 
@@ -159,7 +189,7 @@ class RunController:
         if runner_up is not None:
             document.show_placement(runner_up, "Runner-up")
         else:
-            self._banner.show_message(words.NO_RUNNER_UP_YET, "info")
+            self._messages.show_message(words.NO_RUNNER_UP_YET, "info")
 
     def show_last(self) -> None:
         """Show the placement of the last run."""
@@ -198,7 +228,7 @@ class RunController:
         few, budget_s = few_measured_sentence(run), enough_budget_s(run)
         text = " ".join(as_sentence(warning) for warning in run.warnings)
         if few and budget_s is not None and not run.provisional:
-            self._banner.show_message(
+            self._messages.show_message(
                 f"{few} {text}".strip(),
                 "warning",
                 f"Run for {duration_text(budget_s)}",
@@ -206,18 +236,21 @@ class RunController:
                 topic="few measured",
             )
         elif text:
-            self._banner.show_message(text, "warning", "Measure again", self.start, topic="drift")
+            self._messages.show_message(text, "warning", "Measure again", self.start, topic="drift")
+        for topic, holds in (("few measured", bool(few)), ("drift", bool(text) and not few)):
+            if not holds:
+                self._messages.clear(topic)
 
     def _searched(self, infeasible: str) -> None:
         if infeasible:
-            self._banner.show_message(infeasible, "error", topic="infeasible")
+            self._messages.show_message(infeasible, "error", topic="infeasible")
         else:
-            self._banner.clear("infeasible")
+            self._messages.clear("infeasible")
 
     def _pins_changed(self) -> None:
         """Takes a message away with its cause: other pins may be satisfied."""
         if self._document.pins.infeasible is None:
-            self._banner.clear("infeasible")
+            self._messages.clear("infeasible")
 
     def _show_preflight(self) -> None:
         preflight, graph = self._document.execution.preflight, self._document.operators
@@ -225,16 +258,12 @@ class RunController:
             return
         text = preflight_sentence(preflight, graph)
         if not preflight.uncovered:
-            self._banner.show_message(text, "info", "Run", self.start, topic="preflight")
+            self._messages.show_message(text, "info", "Run", self.start, topic="preflight")
             return
-        self._banner.show_message(
+        self._messages.show_message(
             text, "warning", words.CHOOSE_TOOLCHAINS, self._show_settings, topic="preflight"
         )
 
-    def _show_settings(self) -> None:
-        """Show where toolchains are chosen."""
-        self._reveal("settings")
-
     def _finished(self, state: str, reason: str) -> None:
         if state == "cancelled":
-            self._banner.show_message(words.RUN_CANCELLED, "info", topic="run")
+            self._messages.show_message(words.RUN_CANCELLED, "info", topic="run")

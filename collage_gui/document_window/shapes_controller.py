@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from PySide6.QtWidgets import QWidget
 
 from collage_gui import words
-from collage_gui.banner import Banner
 from collage_gui.document.document import Document
+from collage_gui.messages import Messages
 from collage_gui.shapes_dialog import ShapesDialog
 
 Dimensions = Mapping[str, Sequence[str]]
@@ -18,8 +18,8 @@ Dimensions = Mapping[str, Sequence[str]]
 class ShapesController:
     """Asks for sizes of the model's named dimensions, and opens the model for them."""
 
-    def __init__(self, document: Document, banner: Banner, parent: QWidget) -> None:
-        self._document, self._banner, self._parent = document, banner, parent
+    def __init__(self, document: Document, messages: Messages, parent: QWidget) -> None:
+        self._document, self._messages, self._parent = document, messages, parent
         self.dialog: ShapesDialog | None = None
         """The dialog while it is open."""
         document.dimensions_wanted.connect(self._ask_before_opening)
@@ -34,7 +34,7 @@ class ShapesController:
             if dimensions:
                 self._ask(dimensions, "")
             else:
-                self._banner.show_message(words.NO_NAMED_DIMENSIONS, "info", topic="shapes")
+                self._messages.show_message(words.NO_NAMED_DIMENSIONS, "info", topic="shapes")
 
         document.ask_dimensions(arrived, document.failed.emit)
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from PySide6.QtCore import QPoint, Qt, QTimer
+from PySide6.QtCore import QPoint, QSize, Qt, QTimer
 from PySide6.QtGui import QAction, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QMainWindow, QMenu, QTabWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QMainWindow, QMenu, QSplitter, QTabWidget, QVBoxLayout, QWidget
 
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui import words
 from collage_gui.banner import Banner
 from collage_gui.document.document import Document
 from collage_gui.document_window.answer_line import AnswerLine
+from collage_gui.document.run_queue import RunQueue
 from collage_gui.document_window.context_menu import context_menu
 from collage_gui.document_window.docks import Docks, fitting_arrangement
 from collage_gui.document_window.export_controller import ExportController
@@ -27,11 +28,15 @@ from collage_gui.document_window.shapes_controller import ShapesController
 from collage_gui.document_window.split_view import SplitController, SplitWidget
 from collage_gui.elided_label import all_plain
 from collage_gui.graph_view.view import GraphView
+from collage_gui.messages import Messages
 from collage_gui.panels.precision_slider import PrecisionSlider
 from collage_gui.panels.progress import ProgressStrip
 from collage_gui.preferences import Preferences
+from collage_gui.side_window import SideWindow
 from collage_gui.theme import Theme
 
+SETTINGS_SIZE, LOG_SIZE = QSize(460, 780), QSize(900, 420)
+"""Sizes of the windows with the settings of the next run and with the log, in pixels; chosen."""
 UNTIL_EXPOSED_MS = 20
 """Milliseconds after which a window looks again whether it is on the screen; chosen."""
 ARRANGEMENT_KEY = "document/state"
@@ -50,6 +55,8 @@ class DocumentWindow(QMainWindow):
         theme: Theme,
         preferences: Preferences,
         actions: Mapping[str, QAction],
+        queue: RunQueue,
+        window_messages: Messages,
         parent: QWidget | None = None,
     ) -> None:
         """Makes the widgets, then the controllers on them.
@@ -59,6 +66,8 @@ class DocumentWindow(QMainWindow):
             theme: Colours and fonts.
             preferences: The user's settings.
             actions: The main window's actions by id, for the context menu.
+            queue: Lets one run after the other have the machine.
+            window_messages: Messages that concern every document.
             parent: The widget that owns this one.
         """
         super().__init__(parent, Qt.WindowType.Widget)
@@ -67,8 +76,8 @@ class DocumentWindow(QMainWindow):
         self.document = document
         self._preferences, self._actions = preferences, actions
 
-        self.banner = Banner("documentBanner")
         self.answer = AnswerLine(document, actions)
+        self.messages = Messages(self)
         self.find_bar = FindBar()
         self.view = GraphView()
         self.view.minimap_wanted = preferences.get("minimap")
@@ -76,9 +85,15 @@ class DocumentWindow(QMainWindow):
         self.split_widget = SplitWidget(self.view)
         self.strip = ProgressStrip(document)
         self.precision_slider = PrecisionSlider(document)
-        self.setCentralWidget(self._centre())
         self.panels = Panels(document, theme, preferences)
+        self._stage = QWidget()
+        self.setCentralWidget(self._centre())
+        self.banner = Banner("banner", self._stage, self.messages, window_messages)
         self.docks = Docks(self, self.panels.places())
+        self.settings_window = SideWindow(
+            "Settings of the next run", self.panels.run_settings, SETTINGS_SIZE, self
+        )
+        self.log_window = SideWindow("Log", self.panels.log, LOG_SIZE, self)
         self._sized = False
         self._settled = False
         """Whether the panels have the sizes that were chosen for them, and not Qt's first ones."""
@@ -86,14 +101,19 @@ class DocumentWindow(QMainWindow):
         self.picture = PictureController(document, self.view, theme, preferences, self)
         self.split = SplitController(document, self.split_widget, self.view, self.picture, self)
         self.navigation = Navigation(document, self.view, self.picture, self.find_bar)
-        files = DocumentFiles(document, self.banner, self)
-        self.pins = PinController(document, self.view, self.picture, files, self.banner)
+        self.files = files = DocumentFiles(document, self.messages, self)
+        self.pins = PinController(document, self.view, self.picture, files, self.messages)
         self.runs = RunController(
-            document, self.panels.run_settings, self.banner, preferences, self.docks.reveal
+            document,
+            self.panels.run_settings,
+            self.messages,
+            preferences,
+            queue,
+            self.show_settings,
         )
-        self.shapes = ShapesController(document, self.banner, self)
+        self.shapes = ShapesController(document, self.messages, self)
         self.export = ExportController(
-            document, self.view, self.picture, files, self.banner, theme, self.panels.tables
+            document, self.view, self.picture, files, self.messages, theme, self.panels.tables
         )
         self._connect()
         all_plain(self)
@@ -103,10 +123,18 @@ class DocumentWindow(QMainWindow):
         column = QVBoxLayout(centre)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
-        column.addWidget(self.banner)
         column.addWidget(self.answer)
         column.addWidget(self.find_bar)
-        column.addWidget(self.split_widget, 1)
+        stage = QVBoxLayout(self._stage)
+        stage.setContentsMargins(0, 0, 0, 0)
+        stage.addWidget(self.split_widget)
+        beside = QSplitter(Qt.Orientation.Horizontal)
+        beside.setChildrenCollapsible(False)
+        beside.addWidget(self.panels.outline)
+        beside.addWidget(self._stage)
+        beside.setStretchFactor(1, 1)
+        self.panels.outline.hide()
+        column.addWidget(beside, 1)
         column.addWidget(self.precision_slider)
         column.addWidget(self.view.legend)
         column.addWidget(self.strip)
@@ -115,7 +143,7 @@ class DocumentWindow(QMainWindow):
     def _connect(self) -> None:
         document, panels = self.document, self.panels
         self._preferences.changed.connect(self._preference_changed)
-        document.failed.connect(lambda reason: self.banner.show_message(reason, "error"))
+        document.failed.connect(lambda reason: self.messages.show_message(reason, "error"))
         for view in (self.view, self.split_widget.other):
             view.menu_wanted.connect(self._open_menu)
         self.strip.cancel_wanted.connect(self.runs.cancel)
@@ -126,7 +154,7 @@ class DocumentWindow(QMainWindow):
         document.execution.running_changed.connect(self._show_slider)
         self.precision_slider.moved.connect(self._preview_rounding)
         self.precision_slider.run_wanted.connect(self.runs.start_in_precision)
-        panels.candidates.measure_wanted.connect(self.runs.measure)
+        panels.node.candidates.measure_wanted.connect(self.runs.measure)
         panels.run_settings.run_wanted.connect(self.runs.start)
         panels.run_settings.toolchains_shown.connect(self.pins.show_toolchains)
         panels.run_settings.reopen_wanted.connect(self._reopen)
@@ -214,6 +242,21 @@ class DocumentWindow(QMainWindow):
     def _preference_changed(self, key: str) -> None:
         if key == "panels":
             self._arrange()
+
+    def show_settings(self) -> None:
+        """Show the settings of the next run, below the Run button."""
+        self.settings_window.open_at(QPoint(0, 0))
+
+    def show_log(self) -> None:
+        """Show what the engine and the window have reported, above the status bar."""
+        self.log_window.open_at(QPoint(0, max(0, self.height() - LOG_SIZE.height())))
+
+    def toggle_outline(self) -> None:
+        """Show or hide the outline of the model beside the graph."""
+        outline = self.panels.outline
+        outline.setVisible(not outline.isVisible())
+        if outline.isVisible():
+            outline.setFocus(Qt.FocusReason.OtherFocusReason)
 
     # -- the keyboard ------------------------------------------------------------------
 

@@ -39,8 +39,8 @@ class ActionSet:
         for spec in ACTIONS:
             action = _make_action(spec, owner)
             action.triggered.connect(partial(lambda spec, *_: run(spec), spec))
-            if spec.checkable and spec.argument:
-                group = groups.setdefault(spec.group, QActionGroup(owner))
+            if spec.exclusive:
+                group = groups.setdefault(spec.exclusive, QActionGroup(owner))
                 group.addAction(action)
             self.by_id[spec.id] = action
             owner.addAction(action)
@@ -87,11 +87,9 @@ class ActionSet:
         get = self._preferences.get
         for name, value in (
             ("minimap", get("minimap")),
-            ("fold", get("fold")),
             ("horizontal", get("orientation") == "horizontal"),
         ):
             self.by_id[name].setChecked(bool(value))
-        self.by_id[f"theme_{get('theme')}"].setChecked(True)
 
     def _name_undo(self, stack: QUndoStack | None) -> None:
         undo, redo = self.by_id["undo"], self.by_id["redo"]

@@ -13,16 +13,19 @@ from PySide6.QtWidgets import QFileDialog, QMessageBox, QTabWidget, QWidget
 
 from collage_gui import recovery, words
 from collage_gui.assets import asset
-from collage_gui.banner import Banner
+from collage_gui.document.run_queue import RunQueue
 from collage_gui.elided_label import plain_tip
 from collage_gui.engine_client import EngineClient
 from collage_gui.main_window.recovery_copies import RecoveryCopies
+from collage_gui.messages import Messages
 from collage_gui.preferences import Preferences
 from collage_gui.theme import Theme
 
 if TYPE_CHECKING:
     from collage_gui.document_window.window import DocumentWindow
 
+RUNNING_MARK = "▶ "
+"""Stands before the name of a document on its tab while a run is under way."""
 SAMPLES = ("mnist.onnx", "mnist-12.onnx")
 
 
@@ -46,7 +49,7 @@ class Documents(QObject):
         theme: Theme,
         preferences: Preferences,
         recovery_copies: RecoveryCopies,
-        banner: Banner,
+        messages: Messages,
         actions: dict[str, QAction],
         window: QWidget,
     ) -> None:
@@ -57,18 +60,25 @@ class Documents(QObject):
             theme: Colours and fonts.
             preferences: Remember the recent files.
             recovery_copies: Keep copies of unsaved work.
-            banner: The window's messages.
+            messages: The window's messages.
             actions: The window's actions by id.
             window: The parent of dialogs.
         """
         super().__init__(window)
         self._client, self._theme, self._preferences = client, theme, preferences
-        self._copies, self._banner = recovery_copies, banner
+        self._copies, self._messages = recovery_copies, messages
         self._actions, self._window = actions, window
         self.tabs = QTabWidget(documentMode=True, tabsClosable=True, movable=True)
         self.tabs.setObjectName("documents")
         self.tabs.tabCloseRequested.connect(self.close)
         self.tabs.currentChanged.connect(self._tab_changed)
+        self.queue = RunQueue(self)
+        self.queue.changed.connect(self._show_titles)
+        self._before: DocumentWindow | None = None
+        """The page that was in front before a file was opened; it returns if that fails."""
+        self._saving: dict[str, tuple[int, int] | None] = {}
+        """The sessions that this window writes: None while it does, then their state on the disk;
+        any other state is somebody else's change."""
         self._watcher = QFileSystemWatcher(self)
         self._watcher.fileChanged.connect(self._file_changed)
 
@@ -96,7 +106,7 @@ class Documents(QObject):
         samples += sorted(asset("models").glob("*.onnx"))
         sample = next((path for path in samples if path.exists()), None)
         if sample is None:
-            self._banner.show_message(words.NO_SAMPLE_MODEL, "error")
+            self._messages.show_message(words.NO_SAMPLE_MODEL, "error")
         else:
             self.open_path(str(sample))
 
@@ -107,7 +117,7 @@ class Documents(QObject):
             path: The file.
             copy: Its recovery copy, which is opened instead.
         """
-        self._banner.clear("open")  # about a file that was tried before; others may follow it
+        self._messages.clear("open")  # about a file that was tried before; others may follow it
         path = os.path.abspath(path)
         for page in self.pages:
             if path in (page.document.path, page.document.session_path) and copy is None:
@@ -118,7 +128,9 @@ class Documents(QObject):
         from collage_gui.document_window.window import DocumentWindow
 
         document = Document(self._client, self)
-        page = DocumentWindow(document, self._theme, self._preferences, self._actions)
+        page = DocumentWindow(
+            document, self._theme, self._preferences, self._actions, self.queue, self._messages
+        )
         self._connect(page)
         self.page_added.emit(page)
         if copy is not None:
@@ -128,6 +140,8 @@ class Documents(QObject):
             document.open_session(path)
         else:
             document.open_model(path)
+        if self.current is not None and self.current.document.is_open:
+            self._before = self.current
         self.tabs.addTab(page, document.title)
         self.tabs.setCurrentWidget(page)
         self.changed.emit()
@@ -144,6 +158,8 @@ class Documents(QObject):
         document.opened.connect(lambda: self._opened(page))
         document.failed.connect(lambda reason: self._failed(page, reason))
         document.title_changed.connect(self._show_titles)
+        document.execution.running_changed.connect(self._show_titles)
+        self.queue.add(document)
         for signal in (
             document.execution.running_changed,
             document.shapes.changed,
@@ -176,6 +192,8 @@ class Documents(QObject):
         """Removes a page that was never opened; later failures are for the page's own banner."""
         if not page.document.is_open and page in self.pages:
             self.remove(page)
+            if self._before in self.pages:
+                self.tabs.setCurrentWidget(self._before)
             self.open_failed.emit(reason)
             self._preferences.changed.emit("recent")
 
@@ -186,11 +204,11 @@ class Documents(QObject):
         page = self.current
         if page is None or not page.document.path:
             return
-        self._banner.clear("changed")
+        self._messages.clear("changed")
         document = page.document
         if document.running:
             # A new document in its place would never hear how the run ended.
-            self._banner.show_message(
+            self._messages.show_message(
                 words.RUN_OF_THE_EARLIER_FILE,
                 "warning",
                 topic="changed",
@@ -202,8 +220,8 @@ class Documents(QObject):
 
     def _file_changed(self, path: str) -> None:
         for page in self.pages:
-            if page.document.path == path:
-                self._banner.show_message(
+            if page.document.path == path and not self._written_here(path):
+                self._messages.show_message(
                     words.changed_on_disk(os.path.basename(path)),
                     "warning",
                     "Reload (F5)",
@@ -212,6 +230,21 @@ class Documents(QObject):
                 )
         if os.path.exists(path):
             self._watcher.addPath(path)
+
+    def _written_here(self, path: str) -> bool:
+        """Tells whether a file is as this window wrote it, or is being written by it."""
+        return path in self._saving and self._saving[path] in (None, _state_of(path))
+
+    def _save_to(self, page: DocumentWindow, path: str, then: Callable[[], None]) -> None:
+        """Save a page, and know the file from what others write into it."""
+
+        def saved() -> None:
+            self._saving[path] = _state_of(path)
+            self._saved(page)
+            then()
+
+        self._saving[path] = None
+        page.document.save(path, saved)
 
     def _reload_page(self, page: DocumentWindow) -> None:
         self.tabs.setCurrentWidget(page)
@@ -223,7 +256,7 @@ class Documents(QObject):
         """Save the current document to its session file; ask for one the first time."""
         page = self.current
         if page is not None and page.document.session_path:
-            page.document.save(page.document.session_path, partial(self._saved, page))
+            self._save_to(page, page.document.session_path, lambda: None)
         else:
             self.save_as()
 
@@ -232,11 +265,11 @@ class Documents(QObject):
         page = self.current
         path = self._ask_session_path(page) if page is not None else ""
         if page is not None and path:
-            page.document.save(path, partial(self._saved, page))
+            self._save_to(page, path, lambda: None)
 
     def _ask_session_path(self, page: DocumentWindow) -> str:
         """Ask for the session file of a page; empty when the user cancels."""
-        name = os.path.splitext(page.document.path)[0] + ".collage"
+        name = os.path.join(page.files.folder, f"{page.files.stem}.collage")
         path, _ = QFileDialog.getSaveFileName(
             self._window, "Save session", name, "Sessions (*.collage)"
         )
@@ -246,11 +279,11 @@ class Documents(QObject):
         path = page.document.session_path
         connection = self._client.connection
         if connection.is_remote:
-            page.banner.show_message(f"Saved on {connection.target}: {path}", "info")
+            page.messages.show_message(f"Saved on {connection.target}: {path}", "info")
             return
         self._preferences.remember(path)
         self._copies.discard(page.document)
-        page.banner.show_message(f"Saved: {path}", "info")
+        page.messages.show_message(f"Saved: {path}", "info")
 
     # -- closing -----------------------------------------------------------------------
 
@@ -272,9 +305,12 @@ class Documents(QObject):
         page.runs.cancel()
         page.close_document()
         self._copies.forget(document)
+        self.queue.remove(document)
         self.tabs.removeTab(self.tabs.indexOf(page))
         document.deleteLater()
         page.deleteLater()
+        if self._before is page:
+            self._before = None
         if not self.tabs.count():
             self.emptied.emit()
         self.changed.emit()
@@ -344,11 +380,7 @@ class Documents(QObject):
             return
         (page, path), *rest = places
 
-        def saved() -> None:
-            self._saved(page)
-            self._save_each(rest, then)
-
-        page.document.save(path, saved)
+        self._save_to(page, path, lambda: self._save_each(rest, then))
 
     # -- titles ------------------------------------------------------------------------
 
@@ -359,11 +391,23 @@ class Documents(QObject):
     def _show_titles(self) -> None:
         for page in self.pages:
             at = self.tabs.indexOf(page)
-            self.tabs.setTabText(at, page.document.title)
+            document = page.document
+            waits = "… " if self.queue.waits(document) else ""
+            mark = RUNNING_MARK if document.running else waits
+            self.tabs.setTabText(at, f"{mark}{document.title}")
             self.tabs.setTabToolTip(at, plain_tip(page.document.session_path or page.document.path))
         current = self.current
         title = f"{current.document.title} – " if current is not None else ""
         self._window.setWindowTitle(f"{title}Collage Explorer")
+
+
+def _state_of(path: str) -> tuple[int, int] | None:
+    """Returns by what a file is known to be unchanged: its number and its time."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def closing_sentence(running: bool) -> str:

@@ -14,11 +14,11 @@ from collage_engine.records.toolchain import ToolchainState
 from collage_engine.records.typed import convert
 from collage_engine.service import protocol
 from collage_gui import words
-from collage_gui.banner import Banner
 from collage_gui.connections import parse_connection
 from collage_gui.engine_client import EngineClient
 from collage_gui.main_window.documents import Documents
 from collage_gui.main_window.recovery_copies import RecoveryCopies
+from collage_gui.messages import Messages
 
 if TYPE_CHECKING:
     from collage_gui.document.document import Document
@@ -41,12 +41,12 @@ class Engine(QObject):
         client: EngineClient,
         documents: Documents,
         recovery_copies: RecoveryCopies,
-        banner: Banner,
+        messages: Messages,
         window: QWidget,
     ) -> None:
         super().__init__(window)
         self._client, self._documents = client, documents
-        self._copies, self._banner, self._window = recovery_copies, banner, window
+        self._copies, self._messages, self._window = recovery_copies, messages, window
         self.states: tuple[ToolchainState, ...] = ()
         """The engine's toolchains; empty until it has named them."""
         self._unopened: list[str] = []
@@ -68,7 +68,7 @@ class Engine(QObject):
     def restart(self) -> None:
         """End the engine's process and start another one; the documents are opened again."""
         self._forget_handles()
-        self._banner.clear("engine")
+        self._messages.clear("engine")
         self._client.restart()
         self.changed.emit()
 
@@ -93,7 +93,7 @@ class Engine(QObject):
         try:
             connection = parse_connection(text)
         except ValueError as error:
-            self._banner.show_message(str(error), "error")
+            self._messages.show_message(str(error), "error")
             return
         self._client.connection = connection
         self._forget_handles()
@@ -122,12 +122,12 @@ class Engine(QObject):
     # -- the engine's news -------------------------------------------------------------
 
     def _ready(self, hello: protocol.HelloAnswer) -> None:
-        self._banner.clear("engine")
+        self._messages.clear("engine")
         self._client.request(
             "toolchains.list",
             None,
             self._toolchains_arrived,
-            lambda reason: self._banner.show_message(reason, "error"),
+            lambda reason: self._messages.show_message(reason, "error"),
         )
         for page in self._documents.pages:
             self._show_device(page)
@@ -175,7 +175,7 @@ class Engine(QObject):
         if silent:
             self._offer_restart(words.ENGINE_DOES_NOT_ANSWER, "warning")
         else:
-            self._banner.clear("engine")
+            self._messages.clear("engine")
 
     def _logged(self, text: str) -> None:
         for page in self._documents.pages:
@@ -199,10 +199,10 @@ class Engine(QObject):
         if self._client.state == "stopped":
             self._offer_restart(reason, "error")
         else:
-            self._banner.show_message(reason, "error", topic="open")
+            self._messages.show_message(reason, "error", topic="open")
 
     def _offer_restart(self, text: str, kind: str) -> None:
-        self._banner.show_message(
+        self._messages.show_message(
             text, kind, words.RESTART_THE_ENGINE, self.restart, topic="engine"
         )
 

@@ -9,11 +9,11 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QDockWidget, QMenu, QMenuBar
 
 from collage_gui import words
-from collage_gui.actions import ACTIONS, MENUS
+from collage_gui.actions import MENUS, Menu
 from collage_gui.elided_label import plain_tip
 from collage_gui.preferences import Preferences
 
-MNEMONICS = {title: f"&{title}" for title in MENUS} | {"Export": "E&xport"}
+MNEMONICS = {menu.title: f"&{menu.title}" for menu in MENUS} | {"Export": "E&xport"}
 """Titles of the menus, each with the letter that opens it together with Alt; all letters differ."""
 
 
@@ -42,22 +42,24 @@ class Menus:
         self.recent.setObjectName("recentMenu")
         self._panels = QMenu("Panels", bar)
         self._panels.aboutToShow.connect(self._fill_panels)
-        for title in MENUS:
-            self._fill(bar.addMenu(MNEMONICS[title]), title, actions)
+        for each in MENUS:
+            self._fill(bar.addMenu(MNEMONICS[each.title]), each, actions)
         self.fill_recent()
 
-    def _fill(self, menu: QMenu, title: str, actions: Mapping[str, QAction]) -> None:
-        group = None
-        for spec in ACTIONS:
-            if spec.menu != title:
-                continue
-            if group is not None and spec.group != group:
+    def _fill(self, menu: QMenu, content: Menu, actions: Mapping[str, QAction]) -> None:
+        colours = QMenu("Colour by", menu)
+        for spec in content.entries:
+            if spec is None:
                 menu.addSeparator()
-            group = spec.group
+                continue
+            if spec.exclusive:
+                colours.addAction(actions[spec.id])
+                menu.addMenu(colours)
+                continue
             menu.addAction(actions[spec.id])
             if spec.id == "open":
                 menu.addMenu(self.recent)
-        if title == "View":
+        if content.title == "View":
             menu.addMenu(self._panels)
 
     def fill_recent(self) -> None:

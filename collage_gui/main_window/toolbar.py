@@ -55,6 +55,8 @@ class Toolbar(QToolBar):
         self.run_button.setObjectName("runButton")
         self.run_button.clicked.connect(self._start_or_cancel)
         self.addWidget(self.run_button)
+        actions["run_settings"].setIconText("▾")
+        self.addAction(actions["run_settings"])
         self.addSeparator()
         self._add_run_fields()
         self.addSeparator()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,6 @@ from PySide6.QtWidgets import (
     QMessageBox,
     QStackedWidget,
     QToolButton,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -40,6 +38,7 @@ from collage_gui.main_window.engine import Engine
 from collage_gui.main_window.menus import Menus
 from collage_gui.main_window.recovery_copies import RecoveryCopies
 from collage_gui.main_window.toolbar import Toolbar
+from collage_gui.messages import Messages
 from collage_gui.preferences import TEXT_SCALES, Preferences
 from collage_gui.preferences_page import PreferencesPage
 from collage_gui.shortcuts_page import ShortcutsPage
@@ -68,16 +67,28 @@ class MainWindow(QMainWindow):
         self.closing = False
         """Whether the window closes without asking."""
         self.client = EngineClient(connection or _stored_connection(preferences), self)
-        self.banner = Banner("banner")
+        self.messages = Messages(self)
+        """Messages that concern every document; the page in front shows them."""
         self.welcome = WelcomePage(preferences, theme)
+        self._welcome_banner = Banner("welcomeBanner", self.welcome, self.messages)
         self.action_set = ActionSet(self, preferences, self._run)
         self.recovery = RecoveryCopies(self.client, preferences, self)
-        self.documents = Documents(
-            self.client, theme, preferences, self.recovery, self.banner, self.action_set.by_id, self
+        self.documents: Documents = Documents(
+            self.client,
+            theme,
+            preferences,
+            self.recovery,
+            self.messages,
+            self.action_set.by_id,
+            self,
         )
-        self.engine = Engine(self.client, self.documents, self.recovery, self.banner, self)
+        self.engine: Engine = Engine(
+            self.client, self.documents, self.recovery, self.messages, self
+        )
         self.stack = QStackedWidget()
-        self.setCentralWidget(self._centre())
+        self.stack.addWidget(self.welcome)
+        self.stack.addWidget(self.documents.tabs)
+        self.setCentralWidget(self.stack)
         self.menus = Menus(
             self.menuBar(),
             self.action_set.by_id,
@@ -93,7 +104,12 @@ class MainWindow(QMainWindow):
         self.device.setAutoRaise(True)
         self.device.clicked.connect(self.engine.choose_connection)
         self.selection_text = ElidedLabel()
+        log = QToolButton()
+        log.setObjectName("showLog")
+        log.setDefaultAction(self.action_set.by_id["log"])
+        log.setAutoRaise(True)
         self.statusBar().addWidget(self.selection_text, 1)
+        self.statusBar().addPermanentWidget(log)
         self.statusBar().addPermanentWidget(self.device)
         self.statusBar().setSizeGripEnabled(False)
         self._palette: CommandPalette | None = None
@@ -105,16 +121,11 @@ class MainWindow(QMainWindow):
         self.refresh()
         self._engine_changed()
 
-    def _centre(self) -> QWidget:
-        self.stack.addWidget(self.welcome)
-        self.stack.addWidget(self.documents.tabs)
-        centre = QWidget()
-        column = QVBoxLayout(centre)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(0)
-        column.addWidget(self.banner)
-        column.addWidget(self.stack, 1)
-        return centre
+    @property
+    def banner(self) -> Banner:
+        """Returns the banner that is seen: that of the page in front, or the welcome page's."""
+        page = self.documents.current
+        return page.banner if page is not None else self._welcome_banner
 
     def _connect(self, theme: Theme) -> None:
         welcome, documents, engine = self.welcome, self.documents, self.engine
@@ -165,11 +176,7 @@ class MainWindow(QMainWindow):
 
     def _run(self, spec: ActionSpec) -> None:
         """Carries out an action of the table."""
-        owner: object = self.documents.current if spec.on_page else self
-        if owner is None:
-            return
-        method = attrgetter(spec.method)(owner)
-        method(spec.argument) if spec.argument else method()
+        spec.run(self)
         self.refresh()
 
     def open_and_raise(self, paths: list[str]) -> None:
@@ -198,14 +205,6 @@ class MainWindow(QMainWindow):
         """Draw graphs from left to right, or from top to bottom."""
         now = self.preferences.get("orientation")
         self.preferences.set("orientation", "horizontal" if now == "vertical" else "vertical")
-
-    def toggle_fold(self) -> None:
-        """Fold long graphs into columns, or draw them as one."""
-        self.preferences.set("fold", not self.preferences.get("fold"))
-
-    def set_theme(self, name: str) -> None:
-        """Choose a theme by its name."""
-        self.preferences.set("theme", name)
 
     def text_larger(self) -> None:
         """Make all text one step larger."""

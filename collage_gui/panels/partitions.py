@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from PySide6.QtCore import QItemSelectionModel, Qt
 from PySide6.QtWidgets import (
+    QHBoxLayout,
     QLabel,
     QLineEdit,
     QVBoxLayout,
@@ -13,15 +16,25 @@ from PySide6.QtWidgets import (
 from collage_engine.drawing.accuracy import precision_text
 from collage_engine.drawing.figures import latency_text, partition_figures, partition_sum_text
 from collage_engine.drawing.formatting import counted, time_text
+from collage_engine.drawing.memory_figures import PartitionMemory, partition_memory
 from collage_engine.drawing.palette import toolchain_title
+from collage_engine.drawing.roofline import PartitionRoof, partition_roofs
 from collage_engine.records.format import border_words, brief_border_words
 from collage_engine.records.placement import Partition
 from collage_engine.records.precision import FLOAT32, short
 from collage_engine.wording.runs import (
     ABOUT_DIFFERENCE,
+    ABOUT_EFFICIENCY,
     ABOUT_EXPECTED,
+    ABOUT_GBPS,
+    ABOUT_GFLOPS,
+    ABOUT_INPUTS,
+    ABOUT_INSIDE,
     ABOUT_LAST_RUN,
+    ABOUT_LEFT,
+    ABOUT_OUTPUTS,
     ABOUT_REGRET,
+    ABOUT_WEIGHTS,
     EXPECTED_LATENCY,
 )
 from collage_gui import words
@@ -42,6 +55,8 @@ class PartitionsPanel(QWidget):
         self.document = document
         self.setObjectName("partitionsPanel")
         self._reference: dict[str, float] = {}
+        self._roofs: dict[str, PartitionRoof] = {}
+        self._memory: dict[str, PartitionMemory] = {}
         self.model = RowsModel(
             [
                 Column(
@@ -116,9 +131,13 @@ class PartitionsPanel(QWidget):
                     tip=lambda r: words.ABOUT_NEXT_BEST,
                     optional=True,
                 ),
+                *self._rate_columns(),
+                *self._memory_columns(),
             ]
         )
         self.table = Table(self.model, "partitionsTable", "Partitions", theme)
+        self.columns = self.table.column_button()
+        self.columns.setObjectName("partitionsColumns")
         self.table.selectionModel().selectionChanged.connect(self._picked)
         self.summary = QLabel(wordWrap=True)
         self.summary.setProperty("quiet", True)
@@ -131,8 +150,12 @@ class PartitionsPanel(QWidget):
         box.setContentsMargins(8, 8, 8, 0)
         box.setSpacing(6)
         box.addWidget(self.summary)
-        box.addWidget(self.filter)
+        head = QHBoxLayout()
+        head.addWidget(self.filter, 1)
+        head.addWidget(self.columns)
+        box.addLayout(head)
         box.addWidget(self.table, 1)
+        self.table.extra_changed.connect(self.refresh)
         document.placement.changed.connect(self.refresh)
         document.graph_changed.connect(self.refresh)
         document.execution.running_changed.connect(self._say_nothing_is_placed)
@@ -141,6 +164,59 @@ class PartitionsPanel(QWidget):
         document.questions.explanation_changed.connect(self.model.refresh)
         document.selection.changed.connect(self._show_selection)
         self.refresh()
+
+    def _rate_columns(self) -> list[Column]:
+        """Returns the columns of achieved rates; their figures are made where they are shown."""
+
+        def figure(name: str, scale: float = 1.0) -> Callable[[Partition], float | None]:
+            def value(row: Partition) -> float | None:
+                known = getattr(self._roofs.get(row.id), name, None)
+                return None if known is None else scale * known
+
+            return value
+
+        return [
+            Column(
+                "Left to win", figure("left_us"), "time", width=104, about=ABOUT_LEFT, extra=True
+            ),
+            Column("GFLOP/s", figure("gflops"), "number", about=ABOUT_GFLOPS, extra=True),
+            Column("GB/s", figure("gigabytes_per_s"), "number", about=ABOUT_GBPS, extra=True),
+            Column(
+                "Of roofline",
+                figure("efficiency", 100.0),
+                "share",
+                width=118,
+                about=ABOUT_EFFICIENCY,
+                extra=True,
+            ),
+        ]
+
+    def _memory_columns(self) -> list[Column]:
+        """Returns the columns of bytes; their figures are made where they are shown."""
+
+        def figure(name: str) -> Callable[[Partition], float | None]:
+            return lambda row: getattr(self._memory.get(row.id), name, None)
+
+        return [
+            Column(title, figure(name), "bytes", width=92, about=about, extra=True)
+            for title, name, about in (
+                ("Weights", "weights", ABOUT_WEIGHTS),
+                ("Inputs", "inputs", ABOUT_INPUTS),
+                ("Outputs", "outputs", ABOUT_OUTPUTS),
+                ("Inside", "inside", ABOUT_INSIDE),
+            )
+        ]
+
+    def fill_all_columns(self) -> None:
+        """Make the figures of the columns that are shown on request, hidden ones included."""
+        shown, graph = self.document.placement.shown, self.document.graph
+        if shown is None or graph is None:
+            return
+        candidates = self.document.costs.candidates.values()
+        roofs = partition_roofs(graph, shown.placement, candidates)
+        self._roofs = {each.partition.id: each for each in roofs}
+        memory = partition_memory(graph, shown.placement)
+        self._memory = {each.partition.id: each for each in memory}
 
     def _label(self, row: Partition) -> str:
         graph = self.document.operators
@@ -162,6 +238,9 @@ class PartitionsPanel(QWidget):
         """Show the partitions of the shown placement."""
         shown = self.document.placement.shown
         self._index()
+        self._roofs, self._memory = {}, {}
+        if self.table.shows_extra:
+            self.fill_all_columns()
         parts = shown.placement.partitions if shown else ()
         self.model.set_rows(parts)
         self.table.setColumnHidden(PRECISION, all(p.precision == FLOAT32 for p in parts))
@@ -183,10 +262,15 @@ class PartitionsPanel(QWidget):
                     if several
                     else EXPECTED_LATENCY.format(us=expected)
                 )
+            run = self.document.runs.find(shown.run)
+            outside = [each.us for each in run.residual if each.us] if run is not None else []
+            if outside:
+                texts.append(f"{time_text(sum(outside))} outside of them")
             if placement.measured_us is not None:
                 texts.append(latency_text(placement))
             self.summary.setText(" · ".join(filter(None, texts)))
         self.filter.setVisible(shown is not None)
+        self.columns.setVisible(shown is not None)
         self.table.setVisible(shown is not None)
         self._show_selection()
 

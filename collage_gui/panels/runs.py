@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import QPoint, QSize, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QHBoxLayout,
@@ -24,15 +24,14 @@ from collage_gui.panels.all_runs import AllRunsPage
 from collage_gui.panels.bar_chart import BarChart
 from collage_gui.panels.changes import ChangesPage
 from collage_gui.panels.facts import FactsTable
-from collage_gui.panels.in_model_times import InModelTable
-from collage_gui.panels.memory import MemoryPage
-from collage_gui.panels.roofline import RooflinePage
 from collage_gui.panels.run_bars import run_bars
 from collage_gui.panels.run_headline import detail, remark
 from collage_gui.panels.shapes import ShapesPage
-from collage_gui.panels.transitions import TransitionsPage
+from collage_gui.side_window import SideWindow
 from collage_gui.theme import Theme
 
+DETAILS_SIZE = QSize(620, 560)
+"""Size of the window with the details of a run, in pixels; chosen."""
 NARROW_PX = 620
 """Below this width, in pixels, the bars are a page beside the others; chosen, since side by side
 neither could be read."""
@@ -74,11 +73,12 @@ class RunsPanel(QWidget):
         self.changes.wanted_in_graph.connect(self.changes_wanted)
         self.all_runs = AllRunsPage(document, theme)
         self.shapes = ShapesPage(document, theme)
-        self.in_model = InModelTable(document, theme)
-        self.transitions = TransitionsPage(document, self.in_model.iconSize())
-        self.roofline = RooflinePage(document, theme)
-        self.memory = MemoryPage(document, theme)
         self.facts = FactsTable(document)
+        self.facts_window = SideWindow("Details of the run", self.facts, DETAILS_SIZE, self)
+        self.details = QPushButton("Details…")
+        self.details.setObjectName("runDetails")
+        self.details.setToolTip("Accuracy, memory, limits, formats and tuning")
+        self.details.clicked.connect(lambda: self.facts_window.open_at(QPoint(0, 0)))
         self.tabs = QTabWidget()
         self.tabs.setObjectName("compareTabs")
         self.tabs.setUsesScrollButtons(True)
@@ -87,16 +87,10 @@ class RunsPanel(QWidget):
             (self.changes, "Changes"),
             (self.all_runs, "All runs"),
             (self.shapes, "Shapes"),
-            (self.in_model, "In-model times"),
-            (self.transitions, "Transitions"),
-            (self.roofline, "Roofline"),
-            (self.memory, "Memory"),
-            (self.facts, "Facts"),
         ):
             self.tabs.addTab(page, title)
 
         document.shapes.changed.connect(self._offer_shapes)
-        self.tabs.currentChanged.connect(lambda _: self._refresh_front())
 
         self._box = QHBoxLayout(self)
         self._box.setContentsMargins(0, 0, 0, 0)
@@ -140,6 +134,7 @@ class RunsPanel(QWidget):
         edit = QHBoxLayout()
         edit.addWidget(self.name)
         edit.addWidget(self.note, 1)
+        edit.addWidget(self.details)
         edit.addWidget(self.delete)
         column.addLayout(edit)
         column.addStretch()
@@ -163,28 +158,14 @@ class RunsPanel(QWidget):
         self.all_runs.refresh()
         self.shapes.refresh()
         self._offer_shapes()
-        self.transitions.refresh()
-        self._refresh_front()
         self.facts.show_facts(run)
-
-    def _refresh_front(self) -> None:
-        """Show what takes long on a large graph where it is in front: times, roofline, memory.
-
-        Otherwise they would take a good part of the time of showing another placement.
-        """
-        if self.tabs.currentWidget() is self.in_model:
-            self.in_model.refresh(self.document.runs.shown_or_last())
-        elif self.tabs.currentWidget() is self.roofline:
-            self.roofline.refresh()
-        elif self.tabs.currentWidget() is self.memory:
-            self.memory.refresh()
 
     def _offer_shapes(self) -> None:
         """Give the table of shapes a tab where there is one to show."""
         self.tabs.setTabVisible(self.tabs.indexOf(self.shapes), self.shapes.has_rows)
 
     def _fields(self, run: Run | None) -> None:
-        for widget in (self.name, self.note, self.delete):
+        for widget in (self.name, self.note, self.details, self.delete):
             widget.setVisible(run is not None and run is not self.document.runs.provisional)
         if run is not None and self.document.placement.shown is not None:
             self.name.setPlaceholderText(self.document.runs.title_of(run))

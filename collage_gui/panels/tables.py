@@ -10,6 +10,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +21,7 @@ from PySide6.QtCore import (
     QPersistentModelIndex,
     QRectF,
     Qt,
+    Signal,
 )
 from PySide6.QtGui import (
     QBrush,
@@ -35,8 +37,10 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QHeaderView,
+    QMenu,
     QStyledItemDelegate,
     QTableView,
+    QToolButton,
     QWidget,
 )
 
@@ -80,6 +84,8 @@ class Column:
     all."""
     optional: bool = False
     """Whether it is hidden while no row has a value."""
+    extra: bool = False
+    """Whether it is hidden until the user asks for it, in the list of columns."""
 
 
 class RowsModel(QAbstractTableModel):
@@ -351,10 +357,15 @@ class Table(QTableView):
     the graph shows it.
     """
 
+    extra_changed = Signal()
+    """A signal that a column which is hidden at first was shown or hidden."""
+
     def __init__(self, model: RowsModel, name: str, title: str, theme: Theme) -> None:
         super().__init__()
         self.rows_model = model
         self.theme = theme
+        self._wanted: set[int] = set()
+        """The columns hidden at first that the user asked for."""
         self._narrowed = 0
         """The width that a narrow panel leaves to the first column."""
         self.setModel(model)
@@ -409,9 +420,38 @@ class Table(QTableView):
         """Hide the optional columns that would hold dashes only."""
         rows = self.rows_model.rows
         for at, column in enumerate(self.rows_model.columns):
-            if column.optional:
+            if column.extra:
+                self.setColumnHidden(at, at not in self._wanted)
+            elif column.optional:
                 self.setColumnHidden(at, all(column.value(row) is None for row in rows))
         self._stretch()
+
+    @property
+    def shows_extra(self) -> bool:
+        """Tells whether a column is shown that is hidden at first."""
+        return bool(self._wanted)
+
+    def column_button(self) -> QToolButton:
+        """Returns a button with the list of the columns that are hidden at first."""
+        button = QToolButton()
+        button.setText("Columns")
+        button.setToolTip("Choose more columns")
+        button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        menu = QMenu(button)
+        for at, column in enumerate(self.rows_model.columns):
+            if column.extra:
+                action = menu.addAction(column.title)
+                action.setCheckable(True)
+                action.setToolTip(column.about)
+                action.toggled.connect(partial(self._want, at))
+        menu.setToolTipsVisible(True)
+        button.setMenu(menu)
+        return button
+
+    def _want(self, at: int, wanted: bool) -> None:
+        (self._wanted.add if wanted else self._wanted.discard)(at)
+        self.extra_changed.emit()
+        self._show_known()
 
     def _stretch(self) -> None:
         columns = self.rows_model.columns

@@ -34,9 +34,11 @@ from collage_engine.service import protocol
 from collage_gui.app import load_documents
 from collage_gui.connections import Connection
 from collage_gui.document.document import Document
+from collage_gui.document.run_queue import RunQueue
 from collage_gui.document.shown_placement import Shown
 from collage_gui.document_window.window import DocumentWindow
 from collage_gui.engine_client import EngineClient
+from collage_gui.messages import Messages
 from collage_gui.panels.tables import Column, RowsModel
 from collage_gui.preferences import Preferences
 from collage_gui.theme import Theme
@@ -59,7 +61,7 @@ def measure(named: str = "large") -> dict[str, float]:
         assert placement is not None
         client = EngineClient(Connection())
         document = Document(client)
-        page = DocumentWindow(document, theme, preferences, {})
+        page = DocumentWindow(document, theme, preferences, {}, RunQueue(), Messages())
         page.resize(1400, 900)
         page.show()
         app.processEvents()

@@ -117,11 +117,11 @@ def tell(folder: Path, theme: str, real: str | None, limit_s: float) -> None:
         page.navigation.zoom_to_selection()
         story.until(lambda: document.questions.explanation is not None)
         story.shoot("5-questioned")
-        page.docks.reveal("inside")
+        page.docks.reveal("node")
         story.rest(1.0)
-        page.panels.inside.tabs.setCurrentIndex(1)
+        page.panels.node.tabs.setCurrentIndex(2)
         story.shoot("6-inside")
-        page.docks.reveal("why")
+        page.docks.reveal("node")
         others = [n for n in ("tvm", "onnxruntime", "onednn") if n != dear.toolchain]
         page.pins.pin_to(others[0])
         late = parts[len(parts) // 3]
@@ -171,7 +171,7 @@ def tell(folder: Path, theme: str, real: str | None, limit_s: float) -> None:
         story.rest(0.2)
         window._palette.grab().save(str(folder / f"13-palette-{theme}.png"))
         window._palette.hide()
-        page.docks.reveal("settings")
+        page.show_settings()
         page.runs.preflight()
         story.rest(0.6)
         story.shoot("14-settings")

@@ -27,14 +27,14 @@ def test_a_node_shows_every_candidate_that_contains_it(drive) -> None:
     page = d.open()
     d.run(page)
     d.question(page, [0])
-    rows = page.panels.candidates.model.rows
+    rows = page.panels.node.candidates.model.rows
     wanted = {c.id for c in page.document.costs.candidates.values() if 0 in c.nodes}
     assert {r.id for r in rows} == wanted
-    assert len(page.panels.candidates.chart.bars) == 3
+    assert len(page.panels.node.candidates.chart.bars) == 3
     chosen = page.document.placement.partition_of(0).candidate
-    assert page.panels.candidates.chart.bars[0].key == chosen
-    assert page.panels.candidates.chart.bars[0].note.startswith("chosen")
-    for bar in page.panels.candidates.chart.bars:
+    assert page.panels.node.candidates.chart.bars[0].key == chosen
+    assert page.panels.node.candidates.chart.bars[0].note.startswith("chosen")
+    for bar in page.panels.node.candidates.chart.bars:
         if bar.value is not None:
             assert bar.low <= bar.value <= bar.high
 
@@ -43,7 +43,7 @@ def test_the_table_is_sorted_filtered_and_restricted_to_a_state(drive) -> None:
     d = drive()
     page = d.open("resnet50.onnx")
     d.run(page)
-    table, model = page.panels.candidates.table, page.panels.candidates.model
+    table, model = page.panels.node.candidates.table, page.panels.node.candidates.model
     table.sortByColumn(COST_COLUMN, Qt.SortOrder.DescendingOrder)
     titles = [column.title for column in model.columns]
     assert titles.index("Operators") > REGRET_COLUMN, "what it costs is seen without scrolling"
@@ -52,14 +52,14 @@ def test_the_table_is_sorted_filtered_and_restricted_to_a_state(drive) -> None:
     costs = [page.document.costs.of(model.rows[i].id).us for i in model.order]
     finite = [c for c in costs if c != float("inf")]
     assert finite == sorted(finite, reverse=True) and costs[: len(finite)] == finite
-    page.panels.candidates.filter.setText("onednn conv2d")
+    page.panels.node.candidates.filter.setText("onednn conv2d")
     shown = [model.rows[i] for i in model.order]
     assert shown == [] or all(r.instance.toolchain == "onednn" for r in shown)
-    page.panels.candidates.filter.setText("oneDNN conv2d")
+    page.panels.node.candidates.filter.setText("oneDNN conv2d")
     shown = [model.rows[i] for i in model.order]
     assert shown and all("conv2d" in r.label for r in shown)
-    page.panels.candidates.filter.clear()
-    page.panels.candidates.state.setCurrentIndex(2)
+    page.panels.node.candidates.filter.clear()
+    page.panels.node.candidates.state.setCurrentIndex(2)
     shown = [model.rows[i] for i in model.order]
     assert shown and all(page.document.costs.of(r.id).state == "invalid" for r in shown)
     assert all(page.document.costs.of(r.id).reason for r in shown)
@@ -70,9 +70,11 @@ def test_choosing_a_candidate_shows_its_nodes_in_the_graph(drive) -> None:
     page = d.open()
     d.run(page)
     d.question(page, [1])
-    place = page.panels.candidates.model.place_of(lambda r: len(r.nodes) > 1)
-    page.panels.candidates.table.selectRow(place)
-    row = page.panels.candidates.model.rows[int(page.panels.candidates.model.order[place])]
+    place = page.panels.node.candidates.model.place_of(lambda r: len(r.nodes) > 1)
+    page.panels.node.candidates.table.selectRow(place)
+    row = page.panels.node.candidates.model.rows[
+        int(page.panels.node.candidates.model.order[place])
+    ]
     assert page.document.selection.candidate == row.id
     assert page.view.marks.candidate == page.picture.drawn.scene.boxes_of(row.nodes)
     assert page.document.selection.operators == {1}
@@ -148,7 +150,7 @@ def test_why_says_the_engines_words_and_what_was_not_offered(drive) -> None:
     d.run(page)
     reshape = next(n for n, c in enumerate(page.document.operators.calls) if c.op == "reshape")
     d.question(page, [reshape])
-    text = page.panels.why.text.toPlainText()
+    text = page.panels.node.why.text.toPlainText()
     for word in page.document.questions.explanation.words:
         assert word in text
     assert "no pattern of onednn takes reshape" in text
@@ -160,9 +162,9 @@ def test_before_a_run_nothing_is_invented(drive) -> None:
     page = d.open()
     page.document.selection.select([0])
     d.qtbot.wait(200)
-    assert "nothing is measured yet" in page.panels.why.text.toPlainText()
-    assert page.panels.candidates.model.rowCount() == 0
-    assert "Nothing is measured yet" in page.panels.candidates.hint.text()
+    assert "nothing is measured yet" in page.panels.node.why.text.toPlainText()
+    assert page.panels.node.candidates.model.rowCount() == 0
+    assert "Nothing is measured yet" in page.panels.node.candidates.hint.text()
 
 
 def test_links_in_why_lead_to_neighbours_and_the_runner_up(drive) -> None:
@@ -172,10 +174,10 @@ def test_links_in_why_lead_to_neighbours_and_the_runner_up(drive) -> None:
     page = d.open()
     d.run(page)
     d.question(page, [1])
-    page.panels.why.text.anchorClicked.emit(QUrl("node:0"))
+    page.panels.node.why.text.anchorClicked.emit(QUrl("node:0"))
     assert page.document.selection.operators == {0}
     d.until(lambda: page.document.questions.explanation is not None)
-    page.panels.why.text.anchorClicked.emit(QUrl("runner-up:"))
+    page.panels.node.why.text.anchorClicked.emit(QUrl("runner-up:"))
     assert (
         page.document.placement.shown.title == "Runner-up"
         and page.document.placement.shown.estimated
@@ -193,10 +195,10 @@ def test_partitions_table_tree_and_graph_share_one_selection(drive) -> None:
     page.document.selection.select([5])
     chosen = [r.id for r in table.table.chosen()]
     assert chosen == [page.document.placement.partition_of(5).id]
-    items = page.panels.tree.selectedItems()
+    items = page.panels.outline.selectedItems()
     assert [i.data(0, Qt.ItemDataRole.UserRole) for i in items] == [5]
-    page.panels.tree.clearSelection()
-    other = page.panels.tree._reveal(7)
+    page.panels.outline.clearSelection()
+    other = page.panels.outline._reveal(7)
     other.setSelected(True)
     assert page.document.selection.operators == {7}
     assert page.view.marks.selected == page.picture.drawn.scene.boxes_of([7])
@@ -207,8 +209,8 @@ def test_the_tree_names_every_operator_for_screen_readers(drive) -> None:
     page = d.open()
     d.run(page)
     for operator in range(page.document.operators.count):
-        assert page.panels.tree._reveal(operator) is not None
-    names = {i.toolTip(0) for i in page.panels.tree._items.values()}
+        assert page.panels.outline._reveal(operator) is not None
+    names = {i.toolTip(0) for i in page.panels.outline._items.values()}
     assert names == {page.document.operators.name(n) for n in range(19)}
     unnamed = [
         w.objectName()
@@ -227,14 +229,19 @@ def test_the_tree_names_every_operator_for_screen_readers(drive) -> None:
     assert not [n for n in unnamed if not n.startswith(("tabs-", "scroll"))], unnamed
 
 
+def show_node_page(page, wanted) -> None:
+    page.docks.reveal("node")
+    page.panels.node.tabs.setCurrentWidget(wanted)
+
+
 def test_inside_a_node_are_attributes_types_and_weights(drive) -> None:
     d = drive()
     page = d.open()
     d.run(page)
-    page.docks.reveal("inside")
+    show_node_page(page, page.panels.node.attributes)
     page.document.selection.select([0])
     d.until(lambda: page.document.questions.inside is not None)
-    tree = page.panels.inside.node
+    tree = page.panels.node.attributes.tree
     texts = {}
     for at in range(tree.topLevelItemCount()):
         top = tree.topLevelItem(at)
@@ -243,16 +250,16 @@ def test_inside_a_node_are_attributes_types_and_weights(drive) -> None:
     assert texts["Attributes", "data_layout"] == "NCHW"
     assert texts["Types", "output"].startswith("float32[1,64,112,112]")
     assert texts["Weight conv1.weight", "zeros"] == "1.0 %"
-    assert page.panels.inside.histogram.isVisible()
+    assert page.panels.node.attributes.histogram.isVisible()
 
 
 def test_the_body_of_a_loop_is_a_tree_inside_its_node(drive) -> None:
     d = drive()
     page = d.open()
-    page.docks.reveal("inside")
+    show_node_page(page, page.panels.node.attributes)
     page.document.selection.select([1])
     d.until(lambda: page.document.questions.inside is not None)
-    tree = page.panels.inside.node
+    tree = page.panels.node.attributes.tree
     body = tree.topLevelItem(tree.topLevelItemCount() - 1)
     assert (body.text(0), body.text(1)) == ("body", "turn, go, state → on, next")
     choice, left = body.child(0), body.child(1)
@@ -270,17 +277,17 @@ def test_inside_a_partition_are_relax_tir_source_and_the_plan_linked_to_the_grap
     d = drive()
     page = d.open()
     d.run(page)
-    page.docks.reveal("inside")
+    show_node_page(page, page.panels.node.code)
     page.document.selection.select([0])
     d.until(
         lambda: page.document.questions.inside is not None and page.document.questions.inside.relax
     )
-    assert "R.nn.conv2d" in page.panels.inside.texts["relax"].toPlainText()
-    assert "prim_func" in page.panels.inside.texts["tir"].toPlainText()
-    assert page.panels.inside.texts["relax"].textCursor().selectedText() == "conv2d"
-    step = page.panels.inside.plan.topLevelItem(1)
+    assert "R.nn.conv2d" in page.panels.node.code.texts["relax"].toPlainText()
+    assert "prim_func" in page.panels.node.code.texts["tir"].toPlainText()
+    assert page.panels.node.code.texts["relax"].textCursor().selectedText() == "conv2d"
+    step = page.panels.node.code.plan.topLevelItem(1)
     assert "brgconv" in step.text(1)
-    page.panels.inside.plan.itemClicked.emit(step, 0)
+    page.panels.node.code.plan.itemClicked.emit(step, 0)
     assert page.document.selection.operators == {step.data(0, Qt.ItemDataRole.UserRole)[0]}
 
 
@@ -294,7 +301,7 @@ def test_any_selection_is_measured_on_every_toolchain_and_joins(drive) -> None:
     d.trigger("measure")
     d.until(lambda: any(c.nodes == (3, 4) for c in page.document.costs.candidates.values()))
     assert len(page.document.costs.candidates) == before + 3
-    d.until(lambda: any(r.nodes == (3, 4) for r in page.panels.candidates.model.rows))
+    d.until(lambda: any(r.nodes == (3, 4) for r in page.panels.node.candidates.model.rows))
 
 
 def test_cells_are_copied_and_csv_keeps_full_numbers(drive, qapp) -> None:
@@ -359,13 +366,13 @@ def test_every_table_and_tree_copies_cells(drive, qapp) -> None:
     page = d.open()
     d.run(page)
     views = [v for v in page.findChildren(QTableView) + page.findChildren(QTreeView)]
-    assert len(views) >= 9
+    assert len(views) >= 7
     for view in views:
         assert view.findChild(Copying) is not None, view.objectName()
-    matrix = page.panels.runs.transitions.matrix
-    matrix.setCurrentCell(0, 1)
-    page.panels.runs.transitions.matrix.copying.copy_action.trigger()
-    assert qapp.clipboard().text() == matrix.item(0, 1).text()
+    table = page.panels.partitions.table
+    table.setCurrentIndex(table.rows_model.index(0, 0))
+    table.copying.copy_action.trigger()
+    assert qapp.clipboard().text() == table.rows_model.index(0, 0).data()
 
 
 def test_the_table_model_obeys_qt_and_sorts_fifty_thousand_rows(qtbot) -> None:

@@ -50,7 +50,7 @@ def test_isolated_costs_have_a_column_where_the_costs_are_in_model_ones(drive) -
     d = drive()
     page = d.open()
     d.run(page)
-    panel = page.panels.candidates
+    panel = page.panels.node.candidates
     model, header = panel.model, panel.model.headerData
     horizontal, tip = Qt.Orientation.Horizontal, Qt.ItemDataRole.ToolTipRole
     assert model.columns[ISOLATED_COLUMN].title == "Isolated"
@@ -68,8 +68,9 @@ def test_isolated_costs_have_a_column_where_the_costs_are_in_model_ones(drive) -
     assert float(cells[0]) > 1.9 * float(cells[1]) > 0
     others = {model.index(r, ISOLATED_COLUMN).data() for r in range(model.rowCount()) if r != row}
     assert any(float(text) > 0 for text in others - {"–"}), "isolated costs stand for all"
-    page.panels.runs.refresh()
-    assert "isolated cost" in page.panels.runs.in_model.rows_model.headerData(3, horizontal, tip)
+    parts = page.panels.partitions.model
+    at = [column.title for column in parts.columns].index("Expected")
+    assert "isolated cost" in parts.headerData(at, horizontal, tip)
 
 
 def test_candidates_of_one_toolchain_in_two_formats_have_two_names() -> None:

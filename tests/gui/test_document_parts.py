@@ -21,6 +21,7 @@ from collage_gui.document.comparison import comparable_times
 from collage_gui.document.document import Document
 from collage_gui.document.pin_set import PinSet
 from collage_gui.document.requests import EngineRequests
+from collage_gui.document.run_queue import RunQueue
 from collage_gui.document.selection import Selection
 from collage_gui.document.shown_placement import Shown, ShownPlacement
 from collage_gui.document_window import collapsed_groups
@@ -178,16 +179,16 @@ class RecordingSettings:
         return self._document.execution.settings
 
 
-class RecordingBanner:
-    """Stands for the banner."""
+class RecordingMessages:
+    """Stands for the messages of a window."""
 
     def __init__(self) -> None:
-        self.messages: list[str] = []
+        self.texts: list[str] = []
 
     def show_message(self, text: str, *_: object, **__: object) -> None:
-        self.messages.append(text)
+        self.texts.append(text)
 
-    def clear(self, topic: str) -> None:
+    def clear(self, topic: str = "") -> None:
         return
 
 
@@ -207,9 +208,9 @@ def test_a_changed_pin_starts_a_search_as_the_user_prefers(document) -> None:
     class Preferences:
         get = staticmethod(wanted.get)
 
-    banner = RecordingBanner()
+    messages = RecordingMessages()
     controller = RunController(
-        document, RecordingSettings(document), banner, Preferences(), banner.clear
+        document, RecordingSettings(document), messages, Preferences(), RunQueue(), lambda: None
     )
     client = document.client
     document.pins.accepted.emit()
@@ -224,7 +225,7 @@ def test_a_changed_pin_starts_a_search_as_the_user_prefers(document) -> None:
     client.sent[-1][3]("no device")
     assert not document.execution.running
     document.execution.finished.emit("cancelled", "")
-    assert banner.messages == ["The run was cancelled; what was measured is kept."]
+    assert messages.texts == ["The run was cancelled; what was measured is kept."]
 
 
 def test_actions_need_what_is_there(document) -> None:

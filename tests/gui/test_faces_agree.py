@@ -228,7 +228,7 @@ def test_the_times_of_partitions_are_those_of_json_and_of_the_explanation(
     output.print_explanation(answer, NodeTitles(session.graph.calls))
     printed = capsys.readouterr().out
     page.document.selection.select([candidate.nodes[0]])
-    model = page.panels.candidates.model
+    model = page.panels.node.candidates.model
     titles = [column.title for column in model.columns]
     rows = {row.id: row for row in model.rows}
     for each in answer.candidates:
@@ -392,7 +392,7 @@ def test_panels_say_where_they_are_about_another_placement(drive, session) -> No
     page.document.selection.select([0], 0)
     d.until(lambda: page.document.questions.explanation is not None)
     title = page.document.runs.title_of(run)
-    said = page.panels.why.text.toPlainText()
+    said = page.panels.node.why.text.toPlainText()
     assert f"about what {title} exported, not about the shown placement" in said
     facts = page.panels.runs.facts
     assert facts.topLevelItem(0).text(0) == words.NO_FACTS, "no empty table"

@@ -23,19 +23,17 @@ def test_every_table_names_operators_by_onnx_type_and_name(drive) -> None:
     page = d.open()
     d.run(page)
     panels = page.panels
-    panels.runs.tabs.setCurrentWidget(panels.runs.in_model)
     for model_ in (
         panels.partitions.model,
-        panels.candidates.model,
-        panels.runs.in_model.rows_model,
+        panels.node.candidates.model,
     ):
         column = next(c for c in model_.columns if c.title == "Operators")
         texts = texts_of(column, model_.rows)
         assert any(text.startswith("Conv") and " · " in text for text in texts)
         assert not [text for text in texts if "conv2d" in text or "nn." in text]
     page.document.selection.select([0])
-    item = panels.tree._items[0]
-    assert panels.tree.headerItem().text(0) == "Type and name"
+    item = panels.outline._items[0]
+    assert panels.outline.headerItem().text(0) == "Type and name"
     assert item.text(0) == page.document.operators.label_with_name([0])
 
 
@@ -44,7 +42,7 @@ def test_why_names_the_type_first_and_the_internal_operator_after(drive) -> None
     page = d.open()
     d.run(page)
     d.question(page, [0])
-    text = page.panels.why.text.toPlainText()
+    text = page.panels.node.why.text.toPlainText()
     assert text.startswith("Conv · /stem/conv1/Conv")
     assert "internally nn.conv2d" in text and "operator 0" not in text
 
@@ -120,9 +118,9 @@ def test_the_button_says_how_many_candidates_it_measures_and_how_long_that_takes
     document.costs.candidates.pop(alone.id)
     assert measure_text(document) == "Measure 1 unmeasured candidate of exactly these (about 4 s)"
     document.costs.changed.emit()
-    panel = page.panels.candidates
+    panel = page.panels.node.candidates
     button = panel.measure
-    page.docks.reveal("candidates")
+    page.docks.reveal("node")
     QApplication.processEvents()
     panel.resize(600, panel.height())
     assert button.text() == "Measure 1 more (about 4 s)"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from PySide6.QtCore import QMimeData, QPoint, Qt, QUrl
 from PySide6.QtGui import QDropEvent
+from PySide6.QtNetwork import QLocalSocket
 from PySide6.QtWidgets import QFileDialog
 
 from collage_engine.service import protocol
 from collage_gui.app import start_with_files
+from collage_gui.single_instance import Handover, server_name
 
 
 def test_a_model_opens_by_dialog_and_is_drawn(drive, monkeypatch) -> None:
@@ -126,3 +128,40 @@ def test_closing_a_page_lets_the_engine_free_its_document(drive, monkeypatch) ->
     monkeypatch.setattr(client, "request", request)
     d.window.documents.close(0)
     assert ("document.close", protocol.Document(document=handle)) in sent
+
+
+def test_a_window_of_its_own_leaves_the_hand_over_to_the_first_one(qtbot, tmp_path) -> None:
+    """Files of later starts go to the first window, also after the other one was closed."""
+    name = server_name(str(tmp_path / "settings.ini"))
+    first: list[list[str]] = []
+    listening = Handover(name, first.append)
+    Handover(name, lambda paths: None).close()
+    caller = QLocalSocket()
+    caller.connectToServer(name)
+    caller.write(b'["x.onnx"]\n')
+    qtbot.waitUntil(lambda: first == [["x.onnx"]])
+    listening.close()
+
+
+def test_an_own_save_is_no_foreign_change_and_another_window_is(drive) -> None:
+    d = drive()
+    path = d.model("work.collage")
+    page = d.window.documents.open_path(path)
+    d.until(lambda: page.document.is_open)
+    page.document.mark_unsaved()
+    d.trigger("save")
+    d.until(lambda: not page.document.unsaved)
+    d.qtbot.wait(300)  # the watcher's news
+    assert page.banner.topic != "changed"
+    (d.folder / "other").write_bytes(b"another window's session")
+    (d.folder / "other").replace(path)
+    d.until(lambda: page.banner.topic == "changed")
+
+
+def test_a_file_that_cannot_be_opened_leaves_the_page_in_front(drive) -> None:
+    d = drive()
+    first, second, _ = d.open(), d.open("second-small.onnx"), d.open("resnet50.onnx")
+    d.window.documents.tabs.setCurrentWidget(second)
+    d.window.documents.open_path(d.model("broken.onnx"))
+    d.until(lambda: second.banner.isVisible())
+    assert d.window.documents.current is second and first.banner.isHidden() is False

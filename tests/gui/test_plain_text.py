@@ -16,8 +16,8 @@ def test_no_label_of_the_window_takes_markup(drive) -> None:
     d = drive()
     page = d.open()
     d.run(page)
-    page.banner.show_message(f"{MARKUP} could not be read", "error")
-    d.window.banner.show_message(MARKUP)
+    page.messages.show_message(f"{MARKUP} could not be read", "error")
+    d.window.messages.show_message(MARKUP)
     labels = [*page.findChildren(QLabel), d.window.banner.label, d.window.selection_text]
     wrong = [
         label.objectName() or label.text()
@@ -43,9 +43,9 @@ def test_why_escapes_everything_that_comes_from_a_file(drive) -> None:
     placement = msgspec.structs.replace(shown.placement, partitions=(evil, *rest))
     page.document.show_placement(placement, MARKUP)
     d.question(page, [first.nodes[0]])
-    page.panels.why.refresh()
-    assert MARKUP in page.panels.why.text.toPlainText()
-    assert "<img" not in page.panels.why.text.toHtml()
+    page.panels.node.why.refresh()
+    assert MARKUP in page.panels.node.why.text.toPlainText()
+    assert "<img" not in page.panels.node.why.text.toHtml()
     assert MARKUP in page.panels.runs.detail.text()
 
 
@@ -59,14 +59,8 @@ def test_no_tip_of_the_window_takes_names_of_a_file_for_markup(drive) -> None:
     placement = msgspec.structs.replace(shown.placement, partitions=(evil, *rest))
     page.document.show_placement(placement, MARKUP)
     dialog = ShapesDialog({"batch": [MARKUP]}, (), False, page)
-    matrix = page.panels.runs.transitions.matrix
     tips = {widget.toolTip() for widget in page.findChildren(QWidget)}
-    tips |= {
-        matrix.item(row, column).toolTip()
-        for row in range(matrix.rowCount())
-        for column in range(matrix.columnCount())
-    }
     dialog.close()
     named = [tip for tip in tips if "bold" in tip]
-    assert len(named) >= 3, "the dialog, the legend and the hand-overs name it"
+    assert len(named) >= 2, "the dialog and the legend name it"
     assert not [tip for tip in named if "<img" in tip]

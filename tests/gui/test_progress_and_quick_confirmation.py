@@ -227,3 +227,21 @@ def test_where_there_is_no_room_the_rate_goes_first_and_the_time_left_stays(qtbo
     assert narrow >= label.fontMetrics().horizontalAdvance("2 min 23 s left")
     label.set_parts([("a much longer text than any usual one, which must not widen a window", 0)])
     assert label.minimumSizeHint().width() == narrow
+
+
+def test_a_second_run_waits_for_the_first_and_tabs_say_which_one_runs(drive) -> None:
+    d = drive("--slow", "0.05")
+    first, second = d.open(), d.open("second-small.onnx")
+    tabs = d.window.documents.tabs
+    first.runs.start()
+    d.until(lambda: first.document.running)
+    assert tabs.tabText(0) == "▶ small.onnx"
+    second.runs.confirm_quickly()
+    assert not second.document.running and tabs.tabText(1).startswith("… ")
+    assert second.banner.topic == "waiting" and "small.onnx" in second.banner.label.text()
+    second.runs.cancel()
+    assert second.banner.topic != "waiting" and tabs.tabText(1) == "second-small.onnx"
+    second.runs.start()
+    d.until(lambda: second.document.running)
+    assert not first.document.running and second.banner.topic != "waiting"
+    d.until(lambda: not second.document.running)

@@ -1,4 +1,4 @@
-"""The roofline and the memory of the shown placement: as colours of the graph and as tables."""
+"""The roofline and the memory of the shown placement: as colours of the graph and as columns."""
 
 from __future__ import annotations
 
@@ -12,21 +12,32 @@ from collage_gui import words
 from collage_gui.document_window.mode_refusal import mode_refusal
 
 
-def test_the_roofline_table_and_the_colours_show_the_same_figures(drive) -> None:
+def _ask_for_columns(page, *titles: str) -> None:
+    menu = page.panels.partitions.columns.menu()
+    for action in menu.actions():
+        if action.text() in titles:
+            action.trigger()
+
+
+def _values(page, title: str) -> list:
+    model = page.panels.partitions.model
+    column = next(column for column in model.columns if column.title == title)
+    return [column.value(row) for row in model.rows]
+
+
+def test_the_columns_of_rates_and_the_colours_show_the_same_figures(drive) -> None:
     d = drive()
     page = d.open()
     assert mode_refusal(page.document, "roofline"), "there is no placement yet"
     d.run(page)
-    document, panel = page.document, page.panels.runs.roofline
+    document = page.document
     d.until(lambda: not mode_refusal(document, "roofline"))
-    page.panels.runs.tabs.setCurrentWidget(panel)
+    assert set(_values(page, "Left to win")) == {None}, "it is not made before it is asked for"
+    _ask_for_columns(page, "Left to win")
     roofs = partition_roofs(
         document.graph, document.placement.shown.placement, document.costs.candidates.values()
     )
-    assert [row.left_us for row in panel.model.rows] == [roof.left_us for roof in roofs]
-    order = [panel.model.rows[at].left_us for at in panel.model.order]
-    assert order == sorted(order, reverse=True), "the most to win first"
-    assert "are above what the best rates seen" in panel.summary.text()
+    assert _values(page, "Left to win") == [roof.left_us for roof in roofs]
     d.trigger("colour_roofline")
     most = max(roofs, key=lambda roof: roof.left_us)
     box = page.picture.drawn.scene.display.box_of[most.partition.nodes[0]]
@@ -34,18 +45,15 @@ def test_the_roofline_table_and_the_colours_show_the_same_figures(drive) -> None
     assert " of " in page.picture.drawn.styles[box].entry
 
 
-def test_memory_is_counted_for_partitions_and_not_measured_without_a_run(drive) -> None:
+def test_the_columns_of_bytes_and_the_colours_show_the_same_figures(drive) -> None:
     d = drive()
     page = d.open()
     d.run(page)
-    panel = page.panels.runs.memory
-    page.panels.runs.tabs.setCurrentWidget(panel)
-    model = panel.by_toolchain
-    column = [c.title for c in model.columns].index("Held, packed")
-    assert model.data(model.index(0, column)) == "not measured"
-    assert "No run has measured the memory" in panel.summary.text()
+    _ask_for_columns(page, "Weights")
     counted = partition_memory(page.document.graph, page.document.placement.shown.placement)
-    assert [row.weights for row in panel.by_partition.rows] == [each.weights for each in counted]
+    assert _values(page, "Weights") == [each.weights for each in counted]
+    titles = [column.title for column in page.panels.partitions.model.columns]
+    assert not page.panels.partitions.table.isColumnHidden(titles.index("Weights"))
     d.trigger("colour_memory")
     most = max(counted, key=lambda each: each.weights)
     box = page.picture.drawn.scene.display.box_of[most.partition.nodes[0]]

@@ -13,14 +13,13 @@ from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QFileDialog
 
 from collage_engine.drawing.figures import latency_text, winner_title
-from collage_engine.drawing.formatting import DASH
+from collage_engine.drawing.formatting import time_text
 from collage_engine.records.answers import PreflightAnswer
 from collage_gui.document.reference import Reference
 from collage_gui.document_window.files import new_name
 from collage_gui.panels.bar_chart import Bar, axis_end
 from collage_gui.panels.input_sizes import parse_shapes
 from collage_gui.panels.run_bars import run_bars
-from collage_gui.panels.transitions import transitions
 
 
 def test_progress_and_costs_arrive_while_the_engine_measures(drive) -> None:
@@ -327,59 +326,23 @@ def test_two_runs_are_compared_in_the_graph_and_in_tables(drive) -> None:
     assert "moved" in page.panels.runs.changes.note.text()
 
 
-def test_in_place_times_and_transitions_are_tables(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
-    rows = page.panels.runs.in_model.rows_model
-    deltas = [rows.rows[i].delta for i in rows.order]
-    assert deltas == sorted(deltas, reverse=True)
-    count = transitions(page.document.operators, page.document.placement.shown.placement)
-    tools = sorted({p.toolchain for p in page.document.placement.shown.placement.partitions})
-    matrix = page.panels.runs.transitions.matrix
-    for r, a in enumerate(tools):
-        for c, b in enumerate(tools):
-            text = matrix.item(r, c).text()
-            assert text == (str(count[a, b]) if count[a, b] else "·")
-    assert sum(count.values()) >= len(page.document.placement.shown.placement.partitions) - 1
-
-
-def test_conversions_and_residual_kernels_are_rows_among_the_partitions(drive) -> None:
+def test_partitions_have_their_times_in_the_model_and_tell_what_ran_beside_them(drive) -> None:
     d = drive()
     page = d.open()
     page.document.execution.settings = msgspec.structs.replace(
         page.document.execution.settings, seed=17
     )
     d.run(page)
-    page.docks.reveal("runs")
-    page.panels.runs.tabs.setCurrentWidget(page.panels.runs.in_model)
-    model = page.panels.runs.in_model.rows_model
-    parts = page.document.placement.shown.placement.partitions
-    operators = {row.name: row.operators for row in model.rows}
-    for part in parts:
-        first = page.document.operators.title(part.nodes[0])
-        assert operators[part.id].startswith(first), "an id alone says nothing"
-    assert model.rowCount() == len(parts) + 3
-    shown = {
-        model.data(model.index(row, 1)): [model.data(model.index(row, c)) for c in (0, 1, 3, 4, 5)]
-        for row in range(model.rowCount())
-    }
-    # A kernel of no partition has no isolated time: all of its time is added in place.
-    name = "layout NCHW to NCHW16c ×3"
-    assert shown[name][0] == "outside" and shown[name][2] == DASH
-    row = next(r for r in model.rows if r.name == name)
-    assert row.in_place_us == row.delta == 310.0
-    assert "vm.copy" in shown and shown["vm.copy"][4] == "+0.500"
-    assert shown["vm.alloc ×2"][3:] == [DASH, DASH], "what was not timed stays unknown"
-    order = [model.rows[at].name for at in model.order]
-    assert order[0] == name and order[-1] == "vm.alloc ×2", "sorted by the difference"
-    page.document.selection.select([0])
-    page.panels.runs.in_model.show_row(0)
-    assert page.document.selection.operators == {0}, "a row without operators selects nothing"
-    assert name in model.as_csv()
+    panel = page.panels.partitions
+    titles = [column.title for column in panel.model.columns]
+    last = titles.index("Last run")
+    timed = [part.in_place_us for part in page.document.placement.shown.placement.partitions]
+    assert [panel.model.columns[last].value(row) for row in panel.model.rows] == timed
+    outside = sum(kernel.us or 0.0 for kernel in page.document.runs.visible[-1].residual)
+    assert outside > 0 and f"{time_text(outside)} outside of them" in panel.summary.text()
     # A search on stored costs is no run: nothing outside is known of it.
     page.document.show_placement(page.document.placement.shown.placement, "another")
-    assert model.rowCount() == len(parts)
+    assert "outside" not in panel.summary.text()
 
 
 def test_exports_write_pictures_tables_report_and_artifact(drive, monkeypatch) -> None:
@@ -451,9 +414,10 @@ def test_tables_are_exported_whole_also_those_that_are_not_in_front(drive) -> No
     d = drive()
     page = d.open()
     d.run(page)
-    assert page.panels.runs.tabs.currentWidget() is not page.panels.runs.in_model
     parts = page.document.placement.shown.placement.partitions
-    tables = page.panels.tables()
-    for name in ("in-model", "roofline", "memory"):
-        lines = tables[name].splitlines()
-        assert len(lines) > len(parts), f"{name} lacks rows: {len(lines)}"
+    table = page.panels.partitions.table
+    titles = [column.title for column in page.panels.partitions.model.columns]
+    assert table.isColumnHidden(titles.index("Weights")), "it is shown on request only"
+    header, *lines = page.panels.tables()["partitions"].splitlines()
+    assert "Left to win (us)" in header and len(lines) == len(parts)
+    assert all(line.split(",")[titles.index("Weights") - len(titles)] for line in lines)

@@ -79,7 +79,7 @@ def test_long_texts_of_a_run_never_change_the_windows_size(drive) -> None:
                 stage="calibrate", done=number, total=10 * number, rate=2.9, left_s=142.0, now=now
             )
         )
-        page.banner.show_message("A sentence that goes on and on. " * 20, "warning", "Do it")
+        page.messages.show_message("A sentence that goes on and on. " * 20, "warning", "Do it")
         d.qtbot.wait(20)
         assert (d.window.width(), d.window.height()) == (1024, 700)
         assert page.strip.cancel.mapTo(d.window, QPoint(0, 0)) == cancel, "Cancel never moves"
@@ -180,7 +180,7 @@ def wheel(widget) -> None:
 def test_the_wheel_changes_no_setting_that_has_no_focus(drive) -> None:
     d = drive()
     page = d.open()
-    page.docks.reveal("settings")
+    page.show_settings()
     panel, toolbar = page.panels.run_settings, d.window.toolbar
     fields = (panel.tune, panel.budget, panel.threads, toolbar.budget)
     page.view.setFocus()
@@ -225,7 +225,7 @@ def test_a_budget_is_typed_key_by_key(drive) -> None:
 def test_what_is_no_duration_changes_nothing_and_says_why(drive, door, ends, text) -> None:
     d = drive()
     page = d.open()
-    page.docks.reveal("settings")
+    page.show_settings()
     budget = {"toolbar": d.window.toolbar, "settings": page.panels.run_settings}[door].budget
     QToolTip.hideText()
     budget.setFocus()
@@ -244,16 +244,16 @@ def test_sizes_of_docks_from_a_wide_window_do_not_take_a_narrow_one(drive) -> No
     d.window.resize(1400, 800)
     page = d.open()
     d.qtbot.wait(100)
-    wide = page.docks.by_name["candidates"]
+    wide = page.docks.by_name["node"]
     page.resizeDocks([wide], [600], Qt.Orientation.Horizontal)
     d.until(lambda: wide.width() > 550)
     page._keep_arrangement()
     again = d.open("resnet50.onnx")
-    d.until(lambda: again.docks.by_name["candidates"].width() > 550)  # as it was left
+    d.until(lambda: again.docks.by_name["node"].width() > 550)  # as it was left
     d.window.resize(1024, 700)
     other = d.open("large.onnx")
     d.qtbot.wait(100)
-    assert other.docks.by_name["candidates"].width() < 0.36 * 1024
+    assert other.docks.by_name["node"].width() < 0.36 * 1024
 
 
 def test_every_menu_has_a_letter_of_its_own(drive) -> None:
@@ -353,7 +353,7 @@ def test_names_of_toolchains_fit_their_columns_at_every_text_size(drive) -> None
     d.until(lambda: page.document.questions.explanation is not None)
     # Chosen candidates stand in a heavier weight; changes have less room, for shorter names.
     weights = {
-        page.panels.candidates.table: QFont.Weight.DemiBold,
+        page.panels.node.candidates.table: QFont.Weight.DemiBold,
         page.panels.partitions.table: QFont.Weight.Normal,
     }
     long, short = ("OpenVINO", "ONNX Runtime", "OpenBLAS"), ("OpenVINO", "oneDNN")

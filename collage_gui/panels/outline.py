@@ -1,4 +1,4 @@
-"""Shows the graph as a tree, for the keyboard and for screen readers."""
+"""Shows the graph as an outline, for the keyboard and for screen readers."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ LEAST_NAME = 170
 """Least width of the column of names, in pixels; chosen, room for a name of twenty letters."""
 
 
-class ModelTree(QTreeWidget):
+class Outline(QTreeWidget):
     """Shows scopes and operators, with the same selection as the graph."""
 
     def __init__(self, document: Document) -> None:
         super().__init__()
         self.document = document
-        self.setObjectName("modelTree")
+        self.setObjectName("outline")
         self.setAccessibleName(words.OPERATORS_OF_THE_MODEL)
         self.setHeaderLabels([words.TYPE_AND_NAME, "Shape", "Toolchain", words.NAME_IN_THE_FILE])
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)

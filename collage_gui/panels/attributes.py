@@ -1,0 +1,163 @@
+"""Shows what is inside a node: its attributes, types, neighbours, weights and bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QLabel, QTreeWidget, QTreeWidgetItem, QVBoxLayout, QWidget
+
+from collage_engine.drawing.formatting import bytes_text, counted, significant
+from collage_engine.records.answers import NestedGraph
+from collage_gui import words
+from collage_gui.document.document import Document
+from collage_gui.elided_label import plain_tip
+from collage_gui.panels.copying import Copying
+from collage_gui.panels.histogram import Histogram
+from collage_gui.theme import Theme
+
+
+class AttributesPage(QWidget):
+    """A tree of what is known of the selected node, and a histogram of its first weight."""
+
+    def __init__(self, document: Document, theme: Theme) -> None:
+        super().__init__()
+        self.document = document
+        self.setObjectName("attributesPage")
+        self.note = QLabel("Select a node to see its attributes and weights.", wordWrap=True)
+        self.note.setProperty("quiet", True)
+        self.note.setContentsMargins(10, 8, 10, 4)
+        self.tree = QTreeWidget()
+        self.tree.setObjectName("attributesTree")
+        self.tree.setHeaderLabels(["Attribute", "Value"])
+        self.tree.setRootIsDecorated(True)
+        self.tree.setAccessibleName("Attributes, types and weights")
+        self.tree.itemActivated.connect(self._activated)
+        self.histogram = Histogram(theme)
+        self.histogram.hide()
+        self.copying = Copying(self.tree)
+        box = QVBoxLayout(self)
+        box.setContentsMargins(0, 0, 0, 0)
+        box.setSpacing(0)
+        box.addWidget(self.note)
+        box.addWidget(self.tree, 1)
+        box.addWidget(self.histogram)
+        document.selection.changed.connect(self.refresh)
+        document.questions.inside_changed.connect(self.refresh)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show what is inside the selected node, as far as the engine has answered."""
+        self.tree.clear()
+        document = self.document
+        graph = document.operators
+        if graph is None or document.selection.primary is None:
+            self.histogram.hide()
+            self.note.show()
+            return
+        self.note.hide()
+        node = graph.calls[document.selection.primary]
+
+        def add(title: str, rows, open_: bool = True) -> None:
+            rows = [row for row in rows if row[1] not in ("", None)]
+            if not rows:
+                return
+            top = QTreeWidgetItem([title, ""])
+            self.tree.addTopLevelItem(top)
+            for name, value, *extra in rows:
+                item = QTreeWidgetItem([str(name), str(value)])
+                item.setToolTip(1, plain_tip(str(value)))
+                if extra:
+                    item.setData(0, Qt.ItemDataRole.UserRole, extra[0])
+                top.addChild(item)
+            top.setExpanded(open_)
+
+        add(
+            "Operator",
+            [
+                ("name", graph.name(document.selection.primary)),
+                ("type", graph.title(document.selection.primary)),
+                ("internally", node.op),
+                ("number", document.selection.primary),
+                ("kind", node.kind),
+                ("ONNX nodes", ", ".join(node.onnx_nodes)),
+                ("ONNX value", node.onnx_value),
+            ],
+        )
+        add(
+            "Types",
+            [
+                (
+                    f"output {i}" if len(node.types) > 1 else "output",
+                    f"{t}  ({bytes_text(t.bytes)})",
+                )
+                for i, t in enumerate(node.types)
+            ],
+        )
+        add("Attributes", sorted((k, v) for k, v in node.attributes.items()))
+        add(
+            "Producers",
+            [
+                (graph.title(n), graph.name(n), ("node", n))
+                for n in graph.producers(document.selection.primary)
+            ],
+        )
+        add(
+            "Consumers",
+            [
+                (graph.title(n), graph.name(n), ("node", n))
+                for n in graph.consumers(document.selection.primary)
+            ],
+        )
+        weights = document.questions.inside.weights if document.questions.inside is not None else ()
+        shown = False
+        for weight in weights:
+            add(
+                f"Weight {weight.name}",
+                [
+                    ("shape", "×".join(map(str, weight.shape)) + f" {weight.dtype}"),
+                    ("range", f"{significant(weight.minimum)} … {significant(weight.maximum)}"),
+                    (
+                        "mean ± deviation",
+                        f"{significant(weight.mean)} ± {significant(weight.deviation)}",
+                    ),
+                    ("zeros", f"{weight.zeros * 100:.1f} %"),
+                ],
+            )
+            if weight.histogram and not shown:
+                self.histogram.show_counts(weight.histogram, weight.edges, weight.name)
+                shown = True
+        if not shown:
+            self.histogram.hide()
+        for nested in document.questions.inside.graphs if document.questions.inside else ():
+            self._add_graph(self.tree.invisibleRootItem(), nested)
+        self.tree.resizeColumnToContents(0)
+
+    def _add_graph(self, parent: QTreeWidgetItem, graph: NestedGraph) -> None:
+        """Show a branch or a body as a tree, with what its own operators hold inside them."""
+        top = QTreeWidgetItem(
+            [graph.name or words.NODES_THAT_RUN_TOGETHER, _flow(graph.inputs, graph.outputs)]
+        )
+        parent.addChild(top)
+        for node in graph.nodes:
+            item = QTreeWidgetItem(
+                [" ".join(filter(None, (node.type, node.name))), _flow(node.inputs, node.outputs)]
+            )
+            item.setToolTip(1, plain_tip(item.text(1)))
+            top.addChild(item)
+            for body in node.bodies:
+                self._add_graph(item, body)
+        if graph.left_out:
+            nodes = counted(graph.left_out, "node")
+            top.addChild(QTreeWidgetItem(["", words.NODES_NOT_LISTED.format(nodes=nodes)]))
+        top.setExpanded(True)
+
+    def _activated(self, item: QTreeWidgetItem) -> None:
+        data = item.data(0, Qt.ItemDataRole.UserRole)
+        if isinstance(data, tuple | list) and data and data[0] == "node":
+            self.document.selection.select([int(data[1])], int(data[1]))
+
+
+def _flow(inputs: Sequence[str], outputs: Sequence[str]) -> str:
+    """Returns ``a, b → c``: the values that are read and made; one left out is a dash."""
+    return " → ".join(", ".join(name or "–" for name in names) for names in (inputs, outputs))

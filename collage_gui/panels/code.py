@@ -1,0 +1,146 @@
+"""Shows the code of a candidate: Relax, TensorIR, source, or the plan of a library."""
+
+from __future__ import annotations
+
+import re
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QStandardItemModel, QTextCursor
+from PySide6.QtWidgets import (
+    QComboBox,
+    QLabel,
+    QPlainTextEdit,
+    QStackedWidget,
+    QTreeWidget,
+    QTreeWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from collage_engine.drawing.formatting import short_operator
+from collage_gui.document.document import Document
+from collage_gui.panels.copying import Copying
+from collage_gui.theme import Theme
+
+TEXTS = {"relax": "Relax", "tir": "TensorIR", "source": "Source"}
+"""The texts of a candidate by the field of the engine's answer."""
+PLAN = len(TEXTS)
+"""Place of the library's plan in the list of what can be shown."""
+
+
+class CodePage(QWidget):
+    """One text at a time, of those that the candidate's toolchain gives."""
+
+    def __init__(self, document: Document, theme: Theme) -> None:
+        super().__init__()
+        self.document, self.theme = document, theme
+        self.setObjectName("codePage")
+        self.note = QLabel("Select a node or a candidate to see its code.", wordWrap=True)
+        self.note.setProperty("quiet", True)
+        self.choice = QComboBox()
+        self.choice.setObjectName("codeChoice")
+        self.choice.setAccessibleName("What is shown")
+        self.pages = QStackedWidget()
+        self.texts: dict[str, QPlainTextEdit] = {}
+        for key, title in TEXTS.items():
+            text = QPlainTextEdit(readOnly=True)
+            text.setObjectName(f"code-{key}")
+            text.setAccessibleName(title)
+            text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+            text.setFrameShape(QPlainTextEdit.Shape.NoFrame)
+            text.cursorPositionChanged.connect(lambda t=text: self._text_clicked(t))
+            self.texts[key] = text
+            self.choice.addItem(title)
+            self.pages.addWidget(text)
+        self.plan = QTreeWidget()
+        self.plan.setObjectName("codePlan")
+        self.plan.setAccessibleName("The library's plan")
+        self.plan.setHeaderLabels(["Step", "Algorithm", "Layout", "Post-ops"])
+        self.plan.itemClicked.connect(self._step)
+        self.choice.addItem("Library calls")
+        self.pages.addWidget(self.plan)
+        self.copying = Copying(self.plan)
+        self.choice.currentIndexChanged.connect(self.pages.setCurrentIndex)
+        box = QVBoxLayout(self)
+        box.setContentsMargins(8, 8, 8, 4)
+        box.setSpacing(6)
+        box.addWidget(self.note)
+        box.addWidget(self.choice, 0, Qt.AlignmentFlag.AlignLeft)
+        box.addWidget(self.pages, 1)
+        document.questions.inside_changed.connect(self.refresh)
+        theme.changed.connect(self._fonts)
+        self._fonts()
+        self._offer([])
+
+    def _fonts(self) -> None:
+        for text in self.texts.values():
+            text.setFont(self.theme.mono())
+
+    def _offer(self, known: list[int]) -> None:
+        """Enable what there is to show, and step to the first of it if need be."""
+        entries = self.choice.model()
+        assert isinstance(entries, QStandardItemModel)
+        for at in range(self.choice.count()):
+            entries.item(at).setEnabled(at in known)
+        if known and self.choice.currentIndex() not in known:
+            self.choice.setCurrentIndex(known[0])
+        self.choice.setVisible(bool(known))
+        self.pages.setVisible(bool(known))
+
+    def refresh(self) -> None:
+        """Show what the engine has answered."""
+        answer = self.document.questions.inside
+        if answer is None:
+            return
+        for key, text in self.texts.items():
+            text.setPlainText(getattr(answer, key) or "")
+        self.plan.clear()
+        for step in answer.plan:
+            post = step.get("post_ops", "")
+            post = ", ".join(map(str, post)) if isinstance(post, list | tuple) else str(post)
+            cells = [str(step.get(name, "")) for name in ("op", "algorithm", "layout")]
+            item = QTreeWidgetItem([*cells, post])
+            item.setData(0, Qt.ItemDataRole.UserRole, step.get("operators"))
+            self.plan.addTopLevelItem(item)
+        for at in range(self.plan.columnCount()):
+            self.plan.resizeColumnToContents(at)
+        known = [at for at, key in enumerate(TEXTS) if getattr(answer, key)]
+        self._offer(known + [PLAN] * bool(answer.plan))
+        self.note.setText(answer.reason or ("" if known else "The toolchain gives no code."))
+        self.note.setVisible(bool(self.note.text()))
+        self._highlight()
+
+    def _step(self, item: QTreeWidgetItem) -> None:
+        operators = item.data(0, Qt.ItemDataRole.UserRole)
+        if operators:
+            self.document.selection.select([int(n) for n in operators])
+
+    def _highlight(self) -> None:
+        """Mark the selected operator's name in the Relax text."""
+        graph, at = self.document.operators, self.document.selection.primary
+        text = self.texts["relax"]
+        if graph is None or at is None or not text.toPlainText():
+            return
+        cursor = text.document().find(short_operator(graph.calls[at].op))
+        if not cursor.isNull():
+            text.blockSignals(True)
+            text.setTextCursor(cursor)
+            text.centerCursor()
+            text.blockSignals(False)
+
+    def _text_clicked(self, text: QPlainTextEdit) -> None:
+        """Selects the next node of the partition with the operator whose name was clicked."""
+        if not text.hasFocus():
+            return
+        cursor = text.textCursor()
+        cursor.select(QTextCursor.SelectionType.LineUnderCursor)
+        operators = re.findall(r"R\.(?:\w+\.)*(\w+)\(", cursor.selectedText())
+        graph = self.document.operators
+        partition = self.document.placement.partition_of(self.document.selection.primary)
+        if graph is None or partition is None or not operators:
+            return
+        nodes = [n for n in partition.nodes if graph.calls[n].op.endswith(operators[-1])]
+        if nodes:
+            before = text.toPlainText()[: cursor.selectionStart()]
+            nth = len(re.findall(rf"R\.(?:\w+\.)*{operators[-1]}\(", before))
+            self.document.selection.select(partition.nodes, nodes[min(nth, len(nodes) - 1)])
