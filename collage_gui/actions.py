@@ -194,6 +194,7 @@ view.on_page(
 )
 view.on_page("zoom_in", "Zoom in", lambda p: p.navigation.zoom_in(), "Ctrl++", "Ctrl+=")
 view.on_page("zoom_out", "Zoom out", lambda p: p.navigation.zoom_out(), "Ctrl+-")
+view.on_page("actual", "Actual size", lambda p: p.navigation.zoom_to_actual_size(), "Ctrl+1")
 view.separate()
 view.on_page(
     "next_pane",
@@ -319,6 +320,7 @@ pin.on_page(
     tip="Pin the partition as it is now",
     needs="selection",
 )
+pin.on_page("pin_all", "Pin all as now", lambda p: p.pins.pin_all(), needs="placement")
 pin.separate()
 pin.on_page(
     "free", "Unpin the selection", lambda p: p.pins.free_selection(), "Del", needs="selection"

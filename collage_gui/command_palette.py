@@ -13,7 +13,6 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_gui import words
 from collage_gui.actions import ACTIONS, MENU_OF
 
 _PRESS = QEvent.Type.KeyPress
@@ -56,7 +55,7 @@ class CommandPalette(QDialog):
         super().__init__(parent, Qt.WindowType.Popup)
         self.setObjectName("commandPalette")
         self.actions_by_id = actions
-        self.text = QLineEdit(placeholderText=words.PALETTE_QUESTION)
+        self.text = QLineEdit(placeholderText="What do you want to do?")
         self.text.setObjectName("paletteText")
         self.text.setAccessibleName("Command")
         self.list = QListWidget()

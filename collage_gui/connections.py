@@ -7,8 +7,6 @@ import sys
 from dataclasses import dataclass
 from typing import Literal
 
-from collage_gui import words
-
 Kind = Literal["local", "ssh", "python", "command"]
 
 
@@ -50,7 +48,7 @@ class Connection:
             "local": "this machine",
             "ssh": f"ssh {self.target}",
             "python": self.target,
-            "command": words.GIVEN_COMMAND,
+            "command": "a given command",
         }[self.kind]
 
     @property
@@ -74,6 +72,6 @@ def parse_connection(text: str) -> Connection:
     if kind in ("ssh", "python", "command") and target.strip():
         target = target.strip()
         if kind == "ssh" and target.startswith("-"):
-            raise ValueError(words.no_host_name(target))
+            raise ValueError(f"{target!r} is no host name")
         return Connection(kind, target)  # type: ignore[arg-type]
-    raise ValueError(words.no_connection(text))
+    raise ValueError(f"{text!r}: a connection is local, ssh:HOST, python:PATH or command:…")

@@ -22,7 +22,6 @@ from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signa
 from collage_engine.records.typed import decode
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import protocol
-from collage_gui import words
 from collage_gui.connections import Connection
 
 HELLO_S = 90.0
@@ -144,7 +143,7 @@ class EngineClient(QObject):
         process, self._process = self._process, None
         self._stop_timers()
         self.state = "stopped"
-        self._fail_all(words.ENGINE_SHUT_DOWN)
+        self._fail_all("the engine was shut down")
         if process is None:
             return
         for signal in (
@@ -189,7 +188,7 @@ class EngineClient(QObject):
             self._waiting.append((method, params, on_result, on_error))
         elif on_error is not None:
             # It is called later, as with every answer: no call is answered within itself.
-            QTimer.singleShot(0, self, lambda: on_error(words.ENGINE_NOT_RUNNING))
+            QTimer.singleShot(0, self, lambda: on_error("the engine is not running: restart it"))
 
     def _send(
         self, method: str, params: Any, on_result: OnResult | None, on_error: OnError | None
@@ -215,7 +214,7 @@ class EngineClient(QObject):
         arrived = self._process.readAllStandardOutput().data()
         self._buffer += arrived
         if len(self._buffer) > _MAX_LINE:
-            self._end(words.ENGINE_LINE_TOO_LONG)
+            self._end("the engine sent a line longer than 256 MiB")
             return
         if b"\n" not in arrived:
             return
@@ -237,7 +236,7 @@ class EngineClient(QObject):
             message = decode(line, _Message)
         except msgspec.MsgspecError:
             text = line[:200].decode("utf-8", "replace")
-            self.logged.emit(words.not_a_message(text))
+            self.logged.emit(f"not a message of the protocol: {text}")
             return
         if message.method is not None:
             self._notification(message.method, message.params)
@@ -249,15 +248,15 @@ class EngineClient(QObject):
         self.flush()
         if message.error is not None:
             if waiting.on_error is not None:
-                waiting.on_error(str(message.error.get("message", words.ENGINE_GAVE_NO_REASON)))
+                waiting.on_error(str(message.error.get("message", "the engine gave no reason")))
             return
         try:
             result: Any = decode(message.result or b"null", protocol.METHODS[waiting.method][1])
         except msgspec.MsgspecError as error:
             if waiting.method == "hello":
-                self._end(words.another_protocol(error))
+                self._end(f"the engine speaks another protocol ({error})")
             elif waiting.on_error is not None:
-                waiting.on_error(words.malformed_answer(waiting.method, error))
+                waiting.on_error(f"the engine's answer to {waiting.method} is malformed: {error}")
             return
         if waiting.on_result is not None:
             waiting.on_result(result)
@@ -269,7 +268,7 @@ class EngineClient(QObject):
         try:
             params: Any = decode(raw, kind)
         except msgspec.MsgspecError as error:
-            self.logged.emit(words.malformed_notification(method, error))
+            self.logged.emit(f"malformed notification {method}: {error}")
             return
         self._events.append((method, params))
         if not self._flush.isActive():
@@ -312,7 +311,7 @@ class EngineClient(QObject):
     def _greeted(self, answer: protocol.HelloAnswer) -> None:
         self._hello_timer.stop()
         if answer.version != SERVICE_PROTOCOL:
-            self._end(words.protocol_versions_differ(answer.version, SERVICE_PROTOCOL))
+            self._end(protocol_versions_differ(answer.version, SERVICE_PROTOCOL))
             return
         self.hello = answer
         self.state = "ready"
@@ -326,7 +325,7 @@ class EngineClient(QObject):
             self._end(reason)
 
     def _no_hello(self) -> None:
-        self._end(words.engine_did_not_answer(self.connection.title, HELLO_S))
+        self._end(f"the engine ({self.connection.title}) did not answer within {HELLO_S:.0f} s")
 
     def _watchdog(self) -> None:
         now = time.monotonic()
@@ -344,7 +343,7 @@ class EngineClient(QObject):
 
     def _failed(self, error: QProcess.ProcessError) -> None:
         if error == QProcess.ProcessError.FailedToStart:
-            self._end(words.engine_not_started(self.connection.command[0]))
+            self._end(f"the engine could not be started: {self.connection.command[0]} not found")
 
     def _finished(self, code: int, status: QProcess.ExitStatus) -> None:
         self._read_errors()
@@ -353,9 +352,9 @@ class EngineClient(QObject):
             self._line(self._lines.popleft())
         self.flush()
         if status == QProcess.ExitStatus.CrashExit:
-            what = words.engine_crashed(code)
+            what = engine_crashed(code)
         else:
-            what = words.engine_ended(code)
+            what = f"the engine ended with exit status {code}"
         last = self._errors[-1] if self._errors else ""
         self._end(f"{what}: {last}" if last else what)
 
@@ -403,3 +402,16 @@ def model_by_value(path: str) -> protocol.ModelOpen:
     """
     with open(path, "rb") as file:
         return protocol.ModelOpen(content=file.read(), name=os.path.basename(path))
+
+
+def protocol_versions_differ(theirs: int, ours: int) -> str:
+    """Says that the engine is of another version than the window."""
+    return (
+        f"the engine speaks protocol version {theirs}, this window {ours}: install the same "
+        "version on both sides"
+    )
+
+
+def engine_crashed(signal: int) -> str:
+    """Says that the engine's process was ended by a signal; 0 where it is not known."""
+    return f"the engine crashed (signal {signal})" if signal else "the engine crashed"

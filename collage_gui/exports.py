@@ -11,7 +11,6 @@ from PySide6.QtGui import QImage, QImageWriter
 
 from collage_engine.drawing.svg import render
 from collage_engine.records.files import atomic_file, write_atomically
-from collage_gui import words
 from collage_gui.graph_view.picture import Picture
 from collage_gui.graph_view.view import GraphView
 
@@ -69,7 +68,7 @@ def save_tiles(view: GraphView, picture: Picture, path: str, scale: float = 1.0)
 def _write(image: QImage, path: str) -> None:
     with atomic_file(path) as new:
         if not QImageWriter(str(new), b"png").write(image):
-            raise OSError(words.cannot_be_written(path))
+            raise OSError(f"{path} cannot be written")
 
 
 def save_svg(picture: Picture, path: str, title: str, dark: bool) -> None:

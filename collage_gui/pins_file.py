@@ -19,7 +19,6 @@ from collage_engine.records.errors import UsageError
 from collage_engine.records.pin import Pin, PinKind
 from collage_engine.records.placement import Placement
 from collage_engine.records.typed import convert, decode
-from collage_gui import words
 
 VERSION = 1
 """Version of the format; files of another one are refused."""
@@ -91,14 +90,14 @@ def apply(graph: OperatorGraph, content: bytes) -> Applied:
     try:
         data: Any = decode(content)
         if not isinstance(data, dict) or "collage_pins" not in data:
-            raise UsageError(words.no_file_of_pins(words.WITHOUT_PINS_FIELD))
+            raise UsageError(no_file_of_pins("it has no 'collage_pins'"))
         version = data["collage_pins"]
         if type(version) is not int or version != VERSION:
-            raise UsageError(words.pins_of_another_version(version, VERSION))
+            raise UsageError(f"this file of pins is of version {version}, not {VERSION}")
         raw_pins = convert(data.get("pins", []), list[Any])
         placement = convert(data.get("placement", {}), dict[str, str])
     except msgspec.MsgspecError as error:
-        raise UsageError(words.no_file_of_pins(error)) from error
+        raise UsageError(no_file_of_pins(error)) from error
     by_name: dict[str, int] = {}
     for at, call in enumerate(graph.calls):
         for name in (graph.name(at), *call.onnx_nodes):
@@ -114,7 +113,7 @@ def apply(graph: OperatorGraph, content: bytes) -> Applied:
     kept = {name: toolchain for name, toolchain in placement.items() if name in by_name}
     if len(kept) < len(placement):
         lost = len(placement) - len(kept)
-        problems.append(words.nodes_of_placement_gone(lost, counted(len(placement), "node")))
+        problems.append(nodes_of_placement_gone(lost, counted(len(placement), "node")))
     return Applied(tuple(pins), kept, tuple(problems))
 
 
@@ -123,7 +122,7 @@ def _matched(number: int, raw: Any, by_name: Mapping[str, int]) -> tuple[Pin | N
     try:
         written = convert(raw, _FilePin)
     except msgspec.MsgspecError as error:
-        raise UsageError(words.pin_malformed(number, error)) from error
+        raise UsageError(f"pin {number} of the file is malformed: {error}") from error
     names = written.nodes
     kept = [n for n in names if n in by_name]
     pin = Pin(
@@ -135,9 +134,36 @@ def _matched(number: int, raw: Any, by_name: Mapping[str, int]) -> tuple[Pin | N
     )
     gone = [n for n in names if n not in by_name]
     if not kept:
-        return None, words.pin_without_nodes(number, len(names))
+        return None, pin_without_nodes(number, len(names))
     some = ", ".join(gone[:_NAMES_SHOWN])
     if gone and pin.kind in ("exactly", "together"):
-        return None, words.pin_dropped(number, pin.kind, some, len(gone))
+        return None, pin_dropped(number, pin.kind, some, len(gone))
     left = max(0, len(gone) - _NAMES_SHOWN)
-    return pin, words.pin_kept_without(number, some, left) if gone else ""
+    return pin, pin_kept_without(number, some, left) if gone else ""
+
+
+def no_file_of_pins(reason: object) -> str:
+    """Says that a file holds no pins."""
+    return f"this is no file of pins: {reason}"
+
+
+def nodes_of_placement_gone(lost: int, nodes: str) -> str:
+    """Says that nodes of a file's placement are not in the model any more."""
+    return f"{lost} of {nodes} of the placement {'is' if lost == 1 else 'are'} gone."
+
+
+def pin_without_nodes(number: int, nodes: int) -> str:
+    """Says that none of a pin's nodes is in the model."""
+    what = "its node is not" if nodes == 1 else f"none of its {nodes} nodes is"
+    return f"Pin {number}: {what} in this model."
+
+
+def pin_dropped(number: int, kind: str, gone: str, count: int) -> str:
+    """Says that a pin means nothing without the nodes that are gone."""
+    return f"Pin {number} ({kind}) was dropped, since {gone} {'is' if count == 1 else 'are'} gone."
+
+
+def pin_kept_without(number: int, gone: str, left: int) -> str:
+    """Says that a pin was kept on the nodes that are still there."""
+    more = f" and {left} more" if left else ""
+    return f"Pin {number} was kept without {gone}{more}."

@@ -12,15 +12,13 @@ from typing import Any, Literal
 
 from PySide6.QtCore import QObject, QSettings, Signal
 
-from collage_gui import words
-
 Effect = Literal["repaint", "layout", "measure", "none"]
 
 EFFECTS: dict[Effect, str] = {
     "repaint": "repaints",
-    "layout": words.LAYS_OUT_AGAIN,
-    "measure": words.MEASURES_AGAIN,
-    "none": words.TAKES_EFFECT_AT_ONCE,
+    "layout": "lays out again",
+    "measure": "measures again on the next run",
+    "none": "takes effect at once",
 }
 
 
@@ -51,7 +49,7 @@ PREFERENCES: tuple[Preference, ...] = (
         "system",
         "repaint",
         (
-            ("system", words.FOLLOW_THE_SYSTEM),
+            ("system", "Follow the system"),
             ("light", "Light"),
             ("dark", "Dark"),
             ("contrast", "High contrast"),
@@ -69,30 +67,32 @@ PREFERENCES: tuple[Preference, ...] = (
         "Graph direction",
         "vertical",
         "layout",
-        (("vertical", words.TOP_TO_BOTTOM), ("horizontal", words.LEFT_TO_RIGHT)),
+        (("vertical", "Top to bottom"), ("horizontal", "Left to right")),
     ),
-    Preference("fold", words.FOLD_LONG_GRAPHS, True, "layout"),
+    Preference("fold", "Fold long graphs into columns", True, "layout"),
     Preference(
         "panels",
         "Panels",
         "fitting",
         "repaint",
         (
-            ("fitting", words.PANELS_FITTING),
-            ("around", words.PANELS_AROUND),
-            ("column", words.PANELS_IN_A_COLUMN),
+            ("fitting", "As the window's size allows"),
+            ("around", "Around the graph"),
+            ("column", "In one column"),
         ),
     ),
-    Preference("minimap", words.SHOW_THE_MINIMAP, True, "repaint"),
-    Preference("search_on_pin", words.SEARCH_WHEN_A_PIN_CHANGES, True, "none", page="Runs"),
+    Preference("minimap", "Show the minimap", True, "repaint"),
+    Preference("search_on_pin", "Search again as soon as a pin changes", True, "none", page="Runs"),
     Preference(
         "confirm_after_search",
-        words.CONFIRM_AFTER_SEARCH,
+        "Confirm quickly in the background after such a search",
         False,
         "measure",
         page="Runs",
     ),
-    Preference("threads", words.THREADS_OR_CORES, 0, "measure", low=0, high=256, page="Runs"),
+    Preference(
+        "threads", "Threads (0: physical cores)", 0, "measure", low=0, high=256, page="Runs"
+    ),
     Preference(
         "budget_s",
         "Budget of a run",
@@ -102,8 +102,8 @@ PREFERENCES: tuple[Preference, ...] = (
         page="Runs",
         kind="duration",
     ),
-    Preference("autosave", words.KEEP_A_RECOVERY_COPY, True, "none", page="Safety"),
-    Preference("ask_on_close", words.ASK_BEFORE_CLOSING, True, "none", page="Safety"),
+    Preference("autosave", "Keep a recovery copy of every document", True, "none", page="Safety"),
+    Preference("ask_on_close", "Ask before closing what is not saved", True, "none", page="Safety"),
 )
 
 BY_KEY = {preference.key: preference for preference in PREFERENCES}

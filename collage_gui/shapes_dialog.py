@@ -19,7 +19,6 @@ from PySide6.QtWidgets import (
 from collage_engine.drawing.formatting import counted
 from collage_engine.records.errors import UsageError
 from collage_engine.records.shapes import ShapeChoice, combined
-from collage_gui import words
 from collage_gui.elided_label import plain, plain_tip
 
 MOST_NAMED = 6
@@ -51,7 +50,16 @@ class ShapesDialog(QDialog):
         box = QVBoxLayout(self)
         box.setContentsMargins(20, 16, 20, 14)
         box.setSpacing(10)
-        about = plain(QLabel(words.ABOUT_SHAPES, wordWrap=True))
+        about = plain(
+            QLabel(
+                (
+                    "The model leaves these sizes open. Each combination of the values is "
+                    "placed by a run of its "
+                    "own, and one artifact holds them all."
+                ),
+                wordWrap=True,
+            )
+        )
         box.addWidget(about)
         form = QFormLayout()
         form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
@@ -60,15 +68,19 @@ class ShapesDialog(QDialog):
             sizes = dict.fromkeys(str(each.dims[name]) for each in choices if name in each.dims)
             field = QLineEdit(", ".join(sizes) or "1", placeholderText="1, 4, 16")
             field.setObjectName(f"dimension-{name}")
-            field.setAccessibleName(words.sizes_of_dimension(name))
-            field.setToolTip(plain_tip(words.inputs_with_dimension(inputs)))
+            field.setAccessibleName(f"Sizes of {name}")
+            field.setToolTip(plain_tip(f"A dimension of {', '.join(inputs)}"))
             field.textChanged.connect(self._check)
             form.addRow(plain(QLabel(name)), field)
             self.fields[name] = field
         box.addLayout(form)
-        self.nearest = QCheckBox(words.PAD_SMALLER_INPUTS)
+        self.nearest = QCheckBox("Pad smaller inputs to the next larger shape")
         self.nearest.setObjectName("nearest")
-        self.nearest.setToolTip(words.ABOUT_PADDING)
+        self.nearest.setToolTip(
+            "The exported artifact then also takes sizes in between, along the dimensions "
+            "where it is "
+            "proved that padding changes no result."
+        )
         self.nearest.setChecked(nearest)
         box.addWidget(self.nearest)
         self.summary = plain(QLabel(wordWrap=True))
@@ -128,8 +140,8 @@ def parse_sizes(name: str, text: str) -> tuple[int, ...]:
         if not word:
             continue
         if not word.isdecimal() or int(word) < 1:
-            raise ValueError(words.no_size(name, word))
+            raise ValueError(f"{name}: {word!r} is no size; sizes are written 1, 4, 16")
         sizes[int(word)] = None
     if not sizes:
-        raise ValueError(words.no_size_yet(name))
+        raise ValueError(f"{name} has no size yet; sizes are written 1, 4, 16")
     return tuple(sizes)

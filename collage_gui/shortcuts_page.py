@@ -7,8 +7,18 @@ from html import escape
 
 from PySide6.QtWidgets import QDialog, QLabel, QTextBrowser, QVBoxLayout, QWidget
 
-from collage_gui import words
 from collage_gui.actions import MENUS
+
+MOUSE_AND_KEYS = (
+    ("Wheel", "Zoom at the pointer; with Shift scroll sideways; with two fingers pan"),
+    ("Drag", "Pan"),
+    ("Shift+drag", "Select what the rectangle touches"),
+    ("Ctrl+drag", "Zoom to an area"),
+    ("Shift+click", "Add to the selection"),
+    ("Double click", "Open a collapsed group, or select the partition"),
+    ("Arrows", "Walk along edges"),
+    ("Enter, Backspace", "Into a group, out of it"),
+)
 
 
 class ShortcutsPage(QDialog):
@@ -22,7 +32,7 @@ class ShortcutsPage(QDialog):
         title.setProperty("title", True)
         text = QTextBrowser()
         text.setObjectName("shortcutsText")
-        text.setAccessibleName(words.LIST_OF_SHORTCUTS)
+        text.setAccessibleName("List of shortcuts")
         text.setFrameShape(QTextBrowser.Shape.NoFrame)
         text.setHtml(shortcuts_html())
         box = QVBoxLayout(self)
@@ -34,7 +44,7 @@ class ShortcutsPage(QDialog):
 
 def shortcuts_html() -> str:
     """Return gestures and shortcuts as an HTML table."""
-    rows = _section(words.IN_THE_GRAPH, words.MOUSE_AND_KEYS)
+    rows = _section("In the graph", MOUSE_AND_KEYS)
     for menu in MENUS:
         rows += _section(
             menu.title,

@@ -21,11 +21,24 @@ from PySide6.QtWidgets import (
 from collage_engine.drawing.formatting import elide
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.toolchain import ToolchainState
-from collage_gui import words
 from collage_gui.elided_label import plain, plain_tip
 from collage_gui.preferences import Preferences
 from collage_gui.recovery import Copy
 from collage_gui.theme import Theme
+
+STARTING = (
+    "Looking for toolchains… At the first start their adapters are compiled once, which takes "
+    "half a minute to two minutes. A model can be opened meanwhile."
+)
+STEPS = (
+    "Open a model: its operators are drawn as a graph.",
+    "Run: every sub-graph that a toolchain could take is measured, then the fastest placement is "
+    "searched and confirmed end to end.",
+    "Ask: select a node to see its candidates, their costs, and why one was chosen.",
+    "Pin: demand a toolchain for some nodes and see at once what it costs.",
+    "Export: a compiled module that runs without the explorer.",
+)
+
 
 _TILES = (
     (8, 4, "#009e73"),
@@ -75,7 +88,7 @@ class WelcomePage(QWidget):
         title = QLabel("Collage Explorer")
         title.setProperty("title", True)
         line = QLabel(
-            words.ABOUT_THE_PROGRAM,
+            "Which toolchain should run which part of a model, so that the whole is fastest?",
             wordWrap=True,
         )
         line.setProperty("quiet", True)
@@ -87,11 +100,11 @@ class WelcomePage(QWidget):
         texts.addWidget(title)
         texts.addWidget(line)
         head.addLayout(texts, 1)
-        self.sample = QPushButton(words.OPEN_THE_SAMPLE_MODEL)
+        self.sample = QPushButton("Open the sample model")
         self.sample.setObjectName("openSample")
         self.sample.setProperty("primary", True)
         self.sample.clicked.connect(self.sample_wanted)
-        self.open = QPushButton(words.OPEN_A_MODEL_OR_SESSION)
+        self.open = QPushButton("Open a model or session…")
         self.open.setObjectName("openFile")
         self.open.setStyleSheet("padding: 7px 18px;")
         self.open.clicked.connect(self.open_wanted)
@@ -100,7 +113,7 @@ class WelcomePage(QWidget):
         buttons.addWidget(self.sample)
         buttons.addWidget(self.open)
         buttons.addStretch()
-        hint = QLabel(words.OR_DROP_A_FILE)
+        hint = QLabel("or drop an .onnx or .collage file anywhere in this window")
         hint.setProperty("small", True)
         self.lost = QVBoxLayout()
         self.lost.setSpacing(8)
@@ -108,12 +121,12 @@ class WelcomePage(QWidget):
         self.recent_title.setProperty("heading", True)
         self.recent = QVBoxLayout()
         self.recent.setSpacing(1)
-        steps_title = QLabel(words.HOW_IT_WORKS)
+        steps_title = QLabel("How it works")
         steps_title.setProperty("heading", True)
         steps = QVBoxLayout()
         steps.setSpacing(7)
         for number, text in enumerate(
-            words.STEPS,
+            STEPS,
             1,
         ):
             row = QHBoxLayout()
@@ -124,15 +137,15 @@ class WelcomePage(QWidget):
             row.addWidget(figure, 0, Qt.AlignmentFlag.AlignTop)
             row.addWidget(body, 1)
             steps.addLayout(row)
-        self.engine_title = QLabel(words.TOOLCHAINS_ON_THIS_MACHINE)
+        self.engine_title = QLabel("Toolchains on this machine")
         self.engine_title.setProperty("heading", True)
-        self.engine = plain(QLabel(words.STARTING, wordWrap=True))
+        self.engine = plain(QLabel(STARTING, wordWrap=True))
         self.engine.setObjectName("welcomeEngine")
         self.engine.setProperty("quiet", True)
         self.engine.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.busy = QProgressBar(textVisible=False)
         self.busy.setObjectName("welcomeBusy")
-        self.busy.setAccessibleName(words.LOOKING_FOR_TOOLCHAINS)
+        self.busy.setAccessibleName("The engine is looking for toolchains")
         self.busy.setRange(0, 0)
 
         column = QWidget()
@@ -185,7 +198,7 @@ class WelcomePage(QWidget):
         _empty(self.recent)
         paths = self.preferences.recent()
         if not paths:
-            none = QLabel(words.NO_RECENT_FILES)
+            none = QLabel("Files that you open are listed here.")
             none.setProperty("quiet", True)
             self.recent.addWidget(none)
         for path in paths[:6]:
@@ -203,7 +216,7 @@ class WelcomePage(QWidget):
             card.setProperty("banner", "warning")
             row = QHBoxLayout(card)
             name = os.path.basename(copy.saved_as or copy.source) or "a document"
-            text = words.was_open_at_a_crash(name)
+            text = f"{name} was open when the explorer ended unexpectedly."
             row.addWidget(plain(QLabel(text, wordWrap=True)), 1)
             restore = QPushButton("Restore")
             restore.setObjectName("restore")
@@ -224,7 +237,7 @@ class WelcomePage(QWidget):
         """
         self.busy.setRange(0, total)
         self.busy.setValue(max(self.busy.value(), number - 1))
-        self.engine.setText(words.examining_toolchain(number, total))
+        self.engine.setText(examining_toolchain(number, total))
 
     def show_engine(self, device: str, states: Iterable[ToolchainState]) -> None:
         """Show the toolchains of the engine.
@@ -250,7 +263,7 @@ class WelcomePage(QWidget):
             lines.append(f"– not installed: {', '.join(toolchain_title(s.name) for s in missing)}")
         if useless:
             names = ", ".join(toolchain_title(s.name) for s in useless)
-            lines.append(words.only_for_nvidia_devices(names))
+            lines.append(f"– only for NVIDIA devices, of which there is none here: {names}")
         self.engine.setText("\n".join(lines))
         self.busy.hide()
 
@@ -265,3 +278,8 @@ def _empty(box: QVBoxLayout) -> None:
         widget = item.widget()
         if widget is not None:
             widget.deleteLater()
+
+
+def examining_toolchain(number: int, total: int) -> str:
+    """Say which of the toolchains the engine is looking for."""
+    return STARTING.replace("toolchains…", f"toolchains: {number} of {total}.", 1)

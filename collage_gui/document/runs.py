@@ -13,7 +13,6 @@ from collage_engine.drawing.palette import learn
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Placement, Run
 from collage_engine.service import protocol
-from collage_gui import words
 from collage_gui.document.commands import SetValue
 from collage_gui.document.cost_table import CostTable
 from collage_gui.document.pin_set import PinSet
@@ -61,7 +60,7 @@ class Runs(QObject):
     def title_of(self, run: Run) -> str:
         """Returns a run's name, or its number among the runs."""
         if run not in self.all:
-            return words.BEST_SO_FAR if run.provisional else words.CANCELLED_RUN
+            return "Best so far" if run.provisional else "Cancelled run"
         return run.name or f"Run {self.all.index(run) + 1}"
 
     def shown_or_last(self) -> Run | None:
@@ -131,7 +130,7 @@ class Runs(QObject):
             self.show(run_id, under)
             return
         self._costs.by_candidate.update(run.costs)
-        title = words.best_of_the_search_of(self.title_of(run))
+        title = f"{self.title_of(run)}, best of the search"
         measured = found.measured_us is not None
         pins = self._pins_under(run) if under is None else under
         self._placement.show(Shown(found, title, None, not measured, pins, run.id))

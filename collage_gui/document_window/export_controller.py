@@ -7,8 +7,6 @@ import os
 import tarfile
 from collections.abc import Callable
 
-from PySide6.QtCore import QRectF
-
 from collage_engine.drawing.figures import latency_text, winner_title
 from collage_engine.drawing.formatting import bytes_text
 from collage_engine.drawing.shape_table import artifact_sentences
@@ -16,16 +14,13 @@ from collage_engine.records.files import write_atomically
 from collage_engine.records.placement import Run
 from collage_engine.service import protocol
 from collage_engine.service.protocol import ReportFormat
-from collage_gui import exports, words
+from collage_gui import exports
 from collage_gui.document.document import Document
 from collage_gui.document_window.files import DocumentFiles, open_with_the_system
 from collage_gui.document_window.picture_controller import PictureController
 from collage_gui.graph_view.view import GraphView
 from collage_gui.messages import Messages
 from collage_gui.theme import Theme
-
-SELECTION_MARGIN = 30
-"""Scene units around the selection in its picture; chosen."""
 
 
 class ExportController:
@@ -60,31 +55,17 @@ class ExportController:
 
     def png_of_view(self) -> None:
         """Write the visible part of the graph as PNG."""
-        path = self._files.ask_save(words.GRAPH_AS_PNG, f"{self._files.stem}.png", "PNG (*.png)")
+        path = self._files.ask_save("Graph as PNG", f"{self._files.stem}.png", "PNG (*.png)")
         drawn = self._picture.drawn
         if path and drawn is not None:
             area = self._view.visible_area().intersected(drawn.bounds)
             scale = max(1.0, self._view.scale * 2)
             self._files.write(lambda: exports.save_image(self._view, area, path, scale), path)
 
-    def png_of_selection(self) -> None:
-        """Write the selected part of the graph as PNG."""
-        name = f"{self._files.stem}-selection.png"
-        path = self._files.ask_save(words.SELECTION_AS_PNG, name, "PNG (*.png)")
-        drawn = self._picture.drawn
-        if not path or drawn is None:
-            return
-        area = QRectF()
-        for box in drawn.scene.boxes_of(self._document.selection.operators):
-            area = area.united(drawn.rectangles[box])
-        margin = SELECTION_MARGIN
-        area.adjust(-margin, -margin, margin, margin)
-        self._files.write(lambda: exports.save_image(self._view, area, path), path)
-
     def png_of_graph(self) -> None:
         """Write the whole graph as PNG, in tiles when it is large."""
         name = f"{self._files.stem}.png"
-        path = self._files.ask_save(words.WHOLE_GRAPH_AS_PNG, name, "PNG (*.png)")
+        path = self._files.ask_save("Whole graph as PNG", name, "PNG (*.png)")
         drawn = self._picture.drawn
         if path and drawn is not None:
             self._files.write(lambda: exports.save_tiles(self._view, drawn, path), path)
@@ -92,7 +73,7 @@ class ExportController:
     def svg(self) -> None:
         """Write the whole graph as SVG."""
         stem = self._files.stem
-        path = self._files.ask_save(words.GRAPH_AS_SVG, f"{stem}.svg", "SVG (*.svg)")
+        path = self._files.ask_save("Graph as SVG", f"{stem}.svg", "SVG (*.svg)")
         drawn = self._picture.drawn
         if path and drawn is not None:
             dark = self._theme.colours.dark
@@ -100,7 +81,7 @@ class ExportController:
 
     def csv(self) -> None:
         """Write every table as CSV into a folder: whole tables, whatever the panels show."""
-        folder = self._files.ask_folder(words.TABLES_AS_CSV, "tables")
+        folder = self._files.ask_folder("Tables as CSV, into a folder", "tables")
         if folder:
             self.csv_to(folder)
 
@@ -151,7 +132,7 @@ class ExportController:
 
     def json(self) -> None:
         """Write everything that is known of the shown run as JSON."""
-        path = self._files.ask_save(words.RUN_AS_JSON, f"{self._files.stem}.json", "JSON (*.json)")
+        path = self._files.ask_save("Run as JSON", f"{self._files.stem}.json", "JSON (*.json)")
         if path:
             self._write("json", path)
 
@@ -190,7 +171,7 @@ class ExportController:
 
     def artifact(self) -> None:
         """Write the compiled module into a folder that the user names."""
-        folder = self._files.ask_folder(words.EXPORT_THE_ARTIFACT, "artifact")
+        folder = self._files.ask_folder("Export the compiled artifact", "artifact")
         if folder:
             self.artifact_to(folder)
 
@@ -204,7 +185,7 @@ class ExportController:
         document = self._document
         run = document.runs.shown_or_last()
         if run is None:
-            document.failed.emit(words.NO_RUN_TO_EXPORT)
+            document.failed.emit("There is no run to export yet.")
             return
         remote = document.client.connection.is_remote
 
@@ -232,7 +213,7 @@ class ExportController:
                 then()
 
         path = None if remote else folder
-        self._messages.show_message(words.EXPORTING_THE_ARTIFACT, "info", topic="artifact")
+        self._messages.show_message("Exporting the artifact…", "info", topic="artifact")
         if document.shapes.several:
             all_shapes = protocol.ExportShapes(
                 document=document.handle, path=path, nearest=document.shapes.nearest
@@ -268,4 +249,10 @@ def artifact_sentence(folder: str, what: str = "") -> str:
         for root, _, names in os.walk(folder)
         for name in names
     )
-    return words.artifact_written(folder, bytes_text(size), what)
+    return artifact_written(folder, bytes_text(size), what)
+
+
+def artifact_written(folder: str, size: str, what: str) -> str:
+    """Says where an artifact is, how large it is, what is in it, and how it is run."""
+    content = f": {what}" if what else ""
+    return f"Written: {folder} ({size}){content}. Run it: python {folder}/loader/run_artifact.py"

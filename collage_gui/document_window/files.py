@@ -9,7 +9,6 @@ from PySide6.QtCore import QUrl
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QFileDialog, QWidget
 
-from collage_gui import words
 from collage_gui.assets import asset
 from collage_gui.document.document import Document
 from collage_gui.messages import Messages
@@ -80,7 +79,7 @@ class DocumentFiles:
             write()
         except (OSError, MemoryError) as error:
             name = os.path.basename(path)
-            self._messages.show_message(words.not_written(name, str(error)), "error")
+            self._messages.show_message(f"{name} could not be written: {error!s}", "error")
             return
         shown = path if os.path.isfile(path) and path.endswith(VIEWABLE) else _folder_of(path)
         label = "Open" if shown == path and not os.path.isdir(path) else "Open folder"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from collage_engine.records.precision import FLOAT32
-from collage_gui import words
 
 if TYPE_CHECKING:
     from collage_engine.drawing.box_styles import Mode
@@ -18,20 +17,22 @@ def mode_refusal(document: Document, mode: Mode) -> str:
     if mode == "toolchain":
         return ""
     if shown is None:
-        return words.NO_PLACEMENT
+        return "There is no placement yet."
     partitions = shown.placement.partitions
     if mode == "in-model" and all(p.in_place_us is None for p in partitions):
-        return words.NOT_PROFILED
+        return "The shown placement was not profiled in a confirmed run."
     if mode == "roofline" and all(p.estimated_us is None for p in partitions):
-        return words.NO_TIMES
+        return "No partition has a time."
     if mode == "changes" and len(document.runs.visible) < 2:
-        return words.NO_OTHER_RUN
+        return "There is no other run to compare with."
     if mode == "device" and len({p.device for p in partitions}) < 2:
-        return words.ONE_DEVICE
+        return "Everything runs on one device."
     if mode == "precision" and all(p.precision == FLOAT32 for p in partitions):
         run = document.runs.shown_or_last()
         if run is None or run.accuracy is None or not run.accuracy.products:
-            return words.NOT_REDUCED
+            return (
+                "Everything is in float32; a run with a lower precision tells what rounding does."
+            )
     if mode == "gain" and not document.comparison.reference_partitions():
-        return words.REFERENCE_WITHOUT_TIMES
+        return "The reference has no measured time for the same operators."
     return ""

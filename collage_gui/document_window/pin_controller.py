@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QMenu
@@ -14,7 +14,7 @@ from collage_engine.records.errors import UsageError
 from collage_engine.records.files import write_atomically
 from collage_engine.records.pin import PinKind
 from collage_engine.records.toolchain import ToolchainState
-from collage_gui import pins_file, words
+from collage_gui import pins_file
 from collage_gui.document.document import Document
 from collage_gui.document.pin_edits import make_pin, pins_as_now, with_pin, without_nodes
 from collage_gui.document_window.files import DocumentFiles
@@ -77,7 +77,7 @@ class PinController:
 
     def _without_toolchains(self, title: str) -> QMenu:
         menu = QMenu(title, self._view)
-        menu.addAction(words.NO_TOOLCHAINS_YET).setEnabled(False)
+        menu.addAction("The engine has not named its toolchains yet.").setEnabled(False)
         return menu
 
     def _measure_selection(self) -> None:
@@ -110,25 +110,25 @@ class PinController:
 
     def pin_exactly(self) -> None:
         """Demands that the selection is one partition by itself."""
-        self._pin("exactly", words.PIN_AS_ONE_PARTITION)
+        self._pin("exactly", "Pin as one partition")
 
     def pin_together(self) -> None:
         """Demands that the selection is in one partition."""
-        self._pin("together", words.KEEP_TOGETHER)
+        self._pin("together", "Keep together")
 
     def keep_partition(self) -> None:
         """Pin the partition of the primary operator as it is now."""
         partition = self._document.placement.partition_of(self._document.selection.primary)
         if partition is not None:
             pin = make_pin(self._document, "exactly", partition.nodes, partition.toolchain)
-            self._document.pins.edit(with_pin(self._document, pin), words.KEEP_THIS_PARTITION)
+            self._document.pins.edit(with_pin(self._document, pin), "Keep this partition")
 
     def pin_all(self) -> None:
         """Pin every partition of the shown placement as it is now."""
         shown = self._document.placement.shown
         if shown is not None:
             pins = pins_as_now(self._document, shown.placement)
-            self._document.pins.edit(pins, words.PIN_ALL_AS_NOW)
+            self._document.pins.edit(pins, "Pin all as now")
 
     def free_selection(self) -> None:
         """Take the selected operators out of all pins."""
@@ -152,7 +152,7 @@ class PinController:
         document = self._document
         if document.operators is None:
             return
-        path = self._files.ask_save(words.SAVE_PINS, "pins.json", "Pins (*.json)")
+        path = self._files.ask_save("Save pins and placement", "pins.json", "Pins (*.json)")
         if path:
             shown = document.placement.shown
             content = pins_file.encode(
@@ -165,7 +165,7 @@ class PinController:
 
     def load(self) -> None:
         """Apply the pins of a file that the user names."""
-        path = self._files.ask_open(words.APPLY_PINS, "Pins (*.json)")
+        path = self._files.ask_open("Apply pins from a file", "Pins (*.json)")
         if path:
             self.apply_file(path)
 
@@ -187,7 +187,7 @@ class PinController:
         if applied.placement:
             execution = document.execution
             execution.own_placements = (*execution.own_placements, applied.placement)
-            document.log.add("info", words.FILE_PLACEMENT_IS_BASELINE)
+            document.log.add("info", "The file's placement is a baseline of the next run.")
         for problem in applied.problems:
             document.log.add("warning", problem)
         self._messages.show_message(
@@ -203,4 +203,18 @@ def applied_sentence(pins: int, problems: tuple[str, ...]) -> str:
         problems: One sentence for each pin or node that no longer matches.
     """
     left = max(0, len(problems) - PROBLEMS_SHOWN)
-    return words.pins_applied(counted(pins, "pin"), problems[:PROBLEMS_SHOWN], left)
+    return pins_applied(counted(pins, "pin"), problems[:PROBLEMS_SHOWN], left)
+
+
+def pins_applied(pins: str, problems: Sequence[str], left: int) -> str:
+    """Says what became of the pins of a file.
+
+    Args:
+        pins: How many there are.
+        problems: What does not match the model, the first of it.
+        left: How many problems more there are.
+    """
+    if not problems:
+        return f"{pins} applied; all of them match."
+    text = f"{pins} applied. {' '.join(problems)}"
+    return f"{text} The log lists {left} more." if left else text

@@ -11,10 +11,8 @@ from collage_engine.drawing.figures import (
     few_measured_sentence,
 )
 from collage_engine.drawing.formatting import as_sentence, duration_text
-from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.document.pin_edits import placement_by_hand
-from collage_gui.document.reference import Reference
 from collage_gui.document.run_queue import RunQueue
 from collage_gui.messages import Messages
 from collage_gui.panels.run_settings import RunSettingsPanel, preflight_sentence
@@ -135,7 +133,7 @@ class RunController:
 
     def preflight(self) -> None:
         """Say what a run would do, without one."""
-        self._messages.show_message(words.LOOKING_FOR_CANDIDATES, "info", topic="preflight")
+        self._messages.show_message("Looking for candidates…", "info", topic="preflight")
         self._settings.preflight()
 
     def cancel(self) -> None:
@@ -171,7 +169,7 @@ class RunController:
             execution.own_placements = (*execution.own_placements, by_hand)
             self._document.mark_unsaved()
             self._messages.show_message(
-                words.BASELINE_OF_THE_NEXT_RUN, "info", "Run now", self.start
+                "This placement is a baseline of the next run.", "info", "Run now", self.start
             )
 
     # -- comparing ---------------------------------------------------------------------
@@ -189,23 +187,7 @@ class RunController:
         if runner_up is not None:
             document.show_placement(runner_up, "Runner-up")
         else:
-            self._messages.show_message(words.NO_RUNNER_UP_YET, "info")
-
-    def show_last(self) -> None:
-        """Show the placement of the last run."""
-        visible = self._document.runs.visible
-        if visible:
-            self._document.runs.show(visible[-1].id)
-
-    def compare_with_shown(self) -> None:
-        """Make the shown run the reference of all numbers."""
-        run = self._document.runs.shown_or_last()
-        if run is not None:
-            self._document.comparison.set_reference(Reference("run", run.id))
-
-    def compare_with_best_baseline(self) -> None:
-        """Make the best baseline the reference of all numbers."""
-        self._document.comparison.set_reference(Reference())
+            self._messages.show_message("The engine has not named a runner-up yet.", "info")
 
     # -- the document's news -----------------------------------------------------------
 
@@ -261,9 +243,11 @@ class RunController:
             self._messages.show_message(text, "info", "Run", self.start, topic="preflight")
             return
         self._messages.show_message(
-            text, "warning", words.CHOOSE_TOOLCHAINS, self._show_settings, topic="preflight"
+            text, "warning", "Choose toolchains", self._show_settings, topic="preflight"
         )
 
     def _finished(self, state: str, reason: str) -> None:
         if state == "cancelled":
-            self._messages.show_message(words.RUN_CANCELLED, "info", topic="run")
+            self._messages.show_message(
+                "The run was cancelled; what was measured is kept.", "info", topic="run"
+            )

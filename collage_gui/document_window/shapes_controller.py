@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from PySide6.QtWidgets import QWidget
 
-from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.messages import Messages
 from collage_gui.shapes_dialog import ShapesDialog
@@ -34,7 +33,15 @@ class ShapesController:
             if dimensions:
                 self._ask(dimensions, "")
             else:
-                self._messages.show_message(words.NO_NAMED_DIMENSIONS, "info", topic="shapes")
+                self._messages.show_message(
+                    (
+                        "The model names no dimension: all sizes of its inputs are fixed. "
+                        "Other sizes can be given "
+                        "under Input sizes."
+                    ),
+                    "info",
+                    topic="shapes",
+                )
 
         document.ask_dimensions(arrived, document.failed.emit)
 

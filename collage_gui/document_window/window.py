@@ -9,7 +9,6 @@ from PySide6.QtGui import QAction, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QMainWindow, QMenu, QSplitter, QTabWidget, QVBoxLayout, QWidget
 
 from collage_engine.records.toolchain import ToolchainState
-from collage_gui import words
 from collage_gui.banner import Banner
 from collage_gui.document.document import Document
 from collage_gui.document_window.answer_line import AnswerLine
@@ -81,7 +80,7 @@ class DocumentWindow(QMainWindow):
         self.find_bar = FindBar()
         self.view = GraphView()
         self.view.minimap_wanted = preferences.get("minimap")
-        self.view.message = words.READING_THE_MODEL
+        self.view.message = "Reading the model…"
         self.split_widget = SplitWidget(self.view)
         self.strip = ProgressStrip(document)
         self.precision_slider = PrecisionSlider(document)

@@ -22,7 +22,6 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QAbstractScrollArea, QSizePolicy, QWidget
 
-from collage_gui import words
 from collage_gui.graph_view.gestures import Gesture
 from collage_gui.graph_view.legend import Legend
 from collage_gui.graph_view.minimap import Minimap
@@ -73,7 +72,9 @@ class Canvas(QAbstractScrollArea):
         super().__init__(parent)
         self.setObjectName("graphView")
         self.setAccessibleName("Graph")
-        self.setAccessibleDescription(words.ABOUT_GRAPH)
+        self.setAccessibleDescription(
+            "The dataflow graph. The outline (O) lists the same operators for screen readers."
+        )
         self.setFrameShape(QAbstractScrollArea.Shape.NoFrame)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -439,7 +440,7 @@ class Canvas(QAbstractScrollArea):
             QImage.Format.Format_ARGB32_Premultiplied,
         )
         if image.isNull():
-            raise MemoryError(words.PICTURE_TOO_LARGE)
+            raise MemoryError("the picture is too large")
         painter = QPainter(image)
         painter.scale(scale, scale)
         painter.translate(-area.topLeft())

@@ -11,7 +11,6 @@ from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signa
 from collage_engine.drawing.columns import Layout, LayoutRequest
 from collage_engine.drawing.layout_process import COMMAND
 from collage_engine.records.typed import decode
-from collage_gui import words
 
 LIMIT_S = 60
 """A layout that takes longer is given up; chosen."""
@@ -80,7 +79,7 @@ class LayoutClient(QObject):
         assert then is not None and request is not None
         try:
             if code or status != QProcess.ExitStatus.NormalExit:
-                raise msgspec.DecodeError(words.layout_ended(code))
+                raise msgspec.DecodeError(f"layout ended with {code}")
             layout = decode(output, Layout)
         except msgspec.MsgspecError as error:
             self._fall_back(str(error))
@@ -91,7 +90,7 @@ class LayoutClient(QObject):
         request = self._request
         self.cancel()
         if request is not None:
-            self._fall_back(words.layout_took_too_long(LIMIT_S))
+            self._fall_back(f"layout took longer than {LIMIT_S} s")
 
     def _fall_back(self, reason: str) -> None:
         request, then = self._request, self._then
@@ -100,4 +99,4 @@ class LayoutClient(QObject):
         if request.engine != "layered":
             self.ask(msgspec.structs.replace(request, engine="layered"), then)
         else:
-            self.failed.emit(words.not_laid_out(reason))
+            self.failed.emit(f"The graph could not be laid out: {reason}.")

@@ -8,7 +8,6 @@ from PySide6.QtCore import QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QPen, QPixmap
 from PySide6.QtWidgets import QWidget
 
-from collage_gui import words
 from collage_gui.graph_view.painter import PaintTheme, paint
 from collage_gui.graph_view.picture import Marks, Picture
 
@@ -37,7 +36,7 @@ class Minimap(QWidget):
         self._bounds = QRectF()
         self.setObjectName("minimap")
         self.setAccessibleName("Minimap")
-        self.setToolTip(words.ABOUT_MINIMAP)
+        self.setToolTip("The whole graph. Drag to move the view.")
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.hide()
 

@@ -11,7 +11,7 @@ from PySide6.QtCore import QFileSystemWatcher, QObject, Qt, Signal
 from PySide6.QtGui import QAction, QIcon
 from PySide6.QtWidgets import QFileDialog, QMessageBox, QTabWidget, QWidget
 
-from collage_gui import recovery, words
+from collage_gui import recovery
 from collage_gui.assets import asset
 from collage_gui.document.run_queue import RunQueue
 from collage_gui.elided_label import plain_tip
@@ -23,6 +23,9 @@ from collage_gui.theme import Theme
 
 if TYPE_CHECKING:
     from collage_gui.document_window.window import DocumentWindow
+
+RUN_WILL_BE_STOPPED = "A run is under way: it will be stopped."
+
 
 RUNNING_MARK = "▶ "
 """Stands before the name of a document on its tab while a run is under way."""
@@ -96,7 +99,9 @@ class Documents(QObject):
 
     def open_dialog(self) -> None:
         """Open files that the user chooses."""
-        paths, _ = QFileDialog.getOpenFileNames(self._window, "Open", "", words.MODELS_AND_SESSIONS)
+        paths, _ = QFileDialog.getOpenFileNames(
+            self._window, "Open", "", "Models and sessions (*.onnx *.collage);;All files (*)"
+        )
         for path in paths:
             self.open_path(path)
 
@@ -106,7 +111,7 @@ class Documents(QObject):
         samples += sorted(asset("models").glob("*.onnx"))
         sample = next((path for path in samples if path.exists()), None)
         if sample is None:
-            self._messages.show_message(words.NO_SAMPLE_MODEL, "error")
+            self._messages.show_message("The sample model is not installed.", "error")
         else:
             self.open_path(str(sample))
 
@@ -209,7 +214,7 @@ class Documents(QObject):
         if document.running:
             # A new document in its place would never hear how the run ended.
             self._messages.show_message(
-                words.RUN_OF_THE_EARLIER_FILE,
+                "A run of the earlier file is under way. Stop it, then reload.",
                 "warning",
                 topic="changed",
             )
@@ -222,7 +227,7 @@ class Documents(QObject):
         for page in self.pages:
             if page.document.path == path and not self._written_here(path):
                 self._messages.show_message(
-                    words.changed_on_disk(os.path.basename(path)),
+                    f"{os.path.basename(path)} has changed on disk.",
                     "warning",
                     "Reload (F5)",
                     partial(self._reload_page, page),
@@ -349,7 +354,7 @@ class Documents(QObject):
         box.setWindowTitle("Close")
         box.setIcon(QMessageBox.Icon.Question)
         box.setTextFormat(Qt.TextFormat.PlainText)
-        box.setText(words.save_the_changes(names))
+        box.setText(f"Save the changes to {names}?")
         box.setInformativeText(closing_sentence(running))
         save = box.addButton("Save", QMessageBox.ButtonRole.AcceptRole)
         discard = box.addButton("Discard", QMessageBox.ButtonRole.DestructiveRole)
@@ -416,5 +421,5 @@ def closing_sentence(running: bool) -> str:
     Args:
         running: Whether a run is under way.
     """
-    text = words.LOST_WITHOUT_SAVING
-    return f"{words.RUN_WILL_BE_STOPPED} {text}" if running else text
+    text = "Without saving, pins, runs and notes are lost; measurements stay in the store."
+    return f"{RUN_WILL_BE_STOPPED} {text}" if running else text

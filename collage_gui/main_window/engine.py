@@ -13,7 +13,6 @@ from collage_engine.records.event import Probing
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.records.typed import convert
 from collage_engine.service import protocol
-from collage_gui import words
 from collage_gui.connections import parse_connection
 from collage_gui.engine_client import EngineClient
 from collage_gui.main_window.documents import Documents
@@ -77,7 +76,7 @@ class Engine(QObject):
         text, accepted = QInputDialog.getText(
             self._window,
             "Connection",
-            words.ASK_CONNECTION,
+            "Where the engine runs:\nlocal, ssh:HOST, or python:/path/to/python",
             QLineEdit.EchoMode.Normal,
             self._client.connection.text,
         )
@@ -105,7 +104,7 @@ class Engine(QObject):
         """Returns the device of the engine, or what the engine does."""
         hello = self._client.hello if self._client.state == "ready" else None
         if hello is None:
-            return words.STARTING_THE_ENGINE if self._client.state == "starting" else "no engine"
+            return "starting the engine…" if self._client.state == "starting" else "no engine"
         connection = self._client.connection
         where = f" on {hello.host}" if connection.kind == "ssh" else ""
         text = hello.device.description or hello.device.name
@@ -167,13 +166,13 @@ class Engine(QObject):
                 if self._client.hello is None:
                     self._unopened.append(page.document.path)
                 self._documents.remove(page)
-        self._offer_restart(words.engine_lost(reason, measuring), "error")
+        self._offer_restart(engine_lost(reason, measuring), "error")
         self.lost.emit(reason)
         self.changed.emit()
 
     def _unresponsive(self, silent: bool) -> None:
         if silent:
-            self._offer_restart(words.ENGINE_DOES_NOT_ANSWER, "warning")
+            self._offer_restart("The engine does not answer. What was measured is kept.", "warning")
         else:
             self._messages.clear("engine")
 
@@ -202,10 +201,14 @@ class Engine(QObject):
             self._messages.show_message(reason, "error", topic="open")
 
     def _offer_restart(self, text: str, kind: str) -> None:
-        self._messages.show_message(
-            text, kind, words.RESTART_THE_ENGINE, self.restart, topic="engine"
-        )
+        self._messages.show_message(text, kind, "Restart the engine", self.restart, topic="engine")
 
     def _forget_handles(self) -> None:
         for page in self._documents.pages:
             page.document.engine_lost()
+
+
+def engine_lost(reason: str, measuring: str) -> str:
+    """Returns the banner after the engine ended: why, and what it was measuring."""
+    text = f"{reason} while measuring {measuring}" if measuring else reason
+    return f"{text}. What was measured is kept."

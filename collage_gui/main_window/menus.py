@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QDockWidget, QMenu, QMenuBar
 
-from collage_gui import words
 from collage_gui.actions import MENUS, Menu
 from collage_gui.elided_label import plain_tip
 from collage_gui.preferences import Preferences
@@ -72,7 +71,7 @@ class Menus:
             action.triggered.connect(lambda _=False, path=path: self._open_path(path))
         if paths:
             self.recent.addSeparator()
-            self.recent.addAction(words.CLEAR_THIS_LIST, self._preferences.forget_recent)
+            self.recent.addAction("Clear this list", self._preferences.forget_recent)
         self.recent.setEnabled(bool(paths))
 
     def _fill_panels(self) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QTimer
 
-from collage_gui import recovery, words
+from collage_gui import recovery
 from collage_gui.engine_client import EngineClient
 from collage_gui.preferences import Preferences
 
@@ -86,7 +86,7 @@ class RecoveryCopies(QObject):
             try:
                 copy = recovery.new_copy(document.path, document.session_path)
             except OSError as error:
-                document.log.add("warning", words.no_recovery_copy(error))
+                document.log.add("warning", f"No recovery copy could be written: {error}")
                 return
             self.copies[document] = copy
         document.save_recovery_copy(str(copy.session))

@@ -17,7 +17,6 @@ from PySide6.QtWidgets import (
 )
 
 from collage_engine.drawing.box_styles import MODES
-from collage_gui import words
 from collage_gui.document.reference import Reference
 from collage_gui.document_window.mode_refusal import mode_refusal
 from collage_gui.fields import DurationField, keep_from_wheel
@@ -28,6 +27,7 @@ from collage_gui.theme import pad_spin_boxes
 if TYPE_CHECKING:
     from collage_gui.document.document import Document
     from collage_gui.document_window.window import DocumentWindow
+
 
 CHOICE_LETTERS = 14
 """Letters that the lists of the toolbar show; chosen, so that the toolbar fits 1024 pixels."""
@@ -61,8 +61,6 @@ class Toolbar(QToolBar):
         self._add_run_fields()
         self.addSeparator()
         self._add_views()
-        actions["collapse_partitions"].setIconText("Collapse")
-        self.addAction(actions["collapse_partitions"])
         spacer = QWidget()
         spacer.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         self.addWidget(spacer)
@@ -73,9 +71,9 @@ class Toolbar(QToolBar):
         """Give the fields the width of their longest texts, at the size that text has now."""
         metrics = self.threads.fontMetrics()
         around = round(AROUND_TEXT * metrics.height())
-        longest = max(map(metrics.horizontalAdvance, (words.THREADS_AUTO, words.LONGEST_THREADS)))
+        longest = max(map(metrics.horizontalAdvance, ("Threads: auto", "Threads: 256")))
         self.threads.setFixedWidth(longest + around)
-        self.budget.setMinimumWidth(metrics.horizontalAdvance(words.LONGEST_BUDGET) + around)
+        self.budget.setMinimumWidth(metrics.horizontalAdvance("Budget: 59 min 30 s") + around)
         self.budget.setMaximumWidth(self.budget.minimumWidth() + around)
 
     def _keep_run_button_wide(self) -> None:
@@ -87,15 +85,19 @@ class Toolbar(QToolBar):
 
     def _add_run_fields(self) -> None:
         self.threads = QSpinBox(minimum=0, maximum=256, prefix="Threads: ")
-        self.threads.setSpecialValueText(words.THREADS_AUTO)
+        self.threads.setSpecialValueText("Threads: auto")
         self.threads.setObjectName("toolbarThreads")
         self.threads.setAccessibleName("Threads")
-        self.threads.setToolTip(words.ABOUT_THREADS)
+        self.threads.setToolTip("auto: one thread for each physical core")
         self.threads.valueChanged.connect(self._threads_changed)
         self.budget = DurationField(600, prefix="Budget: ")
         self.budget.setObjectName("toolbarBudget")
         self.budget.setAccessibleName("Budget")
-        self.budget.setToolTip(words.ABOUT_BUDGET)
+        self.budget.setToolTip(
+            "How long the whole run may take, from its start to the exported artifact: 30 s, "
+            "10 min, 1 h. "
+            "Its best placement so far is kept when the time is over."
+        )
         self.budget.valueChanged.connect(self._budget_changed)
         for field in (self.threads, self.budget):
             self.addWidget(field)
@@ -124,7 +126,7 @@ class Toolbar(QToolBar):
         self._keep_run_button_wide()
         self._fit_fields()
         self.run_button.setEnabled(running or bool(graph and document and document.handle))
-        self.run_button.setAccessibleName(words.STOP_THE_RUN if running else "Run")
+        self.run_button.setAccessibleName("Stop the run" if running else "Run")
         settings = page.panels.run_settings if page is not None else None
         threads, budget = (
             (settings.threads.value(), settings.budget.value())

@@ -25,7 +25,7 @@ from PySide6.QtWidgets import (
 
 from collage_engine import __version__
 from collage_engine.drawing.formatting import counted
-from collage_gui import recovery, words
+from collage_gui import recovery
 from collage_gui.actions import ActionSpec
 from collage_gui.banner import Banner
 from collage_gui.command_palette import CommandPalette
@@ -47,6 +47,12 @@ from collage_gui.welcome import WelcomePage
 
 if TYPE_CHECKING:
     from collage_gui.document.document import Document
+
+CREDITS = (
+    "After Collage (Jeon et al., PACT 2022) and TVM RFC 0062.\n"
+    "Font: Inter, SIL Open Font License 1.1."
+)
+
 
 FIRST_SIZE = (1480, 940)
 """Width and height of the first window, in pixels; chosen."""
@@ -100,7 +106,7 @@ class MainWindow(QMainWindow):
         self.addToolBar(self.toolbar)
         self.device = QToolButton()
         self.device.setObjectName("device")
-        self.device.setToolTip(words.ABOUT_CONNECTION)
+        self.device.setToolTip("Where the engine runs. Click to connect to another engine.")
         self.device.setAutoRaise(True)
         self.device.clicked.connect(self.engine.choose_connection)
         self.selection_text = ElidedLabel()
@@ -244,7 +250,7 @@ class MainWindow(QMainWindow):
         box = QMessageBox(self)
         box.setWindowTitle("About")
         box.setTextFormat(Qt.TextFormat.PlainText)
-        box.setText(f"Collage Explorer {__version__}\n{engine}\n\n{words.CREDITS}")
+        box.setText(f"Collage Explorer {__version__}\n{engine}\n\n{CREDITS}")
         box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         box.open()
 

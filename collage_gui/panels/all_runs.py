@@ -12,7 +12,6 @@ from collage_engine.drawing.figures import (
 )
 from collage_engine.drawing.formatting import moment_text
 from collage_engine.records.placement import Run
-from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
@@ -30,14 +29,22 @@ class AllRunsPage(QWidget):
                 Column("Latency", lambda r: latency_us(r.placement), "time", width=100),
                 Column("Against shown", self._gain, "percent", width=130),
                 Column(
-                    "Drift", self._drift, "percent", width=80, about=words.ABOUT_DRIFT_OF_BASELINES
+                    "Drift",
+                    self._drift,
+                    "percent",
+                    width=80,
+                    about=(
+                        "How much slower the baselines were than in the shown run: the median "
+                        "over those that both "
+                        "runs timed. It is the machine's doing, not the placement's."
+                    ),
                 ),
                 Column(
                     "Without drift",
                     self._without,
                     "time",
                     width=124,
-                    about=words.ABOUT_WITHOUT_DRIFT,
+                    about="The latency at the speed that the machine had for the shown run",
                 ),
                 Column(
                     "Expected",
@@ -65,7 +72,7 @@ class AllRunsPage(QWidget):
         self.model.bold = lambda r: r is document.runs.shown_or_last()
         self.table = Table(self.model, "allRunsTable", "All runs", theme)
         self.table.doubleClicked.connect(lambda index: self._show(self.model.row(index)))
-        hint = QLabel(words.ABOUT_ALL_RUNS, wordWrap=True)
+        hint = QLabel("Each run against the shown one. A double click shows a run.", wordWrap=True)
         hint.setProperty("quiet", True)
         page = QVBoxLayout(self)
         page.setContentsMargins(8, 8, 8, 4)

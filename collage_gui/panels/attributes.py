@@ -9,12 +9,13 @@ from PySide6.QtWidgets import QLabel, QTreeWidget, QTreeWidgetItem, QVBoxLayout,
 
 from collage_engine.drawing.formatting import bytes_text, counted, significant
 from collage_engine.records.answers import NestedGraph
-from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.elided_label import plain_tip
 from collage_gui.panels.copying import Copying
 from collage_gui.panels.histogram import Histogram
 from collage_gui.theme import Theme
+
+NODES_NOT_LISTED = "{nodes} more, which are not listed"
 
 
 class AttributesPage(QWidget):
@@ -136,7 +137,7 @@ class AttributesPage(QWidget):
     def _add_graph(self, parent: QTreeWidgetItem, graph: NestedGraph) -> None:
         """Show a branch or a body as a tree, with what its own operators hold inside them."""
         top = QTreeWidgetItem(
-            [graph.name or words.NODES_THAT_RUN_TOGETHER, _flow(graph.inputs, graph.outputs)]
+            [graph.name or "ONNX nodes that run together", _flow(graph.inputs, graph.outputs)]
         )
         parent.addChild(top)
         for node in graph.nodes:
@@ -149,7 +150,7 @@ class AttributesPage(QWidget):
                 self._add_graph(item, body)
         if graph.left_out:
             nodes = counted(graph.left_out, "node")
-            top.addChild(QTreeWidgetItem(["", words.NODES_NOT_LISTED.format(nodes=nodes)]))
+            top.addChild(QTreeWidgetItem(["", NODES_NOT_LISTED.format(nodes=nodes)]))
         top.setExpanded(True)
 
     def _activated(self, item: QTreeWidgetItem) -> None:

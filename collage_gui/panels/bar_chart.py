@@ -17,7 +17,6 @@ from PySide6.QtGui import QBrush, QColor, QFontMetricsF, QResizeEvent
 from PySide6.QtWidgets import QLabel, QSizePolicy, QStackedLayout, QWidget
 
 from collage_engine.drawing.formatting import elide, time_text
-from collage_gui import words
 from collage_gui.graph_view.painter import BRUSHES
 from collage_gui.theme import Theme
 
@@ -278,5 +277,5 @@ def _text_at_end(bar: Bar, end: float, terse: bool) -> str:
     if value <= end and bar.high is not None and bar.high > end:
         text += f" → {time_text(bar.high)}"
     if value <= end and bar.second is not None and bar.second > end:
-        text += f", {words.expected_past_the_axis(time_text(bar.second))}"
+        text += f", {f'expected → {time_text(bar.second)}'}"
     return text + (f"  {bar.note}" if bar.note and not terse else "")

@@ -21,13 +21,15 @@ from collage_engine.drawing.palette import toolchain_look, toolchain_title
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.format import brief_border_words
 from collage_engine.wording.runs import ABOUT_EXPECTED, ABOUT_ISOLATED, ABOUT_REGRET
-from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.document.pin_prices import measure_text
 from collage_gui.panels.bar_chart import BAR_PX, Bar, BarChart
 from collage_gui.panels.cost_text import cost_tip
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
+
+MEASURE_NOW = "Measure now"
+
 
 COST_COLUMN, REGRET_COLUMN, ISOLATED_COLUMN = 1, 2, 4
 """Regrets are hidden where none is known, isolated costs where no cost is another."""
@@ -133,7 +135,7 @@ class CandidatesPanel(QWidget):
                     text=self._spread_text,
                     tip=lambda r: cost_tip(d.costs.of(r.id)),
                     width=84,
-                    about=words.ABOUT_SPREAD,
+                    about="Half of what lies between the 20th and the 80th percentile",
                 ),
                 Column("Formats", self._formats, width=136, optional=True),
                 Column("State", self._state, width=90, tip=lambda r: cost_tip(d.costs.of(r.id))),
@@ -151,7 +153,7 @@ class CandidatesPanel(QWidget):
             theme,
             "cheapestChart",
             "Cheapest candidates",
-            words.NO_COSTS_YET,
+            "Costs appear here once these candidates are measured.",
         )
         self.chart.chosen.connect(document.selection.pick_candidate)
         self.filter = QLineEdit(placeholderText="Filter candidates", clearButtonEnabled=True)
@@ -159,18 +161,20 @@ class CandidatesPanel(QWidget):
         self.filter.setAccessibleName("Filter candidates")
         self.state = QComboBox()
         self.state.setObjectName("candidatesState")
-        self.state.setAccessibleName(words.STATE_OF_CANDIDATES)
+        self.state.setAccessibleName("State of candidates")
         for value, label in STATES:
             self.state.addItem(label, value)
         self.filter.textChanged.connect(self._filter)
         self.state.currentIndexChanged.connect(self._filter)
         self.count = QLabel()
         self.count.setProperty("small", True)
-        self.measure = QPushButton(words.MEASURE_NOW)
+        self.measure = QPushButton(MEASURE_NOW)
         self.measure.setObjectName("measureNow")
         self.measure.clicked.connect(lambda: self.measure_wanted.emit(False))
-        self.again = QPushButton(words.MEASURE_LONGER)
-        self.again.setToolTip(words.ABOUT_MEASURE_LONGER)
+        self.again = QPushButton("Measure longer")
+        self.again.setToolTip(
+            "Measure the chosen candidate, or the selection, again with more repeats"
+        )
         self.again.setObjectName("measureLonger")
         self.again.clicked.connect(lambda: self.measure_wanted.emit(True))
         self.heading = QLabel("Candidates")
@@ -309,12 +313,12 @@ class CandidatesPanel(QWidget):
         self.table.setColumnHidden(REGRET_COLUMN, not regrets)
         self.table.setColumnHidden(ISOLATED_COLUMN, not within)
         self.count.setText(
-            words.candidates_shown(shown, counted(total, "candidate"), known) if total else ""
+            f"{shown:,} of {counted(total, 'candidate')} · {known:,} measured" if total else ""
         )
         if not document.costs.candidates:
             self.hint.setText(self._empty_text())
         elif not document.selection.operators:
-            self.hint.setText(words.SELECT_FOR_CANDIDATES)
+            self.hint.setText("Select a node or a partition to see only its candidates.")
         else:
             self.hint.setText("")
         self.hint.setVisible(bool(self.hint.text()))
@@ -323,9 +327,9 @@ class CandidatesPanel(QWidget):
 
     def _empty_text(self) -> str:
         if self.document.graph is None:
-            return words.OPEN_A_MODEL_FIRST
+            return "Open a model to see what could run it."
         preflight = self.document.execution.preflight
-        return words.nothing_measured_yet(
+        return nothing_measured_yet(
             duration_text(preflight.expected_s) if preflight is not None else ""
         )
 
@@ -354,9 +358,9 @@ class CandidatesPanel(QWidget):
             note = "" if cost.usable else (cost.reason or "not measured")
             value = cost.median_us if cost.usable else None
             if row.id in chosen:
-                note = words.CHOSEN
+                note = "chosen"
                 if value is None and (value := expected.get(row.id)) is not None:
-                    note = words.CHOSEN_IN_MODEL
+                    note = "chosen, in the model"
             elif cost.usable:
                 tied = explanation is not None and row.id in explanation.ties
                 note = regret_text(document.costs.regrets.get(row.id), tied)
@@ -382,18 +386,21 @@ class CandidatesPanel(QWidget):
             and bool(self.document.handle)
         )
         self._name_measuring()
-        self.measure.setToolTip(measure_text(self.document) or words.ABOUT_MEASURE_NOW)
+        self.measure.setToolTip(
+            measure_text(self.document)
+            or "Measure the selection as one partition on every toolchain"
+        )
         self.measure.setEnabled(free)
         self.again.setEnabled(free)
 
     def _name_measuring(self) -> None:
         """Write on the button how much it measures, and how long that takes where there is room."""
         short = measure_text(self.document, short=True)
-        self.measure.setText(short or words.MEASURE_NOW)
+        self.measure.setText(short or MEASURE_NOW)
         room = self.width() - self.again.sizeHint().width() - self.theme.scaled(BESIDE_BUTTONS_PX)
         if self.measure.sizeHint().width() > room:
             brief = measure_text(self.document, short=True, timed=False)
-            self.measure.setText(brief or words.MEASURE_NOW)
+            self.measure.setText(brief or MEASURE_NOW)
 
     def _filter(self) -> None:
         wanted = self.state.currentData()
@@ -415,3 +422,16 @@ class CandidatesPanel(QWidget):
             self.table.show_row(place)
             self.table.selectionModel().blockSignals(False)
             self.table.viewport().update()
+
+
+def nothing_measured_yet(took: str) -> str:
+    """Returns the text that stands where candidates will be.
+
+    Args:
+        took: How long a run takes; empty where that is not known.
+    """
+    text = (
+        "Nothing is measured yet. A run finds every sub-graph that a toolchain could take, "
+        "measures each, and searches for the fastest placement."
+    )
+    return f"{text} It takes about {took}." if took else text

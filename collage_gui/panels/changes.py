@@ -9,7 +9,6 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWi
 
 from collage_engine.drawing.formatting import DASH, signed_time
 from collage_engine.drawing.palette import toolchain_title
-from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
@@ -24,7 +23,7 @@ class ChangesPage(QWidget):
     def __init__(self, document: Document, theme: Theme) -> None:
         super().__init__()
         self.document = document
-        self.in_graph = QPushButton(words.SHOW_IN_GRAPH)
+        self.in_graph = QPushButton("Show in graph")
         self.in_graph.setObjectName("showChanges")
         self.in_graph.clicked.connect(self.wanted_in_graph)
         self.note = QLabel(wordWrap=True)
@@ -81,7 +80,7 @@ class ChangesPage(QWidget):
                 f"{toolchain_title(t)} {a} → {b}" for t, (a, b) in comparison.by_toolchain.items()
             )
             before = self.document.comparison.reference_time()[0]
-            return words.changes_against(
+            return changes_against(
                 before,
                 counts["moved"],
                 counts["regrouped"],
@@ -90,8 +89,10 @@ class ChangesPage(QWidget):
                 per,
             )
         if self.document.comparison.reference.kind == "run":
-            return words.SHOW_ANOTHER_RUN
-        return words.CHOOSE_A_RUN_IN_AGAINST
+            return "Show another run to compare it with this one."
+        return (
+            "Choose a run in “Against” in the toolbar, to see which nodes moved between toolchains."
+        )
 
     def _node_name(self, node: int) -> str:
         graph = self.document.operators
@@ -101,3 +102,13 @@ class ChangesPage(QWidget):
         nodes = [row.node for row in self.table.chosen()]
         if nodes:
             self.document.selection.select(nodes)
+
+
+def changes_against(
+    before: str, moved: int, regrouped: int, same: int, difference: str, toolchains: str
+) -> str:
+    """Says what a comparison of two runs counts."""
+    return (
+        f"Against {before}: {moved} moved, {regrouped} regrouped, {same} same · {difference} · "
+        f"partitions: {toolchains}"
+    )

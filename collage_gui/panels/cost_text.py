@@ -7,7 +7,6 @@ from collage_engine.drawing.formatting import counted, time_text
 from collage_engine.records.cost import Cost
 from collage_engine.records.placement import Partition
 from collage_engine.wording.runs import EXPECTED, ISOLATED, LAST_RUN
-from collage_gui import words
 
 
 def cost_tip(cost: Cost) -> str:
@@ -15,21 +14,21 @@ def cost_tip(cost: Cost) -> str:
     if cost.state == "invalid":
         return f"Invalid: {cost.reason}"
     if cost.state == "unknown":
-        return words.NOT_MEASURED_YET
+        return "Not measured yet"
     repeats = counted(cost.count, "repeat")
-    lines = [words.median_of(f"{time_text(cost.median_us)} {ISOLATED}", repeats)]
+    lines = [median_of(f"{time_text(cost.median_us)} {ISOLATED}", repeats)]
     if cost.in_place:
         lines = [
             f"{time_text(cost.median_us)} {EXPECTED}, {_source(cost)}",
         ]
         if cost.alone_us is not None:
-            lines.append(words.median_of(f"{time_text(cost.alone_us)} {ISOLATED}", repeats))
+            lines.append(median_of(f"{time_text(cost.alone_us)} {ISOLATED}", repeats))
     if cost.low_us is not None and cost.high_us is not None:
-        lines.append(words.percentiles(time_text(cost.low_us), time_text(cost.high_us)))
+        lines.append(f"20th–80th percentile {time_text(cost.low_us)} – {time_text(cost.high_us)}")
     if cost.max_rel_error is not None:
-        lines.append(words.largest_error(f"{cost.max_rel_error:.1e}"))
+        lines.append(f"Largest relative error {f'{cost.max_rel_error:.1e}'}")
     if cost.measured_at:
-        lines.append(words.measured_at(cost.measured_at, cost.from_store))
+        lines.append(measured_at(cost.measured_at, cost.from_store))
     return "\n".join(lines)
 
 
@@ -59,4 +58,14 @@ def partition_text(partition: Partition, cost: Cost) -> str:
 
 def _source(cost: Cost) -> str:
     """Says where an in-model cost comes from."""
-    return words.SEEN_IN_MODEL if cost.in_place == "seen" else words.PREDICTED_IN_MODEL
+    return "measured in whole placements" if cost.in_place == "seen" else "predicted from them"
+
+
+def median_of(cost: str, repeats: str) -> str:
+    """Returns an isolated cost and the repeats that it is the median of."""
+    return f"{cost}, the median of {repeats}"
+
+
+def measured_at(when: str, from_store: bool) -> str:
+    """Says when a cost was measured, and whether the store had it."""
+    return f"Measured {when}, from the store" if from_store else f"Measured {when}"

@@ -16,7 +16,6 @@ from collage_engine.drawing.facts import (
 )
 from collage_engine.drawing.formatting import DASH
 from collage_engine.records.placement import Run
-from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.elided_label import plain_tip
 from collage_gui.panels.copying import Copying
@@ -29,7 +28,7 @@ class FactsTable(QTreeWidget):
         super().__init__()
         self.document = document
         self.setObjectName("factsTable")
-        self.setAccessibleName(words.ABOUT_FACTS)
+        self.setAccessibleName("Limits, accuracy, memory, formats and tuning of the run")
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.setRootIsDecorated(False)
         self.setIndentation(12)
@@ -57,7 +56,10 @@ class FactsTable(QTreeWidget):
         self.setHeaderLabels(headers)
         self._fill(facts, other)
         if shown is not None and not facts:
-            none = QTreeWidgetItem(self, [words.NO_FACTS])
+            none = QTreeWidgetItem(
+                self,
+                ["No facts are known of this placement: a run tells those of what it exports."],
+            )
             none.setFirstColumnSpanned(True)
             none.setFlags(Qt.ItemFlag.NoItemFlags)
         self.expandAll()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collage_gui import words
-
 
 def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:
     """Read sizes of inputs.
@@ -27,6 +25,6 @@ def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:
         except ValueError:
             extents = ()
         if not equals or not name.strip() or not extents or min(extents) < 1:
-            raise ValueError(words.no_input_sizes(part.strip()))
+            raise ValueError(f"{part.strip()!r}: sizes are written NAME=1,3,224,224")
         shapes[name.strip()] = extents
     return shapes

@@ -20,8 +20,10 @@ from PySide6.QtWidgets import (
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
-from collage_gui import words
 from collage_gui.panels.tables import toolchain_icon
+
+ANY_OF_THE_TOOLCHAINS = "any of the toolchains above"
+
 
 MEGABYTE = 1_000_000
 """Bytes of the unit in which the artifact's size and the memory are limited."""
@@ -35,9 +37,13 @@ class LimitsForm(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("limitsForm")
-        self.runtimes = QPushButton(words.ANY_OF_THE_TOOLCHAINS)
+        self.runtimes = QPushButton(ANY_OF_THE_TOOLCHAINS)
         self.runtimes.setObjectName("allowRuntimes")
-        self.runtimes.setToolTip(words.ABOUT_ALLOWED_TOOLCHAINS)
+        self.runtimes.setToolTip(
+            "Partitions of these toolchains only. Unlike a toolchain that is not checked "
+            "above, the "
+            "others are measured all the same, so that the limit's price is known."
+        )
         self._menu = QMenu(self)
         self._menu.setObjectName("allowRuntimesMenu")
         self._menu.setToolTipsVisible(True)
@@ -46,15 +52,19 @@ class LimitsForm(QWidget):
         self.most = QSpinBox(minimum=0, maximum=16)
         self.most.setObjectName("maxRuntimes")
         self.most.setSpecialValueText("any number")
-        self.most.setToolTip(words.ABOUT_MOST_TOOLCHAINS)
+        self.most.setToolTip("Partitions of at most so many different toolchains")
         self.largest = QDoubleSpinBox(decimals=1, maximum=1e6, singleStep=10.0, suffix=" MB")
         self.largest.setObjectName("maxArtifactSize")
         self.largest.setSpecialValueText("any size")
-        self.largest.setToolTip(words.ABOUT_ARTIFACT_SIZE)
+        self.largest.setToolTip("Weights and runtime libraries together, in millions of bytes")
         self.memory = QDoubleSpinBox(decimals=0, maximum=1e6, singleStep=100.0, suffix=" MB")
         self.memory.setObjectName("maxMemory")
         self.memory.setSpecialValueText("any amount")
-        self.memory.setToolTip(words.ABOUT_MEMORY)
+        self.memory.setToolTip(
+            "Resident memory of the process while it runs, in millions of bytes. What takes "
+            "more is "
+            "measured, so that the limit's price is known, and cannot win."
+        )
         self.licences = QLineEdit(placeholderText="any")
         self.licences.setObjectName("licences")
         form = QFormLayout(self)
@@ -68,7 +78,7 @@ class LimitsForm(QWidget):
             ("Licences", self.licences, self.licences.textChanged),
         ):
             form.addRow(label, field)
-            field.setAccessibleName(words.of_what_is_deployed(label))
+            field.setAccessibleName(f"{label} of what is deployed")
             if signal is not None:
                 signal.connect(lambda *_: self.changed.emit())
         self._show_licences(())
@@ -91,7 +101,7 @@ class LimitsForm(QWidget):
 
     def _show_licences(self, states: Sequence[ToolchainState]) -> None:
         known = ", ".join(sorted({s.licence for s in states if s.available and s.licence}))
-        self.licences.setToolTip(words.about_licences(known))
+        self.licences.setToolTip(about_licences(known))
 
     def settings(self) -> dict[str, Any]:
         """Returns the limits as fields of ``RunSettings``."""
@@ -122,4 +132,17 @@ class LimitsForm(QWidget):
 
     def _allow(self, names: tuple[str, ...]) -> None:
         self._allowed = names
-        self.runtimes.setText(", ".join(map(toolchain_title, names)) or words.ANY_OF_THE_TOOLCHAINS)
+        self.runtimes.setText(", ".join(map(toolchain_title, names)) or ANY_OF_THE_TOOLCHAINS)
+
+
+def about_licences(known: str) -> str:
+    """Return the tip of the field of licences.
+
+    Args:
+        known: The licences of the available toolchains; empty where there are none.
+    """
+    text = (
+        "Runtime libraries under these licences only, by their SPDX names, separated by commas; "
+        "BSD means all BSD ones."
+    )
+    return f"{text}\nThe toolchains here have: {known}" if known else text

@@ -6,7 +6,6 @@ from PySide6.QtCore import QTime
 from PySide6.QtGui import QColor, QTextCharFormat
 from PySide6.QtWidgets import QPlainTextEdit
 
-from collage_gui import words
 from collage_gui.document.log import DocumentLog
 from collage_gui.theme import Theme
 
@@ -22,7 +21,7 @@ class LogPanel(QPlainTextEdit):
         self.setReadOnly(True)
         self.setMaximumBlockCount(2000)
         self.setFrameShape(QPlainTextEdit.Shape.NoFrame)
-        self.setPlaceholderText(words.EMPTY_LOG)
+        self.setPlaceholderText("What the engine reports appears here.")
         self.setFont(theme.mono())
         theme.changed.connect(lambda: self.setFont(theme.mono()))
         for level, text in log.lines:

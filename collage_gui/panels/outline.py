@@ -8,7 +8,6 @@ from PySide6.QtWidgets import QAbstractItemView, QTreeWidget, QTreeWidgetItem
 
 from collage_engine.drawing.formatting import counted, node_shapes
 from collage_engine.drawing.palette import toolchain_title
-from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.elided_label import plain_tip
 from collage_gui.panels.copying import Copying
@@ -31,8 +30,8 @@ class Outline(QTreeWidget):
         super().__init__()
         self.document = document
         self.setObjectName("outline")
-        self.setAccessibleName(words.OPERATORS_OF_THE_MODEL)
-        self.setHeaderLabels([words.TYPE_AND_NAME, "Shape", "Toolchain", words.NAME_IN_THE_FILE])
+        self.setAccessibleName("Operators of the model")
+        self.setHeaderLabels(["Type and name", "Shape", "Toolchain", "Name in the file"])
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.setUniformRowHeights(True)
         self.setTextElideMode(Qt.TextElideMode.ElideMiddle)

@@ -37,7 +37,6 @@ from collage_engine.wording.runs import (
     ABOUT_WEIGHTS,
     EXPECTED_LATENCY,
 )
-from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.panels.cost_text import cost_tip
 from collage_gui.panels.tables import Column, RowsModel, Table
@@ -119,7 +118,9 @@ class PartitionsPanel(QWidget):
                     lambda r: self._reference.get(r.id),
                     "time",
                     width=100,
-                    tip=lambda r: words.ABOUT_REFERENCE,
+                    tip=lambda r: (
+                        "The time of the same operators in the placement that is compared with"
+                    ),
                     optional=True,
                 ),
                 Column(
@@ -128,7 +129,7 @@ class PartitionsPanel(QWidget):
                     "signed-time",
                     width=104,
                     about=ABOUT_REGRET,
-                    tip=lambda r: words.ABOUT_NEXT_BEST,
+                    tip=lambda r: "The regret of the next best candidate on the same operators",
                     optional=True,
                 ),
                 *self._rate_columns(),
@@ -253,12 +254,12 @@ class PartitionsPanel(QWidget):
             if placement.conversions:
                 times = [each.us for each in placement.conversions if each.us is not None]
                 converted = counted(len(placement.conversions), "value")
-                texts.append(words.converted_once(converted, time_text(sum(times))))
+                texts.append(f"{converted} converted once, {time_text(sum(times))}")
             if placement.estimated_us is not None:
                 expected = time_text(placement.estimated_us)
                 several = len(placement.partitions) > 1
                 texts.append(
-                    words.with_hand_overs(expected)
+                    f"with hand-overs {expected} expected"
                     if several
                     else EXPECTED_LATENCY.format(us=expected)
                 )
@@ -279,11 +280,14 @@ class PartitionsPanel(QWidget):
         if self.document.placement.shown is not None:
             return
         if self.document.execution.running:
-            text = words.FIRST_PLACEMENT_COMES
+            text = "The first placement stands here as soon as the run has timed one."
         elif self.document.graph is not None:
-            text = words.NO_PLACEMENT_RUN
+            text = (
+                "There is no placement yet. Run to see which toolchain takes which part, "
+                "and at what cost."
+            )
         else:
-            text = words.NO_PLACEMENT
+            text = "There is no placement yet."
         self.summary.setText(text)
 
     def _index(self) -> None:

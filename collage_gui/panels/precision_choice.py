@@ -14,14 +14,20 @@ from collage_engine.records.precision import (
     TF32,
     short,
 )
-from collage_gui import words
+
+FLOAT32_EVERYWHERE = "float32 everywhere"
+TF32_PRODUCTS = "products on tensor cores, operands rounded to ten bits of mantissa"
+FLOAT16_PRODUCTS = "operands of products rounded to half precision, where that is faster"
+BFLOAT16_PRODUCTS = "operands of products rounded to bfloat16, where that is faster"
+INT8_MARKED = "for models that mark themselves what is rounded to 8 bits (QDQ)"
+
 
 MEANINGS = {
-    FLOAT32: words.FLOAT32_EVERYWHERE,
-    TF32: words.TF32_PRODUCTS,
-    FLOAT16: words.FLOAT16_PRODUCTS,
-    BFLOAT16: words.BFLOAT16_PRODUCTS,
-    INT8: words.INT8_MARKED,
+    FLOAT32: FLOAT32_EVERYWHERE,
+    TF32: TF32_PRODUCTS,
+    FLOAT16: FLOAT16_PRODUCTS,
+    BFLOAT16: BFLOAT16_PRODUCTS,
+    INT8: INT8_MARKED,
 }
 """Precisions in the order in which they are offered, and what they mean."""
 
@@ -32,7 +38,7 @@ class PrecisionChoice(QComboBox):
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("precision")
-        self.setToolTip(words.ABOUT_PRECISION)
+        self.setToolTip("The lowest that candidates may compute in, within the tolerance")
         self.show_target("cpu")
 
     def show_target(self, kind: str) -> None:

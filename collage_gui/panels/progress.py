@@ -18,9 +18,11 @@ from PySide6.QtWidgets import (
 from collage_engine.drawing.figures import latency_text, toolchains_text
 from collage_engine.drawing.formatting import STAGE_TITLES, duration_text
 from collage_engine.records.event import Progress
-from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.elided_label import ElidedLabel, PartsLabel, plain_tip
+
+BEST_SO_FAR = "Best so far"
+
 
 STEPS = {
     "enumerate": "Candidates",
@@ -29,7 +31,7 @@ STEPS = {
     "measure": "Measure",
     "tune": "Tune",
     "search": "Search",
-    "calibrate": words.IN_THE_MODEL,
+    "calibrate": "In the model",
     "precision": "Precision",
     "confirm": "Confirm",
 }
@@ -52,8 +54,8 @@ NOW_LEAST = 20
 LEAST_RATE = 0.05
 """Steps per second below which the rate is not shown: it would read 0.0. Follows from the one
 decimal that is shown."""
-LONG_TIME_LEFT = words.time_left("59 min 59 s")
-LONG_BEST = words.best_so_far("999 ms measured")
+LONG_TIME_LEFT = "59 min 59 s left"
+LONG_BEST = "Best so far: 999 ms measured"
 """The longest usual texts of the time left and of the best placement: there is always room for
 them."""
 
@@ -96,13 +98,15 @@ class ProgressStrip(QWidget):
         self.best = PartsLabel(LONG_BEST)
         self.best.setObjectName("bestSoFar")
         self.best.setProperty("small", True)
-        self.keep = QPushButton(words.STOP_AND_KEEP)
+        self.keep = QPushButton("Stop and keep")
         self.keep.setObjectName("stopAndKeep")
-        self.keep.setToolTip(words.ABOUT_STOP_AND_KEEP)
+        self.keep.setToolTip(
+            "End the run with the best placement so far, which is confirmed quickly"
+        )
         self.keep.clicked.connect(self.keep_wanted)
         self.cancel = QPushButton("Cancel")
         self.cancel.setObjectName("cancelRun")
-        self.cancel.setToolTip(words.ABOUT_CANCEL)
+        self.cancel.setToolTip("End the run without a result; what was measured is kept")
         self.cancel.clicked.connect(self.cancel_wanted)
         first, second = QHBoxLayout(), QHBoxLayout()
         for line in (first, second):
@@ -170,7 +174,7 @@ class ProgressStrip(QWidget):
         self.best.set_parts(self._best())
         if execution.cancelling:
             self.stage.setText("Cancelling…")
-            self.now.setText(words.MEASUREMENTS_ARE_KEPT)
+            self.now.setText("What was measured is kept.")
             return
         title = STAGE_TITLES.get(stage, "Starting")
         self.stage.setText(f"Stopping: {title.lower()}" if execution.stopping else title)
@@ -218,10 +222,10 @@ class ProgressStrip(QWidget):
         parts = []
         if run is not None and run.placement is not None:
             placement = run.placement
-            parts.append((words.best_so_far(latency_text(placement)), 0))
+            parts.append((best_so_far(latency_text(placement)), 0))
             parts.append((toolchains_text(placement), 2))
         elif self._execution.running:
-            parts.append((words.NO_PLACEMENT_TIMED, 0))
+            parts.append(("No placement is timed yet", 0))
         shape, (number, count) = self._document.shapes.shown, self._document.shapes.place
         if shape is not None and count > 1 and self._execution.running:
             parts.insert(0, (f"{shape.choice.text}, shape {number} of {count}", 1))
@@ -243,7 +247,17 @@ def progress_parts(progress: Progress, since_s: float = 0.0) -> list[tuple[str, 
         parts.append((f"{progress.rate:.1f}/s", 3))
     # A time that is over is not shown: what takes longer than was expected ends when it ends.
     if progress.left_s is not None and progress.left_s - since_s >= 1:
-        parts.append((words.time_left(duration_text(progress.left_s - since_s)), 0))
+        parts.append((time_left(duration_text(progress.left_s - since_s)), 0))
     if progress.run_left_s is not None and progress.run_left_s - since_s >= 1:
-        parts.append((words.at_most_for_the_run(duration_text(progress.run_left_s - since_s)), 1))
+        parts.append((f"{duration_text(progress.run_left_s - since_s)} of the budget left", 1))
     return parts
+
+
+def time_left(time: str) -> str:
+    """Returns the time that is left of a stage."""
+    return f"{time} left"
+
+
+def best_so_far(latency: str) -> str:
+    """Returns the best placement that a run under way has found."""
+    return f"{BEST_SO_FAR}: {latency}"

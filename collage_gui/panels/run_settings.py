@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import msgspec
 from PySide6.QtCore import Qt, Signal
@@ -29,7 +30,6 @@ from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.records.answers import PreflightAnswer
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
-from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.elided_label import plain_tip
 from collage_gui.fields import DurationField, keep_from_wheel
@@ -39,6 +39,10 @@ from collage_gui.panels.precision_choice import PrecisionChoice
 from collage_gui.panels.toolchain_list import ToolchainList
 from collage_gui.preferences import Preferences
 from collage_gui.theme import pad_spin_boxes
+
+ABOUT_CHOOSING_SHAPES = "Sizes of the dimensions that the model names, such as its batch"
+CHOOSE_SHAPES = "Choose shapes…"
+
 
 NAMES_SHOWN = 5
 """Operators without a candidate that a sentence names; the others are counted. Chosen."""
@@ -68,49 +72,59 @@ class RunSettingsPanel(QWidget):
         self.device.setWordWrap(True)
         self.target = QLineEdit("cpu")
         self.target.setObjectName("target")
-        self.target.setToolTip(words.ABOUT_TARGET)
+        self.target.setToolTip("cpu, cuda (this machine's device), or cuda:sm_80 for another")
         self.target.textChanged.connect(self._show_target)
         self.target.editingFinished.connect(self._target_edited)
         self.threads = QSpinBox(minimum=0, maximum=256, value=preferences.get("threads"))
         self.threads.setObjectName("threads")
         self.threads.setSpecialValueText("auto")
-        self.threads.setToolTip(words.ABOUT_THREADS)
+        self.threads.setToolTip("auto: one thread for each physical core")
         self.budget = DurationField(preferences.get("budget_s"))
         self.budget.setObjectName("budget")
-        self.budget.setToolTip(words.ABOUT_BUDGET)
+        self.budget.setToolTip(
+            "How long the whole run may take, from its start to the exported artifact: 30 s, "
+            "10 min, 1 h. "
+            "Its best placement so far is kept when the time is over."
+        )
         self.tune = DurationField(0, least=0, none="no tuning")
         self.tune.setObjectName("tuneBudget")
         self.measure = QComboBox()
         self.measure.setObjectName("measureWhat")
-        self.measure.addItem(words.CANDIDATES_THAT_CAN_MATTER, "needed")
+        self.measure.addItem("candidates that can matter", "needed")
         self.measure.addItem("every candidate", "all")
-        self.in_place = QCheckBox(words.MEASURE_IN_THE_MODEL)
+        self.in_place = QCheckBox("Measure in the model")
         self.in_place.setChecked(True)
         self.in_place.setObjectName("inPlace")
-        self.in_place.setToolTip(words.ABOUT_IN_MODEL_COSTS)
+        self.in_place.setToolTip(
+            "Run the best placements, take what their partitions cost in the model, predict "
+            "the other "
+            "costs from it, and search again.\nOtherwise the search uses isolated costs."
+        )
         self.precision = PrecisionChoice()
         self.tolerance = QDoubleSpinBox(decimals=3, maximum=100.0, singleStep=0.1, suffix=" %")
         self.tolerance.setObjectName("tolerance")
         self.tolerance.setSpecialValueText("by precision")
-        self.tolerance.setToolTip(words.ABOUT_TOLERANCE)
+        self.tolerance.setToolTip(
+            "Largest error of the whole model, relative to its largest output"
+        )
         self.limits = LimitsForm()
         self.limits.changed.connect(self._changed)
         self.shapes = QLineEdit(placeholderText="NAME=1,3,224,224")
         self.shapes.setObjectName("shapes")
         self.shapes.editingFinished.connect(self._shapes_edited)
-        self.dimensions = QPushButton(words.CHOOSE_SHAPES)
+        self.dimensions = QPushButton(CHOOSE_SHAPES)
         self.dimensions.setObjectName("chooseDimensions")
-        self.dimensions.setToolTip(words.ABOUT_CHOOSING_SHAPES)
+        self.dimensions.setToolTip(ABOUT_CHOOSING_SHAPES)
         self.dimensions.clicked.connect(self.shapes_wanted)
         self.inputs = QPushButton("Random inputs…")
         self.inputs.setObjectName("inputs")
-        self.inputs.setToolTip(words.ABOUT_INPUTS)
+        self.inputs.setToolTip("Choose an .npz file of representative inputs, keyed by input name")
         self.inputs.clicked.connect(self._choose_inputs)
-        self.name = QLineEdit(placeholderText=words.NAME_OF_THE_RUN)
+        self.name = QLineEdit(placeholderText="Name of the run")
         self.name.setObjectName("newRunName")
-        self.check = QPushButton(words.CHECK_BEFORE_RUNNING)
+        self.check = QPushButton("Check before running")
         self.check.setObjectName("preflight")
-        self.check.setToolTip(words.ABOUT_CHECK)
+        self.check.setToolTip("What a run would do, without measuring anything")
         self.check.clicked.connect(self.preflight)
         self.run = QPushButton("Run")
         self.run.setObjectName("runFromSettings")
@@ -128,7 +142,9 @@ class RunSettingsPanel(QWidget):
         heading = QLabel("Toolchains")
         heading.setProperty("heading", True)
         box.addWidget(heading)
-        hint = QLabel(words.ABOUT_ORDER_OF_TOOLCHAINS, wordWrap=True)
+        hint = QLabel(
+            "The order decides greedy partitioning and exact ties; drag to reorder.", wordWrap=True
+        )
         hint.setProperty("small", True)
         box.addWidget(hint)
         box.addWidget(self.toolchains)
@@ -154,7 +170,7 @@ class RunSettingsPanel(QWidget):
             field.setAccessibleName(field.text() if isinstance(field, QCheckBox) else label)
         document.shapes.changed.connect(self._show_shapes)
         box.addLayout(form)
-        limits_heading = QLabel(words.LIMITS_TITLE)
+        limits_heading = QLabel("Limits on what is deployed")
         limits_heading.setProperty("heading", True)
         box.addWidget(limits_heading)
         box.addWidget(self.limits)
@@ -221,9 +237,9 @@ class RunSettingsPanel(QWidget):
 
         A field that is being typed in is read as far as it is typed.
         """
-        typed_in = QApplication.focusWidget()
-        if isinstance(typed_in, QAbstractSpinBox):
-            typed_in.interpretText()
+        for field in (QApplication.focusWidget(), *self.findChildren(QAbstractSpinBox)):
+            if isinstance(field, QAbstractSpinBox):
+                field.interpretText()
         return msgspec.structs.replace(
             self.document.execution.settings,
             toolchains=self.toolchains.names(),
@@ -269,9 +285,9 @@ class RunSettingsPanel(QWidget):
         """Name the shapes that the next run places, where there are several."""
         shapes = self.document.shapes
         names = [each.choice.text for each in shapes.entries] if shapes.several else []
-        text = f"{counted(len(names), 'shape')}…" if names else words.CHOOSE_SHAPES
+        text = f"{counted(len(names), 'shape')}…" if names else CHOOSE_SHAPES
         self.dimensions.setText(text)
-        self.dimensions.setToolTip(plain_tip(", ".join(names) or words.ABOUT_CHOOSING_SHAPES))
+        self.dimensions.setToolTip(plain_tip(", ".join(names) or ABOUT_CHOOSING_SHAPES))
         self._enable()
 
     def _shapes_edited(self) -> None:
@@ -303,7 +319,7 @@ class RunSettingsPanel(QWidget):
             if content.startswith(b"PK"):
                 self._inputs = content
             elif content:
-                self.error.setText(words.not_an_npz_file(os.path.basename(path)))
+                self.error.setText(f"{os.path.basename(path)} is not an .npz file")
             self.error.setVisible(self._inputs is None)
         self.inputs.setText(os.path.basename(path) if self._inputs else "Random inputs…")
 
@@ -311,7 +327,7 @@ class RunSettingsPanel(QWidget):
 
     def preflight(self) -> None:
         """Ask what a run with these settings would do."""
-        self.report.setText(words.LOOKING_FOR_CANDIDATES)
+        self.report.setText("Looking for candidates…")
         self.document.execution.ask_preflight(self.settings())
 
     def _report(self) -> None:
@@ -338,10 +354,29 @@ def preflight_sentence(preflight: PreflightAnswer, graph: OperatorGraph) -> str:
     """
     if preflight.uncovered:
         names = [graph.name(n) for n in preflight.uncovered[:NAMES_SHOWN]]
-        return words.run_would_fail(names, len(preflight.uncovered) - len(names))
-    return words.what_a_run_would_do(
+        return run_would_fail(names, len(preflight.uncovered) - len(names))
+    return what_a_run_would_do(
         counted(preflight.candidates, "candidate"),
         number_text(preflight.distinct),
         number_text(preflight.stored),
         duration_text(preflight.expected_s),
+    )
+
+
+def run_would_fail(nodes: Sequence[str], left: int) -> str:
+    """Returns the answer to Check first where no placement is possible.
+
+    Args:
+        nodes: Nodes that nothing can run, the first of them.
+        left: How many more there are.
+    """
+    more = f" and {left} more" if left else ""
+    return f"A run would fail: no chosen toolchain has a candidate for {', '.join(nodes)}{more}."
+
+
+def what_a_run_would_do(candidates: str, distinct: str, stored: str, took: str) -> str:
+    """Returns the answer to Check first: how many candidates, and how long a run takes."""
+    return (
+        f"{candidates}, {distinct} of them distinct and {stored} measured already. Expected: "
+        f"{took}."
     )

@@ -16,7 +16,6 @@ from PySide6.QtWidgets import (
 )
 
 from collage_engine.records.placement import Run
-from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.document.reference import Reference
 from collage_gui.elided_label import plain
@@ -29,6 +28,9 @@ from collage_gui.panels.run_headline import detail, remark
 from collage_gui.panels.shapes import ShapesPage
 from collage_gui.side_window import SideWindow
 from collage_gui.theme import Theme
+
+NAME_OF_THE_RUN = "Name of the run"
+
 
 DETAILS_SIZE = QSize(620, 560)
 """Size of the window with the details of a run, in pixels; chosen."""
@@ -50,21 +52,24 @@ class RunsPanel(QWidget):
         self.chart = BarChart(
             theme,
             "runsChart",
-            words.LATENCIES_TITLE,
-            words.NO_RUNS_YET,
+            "Latency of runs and baselines",
+            (
+                "Runs and baselines appear here: how fast the placement is, and what you could "
+                "have without it."
+            ),
         )
         self.chart.chosen.connect(self._bar_chosen)
         self.detail = plain(QLabel(wordWrap=True))
         self.detail.setProperty("quiet", True)
         self.remark = plain(QLabel(wordWrap=True))
         self.remark.setObjectName("runRemark")
-        self.name = QLineEdit(placeholderText=words.NAME_OF_THE_RUN)
+        self.name = QLineEdit(placeholderText=NAME_OF_THE_RUN)
         self.name.setObjectName("runName")
-        self.name.setAccessibleName(words.NAME_OF_THE_RUN)
+        self.name.setAccessibleName(NAME_OF_THE_RUN)
         self.name.editingFinished.connect(self._rename)
         self.note = QLineEdit(placeholderText="Note")
         self.note.setObjectName("runNote")
-        self.note.setAccessibleName(words.NOTE_ON_THE_RUN)
+        self.note.setAccessibleName("Note on the run")
         self.note.editingFinished.connect(self._annotate)
         self.delete = QPushButton("Delete run")
         self.delete.setObjectName("deleteRun")

@@ -8,7 +8,6 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWi
 from collage_engine.drawing.formatting import time_text
 from collage_engine.drawing.shape_table import sharing_sentences
 from collage_engine.records.shapes import ShapeChoice, ShapeRow
-from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.elided_label import plain
 from collage_gui.panels.tables import Column, RowsModel, Table
@@ -31,11 +30,19 @@ class ShapesPage(QWidget):
             [
                 Column("Shape", lambda line: line[0].text, width=140),
                 Column("Latency", _figure("latency_us"), "time", width=90),
-                Column(words.ITEMS_PER_SECOND, _figure("items_per_s"), "number", width=122),
+                Column("Items per second", _figure("items_per_s"), "number", width=122),
                 Column("Toolchains", lambda line: _toolchains(line[1]), width=170),
-                Column(words.BEST_SINGLE_TOOLCHAIN, lambda line: _best_single(line[1]), width=170),
+                Column("Best single toolchain", lambda line: _best_single(line[1]), width=170),
                 Column(
-                    "Against it", _gain, "percent", width=90, about=words.ABOUT_GAIN_OVER_SINGLE
+                    "Against it",
+                    _gain,
+                    "percent",
+                    width=90,
+                    about=(
+                        "How much longer the placement takes than the fastest toolchain that "
+                        "runs the whole model "
+                        "alone; negative when it is faster"
+                    ),
                 ),
                 Column("Partitions", _figure("partitions"), "number", width=86),
             ]
@@ -45,7 +52,7 @@ class ShapesPage(QWidget):
         self.table.selectionModel().currentRowChanged.connect(lambda *_: self._row_changed())
         self.hint = plain(QLabel(wordWrap=True))
         self.hint.setProperty("quiet", True)
-        self.choose = QPushButton(words.CHOOSE_SHAPES)
+        self.choose = QPushButton("Choose shapes…")
         self.choose.setObjectName("chooseShapes")
         self.choose.clicked.connect(self.choose_wanted)
         top = QHBoxLayout()
@@ -80,8 +87,19 @@ class ShapesPage(QWidget):
         self._refreshing = False
         busy = self.document.running
         self.choose.setEnabled(bool(self.document.handle) and not busy)
-        hint = words.SHAPES_FOLLOW_THE_RUN if busy else words.ABOUT_SHAPES_TABLE
-        self.hint.setText(hint if shapes.several else words.SHAPES_OF_ANOTHER_SESSION)
+        hint = (
+            "The graph shows the shape whose run is under way."
+            if busy
+            else "The graph shows the shape whose row is selected. A run places all of them."
+        )
+        self.hint.setText(
+            hint
+            if shapes.several
+            else (
+                "This run was one of several; the graphs of the other shapes are in sessions "
+                "of their own."
+            )
+        )
         shared = sharing_sentences(shapes.rows(run), run.sharing if run is not None else None)
         self.shared.setText(" ".join(f"{text[:1].upper()}{text[1:]}." for text in shared))
         self.shared.setVisible(bool(shared))

@@ -7,7 +7,6 @@ from PySide6.QtWidgets import QAbstractItemView, QListWidget, QListWidgetItem
 
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.toolchain import ToolchainState
-from collage_gui import words
 from collage_gui.elided_label import plain_tip
 from collage_gui.panels.tables import toolchain_icon
 
@@ -30,7 +29,7 @@ class ToolchainList(QListWidget):
         self._kind = "cpu"
         self._states: dict[str, ToolchainState] = {}
         self.setObjectName("toolchainList")
-        self.setAccessibleName(words.TOOLCHAINS_TITLE)
+        self.setAccessibleName("Toolchains, in the order of greedy partitioning")
         self.setDragDropMode(QAbstractItemView.DragDropMode.InternalMove)
         self.setIconSize(toolchain_icon("").actualSize(self.iconSize()))
         self.setWordWrap(True)
@@ -93,11 +92,11 @@ class ToolchainList(QListWidget):
         if state.available or state.builds:
             title = f"{title}  {state.version or ''}"
         if not state.serves(self._kind):
-            return [title, words.only_for([DEVICES.get(t, t) for t in state.targets])]
+            return [title, f"only for {' and '.join([DEVICES.get(t, t) for t in state.targets])}"]
         if state.available:
             return [title]
         if state.builds:
-            return [title, words.COMPILES_WITHOUT_MEASURING]
+            return [title, "no device here: compiles for one, without measuring"]
         return [title, state.reason or "not available", *filter(None, [state.install])]
 
     def _fit(self) -> None:

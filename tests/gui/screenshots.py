@@ -137,7 +137,6 @@ def tell(folder: Path, theme: str, real: str | None, limit_s: float) -> None:
         page.runs.start()
         story.until(lambda: not document.execution.running, limit_s)
         story.rest(1.0)
-        page.runs.compare_with_shown()
         first = document.runs.visible[0].id
         from collage_gui.document.reference import Reference
 

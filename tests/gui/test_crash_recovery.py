@@ -228,14 +228,14 @@ def test_themes_and_text_sizes_change_the_window(drive) -> None:
     d.open()
     sheets = set()
     for name in ("light", "dark", "contrast"):
-        d.trigger(f"theme_{name}")
+        d.preferences.set("theme", name)
         assert d.theme.colours.name == name
         sheets.add(d.window.palette().window().color().name())
     assert len(sheets) == 3
     before = d.theme.font().pixelSize()
     d.trigger("bigger")
     assert d.theme.font().pixelSize() > before
-    d.trigger("theme_system")
+    d.preferences.set("theme", "system")
     assert d.theme.colours.name in ("light", "dark", "contrast")
 
 

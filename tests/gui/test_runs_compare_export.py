@@ -358,7 +358,6 @@ def test_exports_write_pictures_tables_report_and_artifact(drive, monkeypatch) -
     monkeypatch.setattr(QFileDialog, "getSaveFileName", ask)
     for action, name in (
         ("png_view", "view.png"),
-        ("png_selection", "selection.png"),
         ("png_whole", "whole.png"),
     ):
         wanted.append(str(d.folder / name))

@@ -146,9 +146,8 @@ class Automation(QObject):
             document.selection.select(())
             page.navigation.fit()
             page.docks.reveal("runs")
-            page.panels.runs.tabs.setCurrentWidget(page.panels.runs.in_model)
             self.window.preferences.set("panels", "around")
-            for dock in ("outline", "candidates", "details"):
+            for dock in ("placement", "node"):
                 page.docks.by_name[dock].setVisible(False)
             from PySide6.QtCore import Qt
 
