@@ -17,7 +17,7 @@ BUTTONS = {"save": words.SAVE, "artifact": words.EXPORT, "split": words.COMPARE}
 
 
 class AnswerLine(QFrame):
-    """One line, hidden until a placement is shown."""
+    """One line, which stands there before there is an answer: the graph must not move for it."""
 
     def __init__(self, document: Document, actions: Mapping[str, QAction]) -> None:
         """Listens to what is shown.
@@ -47,8 +47,7 @@ class AnswerLine(QFrame):
 
     def refresh(self) -> None:
         """Show the latency of what is shown now."""
-        self.text.setText(headline(self._document))
-        self.setVisible(self._document.placement.shown is not None)
+        self.text.setText(headline(self._document) or "Run to see how fast the model can be")
 
 
 def _button(action: QAction, title: str) -> QToolButton:

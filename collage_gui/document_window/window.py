@@ -11,8 +11,8 @@ from PySide6.QtWidgets import QMainWindow, QMenu, QSplitter, QTabWidget, QVBoxLa
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.banner import Banner
 from collage_gui.document.document import Document
-from collage_gui.document_window.answer_line import AnswerLine
 from collage_gui.document.run_queue import RunQueue
+from collage_gui.document_window.answer_line import AnswerLine
 from collage_gui.document_window.context_menu import context_menu
 from collage_gui.document_window.docks import Docks, fitting_arrangement
 from collage_gui.document_window.export_controller import ExportController

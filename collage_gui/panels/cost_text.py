@@ -26,7 +26,7 @@ def cost_tip(cost: Cost) -> str:
     if cost.low_us is not None and cost.high_us is not None:
         lines.append(f"20th–80th percentile {time_text(cost.low_us)} – {time_text(cost.high_us)}")
     if cost.max_rel_error is not None:
-        lines.append(f"Largest relative error {f'{cost.max_rel_error:.1e}'}")
+        lines.append(f"Largest relative error {cost.max_rel_error:.1e}")
     if cost.measured_at:
         lines.append(measured_at(cost.measured_at, cost.from_store))
     return "\n".join(lines)
