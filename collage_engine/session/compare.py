@@ -12,9 +12,11 @@ from collage_engine.records.placement import Partition, Run
 def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
     """Compare ``b`` with ``a``, ONNX node by ONNX node.
 
-    A node's difference is that of its partitions' isolated costs, shared evenly among the
-    partition's nodes, so that the differences of all nodes add up.
+    A node's difference is that of its partitions' times, shared evenly among the partition's
+    nodes, so that the differences of all nodes add up. The times are those in the model where both
+    runs were profiled, else the expected ones.
     """
+    profiled = all(_is_profiled(run) for run in (a, b))
     before = _by_node(a)
     after = _by_node(b)
     owners = graph.node_of_operator
@@ -32,9 +34,10 @@ def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
         else:
             change = "same"
         delta = None
-        if old and new and old.estimated_us is not None and new.estimated_us is not None:
-            delta = new.estimated_us / graph.count_nodes(new.nodes)
-            delta -= old.estimated_us / graph.count_nodes(old.nodes)
+        if old and new:
+            was, now = (p.in_place_us if profiled else p.estimated_us for p in (old, new))
+            if was is not None and now is not None:
+                delta = now / graph.count_nodes(new.nodes) - was / graph.count_nodes(old.nodes)
         changes.append(
             NodeChange(node=node, change=change, before=old_name, after=new_name, delta_us=delta)
         )
@@ -52,6 +55,11 @@ def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
         partitions=((_count(a), _count(b)),),
         by_toolchain={name: (n[0], n[1]) for name, n in sorted(counts.items())},
     )
+
+
+def _is_profiled(run: Run) -> bool:
+    parts = run.placement.partitions if run.placement else ()
+    return all(part.in_place_us is not None for part in parts)
 
 
 def _by_node(run: Run) -> dict[int, Partition]:

@@ -12,7 +12,7 @@ LARGEST_ERROR = "largest relative error of the outputs"
 PARTITIONS = "partitions"
 OPERATORS = "operators"
 PEAK_MEMORY = "peak memory"
-LOWER_BOUND = "lower bound of any expected latency"
+LOWER_BOUND = "best by these costs (proved)"
 CONDITIONS = "Conditions of every number below"
 
 # -- accuracy ----------------------------------------------------------------------

@@ -30,7 +30,7 @@ EXPECTED_LATENCY = "expected {us}"
 EXPECTED_AND_MORE = "expected {us} (measured is {off} more)"
 EXPECTED_AND_LESS = "expected {us} (measured is {off} less)"
 MORE, LESS = "more", "less"
-LOWER_BOUND = "lower bound of any expected latency {us}"
+LOWER_BOUND = "best by these costs: {us} (proved)"
 
 # -- the verdict -------------------------------------------------------------------
 

@@ -58,5 +58,5 @@ def _button(action: QAction, title: str) -> QToolButton:
     button.setToolTip(action.toolTip())
     button.setEnabled(action.isEnabled())
     button.clicked.connect(lambda: action.trigger())
-    action.changed.connect(lambda: button.setEnabled(action.isEnabled()))
+    action.enabledChanged.connect(button.setEnabled)
     return button

@@ -391,14 +391,20 @@ class PictureController(QObject):
         return {each.partition.id: each.weights for each in counted}
 
     def _changes(self) -> dict[int, str] | None:
-        """Returns, by operator, what became of it since the reference run; None without one."""
+        """Returns, by operator, what became of it since the reference run; None without one.
+
+        Where the runs differ by less than the noise, nothing is said to be gained or lost.
+        """
         graph, result = self._document.operators, self._document.comparison.result
         if graph is None or result is None:
             return None
+        shown = self._document.placement.shown
+        noise_us = shown.placement.noise_us if shown is not None else 0.0
+        decided = result.delta_us is None or abs(result.delta_us) > noise_us
         changes: dict[int, str] = {}
         for node in result.nodes:
             change: str = node.change
-            if change == "moved" and node.delta_us:
+            if decided and change == "moved" and node.delta_us:
                 change = "gained" if node.delta_us < 0 else "lost"
             changes.update(dict.fromkeys(graph.whole_nodes([node.node]), change))
         return changes

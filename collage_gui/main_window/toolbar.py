@@ -34,7 +34,7 @@ CHOICE_LETTERS = 14
 AROUND_TEXT = 2.0
 """Width of a field's margins and arrows, in lines of its text; chosen: it grows with the text."""
 
-RUN, STOP = "▶  Run", "■  Stop"
+RUN, KEEP, CANCEL = "▶  Run", "■  Stop and keep", "■  Cancel"
 
 
 class Toolbar(QToolBar):
@@ -81,7 +81,7 @@ class Toolbar(QToolBar):
         button = self.run_button
         metrics = button.fontMetrics()
         around = button.sizeHint().width() - metrics.horizontalAdvance(button.text())
-        button.setMinimumWidth(around + max(map(metrics.horizontalAdvance, (RUN, STOP))))
+        button.setMinimumWidth(around + max(map(metrics.horizontalAdvance, (RUN, KEEP))))
 
     def _add_run_fields(self) -> None:
         self.threads = QSpinBox(minimum=0, maximum=256, prefix="Threads: ")
@@ -122,11 +122,13 @@ class Toolbar(QToolBar):
         document = page.document if page is not None else None
         graph = document is not None and document.operators is not None
         running = document is not None and document.running
-        self.run_button.setText(STOP if running else RUN)
+        keeps = document is not None and document.execution.provisional is not None
+        doing = KEEP if keeps else CANCEL
+        self.run_button.setText(doing if running else RUN)
         self._keep_run_button_wide()
         self._fit_fields()
         self.run_button.setEnabled(running or bool(graph and document and document.handle))
-        self.run_button.setAccessibleName("Stop the run" if running else "Run")
+        self.run_button.setAccessibleName(self.run_button.text()[1:].strip())
         settings = page.panels.run_settings if page is not None else None
         threads, budget = (
             (settings.threads.value(), settings.budget.value())

@@ -37,7 +37,7 @@ def test_progress_and_costs_arrive_while_the_engine_measures(drive) -> None:
     assert " of 682" in page.strip.counts.text()
     assert " · " in page.strip.now.text(), "operators by type and name"
     d.until(lambda: any(c.usable for c in page.document.costs.by_candidate.values()))
-    assert d.window.toolbar.run_button.text().endswith("Stop")
+    assert d.window.toolbar.run_button.text().endswith("Cancel")
     d.until(lambda: not page.document.execution.running)
     d.until(lambda: not page.strip.isVisible())
 
