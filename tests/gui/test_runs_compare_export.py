@@ -371,7 +371,7 @@ def test_exports_write_pictures_tables_report_and_artifact(drive, monkeypatch) -
     d.trigger("csv")
     d.until(lambda: (d.folder / "tables" / "partitions.csv").exists())
     assert (d.folder / "tables" / "partitions.csv").read_text().startswith("Toolchain,")
-    for name in ("candidates", "latencies", "runs", "pins", "in-model", "changes"):
+    for name in ("candidates", "latencies", "runs", "pins", "changes"):
         assert (d.folder / "tables" / f"{name}.csv").exists()
     wanted.append(str(d.folder / "run.json"))
     d.trigger("json")
