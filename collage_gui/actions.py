@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from collage_engine.drawing.box_styles import MODES
 
 if TYPE_CHECKING:
     from collage_gui.document_window.window import DocumentWindow
-    from collage_gui.main_window.window import MainWindow
+    from collage_gui.main_window.documents import Documents
+    from collage_gui.main_window.engine import Engine
 
 Need = Literal[
     "nothing",
@@ -30,13 +31,33 @@ Need = Literal[
 ``idle`` one that could run."""
 
 
+class Window(Protocol):
+    """What actions use of the main window."""
+
+    documents: Documents
+    engine: Engine
+
+    def close(self) -> bool: ...
+    def undo(self) -> None: ...
+    def redo(self) -> None: ...
+    def focus_menu(self) -> None: ...
+    def toggle_minimap(self) -> None: ...
+    def toggle_orientation(self) -> None: ...
+    def text_larger(self) -> None: ...
+    def text_smaller(self) -> None: ...
+    def show_preferences(self) -> None: ...
+    def show_palette(self) -> None: ...
+    def show_shortcuts(self) -> None: ...
+    def show_about(self) -> None: ...
+
+
 @dataclass(frozen=True)
 class ActionSpec:
     """An action's name, what carries it out, and when it can be."""
 
     id: str
     title: str
-    run: Callable[[MainWindow], object]
+    run: Callable[[Window], object]
     keys: tuple[str, ...] = ()
     tip: str = ""
     needs: Need = "nothing"
@@ -61,7 +82,7 @@ class Menu:
         self,
         id: str,
         title: str,
-        run: Callable[[MainWindow], object],
+        run: Callable[[Window], object],
         *keys: str,
         tip: str = "",
         needs: Need = "nothing",
@@ -83,7 +104,7 @@ class Menu:
     ) -> None:
         """Add an action on the document in front."""
 
-        def on_current(window: MainWindow) -> None:
+        def on_current(window: Window) -> None:
             if window.documents.current is not None:
                 run(window.documents.current)
 
