@@ -3,9 +3,7 @@
 Timed as a deployment runs it: calls captured into a CUDA graph and replayed between events,
 activations hot, weights cold where the whole model's exceed the last-level cache (several copies
 of them take turns). What cannot be captured is timed call by call; it then costs what the host
-takes to issue it, if that is longer than the device's work. A speed probe runs before and after
-each sample, which is taken again when the device's clocks have moved
-(``machine/cuda_speed_probe``).
+takes to issue it, if that is longer than the device's work.
 """
 
 from __future__ import annotations
@@ -13,15 +11,11 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.lowering.compiled import Compiled, Timer
-from collage_engine.lowering.cubin import compile_cubin
 from collage_engine.lowering.tensors import to_numpy
-from collage_engine.machine.cuda import cuda_probe
 from collage_engine.machine.cuda_runtime import CudaRuntime
-from collage_engine.machine.cuda_speed_probe import SOURCE, SpeedProbeKernel, SteadySampler
 from collage_engine.machine.cuda_timer import DeviceTimer
 from collage_engine.model.numpy_types import numpy_type
 from collage_engine.records.errors import ToolchainError
@@ -67,27 +61,7 @@ def device_timer(calls: Sequence[Callable[[], object]], cuda: CudaRuntime) -> De
     def use(stream: ctypes.c_void_p) -> Any:
         return tvm_ffi.use_raw_stream(device, stream.value or 0)
 
-    return DeviceTimer(calls, cuda, use, process_sampler())
-
-
-@cache
-def process_sampler() -> SteadySampler | None:
-    """Return this process's watch over the device's clocks.
-
-    The level that it starts from holds for all that is timed in the process.
-
-    Returns:
-        The watch; None where there is no device, or where its kernel cannot be compiled.
-    """
-    found = cuda_probe()
-    if not found.devices:
-        return None
-    device = found.devices[0]
-    try:
-        cubin = compile_cubin(SOURCE, device.architecture)
-    except ToolchainError:
-        return None
-    return SteadySampler(SpeedProbeKernel(CudaRuntime(), cubin, device.multiprocessors))
+    return DeviceTimer(calls, cuda, use)
 
 
 class CudaCompiled(Compiled):
@@ -189,17 +163,12 @@ class CudaCompiled(Compiled):
         return self._timer
 
     def inside(self) -> dict[str, Any]:
-        """Return what the toolchain says of its module, and how it was timed (graph, clocks)."""
+        """Return what the toolchain says of its module, and whether it was timed as a graph."""
         found = dict(inside(self.toolchain, self._modules[0]))
         if self._timer is not None:
             found["cuda_graph"] = self._timer.captured > 0
             if self._timer.refused:
                 found["cuda_graph_refused"] = self._timer.refused
-            if (sampler := process_sampler()) is not None:
-                found["clock_guard"] = {
-                    "repeated": sampler.repeated,
-                    "unsteady": sampler.unsteady,
-                }
         return found
 
     def close(self) -> None:

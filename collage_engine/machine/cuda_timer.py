@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from collage_engine.machine.cuda_runtime import CudaRuntime
-from collage_engine.machine.cuda_speed_probe import SteadySampler
 from collage_engine.records.errors import MeasureError
 
 GRAPH_S = 0.001
@@ -27,7 +26,6 @@ class DeviceTimer:
         calls: Sequence[Callable[[], object]],
         cuda: CudaRuntime,
         use_stream: Callable[[ctypes.c_void_p], AbstractContextManager[object]],
-        sampler: SteadySampler | None = None,
     ) -> None:
         """Captures the calls in a graph, or notes why they cannot be captured.
 
@@ -35,9 +33,7 @@ class DeviceTimer:
             calls: They do the same work with different copies of the weights, in turns.
             cuda: The runtime.
             use_stream: Makes a stream the current one for as long as its context lasts.
-            sampler: Has samples taken again while the device's clocks drift.
         """
-        self._sampler = sampler
         self._calls = calls
         self._turn = 0
         self._cuda = cuda
@@ -88,11 +84,6 @@ class DeviceTimer:
 
     def __call__(self, calls: int) -> float:
         """Return the seconds of so many calls, whatever multiple of them was run for it."""
-        if self._sampler is None:
-            return self._sample(calls)
-        return self._sampler.sample(lambda: self._sample(calls))
-
-    def _sample(self, calls: int) -> float:
         with self._use(self._stream):
             if self._graph is not None:
                 launches = -(-calls // self.captured)

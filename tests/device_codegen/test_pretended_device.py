@@ -68,7 +68,7 @@ def test_a_candidate_is_timed_in_a_graph_and_copies_are_timed(
 ) -> None:
     told = run(machine, "timed", tmp_path)
     assert told["right"] and told["cuda_graph"]
-    assert told["seconds"] > 0 and set(told["guard"]) == {"repeated", "unsteady"}
+    assert told["seconds"] > 0
     copies = told["copies"]
     # The pretended link: 5 µs and 25 GB/s.
     assert copies["copy:to-host:byte"] >= 0.9 / 25e3
