@@ -175,8 +175,8 @@ def choose_precision(
         except ToolchainError as error:
             control.warn(say.NOT_EMULATED.format(reason=error))
             return ChosenPrecision(data=_admitted(question, data, chosen))
-        products: tuple[RoundedProduct, ...] = ()
-        ranked_for = ""
+        choices: _Choices | None = None
+        found: dict[Key, ProductChoice] = {}
         trials: list[RoundingTrial] = []
         try:
             choices = _Choices(question, emulation, SINGLE_ERRORS_SHARE * seconds)
@@ -186,8 +186,6 @@ def choose_precision(
                 key: choices.of(one) for key, one in instances.items() if key not in whole.kept
             }
             chosen |= {key: choice.products for key, choice in found.items()}
-            products = choices.products([*found.values()])
-            ranked_for = next((toolchain for toolchain, _ in found), "")
             trials += choices.whole_models(whole)
             for number, instance in enumerate(able):
                 report.progress(number, len(able), say.BUILDING_PRECISION)
@@ -201,11 +199,16 @@ def choose_precision(
             control.cut("precision")
         data = with_trial_costs(question.model, menu, data, race.results())
         keep_costs(task.open_model, menu, question.data, data)
+        rounded = [chosen[key] for key in found]
         report.detail = say.PRODUCTS_ROUNDED.format(
-            rounded=max((len(products) for products in chosen.values()), default=0),
+            rounded=max(map(len, rounded), default=0),
             products=len(emulation.products),
         )
-    rounding = Rounding(products=products, ranked_for=ranked_for, tried=tuple(trials))
+        rounding = Rounding(
+            products=() if choices is None else choices.products(rounded, [*found.values()]),
+            ranked_for=next((toolchain for toolchain, _ in found), ""),
+            tried=tuple(trials),
+        )
     return ChosenPrecision(data=_admitted(question, data, chosen), rounding=rounding)
 
 
@@ -289,6 +292,9 @@ class _Choices:
         self._tolerance = question.samples.tolerance
         work = work_of_operators(question.data.graph)
         self._operations = {p.number: work[p.number].operations for p in emulation.products}
+        everything = frozenset(self._operations)
+        self._of_all = [self._share(sample, everything) for sample in self._samples]
+        """The error with all products rounded, by sample."""
         self._alone = self._single_errors(single_s)
 
     def _share(self, sample: Sample, products: Products) -> float:
@@ -310,14 +316,13 @@ class _Choices:
 
     def _single_errors(self, seconds: float) -> dict[OperatorNumber, float] | None:
         """Return each product's own error on the worst sample; None where there is no time."""
-        everything = frozenset(self._operations)
-        worst = max(self._samples, key=lambda sample: self._share(sample, everything))
+        worst = self._samples[self._of_all.index(max(self._of_all))]
         found: dict[OperatorNumber, float] = {}
         began = time.monotonic()
         for number in self._operations:
             found[number] = self._share(worst, frozenset({number}))
             each_s = (time.monotonic() - began) / len(found)
-            if len(found) >= LEAST_TIMED and each_s * len(everything) > seconds:
+            if len(found) >= LEAST_TIMED and each_s * len(self._operations) > seconds:
                 return None
         return found
 
@@ -338,12 +343,11 @@ class _Choices:
 
     def whole_models(self, whole: ReducedWholeModels) -> list[RoundingTrial]:
         """Return the whole models with all products rounded, for documents."""
-        everything = frozenset(self._operations)
-        emulated = _finite(self.error_of(everything) * self._tolerance)
+        emulated = _finite(max(self._of_all) * self._tolerance)
         return [
             RoundingTrial(
                 toolchain=key[0],
-                rounded=len(everything),
+                rounded=len(self._operations),
                 emulated_error=emulated,
                 max_rel_error=_finite(error),
                 measured_us=whole.us.get(key),
@@ -352,15 +356,19 @@ class _Choices:
             for key, error in (*whole.kept.items(), *whole.broken.items())
         ]
 
-    def products(self, chosen: Sequence[ProductChoice]) -> tuple[RoundedProduct, ...]:
+    def products(
+        self, chosen: Sequence[Products], found: Sequence[ProductChoice]
+    ) -> tuple[RoundedProduct, ...]:
         """Return what is known of each product, for documents.
 
         Args:
-            chosen: The sets that toolchains may round; ranks are those of the first.
+            chosen: The sets that toolchains may round in the end.
+            found: What was chosen first; ranks are those of the first order.
         """
-        rounded = frozenset().union(*(choice.products for choice in chosen))
+        rounded = frozenset().union(*chosen)
         alone = {} if self._alone is None else self._alone
-        ranks = {number: rank for rank, number in enumerate(chosen[0].order)} if chosen else {}
+        order = found[0].order if found else ()
+        ranks = {number: rank for rank, number in enumerate(order)}
         return tuple(
             RoundedProduct(
                 operator=number,
