@@ -28,6 +28,7 @@ from PySide6.QtGui import (
 
 from collage_engine.drawing.box_styles import BoxStyle
 from collage_engine.drawing.columns import BOX_HEIGHT
+from collage_engine.drawing.formatting import DASH
 from collage_engine.drawing.palette import mix, toolchain_look
 from collage_engine.drawing.scene import skip_curve
 from collage_gui.graph_view.picture import Marks, Picture
@@ -41,6 +42,8 @@ chosen."""
 NAME_GAP, LEAST_NAME = 6.0, 30.0
 """Room between an operator's type and its name, and the least room in which a name is written, in
 scene units; chosen, about four letters."""
+MOST_OF_TWO_LINES = 18.0
+"""Largest text of a box with two lines, in scene units: two lines fit its height."""
 LEAST_SHRUNK = 0.8
 """Share of its usual size to which a title is made smaller, so that it is not cut; chosen."""
 FAINT = 0.7
@@ -411,16 +414,21 @@ class _BoxPainter:
         painter.drawText(strip, Qt.AlignmentFlag.AlignCenter, style.tag)
 
     def _middle_text(self, style: BoxStyle, area: QRectF) -> None:
-        """Paints one line, as large as it can be read; a little smaller if it then fits."""
+        """Paints what there is room for, as large as possible; a little smaller if it then fits."""
         self.painter.setPen(self._text_colour(style))
         size = min(25.0, max(17.0, 11 / self.scale))
-        self.painter.setFont(self.theme.sized(size, bold=True))
-        title = middle_title(style, self.picture.shows_partitions)
-        wide = self.painter.fontMetrics().horizontalAdvance(title)
-        if area.width() < wide <= area.width() / LEAST_SHRUNK:
-            self.painter.setFont(self.theme.sized(int(size * area.width() / wide), bold=True))
-        name = self._elided(title, area.width())
-        self.painter.drawText(area, Qt.AlignmentFlag.AlignVCenter, name)
+        lines = middle_lines(style, self.picture.shows_partitions)
+        if len(lines) > 1:
+            size = min(size, MOST_OF_TWO_LINES)
+        height = area.height() / len(lines)
+        for number, line in enumerate(lines):
+            self.painter.setFont(self.theme.sized(size, bold=not number))
+            wide = self.painter.fontMetrics().horizontalAdvance(line)
+            if area.width() < wide <= area.width() / LEAST_SHRUNK:
+                self.painter.setFont(self.theme.sized(int(size * area.width() / wide), bold=True))
+            place = QRectF(area.left(), area.top() + number * height, area.width(), height)
+            text = self._elided(line, area.width())
+            self.painter.drawText(place, Qt.AlignmentFlag.AlignVCenter, text)
 
     def _near_texts(self, box: int, style: BoxStyle, area: QRectF) -> None:
         """Paints operator and cost in the first line, shape or name in the second."""
@@ -457,15 +465,15 @@ class _BoxPainter:
         return self.painter.fontMetrics().elidedText(text, where, int(width))
 
 
-def middle_title(style: BoxStyle, by_cost: bool) -> str:
-    """Returns the one text of a box where there is no room for several: its title, or its cost.
+def middle_lines(style: BoxStyle, by_cost: bool) -> list[str]:
+    """Returns the texts of a box where there is no room for all: its title, and its cost below.
 
     Args:
         style: The box.
         by_cost: Whether partitions are drawn as one box each.
     """
-    wanted = style.kind == "group" or by_cost
-    return style.value if wanted and style.value else style.title
+    with_cost = (style.kind == "group" or by_cost) and style.value not in ("", DASH)
+    return [style.title, style.value] if with_cost else [style.title]
 
 
 def _badge(painter: QPainter, mark: str, r: QRectF, scale: float, theme: PaintTheme) -> None:

@@ -15,7 +15,7 @@ from collage_engine.drawing.palette import toolchain_look
 from collage_engine.service.protocol import GraphAnswer
 from collage_gui.graph_view.canvas import MINIMAP_CORNERS
 from collage_gui.graph_view.legend import Legend
-from collage_gui.graph_view.painter import middle_title
+from collage_gui.graph_view.painter import middle_lines
 from collage_gui.graph_view.view import boxes_outside
 
 
@@ -207,8 +207,8 @@ def test_collapsed_partitions_show_their_cost_also_those_of_one_operator(drive) 
     box = page.picture.drawn.scene.display.box_of[single.nodes[0]]
     style = page.picture.drawn.styles[box]
     assert style.kind == "node" and style.value == time_text(single.estimated_us)
-    assert middle_title(style, by_cost=True) == style.value
-    assert middle_title(style, by_cost=False) == style.title
+    assert middle_lines(style, by_cost=True) == [style.title, style.value]
+    assert middle_lines(style, by_cost=False) == [style.title]
 
 
 def test_backspace_leaves_a_group_and_enter_goes_in(drive) -> None:
