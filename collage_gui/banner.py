@@ -1,4 +1,4 @@
-"""Shows one message over the upper edge of a widget, with a button for what can be done."""
+"""Shows one message over the lower edge of a widget, with a button for what can be done."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collage_gui.elided_label import ElidedLabel
 from collage_gui.messages import Message, Messages
 
 EDGE_PX = 8
-"""Pixels between the message and the edges of what it lies on; chosen."""
+"""Pixels between the message and the sides of what it lies on; chosen."""
 
 
 class Banner(QFrame):
@@ -105,7 +105,7 @@ class Banner(QFrame):
         box.activate()
         whole = self.label.wordWrap()
         height = box.totalHeightForWidth(width) if whole else self.sizeHint().height()
-        self.setGeometry(EDGE_PX, EDGE_PX, width, height)
+        self.setGeometry(EDGE_PX, self._over.height() - height - 1, width, height)
         self._offer_more()
 
     def _offer_more(self) -> None:

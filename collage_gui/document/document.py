@@ -17,7 +17,6 @@ from collage_engine.records.placement import Placement
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.typed import convert
 from collage_engine.service import protocol
-from collage_gui import words
 from collage_gui.document.comparison import ReferenceComparison
 from collage_gui.document.cost_table import CostTable
 from collage_gui.document.execution import Execution
@@ -344,7 +343,7 @@ class Document(QObject):
         """Write a recovery copy; a failure is a line in the log, not a banner."""
 
         def failed(reason: str) -> None:
-            self.log.add("warning", words.no_recovery_copy(reason))
+            self.log.add("warning", f"No recovery copy could be written: {reason}")
 
         params = protocol.SessionSave(document=self.handle, path=path)
         self.requests.send("session.save", params, failed=failed)

@@ -18,13 +18,14 @@ from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.typed import convert
 from collage_engine.service import protocol
-from collage_gui import words
 from collage_gui.document.cost_table import CostTable
 from collage_gui.document.log import DocumentLog
 from collage_gui.document.pin_set import PinSet, same_demands
 from collage_gui.document.requests import EngineRequests
 from collage_gui.document.runs import Runs
 from collage_gui.document.shown_placement import Shown, ShownPlacement
+
+_HOW_RUNS_END = {"finished": "The run ended", "cancelled": "The run was cancelled"}
 
 
 class Execution(QObject):
@@ -152,7 +153,7 @@ class Execution(QObject):
             reason: Why it did not finish.
         """
         self._stop()
-        self._log.add("info", words.how_a_run_ended(state, reason))
+        self._log.add("info", how_a_run_ended(state, reason))
         self.measured.emit()
         self._costs.changed.emit()
         self._costs.refresh()
@@ -169,7 +170,7 @@ class Execution(QObject):
             return
         self._runs.end_provisional()
         self.running_changed.emit()
-        reason = reason or ("cancelled" if state == "cancelled" else words.RUN_FAILED)
+        reason = reason or ("cancelled" if state == "cancelled" else "the run failed")
         if state == "failed":
             self._requests.failed.emit(reason)
         self.finished.emit(state, reason)
@@ -192,7 +193,7 @@ class Execution(QObject):
             settings = convert(run.settings, RunSettings)
         except msgspec.ValidationError as error:
             title = self._runs.title_of(run)
-            self._log.add("warning", words.settings_unreadable(title, error))
+            self._log.add("warning", f"The settings of {title} cannot be read: {error}")
             return
         self.settings = msgspec.structs.replace(
             settings, name="", inputs_npz=None, confirmation="full"
@@ -249,7 +250,7 @@ class Execution(QObject):
                     kept = kept or shown.placement.measured_us is not None
                 if not kept and not self._runs.show_known(answer.placement, pins):
                     expected = answer.placement.measured_us is None
-                    title = words.SEARCH_ON_STORED_COSTS
+                    title = "Search on stored costs"
                     self._placement.show(Shown(answer.placement, title, None, expected, pins))
             elif answer.infeasible is not None:
                 sentence = infeasible_sentence(answer.infeasible, self.settings, bool(pins))
@@ -322,7 +323,7 @@ class Execution(QObject):
             self._costs.candidates_changed.emit()
             valid = sum(c.cost.usable for c in answer.candidates)
             count = counted(len(answer.candidates), "candidate")
-            self._log.add("info", words.measured_and_valid(count, valid))
+            self._log.add("info", f"Measured {count}; {valid} of them valid.")
             self.progress_changed.emit()
 
         params = protocol.MeasureNow(
@@ -331,7 +332,7 @@ class Execution(QObject):
             toolchains=toolchains,
             longer=longer,
         )
-        self._log.add("info", words.MEASURING_AS_ONE_PARTITION)
+        self._log.add("info", "Measuring the selected nodes as one partition.")
         self._requests.send("measure.now", params, arrived)
 
 
@@ -352,4 +353,25 @@ def infeasible_sentence(infeasible: Mapping[str, Any], settings: RunSettings, pi
         or settings.max_artifact_bytes
         or settings.licences
     )
-    return words.no_placement_satisfies(pinned, bool(limited), reason)
+    return no_placement_satisfies(pinned, bool(limited), reason)
+
+
+def how_a_run_ended(state: str, reason: str | None) -> str:
+    """Returns the line of the log at the end of a run."""
+    text = _HOW_RUNS_END.get(state, "The run failed")
+    return f"{text}: {reason}" if reason else text
+
+
+def no_placement_satisfies(pins: bool, limits: bool, reason: str) -> str:
+    """Says why a search found nothing.
+
+    Args:
+        pins: Whether there are pins.
+        limits: Whether there are limits on what is deployed.
+        reason: The engine's reason.
+    """
+    demands = ["the pins"] * pins + ["the limits"] * limits
+    return (
+        f"No placement satisfies {' and '.join(demands) or 'the model on these toolchains'}: "
+        f"{reason}"
+    )

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QToolButton
 
-from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.elided_label import ElidedLabel
 from collage_gui.panels.run_headline import headline
 
-BUTTONS = {"save": words.SAVE, "artifact": words.EXPORT, "split": words.COMPARE}
+BUTTONS = {"save": "Save", "artifact": "Export", "split": "Compare"}
 """The actions that belong to an answer, by id, with what their buttons are called there."""
 
 

@@ -11,7 +11,6 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QLineEdit, QPushButto
 
 from collage_engine.drawing.formatting import node_shapes
 from collage_engine.drawing.operators import OperatorGraph
-from collage_gui import words
 
 
 def find_operators(graph: OperatorGraph, text: str, regular: bool) -> list[int]:
@@ -72,9 +71,9 @@ class FindBar(QFrame):
         self.graph: OperatorGraph | None = None
         self.found: list[int] = []
         self.at = -1
-        self.text = QLineEdit(placeholderText=words.NAME_OPERATOR_OR_SHAPE, clearButtonEnabled=True)
+        self.text = QLineEdit(placeholderText="Name, operator or shape", clearButtonEnabled=True)
         self.text.setObjectName("findText")
-        self.text.setAccessibleName(words.FIND_IN_THE_GRAPH)
+        self.text.setAccessibleName("Find in the graph")
         self.text.setMinimumWidth(260)
         self.regular = QToolButton()
         self.regular.setText(".*")
@@ -140,7 +139,7 @@ class FindBar(QFrame):
             self.count.setText(self._count_text())
         except re.error as error:
             self.found = []
-            self.count.setText(words.not_a_regular_expression(error))
+            self.count.setText(f"not a regular expression: {error}")
         self.results.emit(self.found)
 
     def step(self, by: int) -> None:

@@ -20,7 +20,6 @@ from collage_engine.drawing.memory_figures import partition_memory
 from collage_engine.drawing.roofline import PartitionRoof, partition_roofs
 from collage_engine.drawing.rounding import OperatorRounding, operator_roundings
 from collage_engine.drawing.scene import layout_request, outlines, scene
-from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.document.reference import Reference
 from collage_gui.document.shown_placement import Shown
@@ -163,7 +162,7 @@ class PictureController(QObject):
     def _graph_changed(self) -> None:
         self.collapsed, self.opened = self._document.first_collapsed, frozenset()
         self._partitions_collapsed = self._collapse_decided = False
-        self._view.message = words.LAYING_OUT
+        self._view.message = "Laying out the graph…"
         self.lay_out()
 
     def _preference_changed(self, key: str) -> None:
@@ -537,5 +536,5 @@ def stale_text(document: Document) -> str:
     if not document.stale:
         return ""
     if document.pins.infeasible is not None:
-        return words.FOUND_WITHOUT_THE_PINS
-    return words.OLDER_THAN_THE_PINS
+        return "No placement satisfies the pins: this one was found without them."
+    return "This placement is older than the pins. Press Space to search again."

@@ -25,7 +25,6 @@ from collage_engine.drawing.figures import (
 )
 from collage_engine.records.baseline_placements import baseline_placement
 from collage_engine.records.placement import Placement, Run
-from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.document.shown_placement import Shown, same_placement
 from collage_gui.document_window.picture_controller import PictureController
@@ -34,6 +33,9 @@ from collage_gui.fields import keep_from_wheel
 from collage_gui.graph_view.linked_views import LinkedViews
 from collage_gui.graph_view.picture import Picture
 from collage_gui.graph_view.view import GraphView
+
+CLOSE_THE_SPLIT_VIEW = "Close the split view"
+
 
 CHOICE_LETTERS = 10
 """Letters that the list of placements shows; chosen, so that two headers fit 600 pixels."""
@@ -69,7 +71,7 @@ class SplitWidget(QSplitter):
         self.setChildrenCollapsible(False)
         self.other = GraphView()
         self.other.setObjectName("secondGraphView")
-        self.other.setAccessibleName(words.SECOND_GRAPH)
+        self.other.setAccessibleName("Graph of the compared placement")
         self.other.minimap_wanted = False
         self.other.legend_wanted = False
         self.title, self.about_main, self.about_other = ElidedLabel(), ElidedLabel(), ElidedLabel()
@@ -80,21 +82,21 @@ class SplitWidget(QSplitter):
         self.about_other.setObjectName("splitOther")
         self.choice = QComboBox()
         self.choice.setObjectName("splitChoice")
-        self.choice.setAccessibleName(words.SECOND_PLACEMENT)
+        self.choice.setAccessibleName("Placement in the second view")
         self.choice.setMinimumContentsLength(CHOICE_LETTERS)
         policy = QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon
         self.choice.setSizeAdjustPolicy(policy)
         self.choice.activated.connect(lambda _: self.chosen.emit(self.choice.currentData()))
         self.dim = QCheckBox("Differences only")
         self.dim.setObjectName("splitDim")
-        self.dim.setToolTip(words.ABOUT_DIFFERENCES_ONLY)
+        self.dim.setToolTip("Dim the operators that both placements run in the same partition")
         self.dim.setChecked(True)
         self.dim.toggled.connect(lambda _: self.dimming_changed.emit())
         self.close_button = QToolButton()
         self.close_button.setText("✕")
         self.close_button.setObjectName("closeSplit")
-        self.close_button.setAccessibleName(words.CLOSE_THE_SPLIT_VIEW)
-        self.close_button.setToolTip(words.CLOSE_THE_SPLIT_VIEW)
+        self.close_button.setAccessibleName(CLOSE_THE_SPLIT_VIEW)
+        self.close_button.setToolTip(CLOSE_THE_SPLIT_VIEW)
         self.close_button.clicked.connect(self.closed)
         self._main_line = self._header(self.about_main, self.title, self.dim)
         self._second = self._pane(
@@ -232,7 +234,7 @@ class SplitController(QObject):
                 found.append(Choice(f"run:{run.id}", title, shown, run))
             best = run.best_found()
             if best is not None and run.winner != "collage":
-                name = words.best_of_the_search_of(title)
+                name = f"{title}, best of the search"
                 shown = Shown(best, name, None, best.measured_us is None, found_by=run.id)
                 found.append(Choice(f"found:{run.id}", name, shown, run))
         for number, placement in enumerate(document.placement.runners_up, 1):

@@ -126,7 +126,9 @@ class DocumentWindow(QMainWindow):
         column.addWidget(self.find_bar)
         stage = QVBoxLayout(self._stage)
         stage.setContentsMargins(0, 0, 0, 0)
-        stage.addWidget(self.split_widget)
+        stage.setSpacing(0)
+        stage.addWidget(self.split_widget, 1)
+        stage.addWidget(self.view.legend)  # which a message covers, and not the graph
         beside = QSplitter(Qt.Orientation.Horizontal)
         beside.setChildrenCollapsible(False)
         beside.addWidget(self.panels.outline)
@@ -135,7 +137,6 @@ class DocumentWindow(QMainWindow):
         self.panels.outline.hide()
         column.addWidget(beside, 1)
         column.addWidget(self.precision_slider)
-        column.addWidget(self.view.legend)
         column.addWidget(self.strip)
         return centre
 

@@ -20,10 +20,28 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from collage_engine.drawing.box_styles import LegendEntry
 from collage_engine.drawing.formatting import counted
-from collage_gui import words
 from collage_gui.elided_label import plain_tip
 from collage_gui.graph_view.painter import BRUSHES, PaintTheme, tie_mark
 from collage_gui.theme import Colours
+
+MARKS = {
+    "hand-over": "hand-over",
+    "tie": "tie",
+    "expected": "expected, not confirmed",
+    "pin": "pinned",
+    "measured now": "being measured",
+}
+"""Marks of the picture that the legend explains, where they occur."""
+ABOUT_MARKS = {
+    "hand-over": "A value passes to another toolchain, format or device: its size, the conversion "
+    "and its cost stand beside the arrow.",
+    "tie": "Another toolchain is within noise of the chosen one: measurements do not decide. The "
+    "corner has its colour.",
+    "expected": "Dashed boxes belong to a placement that no run has confirmed yet.",
+    "pin": "A pin demands or forbids something here.",
+    "measured now": "The run measures a candidate that consists of these operators.",
+}
+
 
 ROW = 22
 """Least height of an entry, in pixels; chosen."""
@@ -44,7 +62,7 @@ class _Row(QWidget):
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.setAccessibleName(f"{entry.label}: {counted(entry.count, 'node')}")
-        self.setToolTip(plain_tip(words.only_these(entry.label, self._detail)))
+        self.setToolTip(plain_tip(f"{entry.label}: {self._detail}. Click to see only these."))
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
 
     def sizeHint(self) -> QSize:
@@ -101,13 +119,13 @@ class _MarkRow(QWidget):
         super().__init__(legend)
         self._mark, self._theme = mark, theme
         self.setObjectName(f"legend-{mark}")
-        self.setAccessibleName(words.MARKS[mark])
-        self.setToolTip(words.ABOUT_MARKS[mark])
+        self.setAccessibleName(MARKS[mark])
+        self.setToolTip(ABOUT_MARKS[mark])
 
     def sizeHint(self) -> QSize:
         metrics = self.fontMetrics()
         return QSize(
-            36 + metrics.horizontalAdvance(words.MARKS[self._mark]), max(ROW, metrics.height() + 6)
+            36 + metrics.horizontalAdvance(MARKS[self._mark]), max(ROW, metrics.height() + 6)
         )
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -119,7 +137,7 @@ class _MarkRow(QWidget):
         painter.setPen(QColor(c.quiet))
         painter.setFont(self.font())
         rest = QRectF(33, 0, self.width() - 33, self.height())
-        painter.drawText(rest, Qt.AlignmentFlag.AlignVCenter, words.MARKS[self._mark])
+        painter.drawText(rest, Qt.AlignmentFlag.AlignVCenter, MARKS[self._mark])
 
 
 def _paint_tie(painter: QPainter, sample: QRectF, c: Colours) -> None:

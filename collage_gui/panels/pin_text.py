@@ -5,7 +5,17 @@ from __future__ import annotations
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.pin import Pin, written_name
-from collage_gui import words
+
+PIN_DEMANDS = {
+    "on": "on {toolchain}",
+    "never": "never on {toolchain}",
+    "exactly": "exactly one partition",
+    "exactly on": "exactly one partition of {toolchain}",
+    "together": "together in one partition",
+    "device": "on device {device}",
+}
+"""The sentence of what a pin demands, by the pin's kind."""
+
 
 MARKS = {"on": "●", "never": "⊘", "exactly": "▣", "together": "∪", "device": "@"}
 """The mark of each kind of pin in the graph and in tables."""
@@ -14,7 +24,7 @@ MARKS = {"on": "●", "never": "⊘", "exactly": "▣", "together": "∪", "devi
 def pin_demand(pin: Pin) -> str:
     """Returns what a pin demands, e.g. ``never on oneDNN``."""
     kind = "exactly on" if pin.kind == "exactly" and pin.toolchain else pin.kind
-    template = words.PIN_DEMANDS[kind]
+    template = PIN_DEMANDS[kind]
     return template.format(toolchain=toolchain_title(pin.toolchain), device=pin.device)
 
 

@@ -7,7 +7,6 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWi
 
 from collage_engine.drawing.formatting import gain_text, time_text
 from collage_engine.records.pin import Pin
-from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.document.pin_prices import price_of_pin, unmeasured_of_pin
 from collage_gui.panels.pin_text import MARKS, pin_demand
@@ -48,7 +47,10 @@ class PinsPanel(QWidget):
                     lambda r: self._state(r[0]),
                     text=lambda r: self._verdict(r[0]),
                     width=150,
-                    tip=lambda r: self._reason(r[0]) or words.ABOUT_PRICE,
+                    tip=lambda r: (
+                        self._reason(r[0])
+                        or "The price is the cost with this pin less the cost without it."
+                    ),
                 ),
                 Column(
                     "Nodes",
@@ -63,7 +65,9 @@ class PinsPanel(QWidget):
                     lambda r: self._price(r[0]),
                     "signed-time",
                     width=88,
-                    tip=lambda r: words.ABOUT_PRICE_OF_PIN,
+                    tip=lambda r: (
+                        "The cost with this pin less the cost without it, with all other pins"
+                    ),
                 ),
                 Column("Reason", lambda r: self._reason(r[0]), width=240),
             ]
@@ -139,15 +143,15 @@ class PinsPanel(QWidget):
     def _reason(self, at: int) -> str:
         verdict = self._of(at)
         if verdict is None:
-            return words.SEARCH_FOR_THE_PRICE
+            return "Search again or run to see what it costs."
         text = verdict.reason or ""
         pin = self.document.pins.current[at]
         left = unmeasured_of_pin(self.document, pin) if verdict.price_us is not None else 0
         if left:
-            text = f"{text} {words.price_may_be_lower(left)}".strip()
+            text = f"{text} {price_may_be_lower(left)}".strip()
         if verdict.contradicts and len(verdict.contradicts) > 1:
             others = ", ".join(str(n + 1) for n in verdict.contradicts if n != at)
-            text += f" {words.contradicts_pins(others)}"
+            text += f" (contradicts pin {others})"
         return text
 
     def refresh(self) -> None:
@@ -158,7 +162,11 @@ class PinsPanel(QWidget):
         self.table.setVisible(has)
         self.summary.setVisible(has)
         self.empty.setVisible(not has)
-        self.empty.setText(words.NO_PINS)
+        self.empty.setText(
+            "There are no pins. Select nodes and press P to demand a toolchain for them, "
+            "or Shift+P to "
+            "forbid one. A search then says what each pin costs, or why it is infeasible."
+        )
         if not has:
             box = self.layout()
             assert box is not None
@@ -169,11 +177,17 @@ class PinsPanel(QWidget):
         shown = document.placement.shown
         if document.stale:
             infeasible = document.pins.infeasible is not None
-            what = words.NO_PLACEMENT_SATISFIES_THEM if infeasible else words.PLACEMENT_IS_OLDER
+            what = (
+                "no placement satisfies them"
+                if infeasible
+                else "the placement is older than the pins: press Space"
+            )
             text += f" · {what}"
         elif shown is not None and prices:
             expected = time_text(shown.placement.estimated_us)
-            latency = words.expected_with_pins(expected, len(document.pins.current))
+            latency = (
+                f"{expected} expected with {('it' if len(document.pins.current) == 1 else 'them')}"
+            )
             text += f" · {latency}"
             if len(prices) == 1 and shown.placement.estimated_us:
                 now = shown.placement.estimated_us
@@ -201,3 +215,9 @@ class PinsPanel(QWidget):
             }
         left = [pin for at, pin in enumerate(document.pins.current) if at not in chosen]
         document.pins.edit(left, "Unpin")
+
+
+def price_may_be_lower(unmeasured: int) -> str:
+    """Says that a pin's price rests on what was measured."""
+    are = "candidate is" if unmeasured == 1 else "candidates are"
+    return f"{unmeasured} {are} unmeasured: the price may be lower."

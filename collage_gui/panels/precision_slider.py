@@ -7,7 +7,6 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSlider, QWidget
 
 from collage_engine.drawing.formatting import significant, time_text
 from collage_engine.drawing.rounding import RoundingCurve, RoundingPoint
-from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.elided_label import ElidedLabel
 
@@ -41,16 +40,20 @@ class PrecisionSlider(QWidget):
         self.slider = QSlider(Qt.Orientation.Horizontal)
         self.slider.setRange(0, STEPS)
         self.slider.setObjectName("toleranceSlider")
-        self.slider.setAccessibleName(words.TOLERANCE_SLIDER)
-        self.slider.setToolTip(words.ABOUT_TOLERANCE_SLIDER)
+        self.slider.setAccessibleName("Tolerance")
+        self.slider.setToolTip(
+            "What another tolerance would bring: the products that would be rounded are "
+            "coloured at once, "
+            "time and error are predicted from what the run has measured"
+        )
         self.slider.setFixedWidth(160)
         self.slider.valueChanged.connect(self._slid)
         self.tolerance = QLabel()
         self.predicted = ElidedLabel()
         self.predicted.setObjectName("predictedPrecision")
-        self.confirm = QPushButton(words.CONFIRM_TOLERANCE)
+        self.confirm = QPushButton("Run with it")
         self.confirm.setObjectName("confirmTolerance")
-        self.confirm.setToolTip(words.ABOUT_CONFIRM_TOLERANCE)
+        self.confirm.setToolTip("Confirm the prediction: run with this tolerance")
         self.confirm.clicked.connect(self._confirm)
         row = QHBoxLayout(self)
         row.setContentsMargins(10, 4, 10, 4)
@@ -78,8 +81,8 @@ class PrecisionSlider(QWidget):
             self.slider.blockSignals(True)
             self.slider.setValue(_step(about.tolerance))
             self.slider.blockSignals(False)
-            self.tolerance.setText(words.tolerance_text(significant(100 * about.tolerance)))
-            self.predicted.setText(words.MOVE_THE_SLIDER)
+            self.tolerance.setText(tolerance_text(significant(100 * about.tolerance)))
+            self.predicted.setText("Move the slider to see what another tolerance would bring")
             self.moved.emit()
         elif curve is None:
             self._run_id, self._curve, self.point = "", None, None
@@ -91,9 +94,9 @@ class PrecisionSlider(QWidget):
         if self._curve is None:
             return
         self.point = self._curve.at(self.value)
-        self.tolerance.setText(words.tolerance_text(significant(100 * self.value)))
+        self.tolerance.setText(tolerance_text(significant(100 * self.value)))
         self.predicted.setText(
-            words.predicted_rounding(
+            predicted_rounding(
                 rounded=len(self.point.products),
                 products=len(self._curve.order),
                 error=significant(100 * self.point.error),
@@ -114,3 +117,20 @@ def _step(tolerance: float) -> int:
     """Return the step of the slider that is nearest to a tolerance."""
     steps = range(STEPS + 1)
     return min(steps, key=lambda step: abs(LEAST * (MOST / LEAST) ** (step / STEPS) - tolerance))
+
+
+def tolerance_text(percent: str) -> str:
+    """Returns a tolerance beside its slider."""
+    return f"Tolerance {percent} %"
+
+
+def predicted_rounding(
+    rounded: int, products: int, error: str, time: str, float32_time: str
+) -> str:
+    """Says what is predicted for a tolerance."""
+    if not rounded:
+        return f"Predicted: nothing faster than {float32_time} in float32 keeps it"
+    return (
+        f"Predicted: {rounded} of {products} rounded, error {error} %, {time} "
+        f"(float32 {float32_time})"
+    )

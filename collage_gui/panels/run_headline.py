@@ -24,7 +24,6 @@ from collage_engine.drawing.figures import (
 from collage_engine.drawing.formatting import time_text
 from collage_engine.records.placement import Run
 from collage_engine.wording.runs import OF_LATENCY, RUN_GOES_ON
-from collage_gui import words
 from collage_gui.document.document import Document
 
 
@@ -51,7 +50,10 @@ def detail(document: Document, run: Run | None) -> str:
     """Returns partitions, estimate, winner, lower bound, accuracy, what is missing, limits."""
     shown = document.placement.shown
     if shown is None:
-        return words.WHAT_A_RUN_DOES
+        return (
+            "A run measures the candidates, searches for the fastest placement and confirms it "
+            "end to end against every baseline."
+        )
     parts = [shown.title, toolchains_text(shown.placement), partition_sum_text(shown.placement)]
     if shown.placement.measured_us is not None:
         parts.append(estimate_text(shown.placement))
@@ -65,7 +67,7 @@ def _run_texts(document: Document, run: Run) -> list[str]:
         return []
     parts = []
     if run.winner != "collage":
-        parts.append(words.is_exported(winner_title(run)))
+        parts.append(f"{winner_title(run)} is exported")
     parts.append(bound_text(run))
     parts += accuracy_sentences(run)[1:]
     parts.append(unmeasured_text(run))
@@ -83,6 +85,14 @@ def remark(document: Document, run: Run | None) -> str:
     if run is None or shown is None or shown.run != run.id:
         return ""
     if run is document.runs.provisional:
-        return RUN_GOES_ON if run.provisional else words.FOUND_BEFORE_CANCELLING
+        return (
+            RUN_GOES_ON
+            if run.provisional
+            else (
+                "The run was cancelled. This is the best placement that it had found: it was "
+                "timed once and is "
+                "not kept in the session."
+            )
+        )
     sentences = [*ending_sentences(run), why_not_found(run)]
     return " ".join(filter(None, sentences))

@@ -34,7 +34,6 @@ from collage_engine.report.report import latencies_csv, render, runs_csv
 from collage_engine.session.compare import compare_runs
 from collage_engine.session.document import Document
 from collage_engine.wording.runs import EXPECTED, ISOLATED, LAST_RUN
-from collage_gui import words
 from collage_gui.document.reference import Reference
 from tests.gui.canned import World
 
@@ -395,7 +394,10 @@ def test_panels_say_where_they_are_about_another_placement(drive, session) -> No
     said = page.panels.node.why.text.toPlainText()
     assert f"about what {title} exported, not about the shown placement" in said
     facts = page.panels.runs.facts
-    assert facts.topLevelItem(0).text(0) == words.NO_FACTS, "no empty table"
+    assert (
+        facts.topLevelItem(0).text(0)
+        == "No facts are known of this placement: a run tells those of what it exports."
+    ), "no empty table"
 
 
 def test_a_run_that_measured_next_to_nothing_says_that_it_is_no_search(session) -> None:

@@ -7,7 +7,6 @@ from PySide6.QtCore import Qt
 from collage_engine.drawing.formatting import time_text
 from collage_engine.records.event import Progress, Stage
 from collage_engine.wording.runs import RUN_GOES_ON
-from collage_gui import words
 from collage_gui.elided_label import PartsLabel
 from collage_gui.panels.progress import LONG_TIME_LEFT, progress_parts
 
@@ -163,7 +162,10 @@ def test_the_time_left_runs_on_while_no_news_arrives(drive) -> None:
     strip = page.strip
     assert "40 s left" in strip.counts.text() and strip._clock.isActive()
     execution.running_changed.emit()
-    assert page.panels.partitions.summary.text() == words.FIRST_PLACEMENT_COMES
+    assert (
+        page.panels.partitions.summary.text()
+        == "The first placement stands here as soon as the run has timed one."
+    )
     strip._arrived -= 10.0
     strip._clock.timeout.emit()
     assert "30 s left" in strip.counts.text()

@@ -8,7 +8,6 @@ from PySide6.QtGui import QAction
 from collage_engine.drawing.formatting import bytes_text
 from collage_engine.drawing.memory_figures import partition_memory
 from collage_engine.drawing.roofline import partition_roofs
-from collage_gui import words
 from collage_gui.document_window.mode_refusal import mode_refusal
 
 
@@ -65,10 +64,12 @@ def test_keys_do_not_colour_by_what_would_say_nothing(drive) -> None:
     page = d.open()
     changes = d.window.findChild(QAction, "action-colour_changes")
     cost = d.window.findChild(QAction, "action-colour_cost")
-    assert not cost.isEnabled() and cost.statusTip() == words.NO_PLACEMENT
+    assert not cost.isEnabled() and cost.statusTip() == "There is no placement yet."
     page.view.setFocus()
     d.qtbot.keyClick(page.view, Qt.Key.Key_7)
     assert page.picture.mode == "toolchain"
     d.run(page)
     assert cost.isEnabled() and not cost.statusTip()
-    assert not changes.isEnabled() and changes.statusTip() == words.NO_OTHER_RUN
+    assert (
+        not changes.isEnabled() and changes.statusTip() == "There is no other run to compare with."
+    )

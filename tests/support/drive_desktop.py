@@ -17,7 +17,6 @@ from pathlib import Path
 from PySide6.QtCore import QObject, QTimer
 from PySide6.QtWidgets import QApplication
 
-from collage_gui import words
 from collage_gui.connections import parse_connection
 from collage_gui.document_window.window import DocumentWindow
 from collage_gui.main_window.window import MainWindow
@@ -160,7 +159,7 @@ class Automation(QObject):
     def _shoot(self, path: Path, then: Callable[[], None]) -> None:
         def take() -> None:
             if not self.window.grab().save(str(path)):
-                self.fail(words.cannot_be_written(path))
+                self.fail(f"{path} cannot be written")
             else:
                 then()
 
