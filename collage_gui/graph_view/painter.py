@@ -42,8 +42,9 @@ chosen."""
 NAME_GAP, LEAST_NAME = 6.0, 30.0
 """Room between an operator's type and its name, and the least room in which a name is written, in
 scene units; chosen, about four letters."""
-MOST_OF_TWO_LINES = 18.0
-"""Largest text of a box with two lines, in scene units: two lines fit its height."""
+MOST_OF_TWO_LINES, SHARE_BAR = 16.0, 6.0
+"""Largest text of a box with two lines, and the height that its bar of the share takes, in scene
+units; both lines fit beside the bar."""
 LEAST_SHRUNK = 0.8
 """Share of its usual size to which a title is made smaller, so that it is not cut; chosen."""
 FAINT = 0.7
@@ -420,6 +421,7 @@ class _BoxPainter:
         lines = middle_lines(style, self.picture.shows_partitions)
         if len(lines) > 1:
             size = min(size, MOST_OF_TWO_LINES)
+            area = area.adjusted(0, 0, 0, -SHARE_BAR)
         height = area.height() / len(lines)
         for number, line in enumerate(lines):
             self.painter.setFont(self.theme.sized(size, bold=not number))
