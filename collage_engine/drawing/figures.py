@@ -462,21 +462,6 @@ def regret_text(regret_us: float | None, tied: bool) -> str:
     return words.WITHIN_NOISE.format(regret=text) if tied else text
 
 
-def ties_sentence(titles: Sequence[str]) -> str:
-    """Returns a sentence on candidates that are as good, each toolchain once; else nothing.
-
-    Args:
-        titles: Titles of the tied candidates' toolchains, repeated as often as they occur.
-    """
-    names = list(dict.fromkeys(titles))
-    if not names:
-        return ""
-    listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    if len(titles) > len(names):
-        listed = f"{counted(len(titles), 'candidate')} of {listed}"
-    return words.TIES.format(toolchains=listed)
-
-
 # -- runs at different times -----------------------------------------------------------
 
 

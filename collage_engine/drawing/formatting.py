@@ -10,6 +10,7 @@ from collage_engine.records.graph import Node, TensorType
 from collage_engine.records.memory import MemoryUse
 from collage_engine.wording import runs as words
 from collage_engine.wording.amounts import DASH as DASH
+from collage_engine.wording.amounts import LEAST_US
 from collage_engine.wording.amounts import MINUS as MINUS
 from collage_engine.wording.amounts import significant as significant
 from collage_engine.wording.amounts import time_text as time_text
@@ -29,7 +30,7 @@ def signed_time(us: float | None) -> str:
     """Return a difference of times given in µs, with its sign."""
     if us is None or math.isnan(us):
         return DASH
-    return ("+" if us > 0 else "") + time_text(us)
+    return ("+" if us > -LEAST_US else "") + time_text(us)
 
 
 def gain_text(now: float | None, before: float | None) -> str:

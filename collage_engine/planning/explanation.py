@@ -86,6 +86,7 @@ def explain_document(
     cover = [str(name) for name in answer.cover]
     named = {c.id for c in holding}.union(cover, second.candidates if second else ())
     labels = labels_of(document, [by_id[name] for name in named])
+    noise_us = shown.noise_us if shown is not None and shown.measured_us is not None else None
     runner_up = None
     if second is not None and prices is not None:
         runner_up = RankedCover(
@@ -94,7 +95,7 @@ def explain_document(
             regret_us=(search.latency_us(second) or 0.0) - (prices.us or 0.0),
         )
     explanation = explain_node(
-        problem, answer, node, labels, refusals=refusals, runner_up=runner_up
+        problem, answer, node, labels, refusals=refusals, runner_up=runner_up, noise_us=noise_us
     )
     order = {str(line.candidate): place for place, line in enumerate(explanation.lines)}
     holding.sort(key=lambda c: order[c.id])

@@ -99,6 +99,7 @@ def explain_node(
     *,
     refusals: Mapping[str, str] | None = None,
     runner_up: RankedCover | None = None,
+    noise_us: float | None = None,
 ) -> Explanation:
     """Explain why a node runs where it does.
 
@@ -109,13 +110,15 @@ def explain_node(
         labels: What things are called.
         refusals: Toolchain to the reason why it has no candidate for the node.
         runner_up: The second-best cover, to say what it does differently.
+        noise_us: Microseconds by which latencies of whole placements must differ to be told apart;
+            None: it is not known, and candidates are tied where their own repeats overlap.
     """
     labels = labels or Labels()
     holding = [c for c in problem.candidates if node in c.nodes]
     cover = {str(name) for name in answer.cover}
     chosen = next((c for c in holding if str(c.id) in cover), None)
     owner = {n: c for c in problem.candidates if str(c.id) in cover for n in c.nodes}
-    explained = [_explained(problem, answer, c, owner, labels) for c in holding]
+    explained = [_explained(problem, answer, c, owner, labels, noise_us) for c in holding]
     lines = tuple(sorted(explained, key=_by_regret))
     text: list[str] = []
     if chosen is None:
@@ -123,10 +126,11 @@ def explain_node(
         text.append(words.NOT_PLACED.format(node=labels.node(node), reason=reason))
     else:
         text.append(_headline(chosen, holding, answer, labels))
-        others = [line.text for line in lines if not line.chosen][:MOST_ALTERNATIVES]
+        others = [line.text for line in lines if not line.chosen and not line.tie]
         if others:
             text.append(words.ALTERNATIVES)
-        text += others
+        text += others[:MOST_ALTERNATIVES]
+        text += _not_decided([c for c in holding if _is_tied(c, lines)], labels)
     text += [
         words.NO_CANDIDATE.format(toolchain=labels.toolchain(name), reason=reason)
         for name, reason in (refusals or {}).items()
@@ -142,6 +146,26 @@ def explain_node(
         lines=lines,
         text=tuple(text),
     )
+
+
+def _is_tied(candidate: ProblemCandidate, lines: Sequence[ExplainedCandidate]) -> bool:
+    return any(line.candidate == candidate.id and line.tie for line in lines)
+
+
+def _not_decided(tied: Sequence[ProblemCandidate], labels: Labels) -> list[str]:
+    """Say once which candidates cannot be told from the chosen one."""
+    if not tied:
+        return []
+    names = [
+        words.CANDIDATE.format(
+            toolchain=labels.toolchain(c.toolchain), operators=labels.candidate(c)
+        )
+        for c in tied
+    ]
+    listed, left = ", ".join(names[:NAMED]), len(names) - NAMED
+    if left > 0:
+        listed = words.AND_MORE.format(names=listed, count=left)
+    return [words.NOT_DECIDED.format(candidates=listed)]
 
 
 def _by_regret(line: ExplainedCandidate) -> tuple[int, float, str]:
@@ -210,6 +234,7 @@ def _explained(
     candidate: ProblemCandidate,
     owner: Mapping[int, ProblemCandidate],
     labels: Labels,
+    noise_us: float | None,
 ) -> ExplainedCandidate:
     """Explain one candidate; ``owner``: node to the candidate of the cover that holds it."""
     regret = answer.regrets.get(candidate.id)
@@ -231,7 +256,7 @@ def _explained(
     elif candidate.state == "unknown" and regret is None:
         text = _unmeasured_in_words(name, candidate, bound)
     elif regret is not None:
-        tie, text = _loss_in_words(with_cost, candidate, regret, owner)
+        tie, text = _loss_in_words(with_cost, candidate, regret, owner, noise_us)
     elif bound is not None:
         text = words.AT_LEAST.format(name=name, more=time_text(bound))
     elif regret_state(answer, candidate.id) == "not known":
@@ -286,16 +311,16 @@ def _loss_in_words(
     candidate: ProblemCandidate,
     regret: float,
     owner: Mapping[int, ProblemCandidate],
+    noise_us: float | None,
 ) -> tuple[bool, str]:
     """Return whether a candidate that was not chosen is tied, and what it loses by in words."""
     ours = list({str(owner[n].id): owner[n] for n in candidate.nodes}.values())
+    tie = is_tie(ours, candidate, regret) if noise_us is None else abs(regret) <= noise_us
     if regret < 0:
-        return False, words.LESS.format(name=name, less=time_text(-regret))
-    tie = is_tie(ours, candidate, regret)
+        return tie, words.LESS.format(name=name, less=time_text(-regret))
     if regret == 0:
         return tie, words.NO_EXTRA.format(name=name)
-    sentence = words.WITHIN_SCATTER if tie else words.EXTRA
-    return tie, sentence.format(name=name, more=time_text(regret))
+    return tie, words.EXTRA.format(name=name, more=time_text(regret))
 
 
 def spread_of(candidate: ProblemCandidate) -> tuple[float, float]:

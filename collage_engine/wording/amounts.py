@@ -8,6 +8,11 @@ MINUS = "\N{MINUS SIGN}"
 DASH = "\N{EN DASH}"
 
 
+LEAST_US = 0.01
+"""The least time that is written as a figure, in microseconds; chosen: less than a hundredth of the
+shortest call of any toolchain, and no measurement tells it from nothing."""
+
+
 def significant(value: float, digits: int = 3) -> str:
     """Return a number with that many significant digits, never in exponent form: ``4,480``."""
     if value == 0:
@@ -27,6 +32,10 @@ def time_text(us: float | None) -> str:
         return DASH
     if math.isinf(us):
         return "∞"
+    if abs(us) < LEAST_US:
+        return "0 µs"
+    if abs(us) < 10 * LEAST_US:
+        return f"{significant(us, 1)} µs"
     if abs(us) < 999.5:
         return f"{significant(us)} µs"
     if abs(us) < 9_999_500:

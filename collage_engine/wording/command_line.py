@@ -51,9 +51,9 @@ CANDIDATES_LISTED = "{candidates}, {distinct} distinct, {unknown} not measured y
 NODE = "node {number}: {title}{names}, internally {operator}"
 SEVERAL_NODES = "Several nodes have this name: {numbers}; explain them by number."
 ABOUT_REGRET = (
-    "→ is chosen. The regret is the extra time of the best placement with the candidate (no "
-    "placement: nothing can contain it here; not known: there was no time to find out). = is a "
-    "tie: the repeats scatter, or the machine drifts from run to run, by more than that."
+    "→ is chosen. The regret is the extra time of the best placement with the candidate, against "
+    "the one that is explained (no placement: nothing can contain it here; not known: there was no "
+    "time to find out). = is not decided on this machine now: measurements differ by more."
 )
 ABOUT_COST = (
     "The cost is that in this model. It was measured in placements that were run, or is predicted "

@@ -17,8 +17,8 @@ ABOUT_ISOLATED = (
 ABOUT_LAST_RUN = "Its part of the confirmed run, in which the whole exported model was profiled."
 ABOUT_DIFFERENCE = "The time in the last run less the expected one."
 ABOUT_REGRET = (
-    "The extra time of the whole model: the cost of the best placement with this candidate, less "
-    "the least cost of any placement"
+    "The extra time of the whole model: what the best placement with this candidate takes, less "
+    "what the shown placement takes; measured where both were, else expected"
 )
 
 # -- sums and estimates ------------------------------------------------------------
@@ -41,7 +41,7 @@ TIMES_FASTER = "{factor} times faster than {other}"
 TIMES_SLOWER = "{factor} times slower than {other}"
 SHARE_FASTER = "{share} % faster than {other}"
 SHARE_SLOWER = "{share} % slower than {other}"
-NOT_DECIDED = "as fast as {other}, as far as this machine tells now"
+NOT_DECIDED = "not decided on this machine now against {other}"
 NOT_MEASURED = "The placement was not measured end to end."
 COLLAGE_TAKES = "Collage's placement takes {us}."
 COLLAGE_WITHIN_NOISE = "Collage's placement takes {us}, within noise of {best} ({best_us})."
@@ -84,7 +84,6 @@ CONFIRMED_BY_TRIAL = "It was not timed in a fresh process: the time had ended."
 NO_PLACEMENT = "no placement"
 NOT_KNOWN = "not known"
 WITHIN_NOISE = "{regret}, within noise"
-TIES = "Within noise of the chosen one: {toolchains}. Measurements do not decide between them."
 DRIFT_OF_BASELINES = "baselines {gain}"
 BASELINES_DRIFTED = "baselines {gain} against {run}"
 LOAD_AT_BEGINNING = "at the beginning: {load}"

@@ -38,7 +38,7 @@ class PinPrice:
             return words.PIN_AS_NOW
         if self.us is None:
             return words.unmeasured(self.unmeasured) if self.unmeasured else ""
-        price = signed_time(self.us) if self.us else "+0 µs"
+        price = signed_time(self.us)
         if self.unmeasured:
             return words.at_most_with_unmeasured(price, self.unmeasured)
         return words.at_least(price) if self.at_least else price

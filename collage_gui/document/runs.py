@@ -9,6 +9,7 @@ import msgspec
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QUndoStack
 
+from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.palette import learn
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Placement, Run
@@ -152,6 +153,11 @@ class Runs(QObject):
             found = run.best_found()
             if found is not None and _confirmed(found, placement):
                 self.show_found(run.id, under)
+                return True
+            same = next((b for b in run.baselines if b.measured_us and b.is_of(placement)), None)
+            if same is not None and placement.measured_us is not None:
+                title = f"{baseline_title(same)} ({self.title_of(run)})"
+                self._placement.show(Shown(placement, title, None, False, under))
                 return True
         return False
 

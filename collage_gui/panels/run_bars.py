@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collage_engine.drawing.baselines import baseline_title
-from collage_engine.drawing.figures import drift_text, latency_us, was_wanted_quickly
+from collage_engine.drawing.figures import (
+    drift_text,
+    latency_us,
+    was_wanted_quickly,
+    winner_title,
+)
 from collage_engine.drawing.formatting import counted, gain_text
 from collage_engine.drawing.palette import toolchain_look
 from collage_engine.records.placement import Baseline, Run
@@ -41,7 +46,8 @@ def _shown_bars(document: Document, against: float | None) -> list[Bar]:
         return []
     us = latency_us(shown.placement)
     note = gain_text(us, against) if against is not None else ""
-    return [Bar("Now (expected)", us, colour=NEUTRAL, pattern="rising", strong=True, note=note)]
+    title = "Now (expected)" if shown.estimated else shown.title
+    return [Bar(title, us, colour=NEUTRAL, pattern="rising", strong=True, note=note)]
 
 
 def _own_bars(
@@ -59,7 +65,8 @@ def _own_bars(
         low, high = placement.spread_us or (None, None)
         compared = each.id == current and against is not None
         tied = document.comparison.is_tied()
-        notes = [gain_text(value, against)] if compared and not tied else []
+        notes = [winner_title(each)] if each.winner != "collage" else []
+        notes += [gain_text(value, against)] if compared and not tied else []
         if placement.measured_us is None:
             notes.append("expected")
         if shown is not None and each.id != shown.id:
@@ -119,6 +126,9 @@ def _baseline_bars(run: Run | None) -> list[Bar]:
     # A quick confirmation says once that it times few of them, and not beside each.
     quick = was_wanted_quickly(run)
     shown = [b for b in run.baselines if b.measured_us is not None or not quick]
+    # What the run exports has the bar of the run, unless it takes another time where users run it.
+    ours = run.placement.measured_us if run.placement is not None else None
+    shown = [b for b in shown if b.name != run.winner or b.measured_us != ours]
     for baseline in sorted(shown, key=lambda b: b.measured_us or float("inf")):
         low, high = baseline.spread_us or (None, None)
         look = toolchain_look(baseline.name) if baseline.kind == "whole-model" else None

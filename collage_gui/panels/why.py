@@ -8,7 +8,7 @@ from html import escape
 from PySide6.QtCore import QSize, QUrl
 from PySide6.QtWidgets import QTextBrowser, QVBoxLayout, QWidget
 
-from collage_engine.drawing.figures import ties_sentence
+from collage_engine.drawing.figures import latency_text, latency_us
 from collage_engine.drawing.formatting import (
     counted,
     gain_text,
@@ -22,9 +22,7 @@ from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.wording import why as words
 from collage_gui.document.document import Document
-from collage_gui.document.pin_prices import price_of_pin
 from collage_gui.panels.cost_text import partition_text
-from collage_gui.panels.pin_text import pin_demand
 from collage_gui.theme import Theme
 
 UNITS = re.compile(r"(?<=\d) (?=(?:µs|ms|s|%|B|KiB|MiB|GiB)\b|%)")
@@ -51,7 +49,6 @@ class WhyPanel(QWidget):
         document.selection.changed.connect(self.refresh)
         document.questions.explanation_changed.connect(self.refresh)
         document.placement.changed.connect(self.refresh)
-        document.pins.changed.connect(self.refresh)
         theme.changed.connect(self.refresh)
         self.refresh()
 
@@ -64,7 +61,6 @@ class WhyPanel(QWidget):
             body = [
                 *self._heading(graph, primary),
                 *self._partition(graph, primary),
-                *self._pins(graph),
                 *self._explanation(primary),
                 *self._neighbours(graph, primary),
             ]
@@ -115,7 +111,7 @@ class WhyPanel(QWidget):
         if explanation is not None:
             return [
                 *self._reasons(explanation),
-                *self._ties(explanation),
+                *self._measure_again(explanation),
                 *self._runner_up(explanation.runner_up),
                 *self._without_candidate(explanation),
             ]
@@ -130,23 +126,14 @@ class WhyPanel(QWidget):
     def _reasons(self, explanation: ExplainAnswer) -> list[str]:
         if not explanation.words:
             return []
-        sentences = list(explanation.words)
-        shown, runs = self.document.placement.shown, self.document.runs
-        run = runs.find(shown.found_by) if shown is not None else None
-        if run is not None:
-            sentences.insert(0, words.ABOUT_THE_EXPORTED.format(run=runs.title_of(run)))
-        return [f"<h3>{words.WHY}</h3>", *(f"<p>{escape(text)}</p>" for text in sentences)]
+        texts = (f"<p>{escape(text)}</p>" for text in explanation.words)
+        return [f"<h3>{words.WHY}</h3>", *texts]
 
-    def _ties(self, explanation: ExplainAnswer) -> list[str]:
-        candidates = self.document.costs.candidates
-        tied = [
-            escape(toolchain_title(candidates[tie].instance.id))
-            for tie in explanation.ties
-            if tie in candidates
-        ]
-        if not tied:
+    def _measure_again(self, explanation: ExplainAnswer) -> list[str]:
+        """Returns a link that measures again, where measurements do not decide."""
+        if not explanation.ties:
             return []
-        return [f"<h3>{words.TIES}</h3><p>{ties_sentence(tied)}</p>"]
+        return [f"<p><a href='measure:'>{words.MEASURE_AGAIN}</a></p>"]
 
     def _without_candidate(self, explanation: ExplainAnswer) -> list[str]:
         """Returns the toolchains that have no candidate for the operator, and why."""
@@ -177,30 +164,6 @@ class WhyPanel(QWidget):
                 text += f"; {escape(sentence)}"
         return text
 
-    def _pins(self, graph: OperatorGraph) -> list[str]:
-        document = self.document
-        numbers = document.pins.numbers_by_operator().get(document.selection.primary or 0, [])
-        out = []
-        for at in numbers:
-            verdict = document.pins.verdicts[at] if at < len(document.pins.verdicts) else None
-            pin = document.pins.current[at]
-            pinned = words.PINNED.format(demand=pin_demand(pin))
-            more = graph.count_nodes(pin.nodes) - 1
-            if more > 0:
-                others = counted(more, "more node")
-                pinned = words.PINNED_WITH_OTHERS.format(demand=pin_demand(pin), others=others)
-            price = price_of_pin(document, at)
-            if verdict is None or verdict.state == "pending":
-                sentence = words.PIN_PENDING.format(pinned=pinned)
-            elif verdict.state == "infeasible":
-                sentence = words.PIN_INFEASIBLE.format(pinned=pinned, reason=verdict.reason or "")
-            elif price:
-                sentence = words.PIN_HONOURED.format(pinned=pinned, price=price)
-            else:
-                sentence = words.PIN_OF_UNKNOWN_PRICE.format(pinned=pinned)
-            out.append(f"<p>{escape(sentence)}</p>")
-        return out
-
     def _runner_up(self, placement: Placement | None) -> list[str]:
         document = self.document
         if (
@@ -209,13 +172,16 @@ class WhyPanel(QWidget):
             or document.selection.primary is None
         ):
             return []
-        shown = document.placement.shown.placement.estimated_us
+        shown, us = document.placement.shown.placement, latency_us(placement)
+        against = latency_us(shown)
+        if placement.measured_us is None or shown.measured_us is None:
+            us, against = placement.estimated_us, shown.estimated_us
         owner = next(
             (p for p in placement.partitions if document.selection.primary in p.nodes), None
         )
         sentence = (words.RUNNER_UP_WITH if owner else words.RUNNER_UP_EXPECTED).format(
-            cost=time_text(placement.estimated_us),
-            difference=same_or(gain_text(placement.estimated_us, shown)),
+            cost=latency_text(placement),
+            difference=same_or(gain_text(us, against)),
             toolchain=toolchain_title(owner.toolchain) if owner else "",
         )
         return [
@@ -248,6 +214,8 @@ class WhyPanel(QWidget):
             for partition in document.placement.shown.placement.partitions:
                 if partition.id == value:
                     document.selection.select(partition.nodes, document.selection.primary)
+        elif kind == "measure":
+            document.execution.measure_now(document.selection.operators, longer=True)
         elif (
             kind == "runner-up"
             and document.questions.explanation

@@ -220,6 +220,9 @@ def test_text_on_every_toolchain_colour_has_enough_contrast() -> None:
 @pytest.mark.parametrize(
     "us, text",
     [
+        (0.00000335, "0 µs"),
+        (0.0879, "0.09 µs"),
+        (0.355, "0.355 µs"),
         (None, "–"),
         (0.0, "0 µs"),
         (0.1234, "0.123 µs"),
