@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import subprocess
 import sys
 import textwrap
@@ -192,14 +190,14 @@ def test_pythons_onnxruntime_lives_beside_it(toolchain: OnnxRuntimeToolchain) ->
         subprocess.run([sys.executable, "-c", code, order], check=True)
 
 
-def unlinked_files(least: int) -> set[tuple[int, int]]:
-    """Device and inode of open files without a name of at least so many bytes."""
+def unlinked_files(least: int) -> set[str]:
+    """Addresses of mapped files without a name of at least so many bytes."""
     found = set()
-    for descriptor in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # the one of this very listing
-            about = os.stat(int(descriptor))
-            if about.st_nlink == 0 and about.st_size >= least:
-                found.add((about.st_dev, about.st_ino))
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        place = line.split()[0]
+        begin, end = (int(each, 16) for each in place.split("-"))
+        if line.endswith("(deleted)") and end - begin >= least:
+            found.add(place)
     return found
 
 

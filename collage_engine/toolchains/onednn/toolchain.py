@@ -19,7 +19,7 @@ from collage_engine.records.toolchain import (
     ToolchainInstance,
 )
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.runtime.builder import RuntimeSource, find_in_wheel
+from collage_engine.toolchains.runtime.builder import HELD, RuntimeSource, find_in_wheel
 from collage_engine.toolchains.runtime.toolchain import CppToolchain
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ class OneDnnToolchain(CppToolchain):
             main=Path(__file__).parent / "src" / "dnnl_module.cc",
             plan_version=1,
             library_version=self.version(),
+            shared=(HELD,),
             includes=(self._headers(),),
             links=(library,),
             beside=(("libdnnl.so.3", library),),

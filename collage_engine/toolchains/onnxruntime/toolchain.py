@@ -15,7 +15,7 @@ from collage_engine.records.toolchain import (
 )
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime import weight_files
-from collage_engine.toolchains.runtime.builder import RuntimeSource, find_in_wheel
+from collage_engine.toolchains.runtime.builder import HELD, RuntimeSource, find_in_wheel
 from collage_engine.toolchains.runtime.onnx_fed import ARRAY_TYPES, OnnxFedToolchain, serialised
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
             main=Path(__file__).parent / "src" / "ort_module.cc",
             plan_version=1,
             library_version=self.version(),
+            shared=(HELD,),
             beside=(("libonnxruntime.so.1", self.library()),),
         )
 

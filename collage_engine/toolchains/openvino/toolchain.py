@@ -18,7 +18,7 @@ from collage_engine.records.toolchain import (
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.openvino import wheel
 from collage_engine.toolchains.runtime import weight_files
-from collage_engine.toolchains.runtime.builder import RuntimeSource
+from collage_engine.toolchains.runtime.builder import HELD, RuntimeSource
 from collage_engine.toolchains.runtime.onnx_fed import OnnxFedToolchain
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ class OpenVinoToolchain(OnnxFedToolchain):
             main=Path(__file__).parent / "src" / "openvino_module.cc",
             plan_version=1,
             library_version=self.version(),
+            shared=(HELD,),
             includes=(wheel.headers(),),
             links=(library,),
             beside=tuple((file.name, file) for file in found),

@@ -33,6 +33,8 @@ from collage_engine.records.reasons import compiler_reason
 _LOG = logging.getLogger(__name__)
 
 HEADERS = Path(__file__).resolve().parent / "src"
+HELD = HEADERS.with_name("held_src")
+"""A header for runtimes that keep the bytes they were made of (``RuntimeSource.shared``)."""
 COMPILE_SECONDS = 600.0
 """Seconds that compiling a runtime may take; chosen, some ten times the longest seen."""
 KILLED = "signal terminated program"

@@ -41,7 +41,7 @@ class Compiler {
     int buffer = program_.NewBuffer(Buffer::kConstant, bytes);
     program_.buffer(buffer).data = const_cast<char*>(weights_ + offset);
     values_[id] = {dims, PlainDesc(dims, type), buffer, 0};
-    constants_.Add(buffer, offset, bytes);
+    constants_.Add(buffer);
   }
 
   void Define(int64_t id, View view) { values_[id] = std::move(view); }

@@ -2,6 +2,7 @@
 // constants.
 #include <dlfcn.h>
 
+#include "held_bytes.h"
 #include "operators.h"
 
 namespace collage {
@@ -23,7 +24,7 @@ bool IsView(const std::string& op) {
 class DnnlModule : public PlanModule {
  public:
   DnnlModule(const std::string& symbol, const std::string& plan_text, const GivenWeights& weights)
-      : PlanModule(symbol, plan_text), weights_bytes_(weights.size) {
+      : PlanModule(symbol, plan_text), held_(weights) {
     json::Object plan = ParseObject(plan_text, "the plan");
     threads_ = static_cast<int>(Get<int64_t>(plan, "threads"));
     static const SetThreadsFunction set_threads = FindSetThreads();
@@ -73,15 +74,7 @@ class DnnlModule : public PlanModule {
     return std::string(json::Stringify(out));
   }
 
-  ffi::Bytes Weights() const final {
-    std::string bytes(weights_bytes_, '\0');
-    try {
-      compiler_->constants().Restore(bytes.data());
-    } catch (const dnnl::error& e) {
-      TVM_FFI_THROW(RuntimeError) << "oneDNN: cannot unpack weights: " << e.message;
-    }
-    return ffi::Bytes(std::move(bytes));
-  }
+  ffi::Bytes Weights() const final { return held_.Get(); }
 
  private:
   void Build(const json::Object& plan, const GivenWeights& weights) {
@@ -243,7 +236,7 @@ class DnnlModule : public PlanModule {
   Program program_;
   std::unique_ptr<Compiler> compiler_;
   std::string at_;
-  size_t weights_bytes_;
+  HeldBytes held_;
   SetThreadsFunction set_threads_ = nullptr;
   int threads_ = 1;
 };

@@ -4,14 +4,12 @@
 // One environment per process owns a thread pool. Its size and spinning are those of the first
 // module; a module that wants others gets a pool of its own in its session.
 #include <malloc.h>
-#include <unistd.h>
 
 #include <array>
-#include <cstdio>
 #include <deque>
-#include <memory>
 
 #include "collage_module.h"
+#include "held_bytes.h"
 #include "ort_api.h"
 
 namespace collage {
@@ -84,49 +82,11 @@ class Environment {
   void* memory_ = nullptr;
 };
 
-// Model bytes that nobody needs any more unless the module is serialised again: an artifact's
-// module keeps them in an unlinked file, not in memory, where the session has its own weights.
-class SpilledBytes {
- public:
-  static constexpr size_t kWorthwhile = 4 << 20;
-
-  SpilledBytes(const char* data, size_t size) : size_(size) {
-    if (size >= kWorthwhile) file_ = std::tmpfile();
-    if (file_ != nullptr &&
-        (std::fwrite(data, 1, size, file_) != size || std::fflush(file_) != 0)) {
-      std::fclose(file_);
-      file_ = nullptr;
-    }
-    if (file_ == nullptr) bytes_ = ffi::Bytes(data, size);  // small, or no room on the disk
-  }
-  SpilledBytes(const SpilledBytes&) = delete;
-  SpilledBytes& operator=(const SpilledBytes&) = delete;
-  ~SpilledBytes() {
-    if (file_ != nullptr) std::fclose(file_);
-  }
-  ffi::Bytes Get() const {
-    if (file_ == nullptr) return bytes_;
-    std::string out(size_, '\0');
-    size_t done = 0;
-    while (done < size_) {
-      ssize_t n = pread(fileno(file_), out.data() + done, size_ - done, static_cast<off_t>(done));
-      if (n <= 0) TVM_FFI_THROW(RuntimeError) << "cannot read back the model from its file";
-      done += static_cast<size_t>(n);
-    }
-    return ffi::Bytes(std::move(out));
-  }
-
- private:
-  ffi::Bytes bytes_;
-  std::FILE* file_ = nullptr;
-  size_t size_ = 0;
-};
-
 // Opening a session frees more than it keeps (the parsed model, weights before packing), and the
 // C library holds on to it: ResNet-50 stays at 250 MB instead of 135.
 void TrimHeap(size_t model_bytes) {
 #ifdef __GLIBC__
-  if (model_bytes >= SpilledBytes::kWorthwhile) malloc_trim(0);
+  if (model_bytes >= HeldBytes::kWorthwhile) malloc_trim(0);
 #endif
 }
 
@@ -237,7 +197,7 @@ std::vector<std::string> Names(const json::Object& plan, const char* key) {
 class OrtModule : public PlanModule {
  public:
   OrtModule(const std::string& symbol, const std::string& plan_text, const GivenWeights& model)
-      : PlanModule(symbol, plan_text), session_(kReleaseSession) {
+      : PlanModule(symbol, plan_text), session_(kReleaseSession), held_(model) {
     json::Object plan = ParseObject(plan_text, "the plan");
     input_names_ = Names(plan, "input_names");
     output_names_ = Names(plan, "output_names");
@@ -253,11 +213,6 @@ class OrtModule : public PlanModule {
     model_bytes_ = model.size;
     for (size_t i = 0; i < files_.count(); ++i) model_bytes_ += files_.sizes()[i];
     TrimHeap(model_bytes_);
-    if (model.owner) {
-      kept_ = *model.owner;
-    } else {
-      spilled_ = std::make_unique<SpilledBytes>(model.data, model.size);
-    }
   }
 
  protected:
@@ -314,7 +269,7 @@ class OrtModule : public PlanModule {
     return std::string(json::Stringify(out));
   }
 
-  ffi::Bytes Weights() const final { return spilled_ ? spilled_->Get() : kept_; }
+  ffi::Bytes Weights() const final { return held_.Get(); }
 
  private:
   void Open(const json::Object& plan, const GivenWeights& model) {
@@ -389,8 +344,7 @@ class OrtModule : public PlanModule {
   OrtHandle session_;
   std::deque<Argument> arguments_;
   RunFunction run_ = nullptr;
-  ffi::Bytes kept_;
-  std::unique_ptr<SpilledBytes> spilled_;
+  HeldBytes held_;
   size_t model_bytes_ = 0;
   int threads_ = 1;
   bool spin_ = false;

@@ -1,4 +1,4 @@
-// A model's bytes for as long as its compiled form needs them, at little cost in memory.
+// The bytes that a module was made of, for as long as it lives, at little cost in memory.
 #ifndef COLLAGE_HELD_BYTES_H_
 #define COLLAGE_HELD_BYTES_H_
 
@@ -11,10 +11,11 @@
 
 namespace collage {
 
-// OpenVINO's constants point into the bytes it was given, and what it packs or converts it copies.
-// Freshly compiled modules share their caller's bytes. An artifact's module is lent its bytes only
-// while it loads: large ones go into an unlinked file that is mapped, so that only the pages which
-// are in use stay in memory; small ones are copied.
+// A library packs or converts a model's weights and copies them; what was given is needed once more
+// only where constants point into it, or when the module is serialised again. Freshly compiled
+// modules share their caller's bytes. An artifact's module is lent its bytes only while it loads:
+// large ones go into an unlinked file that is mapped, so that only the pages which are in use stay
+// in memory; small ones are copied.
 class HeldBytes {
  public:
   static constexpr size_t kWorthwhile = 4 << 20;
