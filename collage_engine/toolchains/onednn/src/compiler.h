@@ -113,18 +113,6 @@ class Compiler {
   // With `scaling` also to another type or scale.
   void ReorderTo(const View& from, const View& to, const Scaling& scaling = {},
                  const std::string& what = "reorder") {
-    if (scaling.entries.empty() && from.type() == to.type() && IsSmall(from.type())) {
-      if (std::optional<Dims> matrix = Transposition(from, to)) {
-        Step step;
-        step.what = what;
-        step.takes = LayoutName(from.desc);
-        step.gives = LayoutName(to.desc);
-        step.dims = to.dims;
-        program_.AppendTranspose(std::move(step), *matrix,
-                                 {{&from, from.desc, DNNL_ARG_FROM}, {&to, to.desc, DNNL_ARG_TO}});
-        return;
-      }
-    }
     primitive_attr attr;
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     scaling.AddTo(attr);
@@ -133,15 +121,6 @@ class Compiler {
                                      {&to, to.desc, DNNL_ARG_TO}};
     Bind(scaling, bindings);
     Emit(what, pd, bindings, from.desc, to.desc, "");
-  }
-
-  // Batch, rows and columns when channels change places with space; else nothing.
-  static std::optional<Dims> Transposition(const View& from, const View& to) {
-    if (from.dims.size() < 3 || from.dims != to.dims) return std::nullopt;
-    int64_t channels = from.dims[1], space = Elements(from.dims) / (from.dims[0] * channels);
-    if (from.plain() && to.channels_last()) return Dims{from.dims[0], channels, space};
-    if (from.channels_last() && to.plain()) return Dims{from.dims[0], space, channels};
-    return std::nullopt;
   }
 
   // What a primitive reads of scales and zero points when it runs.

@@ -8,7 +8,6 @@
 
 #include "collage_module.h"
 #include "layout.h"
-#include "transpose.h"
 
 namespace collage {
 
@@ -53,7 +52,6 @@ struct Step {
   std::string what, implementation, takes, gives, fused;
   Dims dims;
   int threads = 1;
-  Dims matrix;  // batch, rows and columns of bytes to transpose, instead of a primitive
 };
 
 struct Binding {
@@ -116,15 +114,16 @@ class Program {
       scratch.buffer = NewBuffer(Buffer::kArena, scratch_desc.get_size());
       bindings.push_back({&scratch, scratch_desc, DNNL_ARG_SCRATCHPAD});
     }
-    Append(std::move(step), bindings);
-  }
-
-  // Append a transposition of bytes from the first binding to the second.
-  void AppendTranspose(Step step, const Dims& matrix, const std::vector<Binding>& bindings) {
-    step.matrix = matrix;
-    step.implementation = "own";
-    step.threads = 1;
-    Append(std::move(step), bindings);
+    int index = static_cast<int>(steps_.size());
+    for (const Binding& b : bindings) {
+      Buffer& used = buffers_[b.view->buffer];
+      if (used.first < 0) used.first = index;
+      used.last = index;
+      slots_.push_back({dnnl::memory(b.desc, Engine(), DNNL_MEMORY_NONE), b.view->buffer,
+                        static_cast<size_t>(b.view->offset) * ItemBytes(b.desc)});
+      step.arguments.push_back({b.name, slots_.back().memory.get()});
+    }
+    steps_.push_back(std::move(step));
   }
 
   // Lay the arena out, bind everything but the arguments. Nothing can be appended afterwards.
@@ -158,15 +157,6 @@ class Program {
     }
     int threads = 0;
     for (const Step& step : steps_) {
-      if (!step.matrix.empty()) {
-        auto at = [&](int i) {
-          void* data = nullptr;
-          Check(dnnl_memory_get_data_handle(step.arguments[i].memory, &data));
-          return static_cast<uint8_t*>(data);
-        };
-        TransposeBytes(at(0), at(1), step.matrix[0], step.matrix[1], step.matrix[2]);
-        continue;
-      }
       if (step.threads != threads) set_threads_(threads = step.threads);
       dnnl_status_t status = dnnl_primitive_execute(
           step.primitive.get(), stream.get(), static_cast<int>(step.arguments.size()),
@@ -179,19 +169,6 @@ class Program {
   }
 
  private:
-  void Append(Step step, const std::vector<Binding>& bindings) {
-    int index = static_cast<int>(steps_.size());
-    for (const Binding& b : bindings) {
-      Buffer& used = buffers_[b.view->buffer];
-      if (used.first < 0) used.first = index;
-      used.last = index;
-      slots_.push_back({dnnl::memory(b.desc, Engine(), DNNL_MEMORY_NONE), b.view->buffer,
-                        static_cast<size_t>(b.view->offset) * ItemBytes(b.desc)});
-      step.arguments.push_back({b.name, slots_.back().memory.get()});
-    }
-    steps_.push_back(std::move(step));
-  }
-
   struct Bound {
     dnnl_memory_t memory;
     int argument;
