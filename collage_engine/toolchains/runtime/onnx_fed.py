@@ -157,9 +157,11 @@ class OnnxFedToolchain(CppToolchain):
         return write_onnx(*parts) if self._is_misread(found) else found
 
     def _is_misread(self, model: ModelProto) -> bool:
+        from collage_engine.model.onnx_outer_values import with_branches
+
         opsets = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
         nodes = chain(model.graph.node, *(function.node for function in model.functions))
-        return any(self.misreads(node, max(opsets, default=0)) for node in nodes)
+        return any(self.misreads(node, max(opsets, default=0)) for node in with_branches(nodes))
 
     @abstractmethod
     def plan_of(self, function: Function, model: ModelProto) -> tuple[dict[str, Any], bytes]:
