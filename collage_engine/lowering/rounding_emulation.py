@@ -14,7 +14,7 @@ s = 0 or 1.
 
 What a toolchain rounds besides (results of products, sums) and in which order it adds is not
 emulated, so a choice is checked on what was really built: over five convolutional networks the real
-error was 0.67 to 1.22 times the emulated one.
+error was 0.67 to 1.22 times the emulated one on TVM, and up to 1.6 times on oneDNN.
 """
 
 from __future__ import annotations
