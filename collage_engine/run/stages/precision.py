@@ -190,10 +190,8 @@ def choose_precision(
             trials += choices.whole_models(whole)
             for number, instance in enumerate(able):
                 report.progress(number, len(able), say.BUILDING_PRECISION)
-                # The first build is what the stage is for: it may take time of later stages.
-                ends_at = question.ends_at if number else math.inf
                 choice = found[key_of(instance)]
-                _enter(question, choices, instance, choice, ends_at, chosen, trials)
+                _enter(question, choices, instance, choice, chosen, trials)
         except Cancelled:
             if control.cancelled.is_set():
                 raise
@@ -415,7 +413,6 @@ def _enter(
     choices: _Choices,
     instance: ToolchainInstance,
     choice: ProductChoice,
-    ends_at: float,
     chosen: dict[Key, Products],
     trials: list[RoundingTrial],
 ) -> None:
@@ -426,12 +423,11 @@ def _enter(
         choices: Chooses the products.
         instance: The instance in reduced precision.
         choice: The products that are tried first.
-        ends_at: When the first build is to be over, on the monotonic clock; the others are to be
-            with the stage.
         chosen: Takes the products that kept the tolerance; none where no build did.
         trials: Takes what was built.
     """
     tolerance = question.samples.tolerance
+    ends_at = math.inf  # the first build is what the stage is for: it may take time of later ones
     for _ in range(MOST_BUILDS):
         if not choice.products:
             break
