@@ -27,8 +27,12 @@ class SideWindow(QDialog):
             corner: Where its upper left corner is, in the coordinates of its owner.
         """
         if not self.isVisible():
-            self.resize(self.size().boundedTo(self._owner.window().size()))
-            self.move(self._owner.mapToGlobal(corner))
+            window = self._owner.window()
+            self.resize(self.size().boundedTo(window.size()))
+            last = window.mapToGlobal(window.rect().bottomRight())
+            last -= QPoint(self.width(), self.height())
+            wanted = self._owner.mapToGlobal(corner)
+            self.move(min(wanted.x(), last.x()), min(wanted.y(), last.y()))
         self.show()
         self.raise_()
         self.activateWindow()

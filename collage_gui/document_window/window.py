@@ -34,7 +34,7 @@ from collage_gui.preferences import Preferences
 from collage_gui.side_window import SideWindow
 from collage_gui.theme import Theme
 
-SETTINGS_SIZE, LOG_SIZE = QSize(460, 780), QSize(900, 420)
+SETTINGS_SIZE, LOG_SIZE = QSize(460, 700), QSize(900, 420)
 """Sizes of the windows with the settings of the next run and with the log, in pixels; chosen."""
 UNTIL_EXPOSED_MS = 20
 """Milliseconds after which a window looks again whether it is on the screen; chosen."""
