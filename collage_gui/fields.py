@@ -11,6 +11,10 @@ from collage_engine.records.durations import parse_duration
 from collage_engine.records.errors import InvalidValue
 from collage_gui.elided_label import plain_tip
 
+ABOUT_BUDGET = (
+    "How long the whole run may take, from its start to the exported artifact: 30 s, 10 min, 1 h. "
+    "Its best placement so far is kept when the time is over."
+)
 LONGEST_S = 36_000
 """The longest duration that can be chosen, in seconds; chosen, ten hours."""
 

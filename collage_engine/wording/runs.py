@@ -93,10 +93,6 @@ NO_OTHER_LOAD = "no other load at the beginning and the end"
 
 # -- roofline and memory -----------------------------------------------------------
 
-ABOUT_ROOF = (
-    "What these operators would take at the best rates, in operations and in bytes a second, that "
-    "any measured candidate of this model achieved"
-)
 ABOUT_LEFT = "The partition's time less what it would take at those rates"
 ABOUT_EFFICIENCY = "The time at those rates as a share of the partition's time"
 ABOUT_GFLOPS = "Operations of convolutions and matrix products, computed directly, by the time"
@@ -110,11 +106,6 @@ ABOUT_OUTPUTS = "The bytes of the values that it hands over or that leave the mo
 ABOUT_INSIDE = (
     "The bytes of the values between its own operators, each once; fused kernels never write most "
     "of them"
-)
-ABOUT_STORED = "The bytes of weights that the toolchain was given in the last run"
-ABOUT_PACKED = (
-    "The bytes of weights that the toolchain's modules hold in memory, packed as they compute with "
-    "them; measured in the process that confirmed the run"
 )
 
 # -- accuracy ----------------------------------------------------------------------

@@ -9,7 +9,6 @@ from collage_engine.drawing.figures import measuring_s
 from collage_engine.drawing.formatting import counted, signed_time
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.pin import Pin
-from collage_gui import words
 from collage_gui.document.document import Document
 
 
@@ -35,13 +34,13 @@ class PinPrice:
         if self.reason:
             return self.reason
         if self.is_now:
-            return words.PIN_AS_NOW
+            return "as now"
         if self.us is None:
-            return words.unmeasured(self.unmeasured) if self.unmeasured else ""
+            return f"{self.unmeasured} unmeasured" if self.unmeasured else ""
         price = signed_time(self.us)
         if self.unmeasured:
-            return words.at_most_with_unmeasured(price, self.unmeasured)
-        return words.at_least(price) if self.at_least else price
+            return f"at most {price}, {self.unmeasured} unmeasured"
+        return f"at least {price}" if self.at_least else price
 
 
 def pin_prices(document: Document, toolchains: Iterable[str]) -> list[PinPrice]:
@@ -69,7 +68,7 @@ def pin_prices(document: Document, toolchains: Iterable[str]) -> list[PinPrice]:
         unmeasured = len(unmeasured_candidates(document, own, operators))
         reason = ""
         if candidates and not operators <= held:
-            nothing = words.NO_CANDIDATE_HERE if name in asked else words.NOT_ASKED
+            nothing = "no candidate here" if name in asked else "took no part in the last run"
             reason = refused.get(name) or nothing
         us, at_least = _price(document, own, operators)
         prices.append(
@@ -144,7 +143,7 @@ def price_of_pin(document: Document, at: int) -> str:
         return ""
     price = signed_time(verdict.price_us)
     if unmeasured_of_pin(document, document.pins.current[at]):
-        return words.at_most(price)
+        return f"at most {price}"
     return price
 
 
@@ -177,5 +176,11 @@ def measure_text(document: Document, short: bool = False, *, timed: bool = True)
         return ""
     seconds = measuring_seconds(document, len(same))
     if short:
-        return words.measure_unmeasured(len(same), seconds if timed else None)
-    return words.measure_of_exactly_these(counted(len(same), "unmeasured candidate"), seconds)
+        return f"Measure {len(same)} more{_about_seconds(seconds if timed else None)}"
+    candidates = counted(len(same), "unmeasured candidate")
+    return f"Measure {candidates} of exactly these{_about_seconds(seconds)}"
+
+
+def _about_seconds(seconds: float | None) -> str:
+    """Says how long measuring takes, in brackets; empty where it is not known."""
+    return f" (about {max(1, round(seconds))} s)" if seconds is not None else ""

@@ -19,7 +19,7 @@ from PySide6.QtWidgets import (
 from collage_engine.drawing.box_styles import MODES
 from collage_gui.document.reference import Reference
 from collage_gui.document_window.mode_refusal import mode_refusal
-from collage_gui.fields import DurationField, keep_from_wheel
+from collage_gui.fields import ABOUT_BUDGET, DurationField, keep_from_wheel
 from collage_gui.panels.references import fill_references
 from collage_gui.preferences import Preferences
 from collage_gui.theme import pad_spin_boxes
@@ -93,11 +93,7 @@ class Toolbar(QToolBar):
         self.budget = DurationField(600, prefix="Budget: ")
         self.budget.setObjectName("toolbarBudget")
         self.budget.setAccessibleName("Budget")
-        self.budget.setToolTip(
-            "How long the whole run may take, from its start to the exported artifact: 30 s, "
-            "10 min, 1 h. "
-            "Its best placement so far is kept when the time is over."
-        )
+        self.budget.setToolTip(ABOUT_BUDGET)
         self.budget.valueChanged.connect(self._budget_changed)
         for field in (self.threads, self.budget):
             self.addWidget(field)

@@ -12,9 +12,12 @@ from collage_engine.drawing.figures import (
 from collage_engine.drawing.formatting import counted, gain_text
 from collage_engine.drawing.palette import toolchain_look
 from collage_engine.records.placement import Baseline, Run
-from collage_gui import words
 from collage_gui.document.document import Document
 from collage_gui.panels.bar_chart import Bar
+
+TIED_WITH_EXPORTED = "tied with what is exported"
+EXPORTED = "exported"
+
 
 NEUTRAL = "#8a9199"
 _RUNS_SHOWN = 6
@@ -96,16 +99,16 @@ def _found_bars(document: Document, run: Run | None, own_colour: str) -> list[Ba
     chosen = run.placement.measured_us if run.placement is not None else None
     notes = []
     if found.measured_us is None:
-        notes.append(words.EXPECTED_NOT_MEASURED)
+        notes.append("expected, not measured")
     elif "collage" in run.tied:
-        notes.append(words.TIED_WITH_EXPORTED)
+        notes.append(TIED_WITH_EXPORTED)
     elif chosen is not None:
-        notes.append(words.against_exported(gain_text(found.measured_us, chosen)))
+        notes.append(f"{gain_text(found.measured_us, chosen)} against what is exported")
     notes.append(counted(len(found.partitions), "partition"))
     shown = document.placement.shown
     return [
         Bar(
-            words.BEST_OF_THE_SEARCH,
+            "Best of the search",
             latency_us(found),
             low,
             high,
@@ -154,7 +157,7 @@ def _baseline_note(run: Run, baseline: Baseline) -> str:
     if baseline.barred is not None:
         return baseline.barred
     if baseline.name == run.winner:
-        return words.IS_BEST_SO_FAR if run.provisional else words.EXPORTED
+        return "best so far" if run.provisional else EXPORTED
     if baseline.name in run.tied:
-        return words.TIED_WITH_EXPORTED
+        return TIED_WITH_EXPORTED
     return ""

@@ -32,7 +32,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.document.document import Document
 from collage_gui.elided_label import plain_tip
-from collage_gui.fields import DurationField, keep_from_wheel
+from collage_gui.fields import ABOUT_BUDGET, DurationField, keep_from_wheel
 from collage_gui.panels.input_sizes import parse_shapes
 from collage_gui.panels.limits_form import LimitsForm
 from collage_gui.panels.precision_choice import PrecisionChoice
@@ -81,11 +81,7 @@ class RunSettingsPanel(QWidget):
         self.threads.setToolTip("auto: one thread for each physical core")
         self.budget = DurationField(preferences.get("budget_s"))
         self.budget.setObjectName("budget")
-        self.budget.setToolTip(
-            "How long the whole run may take, from its start to the exported artifact: 30 s, "
-            "10 min, 1 h. "
-            "Its best placement so far is kept when the time is over."
-        )
+        self.budget.setToolTip(ABOUT_BUDGET)
         self.tune = DurationField(0, least=0, none="no tuning")
         self.tune.setObjectName("tuneBudget")
         self.measure = QComboBox()
