@@ -21,7 +21,7 @@ def accuracy_sentences(run: Run) -> list[str]:
     about, placement = run.accuracy, run.placement
     if about is None or placement is None:
         return []
-    sentences = [_where(placement), _error(about)]
+    sentences = [_where(placement, about), _error(about)]
     if about.products:
         sentences.append(
             words.PRODUCTS_MAY_BE_ROUNDED.format(
@@ -61,10 +61,12 @@ def precision_text(precision: str, max_rel_error: float | None) -> str:
     return f"{short(precision)}{error}"
 
 
-def _where(placement: Placement) -> str:
+def _where(placement: Placement, about: Accuracy) -> str:
     reduced = [part for part in placement.partitions if part.precision != FLOAT32]
     if not reduced:
-        return words.ALL_IN_FULL
+        # What was not run may be faster.
+        ran = about.tried and all(one.max_rel_error is not None for one in about.tried)
+        return words.NOTHING_REDUCED_KEEPS if ran else words.ALL_IN_FULL
     worst = max((part.max_rel_error or 0.0 for part in reduced), default=0.0)
     names = ", ".join(dict.fromkeys(short(part.precision) for part in reduced))
     held = sum(part.size for part in reduced)

@@ -114,6 +114,10 @@ ONE_INPUT = "one input only"
 CHECKED_ON = ", checked on {inputs}"
 SETS_OF_INPUTS = "{count} sets of inputs"
 ALL_IN_FULL = "precision: every partition computes as the model says, none in less"
+NOTHING_REDUCED_KEEPS = (
+    "precision: every partition computes as the model says; nothing faster in less keeps the "
+    "tolerance"
+)
 SOME_REDUCED = "precision: {reduced} of {partitions} ({nodes}) in {precisions}{error}"
 EACH_WITHIN = ", each by itself within {error}"
 ERROR_NOT_KNOWN = "accuracy: not known; tolerance {tolerance}"

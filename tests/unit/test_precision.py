@@ -90,6 +90,12 @@ def test_nothing_is_said_to_be_won_where_everything_stayed_float32() -> None:
     words = " | ".join(accuracy_sentences(run_of("float32", 3000.0, about)))
     assert "every partition computes as the model says" in words and "won" not in words
     assert accuracy_sentences(run_of("float32", 3000.0, None)) == []
+    assert "nothing faster in less" not in words, "nothing was tried"
+    broke = RoundingTrial(toolchain="tvm", rounded=2, max_rel_error=0.03, reason="it breaks it")
+    late = RoundingTrial(toolchain="tvm", rounded=1, emulated_error=5e-3, reason="no time")
+    for tried, said in (((broke,), True), ((broke, late), False)):
+        run = run_of("float32", 3000.0, msgspec.structs.replace(about, tried=tried))
+        assert ("nothing faster in less keeps" in accuracy_sentences(run)[0]) == said
 
 
 def test_partitions_of_older_sessions_are_float32() -> None:
