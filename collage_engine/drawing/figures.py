@@ -35,6 +35,7 @@ from collage_engine.records.cost import Cost
 from collage_engine.records.machine_state import MachineState
 from collage_engine.records.placement import Baseline, CandidateCounts, Partition, Placement, Run
 from collage_engine.wording import runs as words
+from collage_engine.wording.amounts import LEAST_US
 
 FEW_MEASURED = 0.1
 """Share of the candidates that could matter below which a run is a comparison of whole models and
@@ -129,6 +130,8 @@ def estimate_text(placement: Placement) -> str:
         return ""
     if off is None:
         return words.EXPECTED_LATENCY.format(us=us)
+    if abs(off) < LEAST_US:
+        return words.EXPECTED_SO
     sentence = words.EXPECTED_AND_MORE if off >= 0 else words.EXPECTED_AND_LESS
     return sentence.format(us=us, off=time_text(abs(off)))
 
@@ -216,16 +219,22 @@ def answer_text(placement: Placement, run: Run | None) -> str:
     best = None if run is None else best_baseline(run, placement)
     if run is None or us is None or best is None or best.measured_us is None:
         return latency_text(placement)
-    name, noise_us = baseline_title(best), placement.noise_us
-    if best.kind == "whole-model":
-        name = words.BEST_SINGLE.format(
-            name=toolchain_title(best.name), us=time_text(best.measured_us)
-        )
+    best_us = best.measured_us
+    noise_us = placement.noise_us if is_decided(placement, run) else math.inf
+    if best.kind == "whole-model" and abs(us - best_us) > noise_us:
+        name = words.BEST_SINGLE.format(name=toolchain_title(best.name), us=time_text(best_us))
     else:
-        name = words.OF_LATENCY.format(name=name, us=time_text(best.measured_us))
-    if placement is run.placement and best.name in run.tied:
-        noise_us = math.inf
-    return f"{latency_text(placement)} · {speed_text(us, best.measured_us, name, noise_us)}"
+        name = words.OF_LATENCY.format(name=baseline_title(best), us=time_text(best_us))
+    return f"{latency_text(placement)} · {speed_text(us, best_us, name, noise_us)}"
+
+
+def is_decided(placement: Placement, run: Run | None) -> bool:
+    """Tell whether measurements tell a placement from the best single toolchain of a run."""
+    best = None if run is None else best_baseline(run, placement)
+    if run is None or best is None or best.measured_us is None or placement.measured_us is None:
+        return True
+    tied = placement is run.placement and best.name in run.tied
+    return not tied and abs(placement.measured_us - best.measured_us) > placement.noise_us
 
 
 def winner_title(run: Run) -> str:

@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QToolButton
 
+from collage_engine.drawing.figures import is_decided
 from collage_gui.document.document import Document
 from collage_gui.elided_label import ElidedLabel
 from collage_gui.panels.run_headline import headline
 
-BUTTONS = {"save": "Save", "artifact": "Export", "split": "Compare"}
+AGAIN = "confirm_quickly"
+"""The action that measures again, where measurements do not decide."""
+BUTTONS = {AGAIN: "Measure again", "save": "Save", "artifact": "Export", "split": "Compare"}
 """The actions that belong to an answer, by id, with what their buttons are called there."""
 
 
@@ -34,9 +37,13 @@ class AnswerLine(QFrame):
         row = QHBoxLayout(self)
         row.setContentsMargins(14, 3, 10, 3)
         row.addWidget(self.text, 1)
-        for name, title in BUTTONS.items():
-            if name in actions:
-                row.addWidget(_button(actions[name], title))
+        self.buttons = {
+            name: _button(actions[name], title)
+            for name, title in BUTTONS.items()
+            if name in actions
+        }
+        for button in self.buttons.values():
+            row.addWidget(button)
         comparison = document.comparison
         for changed in (document.placement.changed, document.runs.changed):
             changed.connect(self.refresh)
@@ -47,13 +54,17 @@ class AnswerLine(QFrame):
     def refresh(self) -> None:
         """Show the latency of what is shown now."""
         self.text.setText(headline(self._document) or "Run to see how fast the model can be")
+        shown, run = self._document.placement.shown, self._document.runs.shown_or_last()
+        if AGAIN in self.buttons:
+            undecided = shown is not None and not is_decided(shown.placement, run)
+            self.buttons[AGAIN].setVisible(undecided)
 
 
 def _button(action: QAction, title: str) -> QToolButton:
     """Return a button that does what an action does, and can be pressed when that can."""
     button = QToolButton()
     button.setText(title)
-    button.setObjectName(f"{title.lower()}Answer")
+    button.setObjectName(f"{title.split()[0].lower()}Answer")
     button.setToolTip(action.toolTip())
     button.setEnabled(action.isEnabled())
     button.clicked.connect(lambda: action.trigger())

@@ -16,6 +16,7 @@ from collage_engine.drawing.figures import latency_text, winner_title
 from collage_engine.drawing.formatting import time_text
 from collage_engine.records.answers import PreflightAnswer
 from collage_gui.document.reference import Reference
+from collage_gui.document_window.answer_line import AGAIN
 from collage_gui.document_window.files import new_name
 from collage_gui.panels.bar_chart import Bar, axis_end
 from collage_gui.panels.input_sizes import parse_shapes
@@ -71,6 +72,12 @@ def test_a_tie_with_the_reference_has_no_percentage(drive) -> None:
     page.document.runs.changed.emit()
     text = page.answer.text.text()
     assert "not decided on this machine now" in text and "%" not in text
+    assert page.answer.buttons[AGAIN].isVisible()
+    run.tied = []
+    page.document.runs.changed.emit()
+    assert not page.answer.buttons[AGAIN].isVisible()
+    run.tied = [best.name]
+    page.document.runs.changed.emit()
     own = next(bar for bar in run_bars(page.document, run, "#000000") if bar.strong)
     assert "%" not in own.note
 
