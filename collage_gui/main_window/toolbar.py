@@ -1,4 +1,4 @@
-"""Makes the toolbar: open, run, threads, budget, what is compared, colouring, find."""
+"""Makes the toolbar: open, run, threads, budget, what is compared, colouring."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QAction, QStandardItemModel
 from PySide6.QtWidgets import (
     QComboBox,
-    QSizePolicy,
     QSpinBox,
     QToolBar,
     QToolButton,
-    QWidget,
 )
 
 from collage_engine.drawing.box_styles import MODES
@@ -61,10 +59,6 @@ class Toolbar(QToolBar):
         self._add_run_fields()
         self.addSeparator()
         self._add_views()
-        spacer = QWidget()
-        spacer.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
-        self.addWidget(spacer)
-        self.addAction(actions["find"])
         keep_from_wheel(self)
 
     def _fit_fields(self) -> None:
