@@ -68,13 +68,13 @@ def test_missing_package_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
-    for toolchain, package in (
-        (OnnxRuntimeToolchain(), "onnxruntime"),
-        (OneDnnToolchain(), "onednn-cpu-gomp"),
+    for toolchain, package, packages in (
+        (OnnxRuntimeToolchain(), "onnxruntime", "onnxruntime or onnxruntime-gpu"),
+        (OneDnnToolchain(), "onednn-cpu-gomp", "onednn-cpu-gomp"),
     ):
         state = toolchain.probe()
         assert not state.available
-        assert state.reason == f"the package {package} is not installed"
+        assert state.reason == f"the package {packages} is not installed"
         assert package in (registry.described(state, toolchain.about).install or "")
 
 
