@@ -54,11 +54,12 @@ def convert(value: Any, kind: Any, *, json: bool = ...) -> Any: ...
 def convert(value: Any, kind: Any, *, json: bool = False) -> Any:
     """Convert plain dicts, lists and scalars to a ``kind``; else msgspec.ValidationError.
 
-    ``json``: it came out of JSON, where bytes, dates and the like are strings.
+    ``json``: it came out of JSON, where bytes, dates, the keys of dicts and the like are strings.
     """
     _decoder(kind)
+    builtin = () if json else None
     try:
-        return msgspec.convert(value, kind, builtin_types=() if json else None)  # noqa: TID251
+        return msgspec.convert(value, kind, builtin_types=builtin, str_keys=json)  # noqa: TID251
     except msgspec.ValidationError as error:
         raise _shortened(error) from error
 

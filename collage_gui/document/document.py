@@ -373,7 +373,7 @@ class Document(QObject):
         if method == "measured":
             self.costs.take_measured(params.costs)
             return
-        event = convert(params.event, Event)
+        event = convert(params.event, Event, json=True)
         if isinstance(event, Stage):
             self.execution.show_stage(event)
         elif isinstance(event, Progress):

@@ -182,7 +182,7 @@ class Engine(QObject):
 
     def _notified(self, method: str, params: Any) -> None:
         if method == "probing" and not self.states:
-            event = convert(params.event, Probing)
+            event = convert(params.event, Probing, json=True)
             self.probing.emit(event.number, event.total)
 
     # -- pages -------------------------------------------------------------------------

@@ -60,6 +60,13 @@ def test_bytes_are_text_in_what_was_json():
     assert convert({"x": 2, "raw": b"\0"}, Point).raw == b"\0"
 
 
+def test_keys_that_are_numbers_are_text_in_what_was_json():
+    """A partition names the formats that it gives by the values' indices."""
+    assert convert({"1": "nhwc"}, dict[int, str], json=True) == {1: "nhwc"}
+    with pytest.raises(msgspec.ValidationError):
+        convert({"1": "nhwc"}, dict[int, str])
+
+
 def test_what_is_none_is_told():
     with pytest.raises(msgspec.ValidationError, match=r"\$.x"):
         decode('{"x": "1"}', Point)
