@@ -19,6 +19,7 @@ from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.formatting import STAGE_TITLES, time_text
 from collage_engine.drawing.palette import learn
 from collage_engine.records import event as ev
+from collage_engine.records.counted import counted
 from collage_engine.records.placement import Run
 from collage_engine.records.text import printable
 
@@ -86,11 +87,20 @@ class ProgressReport:
         learn(run.toolchains)
         us = run.placement.measured_us if run.placement is not None else None
         won = next((base for base in run.baselines if base.name == run.winner), None)
-        name = run.winner if won is None else baseline_title(won)
         after = f" (after {run.seconds['total']:.0f} s)"
-        self._console.print(
-            f"Best so far{after}: {printable(name)}, {time_text(us)}", markup=False, highlight=False
-        )
+        if won is not None or run.placement is None:
+            said = f"{baseline_title(won) if won else run.winner}, {time_text(us)}"
+        else:
+            parts = counted(len(run.placement.partitions), "partition")
+            said = f"Collage's placement in {parts}, {time_text(us)}"
+            # Every time is one of the common rounds of this moment: what was told of the others
+            # earlier was taken while the machine may have been faster or slower.
+            timed = [base for base in run.baselines if base.measured_us is not None]
+            if timed:
+                rival = min(timed, key=lambda base: base.measured_us or 0.0)
+                takes = time_text(rival.measured_us)
+                said += f"; in the same rounds {baseline_title(rival)} takes {takes}"
+        self._console.print(f"Best so far{after}: {printable(said)}", markup=False, highlight=False)
 
     def _stage(self, event: ev.Stage) -> None:
         title = STAGE_TITLES[event.stage]

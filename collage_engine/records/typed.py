@@ -59,7 +59,7 @@ def convert(value: Any, kind: Any, *, json: bool = False) -> Any:
     _decoder(kind)
     builtin = () if json else None
     try:
-        return msgspec.convert(value, kind, builtin_types=builtin, str_keys=json)  # noqa: TID251
+        return msgspec.convert(value, kind, builtin_types=builtin, str_keys=json)
     except msgspec.ValidationError as error:
         raise _shortened(error) from error
 

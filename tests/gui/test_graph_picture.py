@@ -249,7 +249,10 @@ def test_a_node_opens_into_what_it_was_lowered_to_and_is_selected_as_one(drive) 
     ]
     graph = msgspec.structs.replace(record, nodes=tuple(nodes))
     page.document._graph_arrived(GraphAnswer(graph=graph))
-    boxes = lambda: page.picture.drawn.scene.display.boxes  # noqa: E731
+
+    def boxes():
+        return page.picture.drawn.scene.display.boxes
+
     d.until(lambda: not page.picture.busy and len(boxes()[box_of(page, 0)].members) == 2)
     page.document.selection.select([1])
     assert page.document.selection.operators == {0, 1}

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from collage_engine.cli.progress import ProgressReport
 from collage_engine.records.event import Log, Progress, Provisional, Stage
-from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Run
+from collage_engine.records.placement import Baseline, CandidateCounts, Partition, Placement, Run
 from collage_engine.records.toolchain import ToolchainState
 
 EVENTS = [
@@ -47,7 +47,28 @@ def test_the_best_placement_so_far_is_told() -> None:
     assert file.getvalue() == "Best so far (after 13 s): Fast Runtime only, 38.8 ms\n"
 
 
-def a_run(placement: Placement) -> Run:
+def test_a_mix_is_told_beside_the_fastest_baseline_of_the_same_rounds() -> None:
+    """A mix that is the best so far may take more than the last answer took a minute ago."""
+    file = io.StringIO()
+    part = Partition(
+        id="p0",
+        candidate="c",
+        toolchain="fast",
+        config={},
+        nodes=(0,),
+        onnx_nodes=("relu",),
+        estimated_us=None,
+    )
+    with ProgressReport(Console(file=file, width=200)) as report:
+        placement = Placement(partitions=(part,), estimated_us=None, measured_us=36_000.0)
+        report("d", Provisional(run=a_run(placement, winner="collage")))
+    assert file.getvalue() == (
+        "Best so far (after 13 s): Collage's placement in 1 partition, 36.0 ms; "
+        "in the same rounds Fast Runtime only takes 38.8 ms\n"
+    )
+
+
+def a_run(placement: Placement, winner: str = "fast") -> Run:
     return Run(
         id="r1",
         name="",
@@ -58,7 +79,7 @@ def a_run(placement: Placement) -> Run:
         candidates=CandidateCounts(),
         placement=placement,
         baselines=[Baseline(name="fast", kind="whole-model", measured_us=38_840.0, partitions=1)],
-        winner="fast",
+        winner=winner,
         pins=[],
         max_abs_error=None,
         max_rel_error=None,
