@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from collage_engine.lowering.accuracy import (
     tolerance,
     unsettled_share,
 )
-from collage_engine.lowering.reference import original_outputs, run_onnx
+from collage_engine.lowering.reference import original_outputs, run_by_either
 from collage_engine.lowering.rounding import is_quantised, relative_bound, roundings
 from collage_engine.lowering.rounding_noise import rounding_noise, widened
 from collage_engine.model.dataflow_graph import DataflowGraph
@@ -27,10 +28,13 @@ from collage_engine.model.numpy_types import numpy_type
 from collage_engine.model.random_inputs import RANGES
 from collage_engine.records.accuracy import RunTolerance
 from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.records.reasons import short_reason
 from collage_engine.records.settings import RunSettings
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -121,8 +125,13 @@ def _sample(model: ImportedModel, inputs: Mapping[str, np.ndarray]) -> ModelSamp
     if deciding:
         names = sorted({name for each in deciding.values() for name in each})
         try:
-            found = dict(zip(names, run_onnx(_giving(model.onnx, names), inputs), strict=True))
-        except Exception:  # whoever evaluates ONNX has error classes of its own
+            found = dict(zip(names, run_by_either(_giving(model.onnx, names), inputs), strict=True))
+        except Exception as error:  # whoever evaluates ONNX has error classes of its own
+            _LOG.warning(
+                "whether the values behind %s are finite is not known: %s",
+                ", ".join(deciding),
+                short_reason(error, line="first"),
+            )
             found = {}
         for output, floats in deciding.items():
             shares[output] = max(

@@ -24,6 +24,7 @@ from collage_engine.candidates.inputs import (
     unchecked,
 )
 from collage_engine.control.run_control import RunControl
+from collage_engine.lowering import reference
 from collage_engine.lowering.accuracy import MOST_UNSETTLED, errors, wrong_by
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.npz import write_npz
@@ -284,6 +285,18 @@ def test_what_no_range_makes_finite_is_known_by_name(imported: Importing) -> Non
     refuse_unchecked(["v2"], {"v2": 1.0}, RunSettings(unchecked=True))
     with pytest.raises(MeasureError, match="--unchecked"):
         refuse_unchecked(["v2", "class"], unchecked(samples), RunSettings())
+
+
+def test_what_a_class_is_made_of_is_looked_at_where_the_evaluating_toolchain_refuses(
+    imported: Importing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = defined_on_some(imported, ["Exp", "Neg", "Log"], "class")
+
+    def refuse(*_: Any) -> Any:
+        raise RuntimeError("not implemented")
+
+    monkeypatch.setattr(reference, "run_onnx", refuse)
+    assert unchecked(model_samples(model, RunSettings())) == {"v2": 1.0, "class": 1.0}
 
 
 def test_a_second_sample_may_check_what_the_first_does_not(
