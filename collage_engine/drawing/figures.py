@@ -33,7 +33,14 @@ from collage_engine.drawing.formatting import (
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.cost import Cost
 from collage_engine.records.machine_state import MachineState
-from collage_engine.records.placement import Baseline, CandidateCounts, Partition, Placement, Run
+from collage_engine.records.placement import (
+    TIE_SHARE,
+    Baseline,
+    CandidateCounts,
+    Partition,
+    Placement,
+    Run,
+)
 from collage_engine.wording import runs as words
 from collage_engine.wording.amounts import LEAST_US
 
@@ -42,8 +49,6 @@ FEW_MEASURED = 0.1
 no search; chosen."""
 TIMES_FROM = 1.5
 """Factor of two latencies from which it is said as a factor, and not in per cent; chosen."""
-SAME_SPEED = 0.01
-"""Drift of the baselines between two runs, as a share, that is not worth a word; chosen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -501,7 +506,7 @@ def drift_text(run: Run, reference: Run, name: str) -> str:
     ``baselines +4.0 %``, to stand where the reference was just named.
     """
     drift = baseline_drift(run, reference)
-    if drift is None or abs(drift) < SAME_SPEED:
+    if drift is None or abs(drift) < TIE_SHARE:
         return ""
     gain = gain_text(1 + drift, 1.0)
     if not name:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import Expr, Var
 from tvm.ir.expr import TensorLoad
@@ -109,14 +108,6 @@ def read_program(func: tirx.PrimFunc) -> Program:
             raise NotUnderstood("a buffer written by two blocks")
         written.append(stage.output)
     return Program(tuple(func.params), tuple(stages))
-
-
-def kernel_text(function: tirx.PrimFunc) -> str:
-    """Returns a line of text that equal unscheduled functions share, in every process."""
-    shapes = " ".join(
-        "x".join(str(int(e)) for e in p.shape) + ":" + str(p.dtype) for p in function.params
-    )
-    return f"kernel {tvm_ffi.structural_hash(function):016x} {shapes}"
 
 
 def _stage(statement: Any) -> Stage:

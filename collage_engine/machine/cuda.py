@@ -40,9 +40,6 @@ _ARCHITECTURE = re.compile(r"sm_\d{2,3}[af]?")
 # CUdevice_attribute values of the driver API.
 _MULTIPROCESSORS = 16
 _L2_BYTES = 38
-_CLOCK_KHZ = 13
-_MEMORY_CLOCK_KHZ = 36
-_BUS_BITS = 37
 _CAPABILITY_MAJOR = 75
 _CAPABILITY_MINOR = 76
 
@@ -60,11 +57,6 @@ class CudaDevice:
     l2_bytes: int
     driver: int
     """CUDA version the driver speaks, as 1000 × major + 10 × minor."""
-    clock_khz: int = 0
-    """The highest of its multiprocessors; 0: the driver does not say."""
-    memory_clock_khz: int = 0
-    bus_bits: int = 0
-    """Bits that the path to the device's memory is wide."""
 
     @property
     def architecture(self) -> str:
@@ -254,9 +246,6 @@ def _describe(cuda: ctypes.CDLL, number: int, driver: int) -> dict[str, object]:
         "multiprocessors": attribute(_MULTIPROCESSORS),
         "l2_bytes": attribute(_L2_BYTES),
         "driver": driver,
-        "clock_khz": attribute(_CLOCK_KHZ),
-        "memory_clock_khz": attribute(_MEMORY_CLOCK_KHZ),
-        "bus_bits": attribute(_BUS_BITS),
     }
 
 

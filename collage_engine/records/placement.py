@@ -20,7 +20,8 @@ from collage_engine.records.tuning import TuneCounts
 
 TIE_SHARE = 0.01
 """Share of a latency by which another one must differ to be better: within it the race calls
-placements tied."""
+placements tied, and nobody is told of a drift of the baselines. Chosen, less than what equal
+modules in different processes differ by."""
 BaselineKind = Literal["whole-model", "fuseops", "greedy", "user"]
 
 

@@ -37,6 +37,7 @@ from collage_engine.machine.worker import WorkerError
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import InfeasibleError, ToolchainError
 from collage_engine.records.flag import Flag
+from collage_engine.records.placement import TIE_SHARE
 from collage_engine.trials.contender import Contender, ContenderResult
 from collage_engine.trials.placement_process import PlacementProcess
 from collage_engine.trials.proposals import Trial
@@ -51,9 +52,8 @@ SLOWER = 1.03
 """Times the leader's time from which on a contender leaves; chosen."""
 SIGNIFICANT = 0.05
 """Probability below which the signed-rank test counts; the usual one."""
-TIE = 1.01
-"""Times the fastest's time up to which a contender is as fast; chosen, less than what equal modules
-in different processes differ by."""
+TIE = 1 + TIE_SHARE
+"""Times the fastest's time up to which a contender is as fast."""
 FAR = 3.0
 """Times the leader's time that a contender leaves with after two rounds: no slow stretch triples
 the time of one of two neighbours twice, and its rounds would take the time of the others; chosen.

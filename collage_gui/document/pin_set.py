@@ -92,14 +92,6 @@ class PinSet(QObject):
         params = protocol.PinsSet(document=self._requests.handle, pins=self.current)
         self._requests.send("pins.set", params, arrived, topic="pins")
 
-    def numbers_by_operator(self) -> dict[int, list[int]]:
-        """Returns, by operator, the places of its pins in ``current``."""
-        numbers: dict[int, list[int]] = {}
-        for number, pin in enumerate(self.current):
-            for node in pin.nodes:
-                numbers.setdefault(node, []).append(number)
-        return numbers
-
 
 class PinEdit(QUndoCommand):
     """Replaces the pins; undoing brings back what was shown with the earlier ones, too."""

@@ -117,22 +117,13 @@ class RowsModel(QAbstractTableModel):
 
     def refresh(self) -> None:
         """Show new values of the same rows."""
-        self._renew(self.rows, id)
-
-    def renew(self, rows: Sequence[Any], name: Callable[[Any], object]) -> None:
-        """Show new states of rows that have names: what is selected stays so, where it still is."""
-        if list(rows) != self.rows:
-            self._renew(list(rows), name)
-
-    def _renew(self, rows: list[Any], name: Callable[[Any], object]) -> None:
         self.layoutAboutToBeChanged.emit()
-        shown = [name(self.rows[at]) for at in self.order.tolist()]
+        shown = [id(self.rows[at]) for at in self.order.tolist()]
         persistent = self.persistentIndexList()
         held = [(index, shown[index.row()]) for index in persistent if index.row() < len(shown)]
-        self.rows = rows
         self._choose_units()
         self._reorder()
-        place = {name(self.rows[at]): i for i, at in enumerate(self.order.tolist())}
+        place = {id(self.rows[at]): i for i, at in enumerate(self.order.tolist())}
         for index, row in held:
             now = place.get(row, -1)
             to = self.index(now, index.column()) if now >= 0 else QModelIndex()

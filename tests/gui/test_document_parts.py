@@ -102,7 +102,6 @@ def test_pins_are_sent_undone_and_not_repeated(qtbot) -> None:
     pins.edit((pin,), "The same again")
     assert undo.count() == 1 and undo.undoText() == "Pin to TVM"
     assert client.methods == ["pins.set"] and client.sent[0][1].pins == (pin,)
-    assert pins.numbers_by_operator() == {1: [0], 2: [0]}
     accepted: list[int] = []
     pins.accepted.connect(lambda: accepted.append(1))
     client.sent[0][2](protocol.PinsAnswer(verdicts=()))
