@@ -97,7 +97,7 @@ def candidate_text(c: CandidateRecord, titles: NodeTitles) -> str:
 
 
 def print_candidates(candidates: Sequence[CandidateRecord], titles: NodeTitles) -> None:
-    """Print one line for each candidate: nodes, toolchain, and the cost if that is stored.
+    """Print one line for each candidate: toolchain, numbers and titles of its nodes, stored cost.
 
     Args:
         candidates: The candidates of a model.
@@ -105,12 +105,12 @@ def print_candidates(candidates: Sequence[CandidateRecord], titles: NodeTitles) 
     """
     made = Columns(
         "toolchain",
+        "numbers",
         "nodes",
-        "operators",
         "cost",
         "rules",
         right=("cost",),
-        cut=("operators", "rules"),
+        cut=("nodes", "rules"),
     )
     for c in candidates:
         cost = time_text(c.cost.median_us) if c.cost.usable else c.cost.state
@@ -173,7 +173,7 @@ def print_explanation(answer: ExplainAnswer, titles: NodeTitles) -> None:
     within = any(c.cost.in_place for c in answer.candidates)
     numbers = ("cost", "20–80 %", *(("isolated",) if within else ()), "regret")
     made = Columns(
-        "", "toolchain", "nodes", "operators", *numbers, right=numbers, cut=("nodes", "operators")
+        "", "toolchain", "numbers", "nodes", *numbers, right=numbers, cut=("numbers", "nodes")
     )
     shown = answer.candidates[:MOST_EXPLAINED]
     for c in shown:

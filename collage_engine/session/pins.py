@@ -118,12 +118,14 @@ def _nothing_matches(text: str, glob: str, graph: GraphRecord, model: ModelRecor
 
 
 def close_names(glob: str, names: list[str]) -> list[str]:
-    """Return up to three names that are much like a glob, for a hint."""
+    """Return up to three names that are much like a glob or hold its text, for a hint."""
     import difflib
 
     bare = glob.replace("*", "").replace("?", "").lower()
     by_lower = {name.lower(): name for name in names}
-    return [by_lower[m] for m in difflib.get_close_matches(bare, by_lower, n=3, cutoff=0.5)]
+    close = difflib.get_close_matches(bare, by_lower, n=3, cutoff=0.5)
+    holding = [name for name in by_lower if bare in name] if bare else []
+    return [by_lower[name] for name in dict.fromkeys([*close, *holding])][:3]
 
 
 def rebind_pins(pins: Sequence[Pin], graph: GraphRecord) -> tuple[list[Pin], list[str]]:

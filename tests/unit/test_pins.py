@@ -8,7 +8,7 @@ import pytest
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node
 from collage_engine.records.pin import written_name
-from collage_engine.session.pins import parse_pin, rebind_pins
+from collage_engine.session.pins import close_names, parse_pin, rebind_pins
 
 KNOWN = ("tvm", "onnxruntime", "onednn")
 
@@ -129,6 +129,13 @@ def test_a_name_as_the_desktop_writes_it_means_that_node(name):
 def test_wrong_pins_say_what_is_wrong(text, says):
     with pytest.raises(UsageError, match=says):
         parse_pin(text, G, MODEL, KNOWN)
+
+
+def test_a_hint_names_what_holds_the_text():
+    """Names of exporters are long paths, of which people know the end."""
+    names = ["/blocks.0/conv_dw/Conv", "/blocks.0/conv_pw/Conv", "/head/Gemm"]
+    assert close_names("conv_pw", names) == ["/blocks.0/conv_pw/Conv"]
+    assert close_names("*", names) == []
 
 
 def test_pins_move_to_the_next_version_of_a_model():

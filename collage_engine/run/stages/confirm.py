@@ -80,7 +80,7 @@ def confirm_winner(
         if quick:
             race.ends_at = min(race.ends_at, time.monotonic() + QUICK_S)
         result = race.finish(report.progress)
-        report.detail = f"{result.named} wins"
+        report.detail = f"{result.winner.contender.title} wins"
     latency = data.settings.objective == "latency"
     # Those for another objective may be built otherwise, which their keys do not say.
     task.open_model.keep_modules(_worth_keeping(result, race.modules) if latency else {})
