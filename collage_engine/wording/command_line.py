@@ -47,7 +47,7 @@ TO_USE = "  to use it: {command}"
 
 # -- candidates, explain -------------------------------------------------------------
 
-CANDIDATES_LISTED = "{candidates}, {distinct} distinct, {unknown} not measured yet"
+CANDIDATES_LISTED = "{candidates}, {distinct:,} distinct, {unknown:,} not measured yet"
 NODE = "node {number}: {title}{names}, internally {operator}"
 SEVERAL_NODES = "Several nodes have this name: {numbers}; explain them by number."
 ABOUT_REGRET = (
