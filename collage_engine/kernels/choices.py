@@ -68,7 +68,7 @@ def plan_for(workload: str, description: dict[str, Any]) -> dict[str, Any]:
 
 
 TUNED = ("tuned", "yes")
-"""The entry of an instance's configuration that says that it is lowered with a tuned table."""
+"""The option of an instance that is lowered with a tuned table; the untuned one lacks it."""
 
 
 def choices_of(instance: ToolchainInstance) -> Choices:

@@ -15,14 +15,13 @@ from collections.abc import Iterator, Sequence
 from collage_engine.model.index_set import members, one_operator, operator_set
 from collage_engine.model.post_dominators import PostDominators, post_dominators
 from collage_engine.partition.call_graph import CallGraph
+from collage_engine.partition.fuse_ops import MAX_GROUP
 from collage_engine.records.numbering import OperatorNumber, OperatorSet
 
 SEGMENTS = (1, 2, 3, 4)
 """Numbers of consecutive segments that are joined, from every cut; chosen."""
 DOUBLINGS = 4
 """Further sizes, each twice the one before, from every second, fourth… cut only; chosen."""
-MOST_OPERATORS = 256
-"""Operators of a block, at most; the size at which upstream's FuseOps ends a group."""
 MOST_IN_BRANCHES = 64
 """Operators between a value and the meeting of its branches, at most; chosen."""
 
@@ -100,7 +99,7 @@ def _between_cuts(
             if cuts >> node & 1:
                 count += 1
                 block = below & calls.upstream[node] | one_operator(node)
-                if block.bit_count() > MOST_OPERATORS:
+                if block.bit_count() > MAX_GROUP:
                     break
                 if count in wanted and place % wanted[count] == 0:
                     yield block

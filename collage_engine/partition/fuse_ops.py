@@ -33,7 +33,8 @@ E, B, I, R, A, T, O = (  # noqa: E741 - the letters upstream's comments use
 )
 
 MAX_GROUP = 256
-"""Nodes in one group, at most: the default of TVM's option ``relax.FuseOps.max_depth``."""
+"""Nodes in one group, and operators in one block, at most: the default of TVM's option
+``relax.FuseOps.max_depth``."""
 
 
 def fused_groups(calls: CallGraph, style: Style = "relax") -> list[OperatorSet]:

@@ -69,10 +69,11 @@ def measured_placements(
     """
     newest: dict[Hashable, Placement] = {}
     by_id = {c.id: c for c in document.candidates}
+    operators = len(document.graph.calls)
     for run in document.runs:
         if not _is_like(run, settings):
             continue
-        for placement in timed_placements(run, by_id, document.model.nodes):
+        for placement in timed_placements(run, by_id, operators):
             allowed = settings.toolchains
             if not allowed or all(p.toolchain in allowed for p in placement.partitions):
                 newest[identity(placement)] = placement
@@ -123,11 +124,9 @@ def broken_pins(problem: Problem, parts: Sequence[ProblemCandidate]) -> frozense
     return frozenset(
         place
         for place, pin in enumerate(problem.pins)
-        if any(
-            not wanted.isdisjoint(part.nodes) and not honours(part, pin, wanted)
-            for wanted in (set(pin.nodes),)
-            for part in parts
-        )
+        for wanted in [set(pin.nodes)]
+        for part in parts
+        if not wanted.isdisjoint(part.nodes) and not honours(part, pin, wanted)
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from collage_engine.kernels.choices import TUNED
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.hand_over_constants import PAIR, pair_name, split_pair
@@ -21,11 +22,9 @@ from collage_engine.records.tuning import TuneRecord, TuneTask
 from collage_engine.search.api import solve
 from collage_engine.search.problem import Problem
 
-TUNED = ("tuned", "yes")
-"""The option that distinguishes a tuned instance from the untuned one."""
 GAIN = 0.3
 """Share of a candidate's time that tuning saves at most: whoever lies further behind others is not
-tuned. In ``RESULTS.md`` no tuned model gained more than a twentieth as a whole."""
+tuned. Chosen: in ``RESULTS.md`` no tuned model gained more than a twentieth as a whole."""
 
 ProblemOf = Callable[[Sequence[Candidate], CostTable], Problem]
 """Makes the search problem of some candidates."""

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collage_engine.model.index_set import members
-from collage_engine.partition.blocks import MOST_OPERATORS, blocks
+from collage_engine.partition.blocks import blocks
 from collage_engine.partition.call_graph import CallGraph, call_graph
 from collage_engine.partition.candidate_source import CandidateSource
-from collage_engine.partition.fuse_ops import fused_groups
+from collage_engine.partition.fuse_ops import MAX_GROUP, fused_groups
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.partition.regions import grow, merge_regions, regions
@@ -235,7 +235,7 @@ class TestBlocks:
             found = blocks(calls, groups)
             assert len(found) == len(set(found)) < 6 * len(groups)
             for block in found:
-                assert 2 <= block.bit_count() <= MOST_OPERATORS
+                assert 2 <= block.bit_count() <= MAX_GROUP
                 assert calls.convex(block)
 
     def test_number_grows_linearly(self) -> None:

@@ -189,6 +189,15 @@ def test_the_best_placement_is_never_worse_than_the_best_that_was_measured():
     assert found.placement is not None and found.placement.measured_us == 7.68
 
 
+def test_baselines_count_where_a_node_was_lowered_to_several_operators():
+    opened, parts = a_mix_that_won()
+    opened.model = msgspec.structs.replace(opened.model, nodes=1)
+    opened.pins = [Pin(kind="on", nodes=(1,), toolchain="openvino", text="relu2=openvino")]
+    found, _ = search_document(opened, RunSettings())
+    assert found.placement is not None and found.placement.measured_us == 32.7
+    assert found.placement.partitions[0].candidate == parts["whole"].id
+
+
 def test_a_price_is_what_a_choice_costs_against_the_shown_placement():
     opened, parts = a_mix_that_won()
     found, search = search_document(opened, RunSettings())
