@@ -57,6 +57,22 @@ _DIVISIONS = {"divide", "floor_divide", "floor_mod", "mod"}
 LARGEST_DIVISOR = 8
 """Integers that something is divided by are drawn from 1 to this; chosen: quotients of integers by
 small ones differ."""
+_ARITHMETIC = {
+    "abs",
+    "add",
+    "equal",
+    "greater",
+    "greater_equal",
+    "less",
+    "less_equal",
+    "multiply",
+    "negative",
+    "not_equal",
+    "subtract",
+}
+FREE_BITS = 2
+"""Bits that inputs of mere arithmetic leave unused: the sign, and one so that the sum of two does
+not overflow."""
 
 
 def _readers(graph: DataflowGraph, start: NodeIndex) -> Iterator[tuple[Node, NodeIndex]]:
@@ -101,6 +117,30 @@ def _is_divisor(graph: DataflowGraph, start: NodeIndex) -> bool:
     )
 
 
+def _largest(graph: DataflowGraph, start: NodeIndex) -> int:
+    """Return the largest integer that a parameter is given which neither indexes nor divides.
+
+    It is 1, since most such inputs are masks or lengths, which other numbers make meaningless. Only
+    what nothing but arithmetic on integers is done with takes large ones: a library that computes
+    it in float32 is right about small numbers.
+    """
+    width = bits = np.iinfo(graph.nodes[start].type.dtype).bits
+    known = _HAND_ON | _DIVISIONS | _ARITHMETIC
+    seen, waiting = {start}, [start]
+    while waiting:
+        for user in graph.users[waiting.pop()]:
+            node = graph.nodes[user]
+            whole = all(each.dtype.startswith(("int", "uint", "bool")) for each in node.types)
+            if not whole or (node.op not in known and node.form not in ("tuple", "projection")):
+                return 1
+            if node.op == "multiply":
+                bits = width // 2  # so that the product of two does not overflow
+            if user not in seen:
+                seen.add(user)
+                waiting.append(user)
+    return int(2 ** (bits - FREE_BITS) - 1) if len(seen) > 1 else 1
+
+
 def _normal(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     """Return normally distributed floats; a smooth picture where the shape is that of one."""
     is_picture = len(shape) == 4 and shape[1] in (1, 3) and min(shape[2:]) >= SMALLEST_PICTURE
@@ -122,9 +162,10 @@ def random_inputs(
 ) -> dict[str, np.ndarray]:
     """Return one array per input, the same for the same seed, range and name.
 
-    Integers that index something stay within it; other wide integers are 0 or 1 (masks, lengths),
-    and 1 for another range than the normal one; divisors are not 0; other 8-bit ones take all their
-    values.
+    Integers that index something stay within it; divisors are not 0; other 8-bit ones take all
+    their values. Other wide integers are 0 or 1 (masks, lengths), and 1 for another range than the
+    normal one; where nothing but arithmetic on integers is done with them, every other one is as
+    large as its type allows.
 
     Args:
         graph: The model.
@@ -152,6 +193,10 @@ def random_inputs(
                 values = random.integers(bounds.min, bounds.max + 1, kind.shape)
             else:
                 values = random.integers(0 if numbers == "normal" else 1, 2, kind.shape)
+                largest = _largest(graph, index)
+                if largest > 1:
+                    values = np.asarray(values)
+                    values.flat[::2] = random.integers(1, largest + 1, values.size)[::2]
         else:
             values = RANGES[numbers](_normal(random, kind.shape))
         made[name] = np.asarray(values).astype(numpy_type(kind.dtype))
