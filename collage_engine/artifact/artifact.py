@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 LOADERS = Path(__file__).resolve().parent / "loader"
 LOADER_FILES = ("run_artifact.py", "run_artifact.cc", "artifact.h", "check_files.h")
+"""The files of ``LOADERS`` that every artifact carries."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,6 +56,7 @@ CAPABILITIES = tuple(
 )
 """The protocols of ``toolchains.capabilities`` that are found by ``isinstance``."""
 CORE = frozenset(dir(Toolchain))
+"""Names that every toolchain has."""
 
 
 def about_is_complete(subject: Subject) -> str:

@@ -8,6 +8,7 @@ from collage_engine.records.operator_titles import onnx_type
 from collage_engine.records.operators import names_where
 
 SUPPORTED = names_where(kernel=True)
+"""Relax operators that TVM makes kernels of."""
 REASONS = {
     "nonzero": "its output's size depends on the data",
     "unique": "its output's size depends on the data",

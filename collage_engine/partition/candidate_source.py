@@ -18,6 +18,7 @@ Composites = tuple[tuple[str, tuple[OperatorNumber, ...]], ...]
 """(name, operator numbers) of library calls."""
 
 HOST_ONLY = names_where(on_host=True)
+"""Relax operators about shapes, which are computed on the host."""
 
 
 @dataclass(frozen=True)

@@ -277,5 +277,5 @@ def _text_at_end(bar: Bar, end: float, terse: bool) -> str:
     if value <= end and bar.high is not None and bar.high > end:
         text += f" → {time_text(bar.high)}"
     if value <= end and bar.second is not None and bar.second > end:
-        text += f", {f'expected → {time_text(bar.second)}'}"
+        text += f", expected → {time_text(bar.second)}"
     return text + (f"  {bar.note}" if bar.note and not terse else "")

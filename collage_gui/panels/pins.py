@@ -185,10 +185,8 @@ class PinsPanel(QWidget):
             text += f" · {what}"
         elif shown is not None and prices:
             expected = time_text(shown.placement.estimated_us)
-            latency = (
-                f"{expected} expected with {('it' if len(document.pins.current) == 1 else 'them')}"
-            )
-            text += f" · {latency}"
+            them = "it" if len(document.pins.current) == 1 else "them"
+            text += f" · {expected} expected with {them}"
             if len(prices) == 1 and shown.placement.estimated_us:
                 now = shown.placement.estimated_us
                 ((at, price_us),) = prices.items()

@@ -15,19 +15,12 @@ from collage_engine.records.precision import (
     short,
 )
 
-FLOAT32_EVERYWHERE = "float32 everywhere"
-TF32_PRODUCTS = "products on tensor cores, operands rounded to ten bits of mantissa"
-FLOAT16_PRODUCTS = "operands of products rounded to half precision, where that is faster"
-BFLOAT16_PRODUCTS = "operands of products rounded to bfloat16, where that is faster"
-INT8_MARKED = "for models that mark themselves what is rounded to 8 bits (QDQ)"
-
-
 MEANINGS = {
-    FLOAT32: FLOAT32_EVERYWHERE,
-    TF32: TF32_PRODUCTS,
-    FLOAT16: FLOAT16_PRODUCTS,
-    BFLOAT16: BFLOAT16_PRODUCTS,
-    INT8: INT8_MARKED,
+    FLOAT32: "float32 everywhere",
+    TF32: "products on tensor cores, operands rounded to ten bits of mantissa",
+    FLOAT16: "operands of products rounded to half precision, where that is faster",
+    BFLOAT16: "operands of products rounded to bfloat16, where that is faster",
+    INT8: "for models that mark themselves what is rounded to 8 bits (QDQ)",
 }
 """Precisions in the order in which they are offered, and what they mean."""
 

@@ -9,10 +9,11 @@ import pytest
 
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.kernels.choices import write_table
-from collage_engine.records.placement import CandidateCounts, Partition, Placement, Run
+from collage_engine.records.placement import Partition, Placement
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run import export_again as exporting
 from tests import zoo
+from tests.support.runs import run_record
 
 
 class _Built(Exception):
@@ -43,21 +44,9 @@ def exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             estimated_us=None,
             **{"toolchain": "tvm", "config": {}} | part,
         )
-        kept = Run(
-            id="r1",
-            name="",
-            model={},
-            target="cpu",
+        kept = run_record(
             threads=threads,
-            toolchains=[],
-            pins=[],
-            candidates=CandidateCounts(),
-            baselines=[],
-            winner="collage",
-            max_abs_error=None,
             placement=Placement(partitions=(partition,), estimated_us=None),
-            max_rel_error=None,
-            seconds={},
             tables=tables or {},
         )
         with pytest.raises(_Built):

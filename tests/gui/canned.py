@@ -19,6 +19,7 @@ from collage_engine.records.placement import (
 )
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
 from collage_engine.toolchains.registry import described_by_name
+from tests.support.runs import run_record
 
 _PROBED = (
     ToolchainState(
@@ -410,21 +411,13 @@ class World:
             onnx_nodes=(),
             estimated_us=None,
         )
-        return Run(
+        return run_record(
             id=f"run-{len(self.runs) + 1}",
-            name="",
-            model={},
-            target="cpu",
             threads=2,
             toolchains=list(STATES),
-            candidates=CandidateCounts(),
             placement=Placement(partitions=(part,), estimated_us=None, measured_us=took),
             baselines=[Baseline(name="tvm", kind="whole-model", measured_us=took)],
             winner="tvm",
-            pins=[],
-            max_abs_error=None,
-            max_rel_error=None,
-            seconds={},
             provisional=True,
         )
 
@@ -451,11 +444,9 @@ class World:
                 additive_error_us=measured - placement.estimated_us,
             )
         best = placement.measured_us if placement else 0.0
-        run = Run(
+        run = run_record(
             id=f"run-{number}",
             name=name or f"Run {number}",
-            model={},
-            target="cpu",
             threads=2,
             toolchains=list(STATES),
             candidates=CandidateCounts(
@@ -493,7 +484,6 @@ class World:
                 ),
                 Baseline(name="onednn", kind="whole-model", reason="oneDNN does not take reshape"),
             ],
-            winner="collage",
             pins=list(self.verdicts(self.pins, True)),
             max_abs_error=1e-6,
             max_rel_error=2e-6,

@@ -20,6 +20,7 @@ from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.placement import Baseline, CandidateCounts, Partition, Placement, Run
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
 from collage_engine.report.markdown import run_markdown
+from tests.support.runs import run_record
 
 BASIC = ToolchainInstance(toolchain="onnxruntime", config=(("level", "basic"),))
 PIN = "conv[0]=onnxruntime[level=basic]"
@@ -43,14 +44,8 @@ def run() -> Run:
         spread_us=(19.0, 23.46),
     )
     long = "greedy onnxruntime → onednn → tvm"
-    return Run(
-        id="r1",
-        name="",
+    return run_record(
         model={"nodes": 2},
-        target="cpu",
-        threads=1,
-        toolchains=[],
-        candidates=CandidateCounts(),
         placement=placement,
         baselines=[
             Baseline(
@@ -63,11 +58,8 @@ def run() -> Run:
             Baseline(name=long, kind="greedy", measured_us=500.0),
             Baseline(name="onednn", kind="whole-model", reason="oneDNN has no argmax [yet]"),
         ],
-        winner="collage",
-        pins=[],
         max_abs_error=0.0,
         max_rel_error=1e-7,
-        seconds={},
     )
 
 

@@ -9,8 +9,9 @@ from rich.console import Console
 
 from collage_engine.cli.progress import ProgressReport
 from collage_engine.records.event import Log, Progress, Provisional, Stage
-from collage_engine.records.placement import Baseline, CandidateCounts, Partition, Placement, Run
+from collage_engine.records.placement import Baseline, Partition, Placement, Run
 from collage_engine.records.toolchain import ToolchainState
+from tests.support.runs import run_record
 
 EVENTS = [
     Stage(stage="measure"),
@@ -69,20 +70,12 @@ def test_a_mix_is_told_beside_the_fastest_baseline_of_the_same_rounds() -> None:
 
 
 def a_run(placement: Placement, winner: str = "fast") -> Run:
-    return Run(
-        id="r1",
-        name="",
+    return run_record(
         model={"nodes": 3},
-        target="cpu",
-        threads=1,
         toolchains=[ToolchainState(name="fast", title="Fast Runtime", available=True)],
-        candidates=CandidateCounts(),
         placement=placement,
         baselines=[Baseline(name="fast", kind="whole-model", measured_us=38_840.0, partitions=1)],
         winner=winner,
-        pins=[],
-        max_abs_error=None,
-        max_rel_error=None,
         seconds={"total": 13.3},
         started_at="",
         settings={},

@@ -13,13 +13,14 @@ import pytest
 from collage_engine.records.errors import ArtifactError, UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.jobs import Job, RunJob
-from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Run
+from collage_engine.records.placement import Baseline, Placement, Run
 from collage_engine.records.results import Opened, RunUpdate
 from collage_engine.records.settings import RunSettings
 from collage_engine.service import engine as engine_module
 from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine
 from collage_engine.service.run_client import Ticket
+from tests.support.runs import run_record
 
 
 class FakeClient:
@@ -188,20 +189,9 @@ def test_what_a_quick_confirmation_did_not_time_is_known_from_an_earlier_run(eng
 
 def a_run(name: str, settings: RunSettings | None = None, **more: Any) -> Run:
     """A run whose placement was timed."""
-    return Run(
+    return run_record(
         id=name,
-        name="",
-        model={},
-        target="cpu",
-        threads=1,
-        toolchains=[],
-        candidates=CandidateCounts(),
         placement=Placement(partitions=(), estimated_us=None, measured_us=5.0),
-        winner="collage",
-        pins=[],
-        max_abs_error=None,
-        max_rel_error=None,
-        seconds={},
         settings=msgspec.to_builtins(settings or RunSettings()),
-        **{"baselines": [], **more},
+        **more,
     )

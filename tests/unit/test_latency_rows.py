@@ -10,10 +10,11 @@ from collage_engine.drawing.figures import verdict_sentence
 from collage_engine.drawing.latencies import EXPORTED, latency_rows
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node
-from collage_engine.records.placement import Baseline, CandidateCounts, Partition, Placement, Run
+from collage_engine.records.placement import Baseline, Partition, Placement, Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.session.document import Document
 from collage_engine.trials.baselines import check_placements
+from tests.support.runs import run_record
 
 GRAPH = GraphRecord(
     nodes=(Node(index=0, form="call", op="add", onnx_nodes=("sum",)),),
@@ -42,14 +43,7 @@ PART = Partition(
 
 
 def run(winner: str, measured: float) -> Run:
-    return Run(
-        id="r1",
-        name="",
-        model={},
-        target="cpu",
-        threads=1,
-        toolchains=[],
-        candidates=CandidateCounts(),
+    return run_record(
         placement=Placement(partitions=(), estimated_us=1.0, measured_us=measured),
         baselines=[
             Baseline(name="onnxruntime", kind="whole-model", measured_us=12.0),
@@ -57,10 +51,6 @@ def run(winner: str, measured: float) -> Run:
             Baseline(name="onednn", kind="whole-model", reason="cannot"),
         ],
         winner=winner,
-        pins=[],
-        max_abs_error=None,
-        max_rel_error=None,
-        seconds={},
         rivals=[Placement(partitions=(PART,), estimated_us=1.0, measured_us=9.0)],
     )
 

@@ -13,11 +13,12 @@ from collage_engine.build.built import BuiltModule
 from collage_engine.deployment.throughput import MOST_WAYS, deployment_row, fastest, ways
 from collage_engine.drawing.objective import deployment_cells, objective_sentences
 from collage_engine.records.errors import ToolchainError
-from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Run
+from collage_engine.records.placement import Baseline, Placement
 from collage_engine.records.settings import RunSettings
 from collage_engine.trials.objective import confirming_settings, trial_settings
 from collage_engine.trials.placement_process import quantile
 from collage_engine.trials.trial_job import Instance, RunRound, TrialJob
+from tests.support.runs import run_record
 
 
 @pytest.mark.parametrize(
@@ -105,24 +106,13 @@ def test_an_instance_that_fails_ends_what_all_do_at_once():
 
 
 def placed(us: float | None, objective: str = "throughput", streams: int = 1):
-    return Run(
-        id="r1",
-        name="",
-        model={},
-        target="cpu",
+    return run_record(
         threads=2,
-        toolchains=[],
-        candidates=CandidateCounts(),
         placement=Placement(partitions=(), estimated_us=None, measured_us=us),
         baselines=[
             Baseline(name="onnxruntime", kind="whole-model", measured_us=40.0),
             Baseline(name="tvm", kind="whole-model", measured_us=30.0, barred="--max-runtimes"),
         ],
-        winner="collage",
-        pins=[],
-        max_abs_error=None,
-        max_rel_error=None,
-        seconds={},
         objective=objective,
         streams=streams,
     )

@@ -7,10 +7,11 @@ import msgspec
 from collage_engine.drawing.accuracy import accuracy_sentences
 from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
 from collage_engine.records.accuracy import Accuracy, RoundedProduct, RoundingTrial
-from collage_engine.records.placement import CandidateCounts, Partition, Placement, Run
+from collage_engine.records.placement import Partition, Placement, Run
 from collage_engine.records.precision import in_bfloat16
 from collage_engine.records.toolchain import ToolchainInstance
 from tests.support.graphs import resnet
+from tests.support.runs import run_record
 
 FULL = ToolchainInstance(toolchain="lib")
 NARROW = in_bfloat16(FULL)
@@ -46,21 +47,11 @@ def run_of(precision: str, measured: float, accuracy: Accuracy | None) -> Run:
         precision=precision,
         max_rel_error=2e-3,
     )
-    return Run(
+    return run_record(
         id="r",
-        name="",
         model={"nodes": 2},
-        target="cpu",
-        threads=1,
-        toolchains=[],
-        candidates=CandidateCounts(),
-        baselines=[],
-        winner="collage",
-        pins=[],
         placement=Placement(partitions=(part,), estimated_us=measured, measured_us=measured),
-        max_abs_error=None,
         max_rel_error=4e-3,
-        seconds={},
         accuracy=accuracy,
     )
 

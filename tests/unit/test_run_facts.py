@@ -18,6 +18,7 @@ from collage_engine.records.placement import (
     Run,
 )
 from collage_engine.records.tuning import TuneCounts
+from tests.support.runs import run_record
 
 PARTS = tuple(
     Partition(
@@ -42,20 +43,10 @@ PLACEMENT = Placement(
     measured_us=40.0,
     conversions=(Conversion(node=0, source="nhwc", target="plain", us=1.5),),
 )
-RUN = Run(
-    id="r1",
-    name="",
-    model={},
-    target="cpu",
-    threads=1,
-    toolchains=[],
-    winner="collage",
+RUN = run_record(
     candidates=CandidateCounts(enumerated=9, distinct=8, measured=5, skipped=3),
     placement=PLACEMENT,
-    baselines=[],
-    max_abs_error=None,
     max_rel_error=4e-3,
-    seconds={},
     pins=[PinVerdict(pin="conv*=onednn", state="honoured", price_us=2.0)],
     limits=[
         LimitVerdict(

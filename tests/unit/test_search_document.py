@@ -16,7 +16,6 @@ from collage_engine.records.graph import ModelRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import (
     Baseline,
-    CandidateCounts,
     Partition,
     Placement,
     Run,
@@ -27,6 +26,7 @@ from collage_engine.session.document import Document
 from collage_engine.wording import why
 from collage_engine.wording.constraints import NOT_MEASURED
 from tests.support.graphs import chain
+from tests.support.runs import run_record
 
 GRAPH = chain("nn.relu", "nn.relu")
 
@@ -135,21 +135,13 @@ def placement(*parts: CandidateRecord, measured_us: float | None) -> Placement:
 
 
 def run(name: str, shown: Placement, *baselines: Baseline, **more: Any) -> Run:
-    given = {"winner": "collage", "pins": [], **more}
-    return Run(
+    return run_record(
         id=name,
-        name="",
-        model={},
-        target="cpu",
-        threads=1,
-        toolchains=[],
-        candidates=CandidateCounts(),
         placement=shown,
         baselines=list(baselines),
         max_abs_error=0.0,
         max_rel_error=0.0,
-        seconds={},
-        **given,
+        **more,
     )
 
 

@@ -13,7 +13,7 @@ from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.errors import SessionError
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node, TensorType
 from collage_engine.records.pin import Pin
-from collage_engine.records.placement import CandidateCounts, Partition, Placement, Run
+from collage_engine.records.placement import CandidateCounts, Partition, Placement
 from collage_engine.records.refusal import Refusal
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
@@ -21,6 +21,7 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import SESSION_FORMAT
 from collage_engine.session.document import Document, PlacedShape
 from collage_engine.session.file import load_session, save_session
+from tests.support.runs import run_record
 
 F32 = (TensorType((1, 4), "float32"),)
 
@@ -58,18 +59,12 @@ def a_document() -> Document:
         measured_us=5.0,
         additive_error_us=1.0,
     )
-    run = Run(
-        id="r1",
+    run = run_record(
         name="first",
         model={"nodes": 1},
-        target="cpu",
         threads=2,
-        toolchains=[],
         candidates=CandidateCounts(enumerated=2),
         placement=placement,
-        baselines=[],
-        winner="collage",
-        pins=[],
         max_abs_error=0.0,
         max_rel_error=0.0,
         seconds={"total": 1.0},

@@ -7,7 +7,7 @@ from typing import Any
 from collage_engine.cli.print_run import print_run
 from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.latencies import latency_rows
-from collage_engine.records.placement import Baseline, CandidateCounts, Placement, Run
+from collage_engine.records.placement import Baseline, Placement, Run
 from collage_engine.run.run_document import tied_with_winner
 from collage_engine.trials.contender import (
     Contender,
@@ -15,6 +15,7 @@ from collage_engine.trials.contender import (
     ContenderResult,
 )
 from collage_engine.trials.race import RaceResult
+from tests.support.runs import run_record
 from tests.support.scripted_workers import cover
 
 
@@ -37,28 +38,15 @@ def test_ties_are_told_by_the_names_of_the_faces() -> None:
 
 
 def a_run(**fields: Any) -> Run:
-    run = Run(
-        id="r1",
-        name="",
+    return run_record(
         model={"nodes": 3},
-        target="cpu",
-        threads=1,
-        toolchains=[],
-        candidates=CandidateCounts(),
-        winner="collage",
-        pins=[],
-        max_abs_error=None,
         placement=Placement(partitions=(), estimated_us=90.0, measured_us=100.0),
-        max_rel_error=None,
-        seconds={},
         baselines=[
             Baseline(name="tvm", kind="whole-model", measured_us=99.0),
             Baseline(name="onednn", kind="whole-model", measured_us=150.0),
         ],
+        **fields,
     )
-    for name, value in fields.items():
-        setattr(run, name, value)
-    return run
 
 
 def test_rows_and_the_command_line_mark_them(capsys: Any) -> None:

@@ -24,7 +24,7 @@ from collage_engine.records.cost import Cost
 from collage_engine.records.cost_table import CostTable, records_of, table_of
 from collage_engine.records.errors import Cancelled, ToolchainError
 from collage_engine.records.graph import GraphRecord, Node
-from collage_engine.records.placement import CandidateCounts, Run
+from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneCounts, TuneRecord, TuneTask
@@ -47,6 +47,7 @@ from tests.support import tuning_targets
 from tests.support.candidates import candidate_of
 from tests.support.graphs import GraphBuilder
 from tests.support.imported import imported_model
+from tests.support.runs import run_record
 
 TVM = ToolchainInstance(toolchain="tvm")
 OTHER = ToolchainInstance(toolchain="onnxruntime")
@@ -273,21 +274,8 @@ def test_a_run_keeps_the_tables_it_was_lowered_with(tmp_path, monkeypatch):
     (part,) = placement.partitions
     assert part.tuning == digest and part.instance == tuned.instance.id
     write_table({"conv a": {"block": 3}})  # what was found later
-    run = Run(
-        id="r1",
-        name="",
-        model={},
-        target="cpu",
-        threads=1,
-        toolchains=[],
-        winner="collage",
-        candidates=CandidateCounts(),
+    run = run_record(
         placement=placement,
-        baselines=[],
-        pins=[],
-        max_abs_error=None,
-        max_rel_error=None,
-        seconds={},
         tables=tables_of(placement),
     )
     kept = msgspec.json.decode(msgspec.json.encode(run), type=Run)

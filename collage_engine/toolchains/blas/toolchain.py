@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collage_engine.partition.spec import PartitionSpec
 
 PLAN_VERSION = 2
+"""Of the plans that the BLAS toolchains' C++ reads; raised when they change."""
 
 
 class BlasToolchain(CppToolchain):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from collage_engine.machine.cuda import generation
 from collage_engine.records.precision import BFLOAT16, FLOAT16, TF32
@@ -18,9 +18,6 @@ from collage_engine.toolchains.runtime.cuda import (
     find_file,
     version_of,
 )
-
-if TYPE_CHECKING:
-    pass
 
 FIRST_HALF = 70
 """Architecture (Volta) whose tensor cores first took float16 (CUDA C++ Programming Guide, compute

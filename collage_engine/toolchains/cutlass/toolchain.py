@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class CutlassToolchain(CudaToolchain):
-    """CUTLASS's 2.x templates, on Hopper its collectives, and the attention of its example 41.
+    """Products and convolutions with what follows them, by CUTLASS's 2.x templates.
 
     Kernels are compiled per family when a partition first needs them; probing compiles none.
     """

@@ -222,7 +222,6 @@ class Operand {
     if (where_ == "weight") return weights.at(static_cast<size_t>(at_));
     return scratch.at(static_cast<size_t>(at_));
   }
-  bool is_argument() const { return where_ == "argument"; }
 
  private:
   std::string where_;
