@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from collage_engine.records.comparison import Comparison, NodeChange
@@ -20,6 +21,7 @@ def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
     before = _by_node(a)
     after = _by_node(b)
     owners = graph.node_of_operator
+    was_us, now_us = (_shares(run, owners, profiled) for run in (a, b))
     firsts = {owners[operator]: operator for operator in reversed(range(len(owners)))}
     changes = []
     for node in sorted(firsts.values()):
@@ -34,10 +36,8 @@ def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
         else:
             change = "same"
         delta = None
-        if old and new:
-            was, now = (p.in_place_us if profiled else p.estimated_us for p in (old, new))
-            if was is not None and now is not None:
-                delta = now / graph.count_nodes(new.nodes) - was / graph.count_nodes(old.nodes)
+        if node in was_us and node in now_us:
+            delta = now_us[node] - was_us[node]
         changes.append(
             NodeChange(node=node, change=change, before=old_name, after=new_name, delta_us=delta)
         )
@@ -65,6 +65,23 @@ def _is_profiled(run: Run) -> bool:
 def _by_node(run: Run) -> dict[int, Partition]:
     parts = run.placement.partitions if run.placement else ()
     return {node: part for part in parts for node in part.nodes}
+
+
+def _shares(run: Run, owners: Sequence[int], profiled: bool) -> dict[int, float]:
+    """Return the microseconds of each operator's node: an equal share of its partition's time.
+
+    Args:
+        run: The run.
+        owners: The number of each operator's ONNX node.
+        profiled: Whether the time in the model counts, and not the expected one.
+    """
+    shares: dict[int, float] = {}
+    for part in run.placement.partitions if run.placement else ():
+        us = part.in_place_us if profiled else part.estimated_us
+        if us is not None:
+            nodes = len({owners[operator] for operator in part.nodes})
+            shares.update(dict.fromkeys(part.nodes, us / nodes))
+    return shares
 
 
 def _name(part: Partition | None) -> str | None:

@@ -140,23 +140,14 @@ def test_a_second_stop_ends_a_job_that_keeps_at_once(client):
     assert isinstance(asked.ended(), Cancelled)
 
 
-def test_a_job_that_waits_has_nothing_to_keep(client):
+@pytest.mark.parametrize("stop", ["keep", "cancel"])
+def test_stopping_one_that_waits_leaves_the_one_that_runs(client, stop):
     first = Asked(client, 1.5)
     until(lambda: client.busy)
     second = Asked(client, 60)
     until(lambda: len(client._queue) == 2)
-    assert client.keep(second.ticket)
-    assert isinstance(second.ended(), Cancelled)
-    assert first.ended() == "slept"
-
-
-def test_cancelling_one_that_waits_leaves_the_one_that_runs(client):
-    first = Asked(client, 1.5)
-    until(lambda: client.busy)
-    second = Asked(client, 60)
-    until(lambda: len(client._queue) == 2)
-    assert client.cancel(second.ticket)
-    assert isinstance(second.ended(), Cancelled)
+    assert getattr(client, stop)(second.ticket)
+    assert isinstance(second.ended(), Cancelled), "there is nothing of it to keep"
     assert first.is_alive(), "the answer came at once"
     assert first.ended() == "slept"
 
