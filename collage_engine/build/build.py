@@ -29,6 +29,7 @@ from collage_engine.records.errors import ArtifactError, ToolchainError
 from collage_engine.records.files import link_file
 from collage_engine.records.reasons import short_reason
 from collage_engine.records.toolchain import RuntimeLibrary
+from collage_engine.toolchains.runtime.builder import find_compiler
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
@@ -221,9 +222,11 @@ def write_module(built: Built, folder: Path, *, link: bool = False) -> BuiltModu
 
     Raises:
         ArtifactError: The folder cannot be written, or ``model.so`` cannot be linked.
+        ToolchainError: There is no C++ compiler.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    options = ["-Wl,-rpath,$ORIGIN", "-Wl,--no-as-needed"]
+    compiler, *options = find_compiler().command
+    options += ["-Wl,-rpath,$ORIGIN", "-Wl,--no-as-needed"]
     about = BuiltModule(
         parts=tuple(
             Part(
@@ -256,6 +259,7 @@ def write_module(built: Built, folder: Path, *, link: bool = False) -> BuiltModu
         built.executable.export_library(
             str(folder / MODULE_FILE),
             options=options,
+            cc=compiler,
             fpack_imports=partial(pack_imports, architecture=built.architecture),
         )
         (folder / BUILT_FILE).write_bytes(msgspec.json.encode(about))

@@ -30,6 +30,7 @@ from collage_engine.machine import logs
 from collage_engine.machine.hidden_imports import import_tvm_without_torch
 from collage_engine.machine.logs import LogSettings
 from collage_engine.machine.processes import kill, kill_descendants
+from collage_engine.records import errors
 
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
@@ -149,10 +150,15 @@ def takes_messages(function: Callable[..., Any]) -> bool:
 
 
 def describe_error(error: BaseException) -> dict[str, Any]:
-    """Describe an exception as plain data, because the parent may lack its class."""
+    """Describe an exception as plain data, because the parent may lack its class.
+
+    One that a room derives from an error of all is described as that one.
+    """
+    own = (k for k in type(error).__mro__ if k.__module__ == errors.__name__)
+    kind = next((k for k in own if k is not errors.CollageError), type(error))
     return {
-        "type": type(error).__name__,
-        "module": type(error).__module__,
+        "type": kind.__name__,
+        "module": kind.__module__,
         "message": str(error),
         "details": getattr(error, "details", None),
         "traceback": "".join(traceback.format_exception(error)),

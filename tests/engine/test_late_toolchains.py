@@ -16,6 +16,7 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.machine.clocks import machine_state
+from collage_engine.records.errors import ToolchainError
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.run.problem_data import ProblemData
@@ -85,3 +86,13 @@ def test_it_is_left_out_with_a_warning_where_there_is_a_placement(
     _, data, warnings = enumerated("tiny", tmp_path, monkeypatch)
     assert {c.instance.toolchain for c in data.candidates} == {"tvm"}
     assert "onnxruntime is left out of this run: it was not ready" in warnings
+
+
+def test_a_run_without_a_compiler_is_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TVM alone compiles its kernels without one, but no placement can be linked."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(ToolchainError, match="no C\\+\\+ compiler found"):
+        enumerated("tiny", tmp_path, monkeypatch)

@@ -120,6 +120,8 @@ def test_exceptions_are_carried(worker):
     assert "worker_targets.py" in caught.value.traceback
     with pytest.raises(ToolchainError, match=r"^no such op$"):
         worker.call({"do": "raise-ours", "text": "no such op"})
+    with pytest.raises(ToolchainError, match=r"^no compiler$"):
+        worker.call({"do": "raise-derived", "text": "no compiler"})
     with pytest.raises(InfeasibleError) as infeasible:
         worker.call({"do": "infeasible"})
     assert infeasible.value.details == {"reason": "because"}

@@ -14,6 +14,7 @@ from typing import Any
 
 from collage_engine.machine.worker import call_in_child
 from collage_engine.records.errors import InfeasibleError, ToolchainError
+from collage_engine.toolchains.runtime.builder import CannotBuild
 
 
 def echo(payload: Any) -> Any:
@@ -47,6 +48,8 @@ def do(what: dict[str, Any], send: Callable[[Any], None]) -> Any:
             raise ValueError(what["text"])
         case "raise-ours":
             raise ToolchainError(what["text"])
+        case "raise-derived":
+            raise CannotBuild(what["text"], "advice")
         case "infeasible":
             raise InfeasibleError("no cover", {"reason": "because"})
         case "messages":

@@ -30,6 +30,7 @@ from collage_engine.run.task import RunTask
 from collage_engine.search.api import Search, solve
 from collage_engine.toolchains.asking import asking
 from collage_engine.toolchains.registry import about
+from collage_engine.toolchains.runtime.builder import find_compiler
 from collage_engine.trials.baselines import check_placements
 from collage_engine.wording import stages as say
 
@@ -52,7 +53,9 @@ def enumerate_candidates(
     Raises:
         InfeasibleError: The pins contradict each other, or a node has no toolchain.
         CollageError: The user's own placements name what does not exist.
+        ToolchainError: There is no C++ compiler, without which no placement can be linked.
     """
+    find_compiler()
     model, settings = task.open_model.model, task.settings
     with control.stage("enumerate") as report:
         report.progress(0, 1, say.WHAT_TOOLCHAINS_RUN)
