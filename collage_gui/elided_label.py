@@ -19,11 +19,8 @@ class ElidedLabel(QLabel):
     A window that holds only such labels keeps its size whatever they say.
     """
 
-    def __init__(
-        self, text: str = "", where: Qt.TextElideMode = Qt.TextElideMode.ElideRight
-    ) -> None:
-        super().__init__(text)
-        self._where = where
+    def __init__(self) -> None:
+        super().__init__()
         self.setTextFormat(Qt.TextFormat.PlainText)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
 
@@ -48,7 +45,9 @@ class ElidedLabel(QLabel):
             return
         painter = QPainter(self)
         area = self.contentsRect()
-        text = self.fontMetrics().elidedText(self.fitting(), self._where, area.width())
+        text = self.fontMetrics().elidedText(
+            self.fitting(), Qt.TextElideMode.ElideRight, area.width()
+        )
         painter.setPen(self.palette().color(self.foregroundRole()))
         painter.drawText(area, int(self.alignment() | Qt.AlignmentFlag.AlignVCenter), text)
 

@@ -36,31 +36,30 @@ def save_image(view: GraphView, area: QRectF, path: str, scale: float = 2.0) -> 
     _write(view.image(area, scale), path)
 
 
-def save_tiles(view: GraphView, picture: Picture, path: str, scale: float = 1.0) -> list[str]:
+def save_tiles(view: GraphView, picture: Picture, path: str) -> list[str]:
     """Writes the whole graph as PNG, in tiles ``NAME-r0c0.png`` where one would be too large.
 
     Returns:
         The paths of the files.
     """
     bounds = picture.bounds
-    columns = math.ceil(bounds.width() * scale / TILE_PX)
-    rows = math.ceil(bounds.height() * scale / TILE_PX)
+    columns = math.ceil(bounds.width() / TILE_PX)
+    rows = math.ceil(bounds.height() / TILE_PX)
     if rows * columns == 1:
-        _write(view.image(bounds, scale), path)
+        _write(view.image(bounds, 1.0), path)
         return [path]
     stem, suffix = os.path.splitext(path)
-    step = TILE_PX / scale
     written = []
     for row in range(rows):
         for column in range(columns):
             tile = QRectF(
-                bounds.left() + column * step,
-                bounds.top() + row * step,
-                min(step, bounds.right() - bounds.left() - column * step),
-                min(step, bounds.bottom() - bounds.top() - row * step),
+                bounds.left() + column * TILE_PX,
+                bounds.top() + row * TILE_PX,
+                min(TILE_PX, bounds.right() - bounds.left() - column * TILE_PX),
+                min(TILE_PX, bounds.bottom() - bounds.top() - row * TILE_PX),
             )
             name = f"{stem}-r{row}c{column}{suffix or '.png'}"
-            _write(view.image(tile, scale), name)
+            _write(view.image(tile, 1.0), name)
             written.append(name)
     return written
 

@@ -159,10 +159,10 @@ class Theme(QObject):
         font.setFeature(QFont.Tag("cv11"), 0)
         return font
 
-    def mono(self, size: float = 12.0) -> QFont:
+    def mono(self) -> QFont:
         """Return the system's font of equal widths, in pixels at 100 %."""
         font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
-        font.setPixelSize(max(8, round(size * self.preferences.get("text_scale"))))
+        font.setPixelSize(max(8, round(12 * self.preferences.get("text_scale"))))
         return font
 
     def scaled(self, pixels: float) -> int:

@@ -23,9 +23,11 @@ _LOG = logging.getLogger(__name__)
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 COMMAND = (sys.executable, "-P", "-m", "collage_engine.drawing.layout_process")
+LIMIT_S = 60
+"""Seconds after which a layout is given up; chosen."""
 
 
-def lay_out_safely(request: LayoutRequest, timeout_s: float = 30.0) -> Layout:
+def lay_out_safely(request: LayoutRequest) -> Layout:
     """Runs ``lay_out`` in a child process; if that fails, the plain algorithm in this one."""
     before = os.environ.get("PYTHONPATH", "")
     try:
@@ -33,7 +35,7 @@ def lay_out_safely(request: LayoutRequest, timeout_s: float = 30.0) -> Layout:
             COMMAND,
             input=msgspec.json.encode(request),
             capture_output=True,
-            timeout=timeout_s,
+            timeout=LIMIT_S,
             check=True,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (_ROOT, before)))},
         )

@@ -69,7 +69,6 @@ def rounding_noise(
     default: float,
     *,
     stopped: Callable[[], bool] = lambda: False,
-    limit_s: float = LIMIT_S,
 ) -> list[float] | None:
     """Return the largest movement of each output, as ``max|y-r| / max|r|``, in several tries.
 
@@ -78,7 +77,6 @@ def rounding_noise(
         inputs: One array for each of its inputs, by name.
         default: The tolerance that holds without noise.
         stopped: Whether the user wants it to stop; asked between tries.
-        limit_s: Seconds after which no further try begins.
 
     Returns:
         In the order of the outputs, of whole numbers the share that moves; infinite where an output
@@ -90,7 +88,7 @@ def rounding_noise(
     """
     expected = {value.name for value in model.graph.input}
     given = {name: array for name, array in inputs.items() if name in expected}
-    end = time.monotonic() + limit_s
+    end = time.monotonic() + LIMIT_S
     try:
         truth = run_onnx(model, given)
     except Exception:  # whoever evaluates ONNX has error classes of its own

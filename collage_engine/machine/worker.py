@@ -335,9 +335,7 @@ def call_in_child(
     *,
     timeout_s: float | None = None,
     cancel: Flag | None = None,
-    on_message: Callable[[Any], None] | None = None,
     env: Mapping[str, str] | None = None,
-    memory_limit_bytes: int | None = None,
 ) -> Any:
     """Runs one request in a child of its own; errors are those of ``Worker.call``.
 
@@ -348,12 +346,10 @@ def call_in_child(
         payload: What the function is given.
         timeout_s: Seconds until the call is given up; None: no limit.
         cancel: Ends the call when it is set.
-        on_message: Is given what the function sends on the way.
         env: Environment variables to set beside this process's.
-        memory_limit_bytes: Memory at which the child is ended; None: no limit.
 
     Returns:
         What the function returns.
     """
-    with Worker(target, env=env, memory_limit_bytes=memory_limit_bytes) as worker:
-        return unless_killed(lambda: worker.call(payload, timeout_s, cancel, on_message))
+    with Worker(target, env=env) as worker:
+        return unless_killed(lambda: worker.call(payload, timeout_s, cancel))

@@ -20,9 +20,18 @@ from collage_engine.partition.rules import Explanation, PartitionRule, Scope
 from collage_engine.records.graph import KIND_ORDER, Node, OpKind
 from collage_engine.records.numbering import NodeIndex, OperatorNumber, OperatorSet
 
+VERTICAL: OpKind = "broadcast"
+"""The greatest kind that the epilogue of one anchor may hold."""
+HORIZONTAL: OpKind = "injective"
+"""The greatest kind in the epilogues that anchors on one input take along."""
+MOST_IN_EPILOGUE = 32
+"""Operators of an anchor with its epilogue, at most; chosen."""
+MOST_SIBLINGS = 8
+"""Anchors on one input at most; chosen."""
+
 
 def epilogues(
-    calls: CallGraph, anchor: OperatorNumber, most: OpKind = "broadcast", max_operators: int = 32
+    calls: CallGraph, anchor: OperatorNumber, most: OpKind = VERTICAL
 ) -> list[OperatorSet]:
     """Return growing sets, from the bare anchor to the anchor with its whole epilogue.
 
@@ -33,14 +42,13 @@ def epilogues(
         calls: The operators and what they pass to each other.
         anchor: The anchor's operator number.
         most: The greatest kind that an epilogue may hold.
-        max_operators: Operators of a set at most.
     """
     graph = calls.graph
     region = one_operator(anchor)
     found = [region]
     reached = calls.downstream[anchor]
     queue = sorted(calls.users[anchor])
-    while queue and region.bit_count() < max_operators:
+    while queue and region.bit_count() < MOST_IN_EPILOGUE:
         operator = queue.pop(0)
         if region >> operator & 1:
             continue
@@ -63,9 +71,6 @@ class VerticalRule(PartitionRule):
     """Proposes every anchor alone and with growing parts of its epilogue."""
 
     name: str = "vertical"
-    most: OpKind = "broadcast"
-    """The greatest kind an epilogue may hold."""
-    max_operators: int = 32
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
         """Return each anchor alone and with ever longer parts of its epilogue."""
@@ -73,7 +78,7 @@ class VerticalRule(PartitionRule):
         return [
             scope.candidate(calls.to_nodes(part), self.name)
             for operator in _anchors(calls)
-            for part in epilogues(calls, operator, self.most, self.max_operators)
+            for part in epilogues(calls, operator)
         ]
 
     def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
@@ -91,9 +96,6 @@ class HorizontalRule(PartitionRule):
     """
 
     name: str = "horizontal"
-    most: OpKind = "injective"
-    """The greatest kind in the epilogues they take along."""
-    max_siblings: int = 8
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
         """Return all siblings of a group, and every two, with epilogues of equal length."""
@@ -117,14 +119,14 @@ class HorizontalRule(PartitionRule):
                     key = (source, position, _sameness(node))
                     groups.setdefault(key, []).append(operator)
         for siblings in groups.values():
-            if 2 <= len(siblings) <= self.max_siblings:
+            if 2 <= len(siblings) <= MOST_SIBLINGS:
                 yield tuple(siblings)
 
     def _unions(
         self, calls: CallGraph, siblings: tuple[OperatorNumber, ...]
     ) -> Iterator[OperatorSet]:
         """Yield anchors together: bare, then with epilogues of equal length, then whole ones."""
-        parts = [epilogues(calls, s, self.most) for s in siblings]
+        parts = [epilogues(calls, s, HORIZONTAL) for s in siblings]
         longest = max(map(len, parts))
         for length in range(longest):
             union = NO_OPERATORS

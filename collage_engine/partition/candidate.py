@@ -79,19 +79,14 @@ def candidate_id(
     return f"{instance.id}:{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
 
-def shorten(text: str, limit: int = LABEL_LIMIT) -> str:
-    """Return a label with its middle left out, at operator borders where that is possible.
-
-    Args:
-        text: The label.
-        limit: Characters at most.
-    """
-    if len(text) <= limit:
+def shorten(text: str) -> str:
+    """Return a label with its middle left out, at operator borders where that is possible."""
+    if len(text) <= LABEL_LIMIT:
         return text
     parts = text.split("+")
     head: list[str] = []
     tail: list[str] = []
-    room = limit - len("+…+")
+    room = LABEL_LIMIT - len("+…+")
     while parts and len(head) + len(tail) < len(text):
         side = head if len("+".join(head)) <= len("+".join(tail)) else tail
         part = parts.pop(0) if side is head else parts.pop()
@@ -99,7 +94,7 @@ def shorten(text: str, limit: int = LABEL_LIMIT) -> str:
             break
         side.append(part) if side is head else side.insert(0, part)
     if not head or not tail:
-        half = (limit - 1) // 2
+        half = (LABEL_LIMIT - 1) // 2
         return f"{text[:half]}…{text[-half:]}"
     return "+".join([*head, "…", *tail])
 

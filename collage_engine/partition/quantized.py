@@ -36,17 +36,6 @@ from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorSet
 SMALL = ("int8", "uint8")
 Kind = Literal["conv", "matmul", "binary", "pool", "concat", "view", "unary", "requantize"]
 
-KINDS: tuple[Kind, ...] = (
-    "conv",
-    "matmul",
-    "binary",
-    "pool",
-    "concat",
-    "view",
-    "unary",
-    "requantize",
-)
-
 CONVOLUTIONS = tuple(f"nn.conv{d}d" for d in (1, 2, 3))
 BINARY = ("add", "subtract", "multiply")
 POOLS = tuple(f"nn.{kind}_pool{d}d" for kind in ("max", "avg") for d in (1, 2, 3)) + tuple(
@@ -244,7 +233,7 @@ def quantized_patterns() -> list[tuple[Kind, Pattern]]:
 Whole = Callable[[DataflowGraph, Match], str | None]
 
 
-def pattern_table(prefix: str, kinds: tuple[Kind, ...] = KINDS) -> list[tuple[str, Pattern, Whole]]:
+def pattern_table(prefix: str) -> list[tuple[str, Pattern, Whole]]:
     """Returns (name, pattern, further check) of composites, for a toolchain's rules.
 
     A toolchain whose own optimiser finds them (ONNX Runtime, OpenVINO) needs no more than each
@@ -253,12 +242,9 @@ def pattern_table(prefix: str, kinds: tuple[Kind, ...] = KINDS) -> list[tuple[st
     Args:
         prefix: The toolchain's name, with which names begin: ``<toolchain>.quantized_conv`` and so
             on.
-        kinds: The kinds of composites that are wanted.
     """
     return [
-        (f"{prefix}.quantized_{kind}", pattern, whole)
-        for kind, pattern in quantized_patterns()
-        if kind in kinds
+        (f"{prefix}.quantized_{kind}", pattern, whole) for kind, pattern in quantized_patterns()
     ]
 
 

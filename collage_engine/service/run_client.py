@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -66,12 +66,11 @@ class PipelineClient:
     Jobs of several threads are done in the order they came in.
     """
 
-    def __init__(self, name: str, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, name: str) -> None:
         """Prepare; no process is started yet.
 
         Args:
             name: Of the child, as ``ps`` and the log show it.
-            env: Environment variables to set beside this process's own.
         """
         self._scratch = Scratch()
         """Recorded values and built modules, up to gigabytes: gone with the child, even killed."""
@@ -80,7 +79,7 @@ class PipelineClient:
         self._worker = Worker(
             "collage_engine.run.child:serve",
             name=name,
-            env={**(env or {}), "TMPDIR": str(self._scratch.path)},
+            env={"TMPDIR": str(self._scratch.path)},
             memory_limit_bytes=int(memory_bytes() * JOB_MEMORY_SHARE),
             marker=self._marker,
         )

@@ -31,9 +31,7 @@ BLOATED_SHARE = 0.5
 """Share of its own limit from which on a child is replaced between groups; chosen."""
 
 
-def measuring_environment(
-    toolchains: Iterable[str], threads: int, spin: bool = False
-) -> dict[str, str]:
+def measuring_environment(toolchains: Iterable[str], threads: int) -> dict[str, str]:
     """Return the environment in which toolchains share a process fairly: same threads, no spinning.
 
     Libraries read these variables when they load. Thread pools of several runtimes that spin take
@@ -42,16 +40,14 @@ def measuring_environment(
     Args:
         toolchains: names of the toolchains that the child loads.
         threads: threads of each of their pools.
-        spin: let idle threads spin, as a library does by default.
     """
     from collage_engine.toolchains.registry import about
 
     # OpenMP's variables hold for whatever else has a pool in the process, numpy's BLAS among it.
-    env = virtual_machine_environment(threads, spin) | {"OMP_NUM_THREADS": str(threads)}
-    if not spin:
-        env |= {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
+    env = virtual_machine_environment(threads, spin=False) | {"OMP_NUM_THREADS": str(threads)}
+    env |= {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
     for name in toolchains:
-        env |= about(name).variables(threads, spin)
+        env |= about(name).variables(threads, spin=False)
     return env
 
 

@@ -84,13 +84,11 @@ def asking(toolchain: str, limit_s: float = ANSWER_S) -> Iterator[None]:
             marker.put(before)
 
 
-def asked(
-    toolchain: str, question: Callable[Arguments, Answer], limit_s: float = ANSWER_S
-) -> Callable[Arguments, Answer]:
+def asked(toolchain: str, question: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
     """Return a function of a toolchain, with every call of it noted; see ``asking``."""
 
     def ask(*arguments: Arguments.args, **options: Arguments.kwargs) -> Answer:
-        with asking(toolchain, limit_s):
+        with asking(toolchain):
             return question(*arguments, **options)
 
     return ask

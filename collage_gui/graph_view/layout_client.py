@@ -9,11 +9,8 @@ import msgspec
 from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signal
 
 from collage_engine.drawing.columns import Layout, LayoutRequest
-from collage_engine.drawing.layout_process import COMMAND
+from collage_engine.drawing.layout_process import COMMAND, LIMIT_S
 from collage_engine.records.typed import decode
-
-LIMIT_S = 60
-"""A layout that takes longer is given up; chosen."""
 
 
 class LayoutClient(QObject):

@@ -97,7 +97,7 @@ def kernels_by(
 
 def arguments(kernel: Kernel) -> list[np.ndarray]:
     """Returns random values for a kernel's parameters; a transformed weight is that of a weight."""
-    values = random_arguments(kernel.plain, 0)
+    values = random_arguments(kernel.plain)
     if kernel.schedule == "conv winograd":
         blocks, points, channels, block = values[1].shape
         weight = np.random.default_rng(1).standard_normal((blocks * block, channels, 3, 3))

@@ -47,8 +47,8 @@ def _is(plan: OneDnnProgram, match: Match, **wanted: float | tuple[float, ...]) 
     return True
 
 
-def _value(plan: OneDnnProgram, match: Match, name: str = "x") -> int:
-    return plan.tensor(match.bindings[name])
+def _value(plan: OneDnnProgram, match: Match) -> int:
+    return plan.tensor(match.bindings["x"])
 
 
 def _number(plan: OneDnnProgram, match: Match, name: str, otherwise: float) -> float:

@@ -19,7 +19,7 @@ from collage_engine.model.index_set import NO_OPERATORS, members
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.candidate_source import Composites
 from collage_engine.partition.greedy import closed
-from collage_engine.partition.rule_trees import LIBRARY_CONFIG, composite_rules, library_rules
+from collage_engine.partition.rule_trees import GROUP_CONFIG, composite_rules, library_rules
 from collage_engine.partition.rules import PartitionRule
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.errors import ToolchainError
@@ -84,7 +84,7 @@ def made_of(graph: DataflowGraph, library: str, nodes: NodeSet) -> Composites | 
         covered |= inside
     if not found or covered == operators:
         return None
-    if SubGraph(graph, graph.close(nodes)).is_valid(LIBRARY_CONFIG) is not None:
+    if SubGraph(graph, graph.close(nodes)).is_valid(GROUP_CONFIG) is not None:
         return None
     if any("quantize" in graph.nodes[graph.operators[o]].op for o in members(operators)):
         return None  # 8-bit composites are integer kernels, or the library's own partitions

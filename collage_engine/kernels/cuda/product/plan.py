@@ -180,21 +180,18 @@ class ProductSizes:
         return self.s * -(-self.m // tile.m) * -(-self.n // tile.n)
 
 
-def plans(
-    sizes: ProductSizes, math_: str, gpu: Gpu, most_splits: int = MOST_SPLITS
-) -> Iterator[ProductPlan]:
+def plans(sizes: ProductSizes, math_: str, gpu: Gpu) -> Iterator[ProductPlan]:
     """Yields the plans that are worth trying: each tile, unsplit and split to fill the device.
 
     Args:
         sizes: The sizes of the product.
         math_: The arithmetic: plain, or the tensor cores' element type.
         gpu: The device.
-        most_splits: Blocks between which a sum is split, at most.
     """
     count = gpu.multiprocessors
     for tile in tiles_for(math_):
         yield ProductPlan(tile)
-        split = min(_split(sizes, tile, count), most_splits)
+        split = _split(sizes, tile, count)
         # Integers are made small again in the kernel that sums them.
         if split > 1 and math_ != S8:
             yield ProductPlan(tile, split)
@@ -213,9 +210,7 @@ def _split(sizes: ProductSizes, tile: Tile, count: int) -> int:
     return int(min(2 ** math.floor(math.log2(wanted) + 0.5), 2 ** int(math.log2(most))))
 
 
-def chosen(
-    sizes: ProductSizes, math_: str, gpu: Gpu, most_splits: int = MOST_SPLITS
-) -> ProductPlan:
+def chosen(sizes: ProductSizes, math_: str, gpu: Gpu) -> ProductPlan:
     """Returns the plan that is expected to be fastest; tuning may replace it by a measured one.
 
     In this rough model a multiprocessor works off its blocks' products and what they read, from
@@ -223,7 +218,7 @@ def chosen(
     once as it holds. The extra pass over the partial sums of a split is counted in bytes.
     """
     count = gpu.multiprocessors
-    found = plans(sizes, math_, gpu, most_splits)
+    found = plans(sizes, math_, gpu)
     return min(found, key=lambda plan: _ticks(sizes, plan, count))
 
 
