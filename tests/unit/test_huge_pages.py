@@ -21,13 +21,16 @@ def huge_bytes() -> int:
 
 def can_collapse() -> bool:
     """Whether this system has huge pages and moves memory to them when it is asked to."""
-    if not sys.platform.startswith("linux") or not loader.private_regions():
+    if not sys.platform.startswith("linux"):
         return False
-    before, held = loader.private_regions(), memory(8 * MIB, 1.0)
-    loader.use_huge_pages(before)
-    was = huge_bytes()
-    held.close()
-    return was > 0
+    held = memory(8 * MIB, 1.0)
+    try:
+        held.madvise(loader.MADV_COLLAPSE)
+        return huge_bytes() > 0
+    except OSError:
+        return False
+    finally:
+        held.close()
 
 
 def memory(size: int, used: float) -> mmap.mmap:
