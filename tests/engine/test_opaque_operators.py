@@ -90,10 +90,11 @@ def test_onnx_runtime_compiles_partitions_that_hold_them(name: str, tmp_path: Pa
 @pytest.mark.parametrize("name", MODELS)
 def test_who_cannot_run_them_says_so(name: str) -> None:
     _, model = opened(name)
-    for index in model.graph.operators:
-        op = model.graph.nodes[index].op
-        if not op.startswith("onnx:"):
-            continue
+    nodes = [model.graph.nodes[index] for index in model.graph.operators]
+    opaque = [node for node in nodes if node.op.startswith("onnx:")]
+    assert opaque
+    for node in opaque:
+        index, op = node.index, node.op
         for toolchain in ("tvm", "onednn", "openblas"):
             if (toolchain, op) == ("onednn", "onnx:LSTM"):
                 continue
