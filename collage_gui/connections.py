@@ -9,7 +9,6 @@ from typing import Literal
 
 Kind = Literal["local", "ssh", "python", "command"]
 
-
 SERVE = ("-m", "collage_engine", "serve")
 """Arguments that have Python be an engine."""
 

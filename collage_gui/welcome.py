@@ -39,7 +39,6 @@ STEPS = (
     "Export: a compiled module that runs without the explorer.",
 )
 
-
 _TILES = (
     (8, 4, "#009e73"),
     (34, 4, "#009e73"),

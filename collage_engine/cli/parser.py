@@ -40,14 +40,12 @@ examples:
   collage place model.onnx -o out --pin 'conv1*=onednn' --pin 'layer4*=!tvm'
 """
 
-
 EXAMPLES = """\
 examples:
   collage place model.onnx -o out        the whole way, from a model to a compiled module
   collage run out --benchmark            run that module, check it and time it
   collage COMMAND --help                 what a command takes
 """
-
 
 SEARCH_EXAMPLES = """\
 examples:

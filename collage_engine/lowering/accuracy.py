@@ -23,7 +23,6 @@ TOLERANCES = {
 """Bounds on max|y−r| / max|r| by precision; tf32 has float16's mantissa. Chosen: float32 leaves
 room for sums in another order, the others for roundings of about ten operators."""
 
-
 NOISE_FACTOR = 3.0
 """The tolerance is this multiple of the rounding noise; chosen: errors of ONNX Runtime's optimised
 levels were 0.4 to 2.2 times the noise on eight models of ``tests.zoo``, quantised ones among

@@ -34,7 +34,6 @@ LONGEST_NAME = 500
 """Characters of a node's name that are kept as they are, at most; chosen: exporters' paths of
 modules are shorter, and every document of a run holds the names of all nodes."""
 
-
 _SCOPES_KEY = "pkg.torch.onnx.name_scopes"
 _QUOTED = re.compile(r"'([^']*)'")
 _NUMBERS = count()

@@ -18,7 +18,6 @@ _RANDOM = {
     "RandomUniformLike",
 }
 
-
 _FORMS = {
     "sequence_type": "a sequence of what are no tensors",
     "optional_type": "an optional value",

@@ -27,7 +27,6 @@ _DEFAULT = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RN
 _WRITTEN = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu"}
 _STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}
 
-
 _STEPS_FIRST = [1, 0, 2]
 """Order of axes that swaps the batch with the steps of an input, or with the directions of a state;
 its own inverse."""

@@ -52,7 +52,6 @@ _HAND_ON = {
     "where",
 }
 
-
 _DIVISIONS = {"divide", "floor_divide", "floor_mod", "mod"}
 LARGEST_DIVISOR = 8
 """Integers that something is divided by are drawn from 1 to this; chosen: quotients of integers by

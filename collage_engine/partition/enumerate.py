@@ -37,7 +37,6 @@ from collage_engine.records.refusal import Refusal
 
 __all__ = ["CandidateSource", "Enumeration", "enumerate_candidates"]
 
-
 BLOCK = "block"
 """The rule of candidates that only ``blocks`` proposes."""
 NHWC_BLOCK = 12

@@ -32,7 +32,6 @@ words."""
 
 COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
 
-
 Bound = dict[int, tuple["Pattern", NodeIndex]]
 """The parts of a pattern that are bound: by a part's id, the part and the node that it matched."""
 

@@ -30,13 +30,11 @@ KIND_ORDER: dict[str, int] = {
     "opaque": 8,
 }
 
-
 TEXT_BYTES = 256
 """Bytes of a text (the element type ``string``) at the border of a model, at most; chosen: room
 for a sentence, and tensors of texts have a fixed size."""
 OPEN_SIZE = -1
 """Stands in a shape for a size that depends on the data."""
-
 
 ITEM_BYTES: dict[str, int] = {
     "string": TEXT_BYTES,

@@ -20,7 +20,6 @@ MOST_AXES = 64
 MOST_ELEMENTS = 2**40
 """Elements of an input, at most; chosen: terabytes, more than any machine has."""
 
-
 AxesOfValues = dict[str, tuple[int, ...]]
 """Axes by the name of an input or output."""
 PaddingProofs = dict[str, tuple[AxesOfValues, AxesOfValues] | str]

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Search", "check", "k_best", "reuse", "solve"]
 
-
 SOLVE_TIME_SHARE = 0.75
 """Share of a given time limit that finding the cover may take where there are pins or limits; the
 rest is for what these cost (chosen)."""

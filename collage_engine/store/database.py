@@ -24,7 +24,6 @@ BUSY_S = 30.0
 """Seconds to wait while another process writes; chosen: a transaction takes milliseconds, a disk
 that is asleep or full of other work takes seconds."""
 
-
 MOST_ROW_BYTES = 1 << 28
 """Bytes of the largest row, 256 MiB; chosen: tables of tuned kernels take some MB."""
 

@@ -31,7 +31,7 @@ from collage_engine.records.precision import is_reduced
 from collage_engine.search.api import Search, check, k_best
 from collage_engine.search.problem import Answer, Problem
 from collage_engine.trials.in_model_costs import (
-    FIT,
+    LEAST_OBSERVATIONS,
     InModelCosts,
     Observation,
     fit,
@@ -257,7 +257,7 @@ class _Calibration:
         limit = max(2, int(self.settings.piece_share * len(problem.nodes)))
         usable = [c for c in self.given.candidates if self.given.costs.cost(c.id).usable]
         seen = Counter(one.toolchain for one in self.observations())
-        enough = FIT.least_observations
+        enough = LEAST_OBSERVATIONS
         names = dict.fromkeys(
             candidate.instance.toolchain
             for candidate in usable

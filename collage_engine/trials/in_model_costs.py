@@ -27,24 +27,16 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members
 from collage_engine.records.numbering import OperatorNumber
 
-
-@dataclass(frozen=True, kw_only=True)
-class FitSettings:
-    """How the coefficients are fitted."""
-
-    floor_us: float = 5.0
-    """Errors of shorter partitions, in µs, count no more than those of one that takes this long;
-    chosen, a few times what a call of an external runtime takes."""
-    outlier_factor: float = 2.0
-    """Errors of more than this many times the median error count in proportion, not squared: a
-    sample of a slow moment teaches little; chosen."""
-    least_error: float = 1e-3
-    """Relative error that the median error is taken to be at least; chosen."""
-    least_observations: int = 4
-    """A toolchain observed in fewer partitions is described as all of them together; chosen."""
-
-
-FIT = FitSettings()
+FLOOR_US = 5.0
+"""Errors of shorter partitions, in µs, count no more than those of one that takes this long;
+chosen, a few times what a call of an external runtime takes."""
+OUTLIER_FACTOR = 2.0
+"""Errors of more than this many times the median error count in proportion, not squared: a sample
+of a slow moment teaches little; chosen."""
+LEAST_ERROR = 1e-3
+"""Relative error that the median error is taken to be at least; chosen."""
+LEAST_OBSERVATIONS = 4
+"""A toolchain observed in fewer partitions is described as all of them together; chosen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,23 +76,22 @@ class InModelCosts:
         return max(0.0, 1.0 - share) * added
 
 
-def fit(observations: Iterable[Observation], settings: FitSettings = FIT) -> InModelCosts:
+def fit(observations: Iterable[Observation]) -> InModelCosts:
     """Return the coefficients that explain best what was observed.
 
     Errors count relative to each partition's time. A toolchain with fewer than
-    ``least_observations`` partitions has the coefficients of all toolchains together.
+    ``LEAST_OBSERVATIONS`` partitions has the coefficients of all toolchains together.
 
     Args:
         observations: Partitions as they were measured within whole models.
-        settings: How outliers and short partitions count.
     """
     observed = list(observations)
     if not observed:
         return InModelCosts()
     counts = Counter(one.toolchain for one in observed)
-    known = sorted(name for name, count in counts.items() if count >= settings.least_observations)
-    pooled = _solve(observed, ("",), settings)
-    separate = _solve(observed, (*known, ""), settings) if known else pooled
+    known = sorted(name for name, count in counts.items() if count >= LEAST_OBSERVATIONS)
+    pooled = _solve(observed, ("",))
+    separate = _solve(observed, (*known, "")) if known else pooled
     return InModelCosts(
         toolchains={name: separate.toolchains[name] for name in known},
         others=pooled.toolchains[""],
@@ -109,15 +100,12 @@ def fit(observations: Iterable[Observation], settings: FitSettings = FIT) -> InM
     )
 
 
-def _solve(
-    observed: Sequence[Observation], names: tuple[str, ...], settings: FitSettings
-) -> InModelCosts:
+def _solve(observed: Sequence[Observation], names: tuple[str, ...]) -> InModelCosts:
     """Fit the coefficients of some toolchains at once.
 
     Args:
         observed: Partitions as they were measured within whole models; at least one.
         names: The toolchains; the last name stands for all that are not named.
-        settings: How outliers and short partitions count.
     """
     place = {name: at for at, name in enumerate(names)}
     rows = np.zeros((len(observed), 2 * len(names) + 2))
@@ -127,10 +115,10 @@ def _solve(
         rest = max(0.0, 1.0 - one.share)
         rows[row, at : at + 2] = rest, rest * one.isolated_us
         rows[row, -2:] = rest * one.weight_bytes, rest * one.value_bytes
-        relative = 1.0 / max(settings.floor_us, one.isolated_us)
+        relative = 1.0 / max(FLOOR_US, one.isolated_us)
         rows[row] *= relative
         wanted[row] = (one.in_model_us - one.isolated_us) * relative
-    found = robust_nonnegative(rows, wanted, settings)
+    found = robust_nonnegative(rows, wanted)
     return InModelCosts(
         toolchains={
             name: (float(found[2 * at]), float(found[2 * at + 1])) for name, at in place.items()
@@ -140,9 +128,7 @@ def _solve(
     )
 
 
-def robust_nonnegative(
-    rows: np.ndarray, wanted: np.ndarray, settings: FitSettings = FIT
-) -> np.ndarray:
+def robust_nonnegative(rows: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Return the non-negative x for which ``rows · x`` is near ``wanted``, in spite of outliers.
 
     Non-negative least squares (``scipy.optimize.nnls``) say how large errors usually are; least
@@ -152,7 +138,6 @@ def robust_nonnegative(
     Args:
         rows: Of shape (observations, coefficients).
         wanted: Of shape (observations,), relative times.
-        settings: From which error on an observation is an outlier.
 
     Returns:
         The coefficients, of shape (coefficients,); that of a column of zeros is 0.
@@ -166,14 +151,14 @@ def robust_nonnegative(
         return found
     columns = rows[:, used] / size[used]
     start, _ = nnls(columns, wanted)
-    typical = max(float(np.median(np.abs(columns @ start - wanted))), settings.least_error)
+    typical = max(float(np.median(np.abs(columns @ start - wanted))), LEAST_ERROR)
     robust = least_squares(
         lambda x: columns @ x - wanted,
         start,
         jac=lambda x: columns,
         bounds=(0.0, np.inf),
         loss="soft_l1",
-        f_scale=settings.outlier_factor * typical,
+        f_scale=OUTLIER_FACTOR * typical,
     )
     found[used] = robust.x / size[used]
     return found

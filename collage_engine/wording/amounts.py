@@ -7,7 +7,6 @@ import math
 MINUS = "\N{MINUS SIGN}"
 DASH = "\N{EN DASH}"
 
-
 LEAST_US = 0.01
 """The least time that is written as a figure, in microseconds; chosen: less than a hundredth of the
 shortest call of any toolchain, and no measurement tells it from nothing."""

@@ -36,7 +36,6 @@ from collage_gui.graph_view.view import GraphView
 
 CLOSE_THE_SPLIT_VIEW = "Close the split view"
 
-
 CHOICE_LETTERS = 10
 """Letters that the list of placements shows; chosen, so that two headers fit 600 pixels."""
 TITLE_STRETCH = 12

@@ -42,7 +42,6 @@ ABOUT_MARKS = {
     "measured now": "The run measures a candidate that consists of these operators.",
 }
 
-
 ROW = 22
 """Least height of an entry, in pixels; chosen."""
 MARGIN = 10

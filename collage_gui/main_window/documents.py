@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 RUN_WILL_BE_STOPPED = "A run is under way: it will be stopped."
 
-
 RUNNING_MARK = "▶ "
 """Stands before the name of a document on its tab while a run is under way."""
 SAMPLES = ("mnist.onnx", "mnist-12.onnx")

@@ -53,7 +53,6 @@ CREDITS = (
     "Font: Inter, SIL Open Font License 1.1."
 )
 
-
 FIRST_SIZE = (1480, 940)
 """Width and height of the first window, in pixels; chosen."""
 

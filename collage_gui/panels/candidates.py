@@ -30,7 +30,6 @@ from collage_gui.theme import Theme
 
 MEASURE_NOW = "Measure now"
 
-
 COST_COLUMN, REGRET_COLUMN, ISOLATED_COLUMN = 1, 2, 4
 """Regrets are hidden where none is known, isolated costs where no cost is another."""
 NAMES_IN_TIP = 12

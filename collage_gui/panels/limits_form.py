@@ -24,7 +24,6 @@ from collage_gui.panels.tables import toolchain_icon
 
 ANY_OF_THE_TOOLCHAINS = "any of the toolchains above"
 
-
 MEGABYTE = 1_000_000
 """Bytes of the unit in which the artifact's size and the memory are limited."""
 

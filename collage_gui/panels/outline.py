@@ -16,7 +16,6 @@ from collage_gui.panels.tables import toolchain_icon
 MOST_SHOWN = 400
 """A selection of more operators is not shown in the tree; chosen, since it would open it all."""
 
-
 TOOLCHAIN = 2
 """Number of the column that shows the toolchain."""
 LEAST_NAME = 170

@@ -16,7 +16,6 @@ PIN_DEMANDS = {
 }
 """The sentence of what a pin demands, by the pin's kind."""
 
-
 MARKS = {"on": "●", "never": "⊘", "exactly": "▣", "together": "∪", "device": "@"}
 """The mark of each kind of pin in the graph and in tables."""
 

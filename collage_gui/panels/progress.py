@@ -23,7 +23,6 @@ from collage_gui.elided_label import ElidedLabel, PartsLabel, plain_tip
 
 BEST_SO_FAR = "Best so far"
 
-
 STEPS = {
     "enumerate": "Candidates",
     "whole-models": "Whole models",
@@ -39,7 +38,6 @@ STEPS = {
 out."""
 USUAL = ("enumerate", "whole-models", "measure", "search", "confirm")
 """The stages that every run has: they stand in the row before they begin."""
-
 
 BAR_MOST = 120
 """Largest width of the bar, in pixels; chosen, so that the texts beside it have room."""

@@ -18,7 +18,6 @@ from collage_gui.panels.bar_chart import Bar
 TIED_WITH_EXPORTED = "tied with what is exported"
 EXPORTED = "exported"
 
-
 NEUTRAL = "#8a9199"
 _RUNS_SHOWN = 6
 """The latest runs that get a bar; chosen."""

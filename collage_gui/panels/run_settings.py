@@ -43,7 +43,6 @@ from collage_gui.theme import pad_spin_boxes
 ABOUT_CHOOSING_SHAPES = "Sizes of the dimensions that the model names, such as its batch"
 CHOOSE_SHAPES = "Choose shapes…"
 
-
 NAMES_SHOWN = 5
 """Operators without a candidate that a sentence names; the others are counted. Chosen."""
 

@@ -31,7 +31,6 @@ from collage_gui.theme import Theme
 
 NAME_OF_THE_RUN = "Name of the run"
 
-
 DETAILS_SIZE = QSize(620, 560)
 """Size of the window with the details of a run, in pixels; chosen."""
 NARROW_PX = 620

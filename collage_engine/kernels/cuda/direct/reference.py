@@ -25,7 +25,6 @@ DIRECT = "collage.direct"
 
 Read = Callable[..., Any]
 
-
 FEWEST_ROWS = 8
 """Output channels of a group from which on matrix tiles are used instead; chosen."""
 FEWEST_PIXELS = 8
