@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import pytest
 
@@ -31,9 +31,9 @@ def kept_children() -> Iterator[None]:
     """
     kept: dict[str, KeptClient] = {}
 
-    def client(name: str, env: Mapping[str, str] | None = None) -> PipelineClient:
+    def client(name: str) -> PipelineClient:
         if name not in kept:
-            kept[name] = KeptClient(name, env)
+            kept[name] = KeptClient(name)
         return kept[name]
 
     with pytest.MonkeyPatch.context() as patch:
