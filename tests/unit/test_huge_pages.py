@@ -78,5 +78,9 @@ def test_a_system_without_such_settings_has_none(
 ) -> None:
     monkeypatch.setattr(loader, "HUGE_PAGE_SETTINGS", tmp_path)
     assert loader.private_regions() == []
+    (tmp_path / "enabled").write_text("always [madvise] never\n")
+    assert loader.private_regions() == [], "the size of a huge page is not told"
+    (tmp_path / "hpage_pmd_size").write_text("2097152\n")
+    assert loader.private_regions()
     (tmp_path / "enabled").write_text("always madvise [never]\n")
     assert loader.private_regions() == []

@@ -192,6 +192,7 @@ def private_regions() -> list[tuple[int, int, int]]:
     """
     try:
         wanted = "[never]" not in (HUGE_PAGE_SETTINGS / "enabled").read_text()
+        wanted = wanted and (HUGE_PAGE_SETTINGS / "hpage_pmd_size").is_file()
         text = Path("/proc/self/smaps").read_text(errors="replace")
     except OSError:
         return []
