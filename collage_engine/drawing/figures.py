@@ -185,12 +185,17 @@ def best_baseline(run: Run, placement: Placement | None = None) -> Baseline | No
     timed = [
         base
         for base in run.baselines
-        if base.measured_us is not None
-        and not (own is run.placement and base.name == run.winner)
-        and not (own is not None and base.is_of(own))
+        if base.measured_us is not None and not _is_itself(base, run, own)
     ]
     single = [base for base in timed if base.kind == "whole-model"]
     return min(single or timed, key=lambda base: base.measured_us or 0.0, default=None)
+
+
+def _is_itself(base: Baseline, run: Run, placement: Placement | None) -> bool:
+    """Tell whether a baseline of a run is a placement itself."""
+    if placement is run.placement and base.name == run.winner:
+        return True
+    return placement is not None and base.is_of(placement)
 
 
 def speed_text(us: float, other_us: float, other: str, noise_us: float = 0.0) -> str:
@@ -227,7 +232,10 @@ def answer_text(placement: Placement, run: Run | None) -> str:
     best_us = best.measured_us
     noise_us = placement.noise_us if is_decided(placement, run) else math.inf
     if best.kind == "whole-model" and abs(us - best_us) > noise_us:
-        name = words.BEST_SINGLE.format(name=toolchain_title(best.name), us=time_text(best_us))
+        single = [base for base in run.baselines if base.kind == "whole-model"]
+        is_fastest = us < best_us and any(_is_itself(base, run, placement) for base in single)
+        which = words.NEXT_SINGLE if is_fastest else words.BEST_SINGLE
+        name = which.format(name=toolchain_title(best.name), us=time_text(best_us))
     else:
         name = words.OF_LATENCY.format(name=baseline_title(best), us=time_text(best_us))
     return f"{latency_text(placement)} · {speed_text(us, best_us, name, noise_us)}"

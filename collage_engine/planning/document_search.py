@@ -179,13 +179,20 @@ class DocumentSearch:
         price = next((v.price_us for v in self.answer.verdicts if v.pin == without), None)
         if price is not None and self.answer.cost_us is not None:
             expected = self.answer.cost_us - price
-            timed = any(
-                one.expected_us is not None and abs(one.expected_us - expected) < SAME_US
-                for one in self.measured.values()
-            )
-            if not timed:  # else it is that placement, and what was measured counts
+            if not self.is_timed(expected):
                 known.append(expected + self.additive_error_us)
         return min(known, default=None)
+
+    def is_timed(self, cost_us: float) -> bool:
+        """Tell whether a placement of this cost was measured: then what was measured counts.
+
+        Args:
+            cost_us: The cost in microseconds, as the search adds it up.
+        """
+        return any(
+            one.expected_us is not None and abs(one.expected_us - cost_us) < SAME_US
+            for one in self.measured.values()
+        )
 
 
 class PlacementPrices:
@@ -220,13 +227,16 @@ class PlacementPrices:
     def regrets(self) -> dict[str, float | None]:
         """Return the price of each candidate; None: no placement contains it."""
         prices: dict[str, float | None] = {}
-        for name in {*map(str, self._found.answer.regrets), *self._measured_us}:
-            regret = self._found.answer.regrets.get(name)
+        answer = self._found.answer
+        for name in {*map(str, answer.regrets), *self._measured_us}:
+            regret = answer.regrets.get(name)
             known = []
             if name in self._measured_us:
                 known.append(self._measured_us[name])
             if regret is not None and self._least_us is not None:
-                known.append(self._least_us + regret)
+                cost_us = None if answer.cost_us is None else answer.cost_us + regret
+                if not known or cost_us is None or not self._found.is_timed(cost_us):
+                    known.append(self._least_us + regret)
             prices[name] = min(known) - self.us if known and self.us is not None else None
         if not self._found.broken_by(self._shown):
             prices.update(dict.fromkeys(self._own, 0.0))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
-from collage_engine.drawing.formatting import gain_text, time_text
+from collage_engine.drawing.figures import latency_text, latency_us
+from collage_engine.drawing.formatting import gain_text
 from collage_engine.records.pin import Pin
 from collage_gui.document.document import Document
 from collage_gui.document.pin_prices import price_of_pin, unmeasured_of_pin
@@ -184,11 +185,10 @@ class PinsPanel(QWidget):
             )
             text += f" · {what}"
         elif shown is not None and prices:
-            expected = time_text(shown.placement.estimated_us)
             them = "it" if len(document.pins.current) == 1 else "them"
-            text += f" · {expected} expected with {them}"
-            if len(prices) == 1 and shown.placement.estimated_us:
-                now = shown.placement.estimated_us
+            text += f" · {latency_text(shown.placement)} with {them}"
+            now = latency_us(shown.placement)
+            if len(prices) == 1 and now:
                 ((at, price_us),) = prices.items()
                 text += f" ({price_of_pin(document, at)}, {gain_text(now, now - price_us)})"
         self.summary.setText(text)

@@ -202,6 +202,17 @@ def test_a_price_is_what_a_choice_costs_against_the_shown_placement():
     assert found.regrets[parts["first"].id] == pytest.approx(7.68 - 25.2), "it would be faster"
 
 
+def test_the_price_of_a_candidate_is_of_times_where_its_best_placement_was_timed():
+    """What the search expects of that placement is another number for the same thing."""
+    ours, theirs = candidate((0, 1), cost(10.2)), candidate((0, 1), cost(10.3), "tvm")
+    alone = Baseline(name="tvm", kind="whole-model", measured_us=11.1, candidates=(theirs.id,))
+    opened = document(ours, theirs, pin=FIRST_ALONE)
+    opened.pins = []
+    opened.runs = [run("r1", placement(ours, measured_us=10.9), alone)]
+    found, _ = search_document(opened, RunSettings())
+    assert found.regrets[theirs.id] == pytest.approx(11.1 - 10.9), "not 10.3 - 10.2"
+
+
 def test_a_pin_costs_the_difference_of_what_was_measured():
     opened, parts = a_mix_that_won()
     opened.pins = [Pin(kind="on", nodes=(1,), toolchain="openvino", text="relu2=openvino")]
