@@ -14,6 +14,7 @@ from tvm import relax
 
 from collage_engine.kernels.bfloat16_numbers import real, rounded
 from collage_engine.kernels.cpu.winograd import cost as winograd
+from collage_engine.kernels.relax_values import constant_of
 from collage_engine.kernels.scheduler import Kernel, schedule
 from collage_engine.kernels.target import cpu, cpu_target
 from collage_engine.lowering.compile import compile_function
@@ -183,6 +184,20 @@ def test_what_does_not_fit_the_cache_is_held_in_bfloat16() -> None:
     narrow = instances()[1]
     large, small = kernels_of(chain(16, 80), narrow), kernels_of(chain(16, 12), narrow)
     assert large.count("uint16") > small.count("uint16")
+
+
+def test_a_large_matrix_of_four_axes_is_multiplied_in_bfloat16() -> None:
+    """As the linear layers of a ConvNeXt read it, channels last."""
+    weight = constant(32, 32)
+    rows = 1 + cpu(1).l2_bytes // (4 * 32 * 32)
+    shape = (1, rows, 32, 32)
+    module = function([shape, shape], lambda x, y: relax.op.matmul(relax.op.add(x, y), weight))
+    run, kernels = lowered(module)
+    assert any("bfloat16" in kernel.schedule for kernel in kernels.values())
+    random = np.random.default_rng(0)
+    x, y = (random.standard_normal(shape, dtype=np.float32) for _ in range(2))
+    truth = (x.astype(np.float64) + y) @ constant_of(weight)
+    assert 1e-4 < error(run(x, y), truth) < 2.0**-8  # both operands are rounded once
 
 
 def test_vectors_are_rounded_by_one_instruction() -> None:

@@ -249,7 +249,7 @@ class _Rounding(PyExprMutator):
         self.position += 1
         if self.position - 1 in self.full:
             return call
-        if large[0]:
+        if large[0] and name == "nn.conv2d":
             depthwise = _depthwise(call)
             if depthwise is not None:
                 return self._widening(call, *depthwise)
