@@ -222,7 +222,8 @@ class _Calibration:
         detail = (
             f"{counted(len(self.tried - self.failed), 'placement')} run, "
             f"{counted(len(self.observed), 'candidate')} measured there; "
-            f"the best took {time_text(self.best_us)} in {counted(len(self.best), 'partition')}"
+            f"{counted(len(self.best), 'partition')} of the best and what is between them took "
+            f"{time_text(self.best_us)}, without the call of the whole model"
         )
         return Calibrated(
             costs=costs,
@@ -325,7 +326,7 @@ class _Calibration:
             return key not in self.failed
         now = f"placement {len(self.tried) + 1}, {counted(len(cover), 'partition')}"
         if self.best:
-            now += f" (the best so far took {time_text(self.best_us)})"
+            now += f" (partitions of the best so far: {time_text(self.best_us)})"
         self.given.on_cover(len(self.tried), self.most, now)
         self.tried.add(key)
         trial: Trial = yield cover

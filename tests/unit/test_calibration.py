@@ -191,9 +191,8 @@ def test_what_was_seen_replaces_what_it_took_alone() -> None:
             assert one.cost.in_place == "predicted"
     # What is between partitions is part of what a cover takes, and of no partition's cost.
     assert found.calibrated.best_us == pytest.approx(7.0)
-    assert found.detail.startswith(
-        "2 placements run, 6 candidates measured there; the best took 7.00 µs"
-    )
+    assert found.detail.startswith("2 placements run, 6 candidates measured there; ")
+    assert "7.00 µs" in found.detail
 
 
 @pytest.mark.parametrize("seed", range(12))
