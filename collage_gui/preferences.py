@@ -91,7 +91,7 @@ PREFERENCES: tuple[Preference, ...] = (
         page="Runs",
     ),
     Preference(
-        "threads", "Threads (0: physical cores)", 0, "measure", low=0, high=256, page="Runs"
+        "threads", "Threads (0: as many as are fastest)", 0, "measure", low=0, high=256, page="Runs"
     ),
     Preference(
         "budget_s",

@@ -111,10 +111,10 @@ def _shared(manifests: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
     shared["model"] = {key: first["model"][key] for key in ("name", "sha256")}
     shared["threads"] = max(manifest["threads"] for manifest in manifests)
-    # One setting for the whole process: what spins in one entry would take the time of another's
-    # threads, so an entry that does not spin decides.
-    calm_last = sorted(manifests, key=lambda manifest: not manifest["spin"])
-    shared["environment"] = {k: v for each in calm_last for k, v in each["environment"].items()}
+    # One setting for the whole process: as many threads as any entry has. Nobody spins where one
+    # entry must not, since the variables that forbid it stand in no other entry.
+    by_threads = sorted(manifests, key=lambda manifest: manifest["threads"])
+    shared["environment"] = {k: v for each in by_threads for k, v in each["environment"].items()}
     return shared
 
 

@@ -76,8 +76,14 @@ USE_GRAPH = "relax.backend.use_cuda_graph"
 
 
 def may_spin(cover: Cover) -> bool:
-    """Return whether idle threads may spin: only while a single runtime owns the process."""
-    return len({name for part in cover for name in part.instance.runtimes}) <= 1
+    """Return whether idle threads may spin, as each runtime's do by itself.
+
+    They may not where two runtimes have threads of their own, which would take each other's time.
+    """
+    from collage_engine.toolchains.registry import about
+
+    names = {name for part in cover for name in part.instance.runtimes}
+    return len({name if about(name).own_threads else VIRTUAL_MACHINE for name in names}) <= 1
 
 
 def environment_of(cover: Cover, threads: int, spin: bool) -> dict[str, str]:
@@ -102,7 +108,7 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
     Args:
         model: The imported model.
         cover: The candidates, which hold every operator exactly once, in any order.
-        spin: Whether idle threads spin; None: where a single runtime owns the process.
+        spin: Whether idle threads spin; None: as ``may_spin`` says.
 
     Returns:
         The executable, and what is needed for running it elsewhere.

@@ -262,7 +262,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=0,
         metavar="N",
-        help="threads per run (default: physical cores)",
+        help="threads of every runtime (default: physical cores, or fewer where that is faster)",
     )
     group.add_argument(
         "--shape",

@@ -532,6 +532,12 @@ def clocks_text(states: Sequence[MachineState]) -> str:
     return ", ".join(texts)
 
 
+def round_trip_text(states: Sequence[MachineState]) -> str:
+    """Returns what a cache line takes between two cores and back; empty where it is not known."""
+    known = [state.round_trip_ns for state in states if state.round_trip_ns is not None]
+    return words.ROUND_TRIP.format(ns=f"{known[0]:,.0f}") if known else ""
+
+
 def load_text(states: Sequence[MachineState]) -> str:
     """Returns what other programs used of the machine; empty where nothing was looked at."""
     if not states:
@@ -545,6 +551,15 @@ def load_text(states: Sequence[MachineState]) -> str:
     return "; ".join(said) or nothing
 
 
+def threads_text(run: Run) -> str:
+    """Returns ``1 (3.10 ms on 1 thread, 3.90 ms on 2 threads)``, as far as others were tried."""
+    tried = ", ".join(
+        words.ON_THREADS.format(threads=counted(threads, "thread"), took=time_text(us))
+        for threads, us in sorted(run.threads_us.items())
+    )
+    return f"{run.threads} ({tried})" if tried else str(run.threads)
+
+
 def conditions(run: Run) -> list[tuple[str, str]]:
     """Returns the conditions under which a run's numbers were measured, as names and values."""
     settings = run.settings
@@ -556,12 +571,13 @@ def conditions(run: Run) -> list[tuple[str, str]]:
     found = [
         ("machine", run.measured_on),
         ("device", run.device or run.target),
-        ("threads", str(run.threads)),
+        ("threads", threads_text(run)),
         ("target", run.target),
         ("run budget", duration_text(settings["budget_s"]) if "budget_s" in settings else ""),
         ("precision", str(settings.get("precision", "float32"))),
         ("started", moment_text(run.started_at)),
         ("clocks", clocks_text(run.machine)),
+        ("round trip", round_trip_text(run.machine)),
         ("load", load_text(run.machine)),
         ("versions", versions),
     ]

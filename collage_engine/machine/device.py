@@ -98,21 +98,26 @@ def allowed_processors() -> tuple[int, ...]:
     return tuple(range(os.cpu_count() or 1))
 
 
+def one_of_each_core() -> list[int]:
+    """Returns the number of one logical processor of each core that this process may run on."""
+    cores: dict[tuple[str, str], int] = {}
+    for number in allowed_processors():
+        folder = _CPU / f"cpu{number}" / "topology"
+        try:
+            package = (folder / "physical_package_id").read_text().strip()
+            cores.setdefault((package, (folder / "core_id").read_text().strip()), number)
+        except OSError:
+            cores[("", str(number))] = number
+    return list(cores.values())
+
+
 def physical_cores() -> int:
     """Returns how many cores we may use.
 
     Hyper-threads of a core count once; affinity and the control group's quota are respected.
     """
-    cores = set()
-    for number in allowed_processors():
-        folder = _CPU / f"cpu{number}" / "topology"
-        try:
-            package = (folder / "physical_package_id").read_text().strip()
-            cores.add((package, (folder / "core_id").read_text().strip()))
-        except OSError:
-            cores.add(("", str(number)))
-    quota = processor_quota()
-    return max(1, min(len(cores), math.ceil(quota) if quota is not None else len(cores)))
+    cores, quota = len(one_of_each_core()), processor_quota()
+    return max(1, min(cores, math.ceil(quota) if quota is not None else cores))
 
 
 @cache

@@ -128,9 +128,11 @@ class DocumentSearch:
 
         It is None where the search does not know what the placement costs.
         """
-        measured_us = self.with_time(placement).measured_us
-        if measured_us is not None:
-            return measured_us
+        known = self.measured.get(identity(placement))
+        if known is not None:
+            return known.us
+        if placement.measured_us is not None:
+            return placement.measured_us
         expected = expected_us(placement, self.problem)
         if expected is None:
             expected = placement.estimated_us

@@ -7,6 +7,7 @@ choice costs is a difference of two placements' latencies, measured where they a
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -32,17 +33,13 @@ class MeasuredPlacement:
 
     placement: Placement
     """With the newest time of it."""
+    us: float
+    """Its latency in microseconds, as it were in the newest run."""
     broken_pins: frozenset[int]
     """The places of the document's pins that it does not keep."""
     keeps_limits: bool
     expected_us: float | None
     """What the search says that it costs, in microseconds; None where it knows too little."""
-
-    @property
-    def us(self) -> float:
-        """Return its measured latency in microseconds."""
-        assert self.placement.measured_us is not None
-        return self.placement.measured_us
 
 
 def identity(placement: Placement) -> Hashable:
@@ -59,7 +56,9 @@ def measured_placements(
     """Return all placements that runs like the one that is asked for have timed, by identity.
 
     A placement that was timed in several runs has its newest time: a quick confirmation times the
-    placement of the run before again, beside its own.
+    placement of the run before again, beside its own. The machine has another speed in another run,
+    so that latencies of earlier runs are multiplied by what those that a later run timed again take
+    there, in the median; where it timed none of them again, they are taken as they are.
 
     Args:
         document: The document with its runs.
@@ -67,17 +66,22 @@ def measured_placements(
             precision or objective say nothing here.
         problem: The search problem of the document under its pins and these settings.
     """
-    newest: dict[Hashable, Placement] = {}
+    found: dict[Hashable, MeasuredPlacement] = {}
+    known: dict[Hashable, float] = {}
     by_id = {c.id: c for c in document.candidates}
-    operators = len(document.graph.calls)
-    for run in document.runs:
+    operators, allowed = len(document.graph.calls), settings.toolchains
+    for run in reversed(document.runs):
         if not _is_like(run, settings):
             continue
-        for placement in timed_placements(run, by_id, operators):
-            allowed = settings.toolchains
-            if not allowed or all(p.toolchain in allowed for p in placement.partitions):
-                newest[identity(placement)] = placement
-    return {name: _examined(placement, problem) for name, placement in newest.items()}
+        timed = {identity(one): one for one in timed_placements(run, by_id, operators)}
+        us = {name: one.measured_us for name, one in timed.items() if one.measured_us}
+        slower = [known[name] / us[name] for name in us if name in known]
+        factor = statistics.median(slower) if slower else 1.0
+        for name in [name for name in us if name not in known]:
+            known[name] = us[name] * factor
+            if not allowed or all(p.toolchain in allowed for p in timed[name].partitions):
+                found[name] = _examined(timed[name], known[name], problem)
+    return found
 
 
 def timed_placements(
@@ -151,10 +155,11 @@ def _is_like(run: Run, settings: RunSettings) -> bool:
     )
 
 
-def _examined(placement: Placement, problem: Problem) -> MeasuredPlacement:
+def _examined(placement: Placement, us: float, problem: Problem) -> MeasuredPlacement:
     parts = problem_parts(placement)
     return MeasuredPlacement(
         placement=placement,
+        us=us,
         broken_pins=broken_pins(problem, parts),
         keeps_limits=not violated_limits(problem, parts),
         expected_us=expected_us(placement, problem),

@@ -280,6 +280,9 @@ class Run(msgspec.Struct, kw_only=True):
     """For throughput: the numbers of instances and threads that were tried."""
     shapes: list[ShapeRow] = []
     """Where several shapes were placed for one artifact: all of them, this run's among them."""
+    threads_us: dict[int, Figure] = {}
+    """What the fastest whole model took in common rounds, in µs by number of threads, where this
+    number was the run's to find; empty: it was given, there is one core, or others used it."""
     sharing: Sharing | None = None
     """What the artifact for these shapes shares; None: there is none."""
     tables: dict[str, dict[str, Any]] = {}

@@ -28,7 +28,7 @@ class RunSettings(Checked, frozen=True, kw_only=True, omit_defaults=True):
     """Names in the user's order (for greedy partitioning and exact ties); empty: all."""
     target: str = "cpu"
     threads: int = 0
-    """0: physical cores."""
+    """0: physical cores, or fewer where the fastest whole model is faster on fewer."""
     budget_s: float = 600.0
     """Seconds of the whole run, from its start to the exported artifact."""
     confirmation: Literal["full", "quick"] = "full"

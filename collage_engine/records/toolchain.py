@@ -100,6 +100,9 @@ class ToolchainAbout(msgspec.Struct, frozen=True, kw_only=True):
     stands for the number of threads."""
     passive_environment: dict[str, str] = {}
     """Further variables for a process in which its threads must not spin between calls."""
+    own_threads: bool = True
+    """Whether its library has threads of its own; else whatever it shares out is done by those of
+    the virtual machine, as TVM's kernels are."""
     whole_model: bool = True
     """Whether a user could run a whole model with it; then it is a baseline."""
     mixes_precision: bool = False

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
-from collage_engine.candidates.menu import Menu
+import msgspec
+
+from collage_engine.candidates.menu import Menu, threads_of
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
@@ -28,12 +31,14 @@ from collage_engine.run.stages.export import export_winner, quiet_enough
 from collage_engine.run.stages.measure import measure_candidates
 from collage_engine.run.stages.mixes import try_mixes
 from collage_engine.run.stages.precision import choose_precision, seconds_for_precision
-from collage_engine.run.stages.samples import draw_samples
+from collage_engine.run.stages.samples import RunSamples, draw_samples
 from collage_engine.run.stages.search import search_covers
+from collage_engine.run.stages.threads import choose_threads
 from collage_engine.run.stages.tune import tune_kernels
 from collage_engine.run.stages.whole_models import race_whole_models
 from collage_engine.run.task import RunTask
 from collage_engine.timing.candidate_timing import Measuring
+from collage_engine.toolchains.runtime.builder import find_compiler
 
 
 def run(
@@ -81,11 +86,18 @@ def run(
             run_id=run_id,
             previous=previous,
             started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            machine_before=quiet_enough(machine_state(settings.target), settings),
+            machine_before=quiet_enough(
+                machine_state(settings.target, find_compiler().command), settings
+            ),
         )
+        if previous is not None and previous.threads_us and not settings.threads:
+            fewer = msgspec.structs.replace(settings, threads=previous.threads)
+            task = replace(task, settings=fewer, threads_us=previous.threads_us)
         menu, data = enumerate_candidates(task, budget, control)
         if menu.unmeasurable is None:
-            return _measured(task, menu, data, budget, control)
+            # The true outputs, which placements are compared with.
+            samples = draw_samples(task, control)
+            return _measured(task, menu, data, samples, budget, control)
         compiled = compile_unmeasured(task, menu, data, control)
         artifact = export_unmeasured(task, menu, compiled, control)
         document = unmeasured_document(task, menu, compiled, artifact, control)
@@ -93,7 +105,12 @@ def run(
 
 
 def _measured(
-    task: RunTask, menu: Menu, data: ProblemData, budget: RunBudget, control: RunControl
+    task: RunTask,
+    menu: Menu,
+    data: ProblemData,
+    samples: RunSamples,
+    budget: RunBudget,
+    control: RunControl,
 ) -> RunUpdate:
     """Race the whole models, improve the answer until the time is over, and export the winner.
 
@@ -101,14 +118,19 @@ def _measured(
         task: What the run was asked for.
         menu: The toolchains and candidates.
         data: The candidates with the costs that the store holds.
+        samples: The true outputs.
         budget: The run's time.
         control: Takes progress, candidates and costs as they become known.
     """
-    samples = draw_samples(task, control)  # the true outputs, which placements are compared with
     # Each toolchain alone enters the race: from here on there is an answer.
     reserved_s = seconds_for_precision(task, menu)
     raced = race_whole_models(task, menu, data, samples, budget, control, reserved_s=reserved_s)
-    race = raced.race
+    race, most = raced.race, threads_of(task.settings)
+    task = choose_threads(task, menu, samples, race, raced.budget, control)
+    if threads_of(task.settings) < most:  # the model is faster on fewer threads: all over again
+        race.close()
+        menu, data = enumerate_candidates(task, budget, control)
+        return _measured(task, menu, data, samples, budget, control)
     # Which products may be rounded within the tolerance, where reduced precision is admitted.
     chosen = choose_precision(task, menu, raced.data, samples, race, raced.budget, control)
     # What groups of operators take inside the model, and the mixes that follow from that.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
 
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.records.machine_state import MachineState
@@ -24,6 +27,8 @@ class RunTask:
         previous: The run before, which a quick confirmation compares with.
         started_at: When the run began, as ISO 8601 in UTC.
         machine_before: Clocks and load at its beginning.
+        threads_us: What the fastest whole model took in common rounds, in microseconds by number of
+            threads, where this number was the run's to find; the settings then hold the best.
     """
 
     open_model: OpenModel
@@ -34,6 +39,13 @@ class RunTask:
     previous: Run | None
     started_at: str
     machine_before: MachineState
+    threads_us: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def asked(self) -> RunSettings:
+        """Return the settings as the user gave them."""
+        chosen = bool(self.threads_us)
+        return msgspec.structs.replace(self.settings, threads=0) if chosen else self.settings
 
     @property
     def is_quick(self) -> bool:

@@ -15,20 +15,24 @@ TAIL_ROUND = RoundSettings(seconds=0.4, least_calls=20, most_calls=4000, percent
 def trial_settings(settings: RunSettings) -> TrialSettings:
     """Return how placements are built and timed on the way to the confirmation.
 
-    One instance is timed, whatever the objective. For throughput its threads do not spin, as they
-    would take the time of other instances.
+    One instance is timed, whatever the objective. Where several are to run at once its threads do
+    not spin, as they would take the time of the others.
     """
-    spin = False if settings.objective == "throughput" else None
     return TrialSettings(
-        deployed=Deployment(spin=spin), most_memory_bytes=settings.max_memory_bytes
+        deployed=Deployment(spin=_spin(settings)), most_memory_bytes=settings.max_memory_bytes
     )
+
+
+def _spin(settings: RunSettings) -> bool | None:
+    """Return whether idle threads spin; None: as ``build.may_spin`` says."""
+    return False if settings.objective == "throughput" and settings.streams > 1 else None
 
 
 def confirming_settings(settings: RunSettings) -> TrialSettings:
     """Return how contenders are timed in the confirmation: as they are going to be deployed."""
     most = settings.max_memory_bytes
     if settings.objective == "throughput":
-        deployed = Deployment(streams=max(1, settings.streams), spin=False)
+        deployed = Deployment(streams=max(1, settings.streams), spin=_spin(settings))
         return TrialSettings(round=THROUGHPUT_ROUND, deployed=deployed, most_memory_bytes=most)
     if settings.objective == "p99":
         return TrialSettings(round=TAIL_ROUND, most_memory_bytes=most)

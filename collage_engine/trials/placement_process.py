@@ -100,7 +100,7 @@ class Deployment:
     """Instances that work without a pause, in one process, each with threads and processors of its
     own; 0: single calls are timed, of one instance."""
     spin: bool | None = None
-    """Whether idle threads spin; None: where a single runtime owns the process."""
+    """Whether idle threads spin; None: as ``build.may_spin`` says."""
 
     def fits(self, built: BuiltModule) -> bool:
         """Return whether a module was built as this deployment wants it."""

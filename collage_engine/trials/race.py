@@ -65,9 +65,11 @@ some processes; chosen at the lower end, since few have so bad luck."""
 MOST_RELOADED = 4
 """Contenders that are loaded in a second process at most; chosen."""
 ENOUGH_ROUNDS = 20
-"""Rounds after which those that are left are tied, where all are within ``TIE``; chosen."""
-MOST_ROUNDS = 60
-"""Rounds after which a difference of one to three percent is what it is; chosen."""
+"""Rounds after which the race ends once each that is left is known to be slower than the leader, or
+within ``TIE`` of it; chosen."""
+MOST_ROUNDS = 120
+"""Rounds after which it ends in any case, with a tie of those that cannot be told apart; chosen:
+where single rounds differ by 5 % the median of as many is known within 1 %."""
 SETTLE_S = 3.0
 """Seconds after which contenders that have just entered wait with their further rounds for the
 others to enter, too: slow models would take the time of those; chosen."""
@@ -692,7 +694,14 @@ class Race:
         able = [one for one in self.present if one.process.can_win]
         if len(able) < 2 or rounds >= MOST_ROUNDS:
             return True
-        return rounds >= ENOUGH_ROUNDS and all(self._behind(one) <= TIE for one in able)
+        return rounds >= ENOUGH_ROUNDS and all(map(self._is_decided, able))
+
+    def _is_decided(self, entrant: Entrant) -> bool:
+        """Tell whether an entrant is as fast as the leader, or slower beyond doubt."""
+        if self.leader is None or entrant is self.leader or self._behind(entrant) <= TIE:
+            return True
+        ours, theirs = paired(entrant, self.leader)
+        return len(ours) >= COMMON_ROUNDS and signed_rank(ours, theirs) < SIGNIFICANT
 
     def _near(self) -> list[Entrant]:
         """Return those that may win after all in another process, the fastest first."""

@@ -82,7 +82,9 @@ class Toolbar(QToolBar):
         self.threads.setSpecialValueText("Threads: auto")
         self.threads.setObjectName("toolbarThreads")
         self.threads.setAccessibleName("Threads")
-        self.threads.setToolTip("auto: one thread for each physical core")
+        self.threads.setToolTip(
+            "auto: one thread for each physical core, or fewer where that is faster"
+        )
         self.threads.valueChanged.connect(self._threads_changed)
         self.budget = DurationField(600, prefix="Budget: ")
         self.budget.setObjectName("toolbarBudget")

@@ -77,7 +77,9 @@ class RunSettingsPanel(QWidget):
         self.threads = QSpinBox(minimum=0, maximum=256, value=preferences.get("threads"))
         self.threads.setObjectName("threads")
         self.threads.setSpecialValueText("auto")
-        self.threads.setToolTip("auto: one thread for each physical core")
+        self.threads.setToolTip(
+            "auto: one thread for each physical core, or fewer where that is faster"
+        )
         self.budget = DurationField(preferences.get("budget_s"))
         self.budget.setObjectName("budget")
         self.budget.setToolTip(ABOUT_BUDGET)

@@ -112,10 +112,13 @@ def test_an_artifact_inside_the_engines_own_process(artifacts):
     assert ctypes.CDLL(str(folder / "model.so"))
 
 
-def test_threads_spin_only_while_one_runtime_has_the_process():
+def test_threads_spin_unless_two_runtimes_have_threads_of_their_own():
     tvm, ort = INSTANCES["tvm"], INSTANCES["onnxruntime"]
+    blas = ToolchainInstance(toolchain="openblas")
     assert may_spin([candidate_on(tvm, (0,)), candidate_on(tvm, (1,))])
+    assert may_spin([candidate_on(tvm, (0,)), candidate_on(blas, (1,))])  # both use TVM's threads
     assert not may_spin([candidate_on(tvm, (0,)), candidate_on(ort, (1,))])
+    assert not may_spin([candidate_on(blas, (0,)), candidate_on(ort, (1,))])
     basic = ToolchainInstance(toolchain="onnxruntime", config=(("level", "basic"),))
     assert may_spin([candidate_on(basic, (0,)), candidate_on(ort, (1,))])  # one runtime, one pool
 

@@ -63,8 +63,10 @@ def test_a_module_that_spins_is_not_taken_for_one_that_must_not():
         BuiltModule(parts=(), kernels=(), libraries=(), environment={}, threads=1, spin=spin)
         for spin in (True, False)
     )
-    deployed = trial_settings(RunSettings(objective="throughput")).deployed
+    deployed = trial_settings(RunSettings(objective="throughput", streams=2)).deployed
     assert deployed.fits(calm) and not deployed.fits(spinning)
+    single = trial_settings(RunSettings(objective="throughput", streams=1)).deployed
+    assert single.fits(spinning)  # an instance that has all processors is as its users run it
     assert trial_settings(RunSettings()).deployed.fits(spinning)
 
 

@@ -16,7 +16,14 @@ from collage_engine.records.errors import Cancelled, ToolchainError
 from collage_engine.run.stages.whole_models import replaces
 from collage_engine.trials import race as race_module
 from collage_engine.trials.contender import Contender, Sample
-from collage_engine.trials.race import COMMON_ROUNDS, FAR, MOST_RELOADED, Race
+from collage_engine.trials.race import (
+    COMMON_ROUNDS,
+    ENOUGH_ROUNDS,
+    FAR,
+    MOST_RELOADED,
+    MOST_ROUNDS,
+    Race,
+)
 from collage_engine.trials.trial_job import OpenPlacement, ProfilePlacement, RunRound
 from tests.support.scripted_workers import Script, cover
 
@@ -81,6 +88,16 @@ def test_two_percent_are_no_reason_to_leave(script, tmp_path):
         found = going.finish()
     assert found.winner.contender.name == "fast", "no tie: two percent are more than one"
     assert found.named == "collage" and found.tied == ()
+
+
+@pytest.mark.parametrize(("share", "goes_on"), [(0.002, False), (0.1, True)])
+def test_the_race_goes_on_while_its_leader_is_not_decided(script, tmp_path, share, goes_on):
+    script.us.update({"fast": noisy(100.0, 1, share=share), "near": noisy(101.6, 2, share=share)})
+    with race(script, tmp_path) as going:
+        going.enter([contender("near"), contender("fast")])
+        going._last_rounds(lambda *step: None)
+        assert (script.rounds["near"] > ENOUGH_ROUNDS + COMMON_ROUNDS) == goes_on
+        assert script.rounds["near"] <= MOST_ROUNDS + COMMON_ROUNDS
 
 
 def test_a_difference_within_the_scatter_is_no_reason_to_leave(script, tmp_path):

@@ -222,7 +222,8 @@ def test_a_pin_costs_the_difference_of_what_was_measured():
     confirmed = placement(parts["whole"], measured_us=33.5)
     opened.runs.append(run("r2", confirmed, pins=list(found.verdicts)))
     found, _ = search_document(opened, RunSettings(), None, confirmed)
-    assert found.verdicts[0].price_us == pytest.approx(33.5 - 7.68), "the measured one replaces it"
+    as_it_were = 7.68 * 33.5 / 32.7  # the machine was slower in the second run
+    assert found.verdicts[0].price_us == pytest.approx(33.5 - as_it_were)
     opened.pins = [Pin(kind="on", nodes=(1,), toolchain="openblas", text="relu2=openblas")]
     found, _ = search_document(opened, RunSettings())
     assert found.placement is opened.runs[0].placement, "nothing else is known to keep the pin"
@@ -280,4 +281,20 @@ def test_the_newest_time_of_a_placement_counts():
     opened.runs.append(run("r2", again))
     found, _ = search_document(opened, RunSettings())
     assert found.placement is again
-    assert found.regrets[parts["tvm"].id] == pytest.approx(25.2 - 8.0)
+    assert found.regrets[parts["tvm"].id] == pytest.approx(25.2 * 8.0 / 7.68 - 8.0)
+
+
+def test_times_of_different_runs_are_compared_by_what_both_have_timed():
+    """A slow minute makes no placement of another minute better."""
+    opened, parts = a_mix_that_won()
+    alone, slow = opened.runs[0].baselines
+    twice = [msgspec.structs.replace(b, measured_us=2 * b.measured_us) for b in (alone, slow)]
+    opened.runs.append(run("r2", placement(parts["tvm"], measured_us=50.4), *twice))
+    found, _ = search_document(opened, RunSettings())
+    assert found.placement is opened.runs[0].placement
+    assert found.regrets[parts["tvm"].id] == pytest.approx(50.4 - 2 * 7.68)
+    fast = [msgspec.structs.replace(b, measured_us=b.measured_us / 8) for b in (alone, slow)]
+    opened.runs.append(run("r3", placement(parts["tvm"], measured_us=25.2 / 8), *fast))
+    found, _ = search_document(opened, RunSettings())
+    assert found.placement is opened.runs[0].placement, "25.2 / 8 is less than 7.68"
+    assert found.regrets[parts["tvm"].id] == pytest.approx((25.2 - 7.68) / 8)

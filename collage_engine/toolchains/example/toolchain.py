@@ -36,6 +36,7 @@ class ExampleToolchain(CppToolchain):
         name="example",
         title="Example",
         licence="Apache-2.0",
+        own_threads=False,
         install="install g++ or clang++, which compiles its runtime",
         colour="#4b3f72",
         letters="EX",

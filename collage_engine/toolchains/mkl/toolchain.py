@@ -23,6 +23,7 @@ class MklToolchain(BlasToolchain):
         title="MKL",
         licence="LicenseRef-Intel-Simplified",
         environment={"MKL_THREADING_LAYER": "SEQUENTIAL", "MKL_NUM_THREADS": "1"},
+        own_threads=False,
         install=f"pip install {PACKAGE} {HEADERS}",
         colour="#883824",
         letters="MK",

@@ -21,6 +21,7 @@ class OpenBlasToolchain(BlasToolchain):
         title="OpenBLAS",
         licence="BSD-3-Clause",
         environment={"OPENBLAS_NUM_THREADS": "1"},
+        own_threads=False,
         install=f"pip install {PACKAGE}",
         colour="#f0e442",
         letters="OB",

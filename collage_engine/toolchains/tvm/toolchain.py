@@ -41,6 +41,7 @@ class TvmToolchain(Toolchain):
         licence="Apache-2.0",
         targets=("cpu", "cuda"),
         mixes_precision=True,
+        own_threads=False,
         install=INSTALL,
         colour="#0072b2",
         letters="TV",

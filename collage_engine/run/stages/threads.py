@@ -1,0 +1,85 @@
+"""The step that finds out whether the model is faster on fewer threads than there are cores."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from collage_engine.candidates.menu import Menu, threads_of
+from collage_engine.control.budget import RunBudget
+from collage_engine.control.run_control import RunControl
+from collage_engine.records.counted import counted
+from collage_engine.run.stages.samples import RunSamples
+from collage_engine.run.task import RunTask
+from collage_engine.trials.race import SLOWER, Race
+from collage_engine.wording import runs as say
+from collage_engine.wording.amounts import time_text
+
+AGAIN_SHARE = 0.5
+"""Share of the time left that whole models may have taken, or nothing is tried: they are raced
+again on the number of threads that is found; chosen."""
+
+
+def choose_threads(
+    task: RunTask,
+    menu: Menu,
+    samples: RunSamples,
+    race: Race,
+    budget: RunBudget,
+    control: RunControl,
+) -> RunTask:
+    """Time the fastest whole model on all, half and one of the threads, in common rounds.
+
+    Nothing is tried where the number was given, nor beside other programs, which take processors
+    from several threads and none from one.
+
+    Args:
+        task: What the run was asked for.
+        menu: The toolchains, with all threads.
+        samples: The true outputs.
+        race: The race of whole models on all threads.
+        budget: The run's time.
+        control: Takes what was found out.
+
+    Returns:
+        The task with the fewest threads that are clearly faster than all; the task as it was where
+        there are none.
+    """
+    most, leader = threads_of(task.settings), race.leader
+    fewer = [n for n in dict.fromkeys((most // 2, 1)) if 0 < n < most]
+    is_given = bool(task.settings.threads) or task.machine_before.busy is not None
+    too_long = control.seconds.get("whole-models", 0.0) > AGAIN_SHARE * budget.left_s
+    if is_given or too_long or not fewer or leader is None or menu.target.kind != "cpu":
+        return task
+    alone = leader.contender
+    tried = [
+        replace(
+            alone,
+            name=str(threads),
+            cover=tuple(
+                msgspec.structs.replace(
+                    part, instance=msgspec.structs.replace(part.instance, threads=threads)
+                )
+                for part in alone.cover
+            ),
+        )
+        for threads in fewer
+    ]
+    with control.stage("whole-models") as report:
+        ends_at = budget.clock() + AGAIN_SHARE * budget.left_s
+        found = race.time_apart(tried, ends_at=ends_at, tolerance=samples.tolerance)
+        all_us = race.time_us(leader)
+        us = {most: all_us, **{int(name): taken for name, taken in found.items()}}
+        known = {threads: taken for threads, taken in us.items() if taken is not None}
+        if all_us is None or len(known) < 2:
+            return task
+        best = min(known, key=lambda threads: known[threads])
+        report.detail = ", ".join(
+            say.ON_THREADS.format(threads=counted(threads, "thread"), took=time_text(taken))
+            for threads, taken in known.items()
+        )
+        if known[best] * SLOWER > all_us:
+            best = most
+    settings = msgspec.structs.replace(task.settings, threads=best)
+    return replace(task, settings=settings, threads_us=known)
