@@ -64,6 +64,8 @@ class ArtifactContents:
     """Instances that are to run at once, for throughput."""
     unmeasured: str | None = None
     """Why the placement was not timed; None: it was."""
+    machine: str = ""
+    """The device on which the placement was timed, as a person reads it."""
 
 
 def check_target_folder(folder: Path) -> None:
@@ -245,7 +247,8 @@ def _manifest(
         "environment": built.environment,
         **({"streams": contents.streams} if contents.objective == "throughput" else {}),
         **({"objective": contents.objective} if contents.objective != "latency" else {}),
-        "expected": _expected(contents),
+        "expected": _expected(contents)
+        | ({"machine": contents.machine} if contents.machine else {}),
         "tolerance": contents.tolerance,
         "libraries": [
             {

@@ -30,7 +30,8 @@ def run_artifact(
     ``first_result_s`` (loading and the first run), ``memory_bytes`` (what loading it added to the
     resident memory; None where that is not known) and, with ``benchmark``, ``median_us``,
     ``low_us`` and ``high_us`` (20th and 80th percentile), ``p50_us``, ``p90_us``, ``p99_us``,
-    ``repeats``, ``expected_us``.
+    ``repeats``, ``expected_us`` and ``expected_machine``, the device on which that was measured
+    (empty: untold).
     One that was made for throughput has ``streams``, ``runs_per_s`` and ``expected_runs_per_s``
     instead of latencies.
     Of an artifact for several shapes each is run by itself: ``entries`` is a list of such answers,
@@ -98,5 +99,6 @@ def _result(folder: Path, report: dict[str, Any], manifest: Mapping[str, Any]) -
             **{f"{name}_us": latency[name] for name in ("p50", "p90", "p99")},
             repeats=latency["count"],
             expected_us=latency["expected"],
+            expected_machine=str(manifest["expected"].get("machine", "")),
         )
     return result

@@ -15,6 +15,7 @@ import msgspec
 
 from collage_engine.api import Session, place_on, run_artifact
 from collage_engine.cli import output
+from collage_engine.cli.check_command import check, not_slower
 from collage_engine.cli.farm_command import farm, place_on_farm
 from collage_engine.cli.interrupts import interruptible_engine
 from collage_engine.cli.options import settings_from, shape_choices
@@ -22,7 +23,7 @@ from collage_engine.cli.print_run import print_run, print_shapes, run_document
 from collage_engine.cli.progress import ProgressReport
 from collage_engine.cli.screen import ERR, complain, say
 from collage_engine.cli.search_command import search
-from collage_engine.drawing.formatting import counted, significant, time_text
+from collage_engine.drawing.formatting import counted, gain_text, significant, time_text
 from collage_engine.records.errors import (
     ArtifactError,
     Cancelled,
@@ -284,10 +285,15 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    slower = options.fail_if_slower
+    options.benchmark = options.benchmark or slower is not None
     result: dict[str, Any] = run_artifact(options.artifact, benchmark=options.benchmark)
+    status = 0
+    if slower is not None:
+        result, status = not_slower(options.artifact, result, slower)
     if options.json:
         output.print_json(result)
-        return 0
+        return status
     if "entries" in result:
         output.print_entries(result["entries"])
         return 0
@@ -321,7 +327,10 @@ def _run(options: argparse.Namespace) -> int:
         expected = result.get("expected_us")
         if expected:
             say(words.WHEN_EXPORTED.format(us=time_text(expected)))
-    return 0
+    if "slower_than_exported" in result:
+        by = gain_text(result["median_us"], result["expected_us"])
+        say(words.SLOWER_BY[status].format(by=by))
+    return status
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -385,6 +394,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "compare": _compare,
     "export": _export,
     "run": _run,
+    "check": lambda options: check(options, report_error),
     "report": _report,
     "search": search,
     "store": _store,

@@ -113,6 +113,15 @@ def relative_error(text: str) -> float:
     return value
 
 
+def share(text: str) -> float:
+    """Return the share that ``3%`` or ``0.03`` means: above 0, below 1."""
+    number = text.removesuffix("%")
+    value = positive_number(number.strip()) / (100 if number != text else 1)
+    if value >= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no share: write 3% or 0.03")
+    return value
+
+
 def dimension(text: str) -> tuple[str, tuple[int, ...]]:
     """Read ``batch=1,4,16``: return the name and the sizes."""
     name, equals, sizes = text.rpartition("=")

@@ -18,6 +18,8 @@ from collage_engine.cli.options import (
     duration,
     positive,
     relative_error,
+    share,
+    size,
 )
 from collage_engine.records.text import printable
 from collage_engine.wording import command_line as say
@@ -45,6 +47,20 @@ examples:
   collage place model.onnx -o out        the whole way, from a model to a compiled module
   collage run out --benchmark            run that module, check it and time it
   collage COMMAND --help                 what a command takes
+"""
+
+MAX_SLOWER = 0.03
+"""By what share ``collage check`` lets a model be slower by default; the race drops who
+is slower by as much."""
+
+CHECK_BUDGET_S = 120.0
+"""Seconds for placing a model that is checked; chosen: most of what a run finds it has by then."""
+
+CHECK_EXAMPLES = """\
+examples:
+  collage check model.onnx --against baseline.collage --max-slower 3% --junit check.xml
+  collage check out --against released --max-error 1e-3 --max-memory 500M
+exit status: 0 nothing is worse than allowed (or a tie), 1 something is, 2 it could not be compared
 """
 
 SEARCH_EXAMPLES = """\
@@ -327,7 +343,60 @@ def _add_run_command(commands: Commands) -> None:
     run = commands.add_parser("run", help="run an artifact and check it against its sample")
     run.add_argument("artifact", metavar="DIR", help="folder that place or export wrote")
     run.add_argument("--benchmark", action="store_true", help="time it too")
+    run.add_argument(
+        "--fail-if-slower",
+        type=share,
+        metavar="5%%",
+        help="time it, in up to three processes; status 1 where it is slower in all of them, by "
+        "more than this, than when it was exported, 2 where that was on another machine",
+    )
     _add_json(run)
+
+
+def _add_check_command(commands: Commands) -> None:
+    check = commands.add_parser(
+        "check",
+        help="a gate for CI: is a model slower, less exact or larger than a baseline?",
+        epilog=CHECK_EXAMPLES,
+    )
+    check.add_argument(
+        "model", help="an .onnx file, which is placed; or the folder of an artifact, taken as it is"
+    )
+    check.add_argument(
+        "--against",
+        required=True,
+        metavar="BASELINE",
+        help="the folder of an artifact, or a .collage file, whose newest placement is built again",
+    )
+    check.add_argument(
+        "--max-slower",
+        type=share,
+        default=MAX_SLOWER,
+        metavar="3%%",
+        help=f"by what share it may be slower (default: {MAX_SLOWER * 100:g}%%)",
+    )
+    check.add_argument(
+        "--max-error",
+        type=relative_error,
+        metavar="REL",
+        help="largest error of its outputs, max|y-r| / max|r| (default: the artifact's tolerance)",
+    )
+    check.add_argument(
+        "--max-memory",
+        type=size,
+        metavar="500M",
+        help="what loading it may add to a process's resident memory (default: anything)",
+    )
+    check.add_argument(
+        "--budget",
+        type=duration,
+        default=CHECK_BUDGET_S,
+        metavar="TIME",
+        help=f"time for placing an .onnx file (default: {CHECK_BUDGET_S / 60:g}m)",
+    )
+    check.add_argument("--junit", metavar="FILE", help="also write a JUnit file, for CI systems")
+    check.add_argument("--markdown", metavar="FILE", help="also write what is printed to a file")
+    _add_json(check)
 
 
 def _add_report_command(commands: Commands) -> None:
@@ -431,6 +500,7 @@ _COMMANDS: tuple[Callable[[Commands], None], ...] = (
     _add_compare_command,
     _add_export_command,
     _add_run_command,
+    _add_check_command,
     _add_report_command,
     _add_search_command,
     _add_store_command,

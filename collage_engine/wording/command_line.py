@@ -100,6 +100,42 @@ LOADED_IN = "loaded in {load}, first result after {first}"
 LATENCY = "latency: p50 {p50}, p90 {p90}, p99 {p99} ({runs}, {threads})"
 WHEN_EXPORTED = "expected:  {us} when it was exported"
 
+NO_EXPORTED_TIME = (
+    "--fail-if-slower: {path} does not say what one call took when it was exported (an artifact of "
+    "several shapes says it of each, in its folders)"
+)
+OTHER_MACHINE = (
+    "--fail-if-slower: the time of {path} was measured on {other}, and this is {here}: times of "
+    "different machines are not compared"
+)
+SLOWER_BY = (
+    "not slower than when it was exported by more than is allowed: {by}",
+    "slower than when it was exported by more than is allowed: {by}",
+)
+
+# -- check -------------------------------------------------------------------------
+
+COMPARING = "timing both in common rounds"
+GATE_TITLES = {
+    "passed": "{model} against {against}: **passed**",
+    "failed": "{model} against {against}: **failed**",
+    "tie": "{model} against {against}: **tie**, the machine is too noisy to say",
+    "not compared": "{model} against {against}: **not compared**",
+}
+GATE_LATENCY = "{us}, the baseline {baseline}: {by}, allowed {limit}"
+GATE_INTERVAL = " (99 % interval {low} to {high}, {pairs} of processes in common rounds)"
+GATE_STORED = " (stored time, of another moment: what lies {noise} above that is a tie)"
+GATE_NOT_COMPARED = (
+    "{us}; the baseline's model file is gone and its stored time is of another machine"
+)
+GATE_ERROR = "largest error {error} (relative), allowed {limit}"
+GATE_MEMORY = "loading adds {taken}, allowed {limit}"
+GATE_MACHINE = "Machine: {machine}."
+GATE_OTHER_MACHINE = (
+    "The baseline was measured on another machine: {machine}. Its stored time was not used."
+)
+GATE_UNTOLD = "an untold one"
+
 # -- Ctrl-C, defects -----------------------------------------------------------------
 
 ENDING = "ending with the best placement so far; another Ctrl-C stops at once"

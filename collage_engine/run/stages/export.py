@@ -68,6 +68,7 @@ def export_winner(
             versions=menu.versions,
             objective=task.settings.objective,
             streams=max(1, task.settings.streams),
+            machine=menu.device_text,
         )
         try:
             write_artifact(task.open_model.model, built, Path(task.out), contents)

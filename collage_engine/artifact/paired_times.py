@@ -1,0 +1,280 @@
+"""The times of two artifacts in common rounds, and whether one is slower by more than is allowed.
+
+Both artifacts are loaded in a process each and timed in turn, in rounds that follow each other at
+once, so that a slow stretch of the machine falls on both. Where the memory of a process happens to
+lie makes several percent more; therefore a *pair* of processes gives one ratio only, and further
+pairs are loaded until the mean of the ratios is known well enough.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from collage_engine.artifact.loader.run_artifact import (
+    SAMPLES,
+    compare,
+    load,
+    read_npz,
+    wrong_output,
+)
+from collage_engine.artifact.manifest import read_manifest, verify_files
+from collage_engine.machine.time_limits import with_weights
+from collage_engine.machine.worker import Worker
+from collage_engine.records.errors import ArtifactError, UsageError
+
+LEAST_PAIRS, MOST_PAIRS = 5, 14
+"""Pairs of processes with which a comparison may end, and with which it does; the first is the
+fewest with which the simulation in ``tests/unit/test_gate.py`` keeps false alarms below 2 %, the
+second is chosen: a minute for a model of some milliseconds."""
+ROUNDS = 6
+"""Rounds of each pair; as many as the race asks for before it judges anybody."""
+ROUND_S, LEAST_CALLS = 0.05, 2
+"""Seconds of timed calls in a round, and calls at least; as in the race."""
+REST_S = 0.1
+"""Seconds before a round of an artifact of several threads; those of the other spin up to 60 ms
+after a call."""
+CONFIDENCE = 0.99
+"""Of the interval in which the mean ratio lies. It is looked at after every pair: with 95 % equal
+artifacts were called slower in 2.4 of 100 simulated comparisons on a very noisy machine."""
+LOAD_TIMEOUT_S, ROUND_TIMEOUT_S = 120.0, 600.0
+"""Seconds after which loading or a round counts as hanging; chosen, far above what they take."""
+
+Outcome = Literal["slower", "within", "tie"]
+
+
+class OpenArtifact(msgspec.Struct, frozen=True):
+    """Load an artifact and run it on its sample."""
+
+    folder: str
+
+
+class TimeCalls(msgspec.Struct, frozen=True):
+    """Time single calls of the artifact that is open, for about ``seconds``."""
+
+    seconds: float
+    least: int
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """What loading an artifact showed."""
+
+    max_rel_error: float
+    """``max|y-r| / max|r|`` on its sample, the worst output."""
+    wrong: str | None
+    """Which output is farther from the truth than the artifact allows; None: none is."""
+    memory_bytes: int | None
+    """What loading it added to the process's resident memory; None: the system does not say."""
+
+
+class ArtifactTimer:
+    """The state of a process that holds one artifact, loaded by the loader that artifacts carry."""
+
+    def __init__(self) -> None:
+        self._call: Callable[[], object] = lambda: None
+
+    def __call__(self, request: OpenArtifact | TimeCalls) -> Any:
+        """Answer ``Opened``, or the seconds of the calls."""
+        if isinstance(request, OpenArtifact):
+            return self._open(Path(request.folder))
+        self._call()
+        taken: list[float] = []
+        end = time.perf_counter() + request.seconds
+        while len(taken) < request.least or time.perf_counter() < end:
+            begin = time.perf_counter()
+            self._call()
+            taken.append(time.perf_counter() - begin)
+        return taken
+
+    def _open(self, folder: Path) -> Opened:
+        model = load(folder)
+        kinds = model.kinds("inputs", "outputs")
+        inputs, sample = (read_npz(folder / name, kinds) for name in SAMPLES)
+        truth = [sample[about["name"]] for about in model.manifest["outputs"]]
+        outputs = model(inputs)
+        tensors = model.bind(inputs)
+        self._call = lambda: model.run(tensors)
+        return Opened(
+            compare(outputs, truth)[1],
+            wrong_output(outputs, truth, model.manifest),
+            model.memory_bytes,
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How one artifact's time compares with another's.
+
+    Attributes:
+        outcome: Slower than is allowed, within what is allowed, or a tie: the machine is too noisy
+            to say.
+        ratio: The mean of how many times the other's time it takes, over pairs of processes.
+        low: The lower end of the interval in which the mean lies.
+        high: Its upper end.
+        pairs: Pairs of processes.
+        us: Median microseconds of a call.
+        other_us: The same of the other artifact.
+        opened: What loading it showed, the largest figures of all its processes.
+    """
+
+    outcome: Outcome
+    ratio: float
+    low: float
+    high: float
+    pairs: int
+    us: float
+    other_us: float
+    opened: Opened
+
+
+def judge(logs: Sequence[float], max_slower: float) -> Outcome | None:
+    """Judge a time by its ratios to another one.
+
+    Args:
+        logs: The logarithm of the ratio that each pair of processes gave.
+        max_slower: By what share the time may exceed the other.
+
+    Returns:
+        The outcome; None: further pairs are needed. A mean is known well enough where the interval
+        in which it lies reaches no farther than half of what is allowed to either side, or where
+        all of it lies on one side of what is allowed.
+    """
+    if len(logs) < LEAST_PAIRS:
+        return None
+    mean, half = _interval(logs)
+    allowed = math.log1p(max_slower)
+    if half <= allowed / 2 or abs(mean - allowed) > half:
+        return "slower" if mean > allowed else "within"
+    return "tie" if len(logs) >= MOST_PAIRS else None
+
+
+def _interval(logs: Sequence[float]) -> tuple[float, float]:
+    """Return the mean, and half the width of Student's interval around it."""
+    from scipy.stats import t  # takes half a second to import
+
+    error = statistics.stdev(logs) / math.sqrt(len(logs))
+    return statistics.fmean(logs), float(t.ppf((1 + CONFIDENCE) / 2, len(logs) - 1)) * error
+
+
+def pair_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Return the logarithm of the median ratio over the common rounds of a pair of processes."""
+    return statistics.median(math.log(a / b) for a, b in zip(ours, theirs, strict=True))
+
+
+def compare_artifacts(
+    folder: Path,
+    other: Path,
+    max_slower: float,
+    on_pair: Callable[[int], None] = lambda number: None,
+) -> Comparison:
+    """Time two artifacts in common rounds, until it is known whether the first is slower.
+
+    Args:
+        folder: The artifact that is judged; each is for one shape and single calls.
+        other: The one that it is compared with.
+        max_slower: By what share its time may exceed the other's.
+        on_pair: Is called with the number of each pair of processes before it is loaded.
+
+    Raises:
+        ArtifactError: An artifact is damaged, or does not load.
+        UsageError: An artifact is for several shapes, or for throughput.
+        WorkerError: A process crashed or hung.
+    """
+    both = folder, other
+    logs: list[float] = []
+    medians: tuple[list[float], list[float]] = ([], [])
+    found: list[Opened] = []
+    outcome = None
+    manifests = [timed_manifest(each) for each in both]
+    while outcome is None:
+        on_pair(len(logs) + 1)
+        opened, rounds = timed_pair(both, manifests)
+        found.append(opened)
+        logs.append(pair_ratio(*rounds))
+        for kept, taken in zip(medians, rounds, strict=True):
+            kept.append(statistics.median(taken) * 1e6)
+        outcome = judge(logs, max_slower)
+    mean, half = _interval(logs)
+    memory = [one.memory_bytes for one in found if one.memory_bytes is not None]
+    return Comparison(
+        outcome,
+        math.exp(mean),
+        math.exp(mean - half),
+        math.exp(mean + half),
+        len(logs),
+        statistics.median(medians[0]),
+        statistics.median(medians[1]),
+        Opened(
+            max(one.max_rel_error for one in found),
+            next((one.wrong for one in found if one.wrong is not None), None),
+            max(memory, default=None),
+        ),
+    )
+
+
+def timed_pair(
+    folders: tuple[Path, Path], manifests: Sequence[Mapping[str, Any]]
+) -> tuple[Opened, tuple[list[float], list[float]]]:
+    """Load two artifacts, each in a new process; return their medians in common rounds, in seconds.
+
+    What loading the first one showed comes along.
+    """
+    rest_s = REST_S if any(each["threads"] > 1 for each in manifests) else 0.005
+    rounds: tuple[list[float], list[float]] = ([], [])
+    workers = [
+        Worker(
+            "collage_engine.artifact.paired_times:ArtifactTimer",
+            env={**each["environment"], "TVM_USE_RUNTIME_LIB": "1"},
+            name="collage-check",
+        )
+        for each in manifests
+    ]
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            opened, _ = pool.map(_open, workers, folders)
+        for _ in range(ROUNDS):
+            for number in random.sample(range(2), 2):
+                time.sleep(rest_s)
+                taken = workers[number].call(TimeCalls(ROUND_S, LEAST_CALLS), ROUND_TIMEOUT_S)
+                rounds[number].append(statistics.median(taken))
+    finally:
+        for worker in workers:
+            worker.close()
+    return opened, rounds
+
+
+def _open(worker: Worker, folder: Path) -> Opened:
+    size = (folder / "model.so").stat().st_size
+    opened: Opened = worker.call(
+        OpenArtifact(str(folder.absolute())), with_weights(LOAD_TIMEOUT_S, size)
+    )
+    return opened
+
+
+def timed_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest of an artifact whose single calls can be timed.
+
+    Raises:
+        ArtifactError: The folder is no artifact, or was changed, or has no sample.
+        UsageError: It is for several shapes, or for throughput.
+    """
+    manifest = read_manifest(folder)
+    verify_files(folder, manifest)
+    if "entries" in manifest:
+        first = manifest["entries"][0]["folder"]
+        raise UsageError(f"{folder} is for several shapes: compare one of them, {folder / first}")
+    if manifest.get("streams") is not None:
+        raise UsageError(f"{folder} was made for throughput: single calls are compared")
+    for name in SAMPLES:
+        if not (folder / name).is_file():
+            raise ArtifactError(f"{folder} has no {name}, on which it would be timed")
+    return manifest

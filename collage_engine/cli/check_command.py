@@ -1,0 +1,351 @@
+"""``collage check``: is a model slower, less exact or larger than a baseline? Exit status 0, 1, 2.
+
+It is the status of ``diff``: 0 where nothing is worse than is allowed (a tie included), 1 where
+something is, 2 where that could not be found out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import msgspec
+
+from collage_engine.api import Session, run_artifact
+from collage_engine.artifact.manifest import is_artifact, read_manifest, sha256
+from collage_engine.artifact.paired_times import Comparison, compare_artifacts, timed_manifest
+from collage_engine.cli import output
+from collage_engine.cli.interrupts import interruptible_engine
+from collage_engine.cli.progress import ProgressReport
+from collage_engine.cli.screen import ERR, say
+from collage_engine.drawing.formatting import bytes_text, counted, gain_text, time_text
+from collage_engine.machine.cuda import cuda_probe
+from collage_engine.machine.device import device
+from collage_engine.records.errors import Cancelled, CollageError, UsageError
+from collage_engine.records.files import check_writable, write_atomically
+from collage_engine.records.gate import CheckOutcome, Gate, GateCheck
+from collage_engine.records.placement import Run
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.typed import convert
+from collage_engine.service.engine import Engine
+from collage_engine.wording import command_line as words
+
+NOT_COMPARED = 2
+"""Exit status where no comparison was possible."""
+STORED_NOISE = 0.1
+"""By what share the stored time of a baseline may be off, besides what is allowed: the same module
+takes up to 10 % more in some processes (``LUCK`` in ``trials/race.py``), and the stored time is of
+one process and another moment."""
+STORED_LOADS = 3
+"""Processes in which an artifact is timed where it is compared with a stored time; chosen."""
+
+
+def check(
+    options: argparse.Namespace, report_error: Callable[[CollageError, argparse.Namespace], int]
+) -> int:
+    """Compare a model with a baseline; returns the exit status."""
+    try:
+        for path in filter(None, (options.junit, options.markdown)):
+            _check_writable(path)
+        gate = _gate(options)
+    except Cancelled:
+        raise
+    except CollageError as error:
+        report_error(error, options)
+        return NOT_COMPARED
+    for path, content in ((options.junit, junit(gate)), (options.markdown, markdown(gate))):
+        if path is not None:
+            write_atomically(path, content)
+    if options.json:
+        output.print_json(gate)
+    else:
+        say(markdown(gate))
+    return {"failed": 1, "not compared": NOT_COMPARED}.get(gate.outcome, 0)
+
+
+def _check_writable(path: str) -> None:
+    """Find out before any work whether a file can be written; UsageError: it cannot."""
+    try:
+        check_writable(path)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _gate(options: argparse.Namespace) -> Gate:
+    """Make both artifacts, compare them, and return what was found out."""
+    against, model = Path(options.against), Path(options.model)
+    with tempfile.TemporaryDirectory(prefix="collage-check-") as scratch:
+        before, after = Path(scratch, "baseline"), Path(scratch, "today")
+        with ProgressReport(ERR) as progress, interruptible_engine(progress) as engine:
+            if is_artifact(against):
+                run, before, stored_us, where = None, against, *_expected(timed_manifest(against))
+                settings = _settings_like(against, options.budget)
+            else:
+                run = _last_run(engine, against)
+                settings = _settings_of(run, options.budget)
+                placement = run.placement
+                stored_us = None if placement is None else placement.measured_us
+                where = run.device
+            if is_artifact(model):
+                after = model
+            else:
+                session = Session.of_model(engine, model, settings.shapes)
+                session.place(settings, out=after)
+            comparable = run is None or _baseline_again(engine, against, run, model, before)
+        with ERR.status(words.COMPARING):
+            return judged(options, before if comparable else None, after, stored_us, where)
+
+
+def _last_run(engine: Engine, path: Path) -> Run:
+    """Return the newest run of a session for one shape.
+
+    Raises:
+        UsageError: It is for several shapes, or has no run.
+    """
+    session = Session.of_file(engine, path)
+    if session.shapes:
+        raise UsageError(f"{path} is for several shapes: give an artifact of one as the baseline")
+    return session.run()
+
+
+def _settings_of(run: Run, budget_s: float) -> RunSettings:
+    """Return the settings with which the baseline was placed, within another time."""
+    return msgspec.structs.replace(
+        convert(run.settings, RunSettings), budget_s=budget_s, confirmation="full"
+    )
+
+
+def _settings_like(folder: Path, budget_s: float) -> RunSettings:
+    """Return settings for a model that is compared with an artifact: its target and threads."""
+    manifest = read_manifest(folder)
+    return RunSettings(budget_s=budget_s, threads=manifest["threads"], target=manifest["target"])
+
+
+def _baseline_again(engine: Engine, path: Path, run: Run, model: Path, out: Path) -> bool:
+    """Build a session's newest placement again from its model file; tell whether that is there.
+
+    Where the model that is checked is the very file that was placed, that is taken.
+    """
+    for file in (Path(run.model["path"]), model):
+        if not file.is_file() or sha256(file) != run.model["sha256"]:
+            continue
+        session = Session.of_model(engine, file, convert(run.settings, RunSettings).shapes)
+        session.continue_from(path)
+        session.export(out, run.id)
+        return True
+    return False
+
+
+def _expected(manifest: dict[str, object]) -> tuple[float | None, str]:
+    """Return the time that an artifact's maker measured, and on which device."""
+    expected = manifest["expected"]
+    assert isinstance(expected, dict)
+    return expected.get("latency_us"), expected.get("machine", "")
+
+
+def judged(
+    options: argparse.Namespace,
+    before: Path | None,
+    after: Path,
+    stored_us: float | None,
+    where: str,
+) -> Gate:
+    """Return what a comparison says.
+
+    Args:
+        options: The limits.
+        before: The artifact of the baseline; None: it cannot be built any more.
+        after: The artifact that is judged.
+        stored_us: The time that the baseline holds, in microseconds.
+        where: The device on which that was measured.
+    """
+    machine = _device_of(after)
+    if before is not None:
+        found = compare_artifacts(after, before, options.max_slower)
+        checks = [_latency_check(found, options.max_slower)]
+        error, memory, wrong = (
+            found.opened.max_rel_error,
+            found.opened.memory_bytes,
+            found.opened.wrong is not None,
+        )
+    else:
+        results = [run_artifact(after, benchmark=True) for _ in range(STORED_LOADS)]
+        us = statistics.median(result["median_us"] for result in results)
+        same = machine == where
+        checks = [stored_check(us, stored_us if same else None, options.max_slower)]
+        error = max(result["max_rel_error"] for result in results)
+        memory, wrong = results[0]["memory_bytes"], False  # it would have raised
+    too_far = wrong if options.max_error is None else error > options.max_error
+    checks.append(
+        GateCheck(
+            name="error",
+            outcome="failed" if too_far else "passed",
+            value=error,
+            limit=read_manifest(after)["tolerance"]
+            if options.max_error is None
+            else options.max_error,
+        )
+    )
+    if options.max_memory is not None:
+        checks.append(_memory_check(memory, options.max_memory))
+    failed = any(one.outcome == "failed" for one in checks)
+    return Gate(
+        model=options.model,
+        against=options.against,
+        outcome="failed" if failed else checks[0].outcome,
+        machine=machine,
+        baseline_machine=where,
+        checks=tuple(checks),
+    )
+
+
+def _device_of(artifact: Path) -> str:
+    """Return the device of this machine on which an artifact runs, as a person reads it."""
+    if read_manifest(artifact)["device"] == "cpu":
+        return device().description
+    devices = cuda_probe().devices
+    return devices[0].record().description if devices else ""
+
+
+def _latency_check(found: Comparison, max_slower: float) -> GateCheck:
+    outcomes: dict[str, CheckOutcome] = {"slower": "failed", "within": "passed", "tie": "tie"}
+    return GateCheck(
+        name="latency",
+        outcome=outcomes[found.outcome],
+        value=found.ratio,
+        limit=1 + max_slower,
+        low=found.low,
+        high=found.high,
+        pairs=found.pairs,
+        us=found.us,
+        baseline_us=found.other_us,
+    )
+
+
+def stored_check(us: float, stored_us: float | None, max_slower: float) -> GateCheck:
+    """Compare a time with a stored one.
+
+    Args:
+        us: The time today, in microseconds.
+        stored_us: The stored time; None: there is none of this machine.
+        max_slower: By what share the time may exceed it.
+    """
+    check = GateCheck(name="stored latency", outcome="not compared", limit=1 + max_slower, us=us)
+    if stored_us is None:
+        return check
+    ratio = us / stored_us
+    outcome: CheckOutcome = "passed" if ratio <= 1 + max_slower else "tie"
+    if ratio > (1 + max_slower) * (1 + STORED_NOISE):
+        outcome = "failed"
+    return msgspec.structs.replace(check, outcome=outcome, value=ratio, baseline_us=stored_us)
+
+
+def _memory_check(memory: int | None, limit: int) -> GateCheck:
+    if memory is None:
+        return GateCheck(name="memory", outcome="not compared", limit=limit)
+    outcome: CheckOutcome = "failed" if memory > limit else "passed"
+    return GateCheck(name="memory", outcome=outcome, value=memory, limit=limit)
+
+
+def not_slower(folder: str, result: dict[str, Any], allowed: float) -> tuple[dict[str, Any], int]:
+    """Compare an artifact's time with the one that it had when it was exported.
+
+    Args:
+        folder: The artifact.
+        result: What ``run_artifact`` said of it. Where it is slower it is run again in further
+            processes, and the fastest counts: in some, the same module takes several percent more.
+        allowed: By what share it may be slower.
+
+    Returns:
+        The result that counts, with ``slower_than_exported``; and the exit status.
+
+    Raises:
+        UsageError: It has no such time, or another machine's.
+    """
+    if result.get("expected_us") is None:
+        raise UsageError(words.NO_EXPORTED_TIME.format(path=folder))
+    here = _device_of(Path(folder))
+    if result["expected_machine"] != here:
+        other = result["expected_machine"] or words.GATE_UNTOLD
+        raise UsageError(words.OTHER_MACHINE.format(path=folder, other=other, here=here))
+    most_us = result["expected_us"] * (1 + allowed)
+    for _ in range(STORED_LOADS - 1):
+        if result["median_us"] > most_us:
+            again = run_artifact(folder, benchmark=True)
+            result = min(result, again, key=lambda one: float(one["median_us"]))
+    is_slower = result["median_us"] > most_us
+    return {**result, "slower_than_exported": is_slower}, int(is_slower)
+
+
+# -- what is written -------------------------------------------------------------------
+
+
+def sentence(check: GateCheck) -> str:
+    """Say what a check found, for a reader who knows the baseline."""
+    if check.name == "error":
+        return words.GATE_ERROR.format(error=f"{check.value:.1e}", limit=f"{check.limit:.1e}")
+    if check.name == "memory":
+        assert check.limit is not None
+        taken = "?" if check.value is None else bytes_text(check.value)
+        return words.GATE_MEMORY.format(taken=taken, limit=bytes_text(check.limit))
+    assert check.us is not None and check.limit is not None
+    if check.value is None:
+        return words.GATE_NOT_COMPARED.format(us=time_text(check.us))
+    assert check.baseline_us is not None
+    text = words.GATE_LATENCY.format(
+        us=time_text(check.us),
+        baseline=time_text(check.baseline_us),
+        by=gain_text(check.value, 1.0),
+        limit=gain_text(check.limit, 1.0),
+    )
+    if check.low is None:
+        return text + words.GATE_STORED.format(noise=f"{STORED_NOISE:.0%}")
+    return text + words.GATE_INTERVAL.format(
+        low=gain_text(check.low, 1.0),
+        high=gain_text(check.high, 1.0),
+        pairs=counted(check.pairs, "pair"),
+    )
+
+
+def markdown(gate: Gate) -> str:
+    """Return the page of a gate, a table with a row for each check."""
+    lines = [
+        words.GATE_TITLES[gate.outcome].format(model=gate.model, against=gate.against),
+        "",
+        "| check | outcome | |",
+        "|---|---|---|",
+        *(f"| {one.name} | {one.outcome} | {sentence(one)} |" for one in gate.checks),
+        "",
+        words.GATE_MACHINE.format(machine=gate.machine),
+    ]
+    if not gate.same_machine:
+        other = gate.baseline_machine or words.GATE_UNTOLD
+        lines.append(words.GATE_OTHER_MACHINE.format(machine=other))
+    return "\n".join(lines) + "\n"
+
+
+def junit(gate: Gate) -> bytes:
+    """Return the gate as a JUnit file: a test for each check; what says nothing is skipped."""
+    kinds = {"failed": "failure", "tie": "skipped", "not compared": "skipped"}
+    tags = [kinds.get(one.outcome) for one in gate.checks]
+    suite = ElementTree.Element(
+        "testsuite",
+        name="collage check",
+        tests=str(len(tags)),
+        failures=str(tags.count("failure")),
+        skipped=str(tags.count("skipped")),
+        errors="0",
+    )
+    for one, tag in zip(gate.checks, tags, strict=True):
+        case = ElementTree.SubElement(suite, "testcase", classname=gate.model, name=one.name)
+        if tag is not None:
+            ElementTree.SubElement(case, tag, message=f"{one.outcome}: {sentence(one)}")
+        else:
+            ElementTree.SubElement(case, "system-out").text = sentence(one)
+    text: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
+    return text

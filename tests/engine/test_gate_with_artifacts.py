@@ -1,0 +1,84 @@
+"""``collage check`` on real artifacts: a slowed one fails; errors and memory count, too."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+
+import pytest
+
+from collage_engine.artifact.artifact import write_artifact
+from collage_engine.build.build import build_cover, write_module
+from collage_engine.cli.main import main
+from collage_engine.model.importer import import_model
+from tests.support.artifact_cases import MNIST, sample_of
+from tests.support.covers import candidate_on
+from tests.support.plain_toolchain import PLAIN, register
+
+SLOW = """
+import time
+from collage_engine.artifact.loader import run_artifact as loader
+original = loader.Model.run
+def run(self, tensors):
+    begin = time.perf_counter()
+    result = original(self, tensors)
+    end = begin + 1.5 * (time.perf_counter() - begin)
+    while time.perf_counter() < end:
+        pass
+    return result
+loader.Model.run = run
+"""
+"""Code that an artifact brings along: every call waits for half of its own time more."""
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gate")
+    with pytest.MonkeyPatch.context() as patch:
+        register(patch)
+        model = import_model(MNIST)
+        cover = [candidate_on(PLAIN, tuple(range(len(model.graph.operators))))]
+        write_module(build_cover(model, cover), folder / "built")
+    return write_artifact(model, folder / "built", folder / "artifact", sample_of(model))
+
+
+@pytest.fixture(scope="module")
+def slowed(artifact):
+    folder = artifact.with_name("slowed")
+    shutil.copytree(artifact, folder)
+    (folder / "slow.py").write_text(SLOW)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    digest = hashlib.sha256(SLOW.encode()).hexdigest()
+    manifest["files"]["slow.py"] = {"sha256": digest, "bytes": len(SLOW)}
+    manifest["requires"] = [{"file": "slow.py", "reason": "it is slow"}]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def test_a_slowed_artifact_fails_and_says_by_how_much(artifact, slowed, capsys):
+    assert main(["check", str(slowed), "--against", str(artifact), "--json"]) == 1
+    latency, error = json.loads(capsys.readouterr().out)["checks"]
+    assert latency["outcome"] == "failed" and error["outcome"] == "passed"
+    assert latency["value"] > 1.2 and latency["low"] > 1.03
+    assert latency["us"] > latency["baseline_us"] > 0
+
+
+def test_the_faster_one_of_two_passes(artifact, slowed, capsys):
+    limits = ["--max-error", "1e-3", "--max-memory", "4G"]
+    assert main(["check", str(artifact), "--against", str(slowed), "--json", *limits]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [check["outcome"] for check in document["checks"]] == ["passed"] * 3
+
+
+def test_a_changed_artifact_is_not_compared(artifact, capsys):
+    changed = artifact.with_name("changed")
+    shutil.copytree(artifact, changed, dirs_exist_ok=True)
+    (changed / "model.so").write_bytes(b"")
+    assert main(["check", str(changed), "--against", str(artifact)]) == 2
+    assert "model.so has changed" in capsys.readouterr().err
+
+
+def test_an_artifact_that_says_no_time_cannot_be_slower_than_that(artifact, capsys):
+    assert main(["run", str(artifact), "--fail-if-slower", "5%"]) == 2
+    assert "--fail-if-slower" in capsys.readouterr().err

@@ -1,0 +1,195 @@
+"""``collage check``: what it finds, what it lets pass, and what it writes for CI."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from collage_engine.artifact import paired_times
+from collage_engine.artifact.paired_times import Comparison, Opened, judge, pair_ratio
+from collage_engine.cli import check_command
+from collage_engine.cli.main import main
+from collage_engine.cli.options import share
+from collage_engine.records.gate import Gate, GateCheck
+
+RECORDED = json.loads((Path(__file__).parents[1] / "data" / "gate_rounds.json").read_text())
+"""Rounds of one artifact against itself: ``tests/benchmarks/gate_rounds.py`` says how they came."""
+RUNS = 2000
+
+
+def outcomes(slowdown: float, spread: float = 1.0) -> list[str]:
+    """Compare, again and again, pairs drawn from the recorded ones, one side slowed down.
+
+    The other artifact is either side of a pair with equal right: a ratio and its inverse.
+    """
+    logs = [pair_ratio(*pair) for pair in RECORDED]
+    draw = random.Random(1)
+    found = []
+    for _ in range(RUNS):
+        seen: list[float] = []
+        outcome = None
+        while outcome is None:
+            log = draw.choice(logs) * draw.choice((1, -1)) * spread
+            seen.append(log + math.log1p(slowdown))
+            outcome = judge(seen, 0.03)
+        found.append(outcome)
+    return found
+
+
+def test_a_slowdown_of_five_percent_is_found_in_95_of_100_runs():
+    assert outcomes(0.05).count("slower") >= 0.95 * RUNS
+
+
+def test_equal_artifacts_are_called_slower_in_at_most_2_of_100_runs():
+    assert outcomes(0.0).count("slower") <= 0.02 * RUNS
+
+
+def test_on_a_machine_that_is_far_too_noisy_equal_artifacts_tie():
+    logs = [pair_ratio(*pair) for pair in RECORDED]
+    noisy = 0.15 / (sum(log * log for log in logs) / len(logs)) ** 0.5
+    found = outcomes(0.0, noisy)
+    assert found.count("slower") <= 0.02 * RUNS
+    assert found.count("tie") >= 0.5 * RUNS
+
+
+def test_a_pair_counts_by_its_median_round():
+    assert pair_ratio([2.0, 2.0, 50.0], [1.0, 1.0, 1.0]) == pytest.approx(math.log(2))
+
+
+@pytest.mark.parametrize(("text", "value"), [("3%", 0.03), ("0.05", 0.05), ("2.5 %", 0.025)])
+def test_a_share_is_read_with_and_without_percent(text, value):
+    assert share(text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("text", ["0", "-1%", "100%", "3", "x%"])
+def test_what_is_no_share_is_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError):
+        share(text)
+
+
+@pytest.mark.parametrize(
+    ("us", "stored_us", "outcome"),
+    [(102, 100, "passed"), (105, 100, "tie"), (120, 100, "failed"), (120, None, "not compared")],
+)
+def test_a_stored_time_decides_beyond_what_processes_differ_by(us, stored_us, outcome):
+    assert check_command.stored_check(us, stored_us, 0.03).outcome == outcome
+
+
+def compared(monkeypatch, outcome: str, ratio: float, wrong: str | None = None) -> None:
+    """Have artifacts compare so, whatever they are, on a machine called "this"."""
+    opened = Opened(1e-5, wrong, 40_000_000)
+    found = Comparison(outcome, ratio, ratio * 0.99, ratio * 1.01, 6, ratio * 1e3, 1e3, opened)
+    manifest = {
+        "expected": {"latency_us": 900.0, "machine": "another"},
+        "threads": 1,
+        "target": "cpu",
+        "device": "cpu",
+        "tolerance": 1e-4,
+    }
+    monkeypatch.setattr(check_command, "is_artifact", lambda folder: True)
+    monkeypatch.setattr(check_command, "timed_manifest", lambda folder: manifest)
+    monkeypatch.setattr(check_command, "read_manifest", lambda folder: manifest)
+    monkeypatch.setattr(check_command, "compare_artifacts", lambda *_: found)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "ratio", "options", "status", "failed"),
+    [
+        ("within", 1.0, [], 0, []),
+        ("tie", 1.04, [], 0, []),
+        ("slower", 1.05, [], 1, ["latency"]),
+        ("within", 1.0, ["--max-error", "1e-6"], 1, ["error"]),
+        ("within", 1.0, ["--max-memory", "30M"], 1, ["memory"]),
+        ("slower", 1.05, ["--max-memory", "30M"], 1, ["latency", "memory"]),
+        ("within", 1.0, ["--max-memory", "50M", "--max-error", "1e-3"], 0, []),
+    ],
+)
+def test_status_and_files_say_what_failed(
+    monkeypatch, tmp_path, capsys, outcome, ratio, options, status, failed
+):
+    compared(monkeypatch, outcome, ratio)
+    junit, page = tmp_path / "check.xml", tmp_path / "check.md"
+    files = ["--junit", str(junit), "--markdown", str(page)]
+    assert main(["check", "new", "--against", "old", "--json", *files, *options]) == status
+    document = json.loads(capsys.readouterr().out)
+    assert [c["name"] for c in document["checks"] if c["outcome"] == "failed"] == failed
+    assert document["outcome"] == ("failed" if failed else {"within": "passed"}.get(outcome, "tie"))
+    assert document["baseline_machine"] == "another" != document["machine"]
+    suite = ElementTree.parse(junit).getroot()
+    assert [case.get("name") for case in suite if case.find("failure") is not None] == failed
+    assert suite.get("failures") == str(len(failed))
+    assert len(suite.findall("testcase/skipped")) == (outcome == "tie")
+    assert "another machine: another" in page.read_text()
+
+
+def test_an_output_that_is_too_far_from_the_truth_fails(monkeypatch, capsys):
+    compared(monkeypatch, "within", 1.0, wrong="max_rel_error of 'y' 0.1 is above 0.0001")
+    assert main(["check", "new", "--against", "old"]) == 1
+    assert "| error | failed |" in capsys.readouterr().out
+
+
+def test_what_cannot_be_compared_has_status_2(tmp_path, capsys):
+    assert main(["check", str(tmp_path), "--against", str(tmp_path / "no.collage")]) == 2
+    assert "no.collage" in capsys.readouterr().err
+
+
+def test_nothing_compared_is_no_success(monkeypatch):
+    gate = Gate(
+        model="m",
+        against="b",
+        outcome="not compared",
+        machine="this",
+        baseline_machine="another",
+        checks=(GateCheck(name="stored latency", outcome="not compared", limit=1.03, us=10.0),),
+    )
+    monkeypatch.setattr(check_command, "_gate", lambda options: gate)
+    assert main(["check", "m", "--against", "b"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("medians", "status", "processes"),
+    [([100.0], 0, 1), ([110.0, 103.0], 0, 2), ([110.0, 108.0, 109.0], 1, 3)],
+)
+def test_an_artifact_is_slower_where_it_is_so_in_every_process(
+    monkeypatch, medians, status, processes
+):
+    results = [
+        {"median_us": us, "expected_us": 100.0, "expected_machine": "this"} for us in medians
+    ]
+    monkeypatch.setattr(check_command, "_device_of", lambda folder: "this")
+    monkeypatch.setattr(check_command, "run_artifact", lambda *_, **__: results.pop(0))
+    first = results.pop(0)
+    found, got = check_command.not_slower("out", first, 0.05)
+    assert got == status and len(results) == 0
+    assert found["median_us"] == min(medians) and found["slower_than_exported"] == bool(status)
+
+
+@pytest.mark.parametrize("machine", ["another", ""])
+def test_times_of_another_machine_are_not_compared(monkeypatch, machine):
+    monkeypatch.setattr(check_command, "_device_of", lambda folder: "this")
+    result = {"median_us": 9.0, "expected_us": 1.0, "expected_machine": machine}
+    with pytest.raises(check_command.UsageError, match="this"):
+        check_command.not_slower("out", result, 0.05)
+
+
+def test_pairs_are_loaded_until_the_mean_is_known(monkeypatch, tmp_path):
+    loaded = []
+
+    def pair(folders, manifests):
+        loaded.append(folders)
+        us = 1.1e-3 if folders[0].name == "slow" else 1e-3
+        return Opened(1e-6, None, None), ([us] * 6, [1e-3 + len(loaded) * 1e-7] * 6)
+
+    monkeypatch.setattr(paired_times, "timed_pair", pair)
+    monkeypatch.setattr(paired_times, "timed_manifest", lambda folder: {})
+    slow = paired_times.compare_artifacts(tmp_path / "slow", tmp_path / "same", 0.03)
+    assert slow.outcome == "slower" and slow.pairs == paired_times.LEAST_PAIRS == len(loaded)
+    assert slow.ratio == pytest.approx(1.1, abs=0.01) and slow.low < slow.ratio < slow.high
+    same = paired_times.compare_artifacts(tmp_path / "same", tmp_path / "same", 0.03)
+    assert same.outcome == "within"
