@@ -12,7 +12,7 @@ from typing import Any
 
 from collage_engine.artifact.artifact import LOADERS
 from collage_engine.artifact.loader.run_artifact import shapes_of
-from collage_engine.artifact.manifest import read_manifest, verify_files
+from collage_engine.artifact.manifest import expected_machine, read_manifest, verify_files
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.records.errors import ArtifactError
 from collage_engine.records.reasons import last_line, one_sentence
@@ -99,6 +99,6 @@ def _result(folder: Path, report: dict[str, Any], manifest: Mapping[str, Any]) -
             **{f"{name}_us": latency[name] for name in ("p50", "p90", "p99")},
             repeats=latency["count"],
             expected_us=latency["expected"],
-            expected_machine=str(manifest["expected"].get("machine", "")),
+            expected_machine=expected_machine(manifest),
         )
     return result

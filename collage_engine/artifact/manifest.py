@@ -98,6 +98,13 @@ def requirements(folder: Path) -> list[str]:
     ]
 
 
+def expected_machine(manifest: Mapping[str, Any]) -> str:
+    """Return the device on which an artifact's own time was measured; empty: it does not say."""
+    expected = manifest.get("expected")
+    machine = expected.get("machine") if isinstance(expected, dict) else None
+    return machine if isinstance(machine, str) else ""
+
+
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file's content, as hexadecimal digits."""
     with path.open("rb") as stream:

@@ -228,7 +228,7 @@ def timed_pair(
 
     What loading the first one showed comes along.
     """
-    rest_s = REST_S if any(each["threads"] > 1 for each in manifests) else 0.005
+    rest_s = REST_S if any(each.get("threads", 1) > 1 for each in manifests) else 0.005
     rounds: tuple[list[float], list[float]] = ([], [])
     workers = [
         Worker(

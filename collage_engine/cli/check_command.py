@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 import msgspec
 
 from collage_engine.api import Session, run_artifact
-from collage_engine.artifact.manifest import is_artifact, read_manifest, sha256
+from collage_engine.artifact.manifest import expected_machine, is_artifact, read_manifest, sha256
 from collage_engine.artifact.paired_times import Comparison, compare_artifacts, timed_manifest
 from collage_engine.cli import output
 from collage_engine.cli.interrupts import interruptible_engine
@@ -83,7 +83,8 @@ def _gate(options: argparse.Namespace) -> Gate:
         before, after = Path(scratch, "baseline"), Path(scratch, "today")
         with ProgressReport(ERR) as progress, interruptible_engine(progress) as engine:
             if is_artifact(against):
-                run, before, stored_us, where = None, against, *_expected(timed_manifest(against))
+                run, before, stored_us = None, against, None
+                where = expected_machine(timed_manifest(against))
                 settings = _settings_like(against, options.budget)
             else:
                 run = _last_run(engine, against)
@@ -123,7 +124,9 @@ def _settings_of(run: Run, budget_s: float) -> RunSettings:
 def _settings_like(folder: Path, budget_s: float) -> RunSettings:
     """Return settings for a model that is compared with an artifact: its target and threads."""
     manifest = read_manifest(folder)
-    return RunSettings(budget_s=budget_s, threads=manifest["threads"], target=manifest["target"])
+    return RunSettings(
+        budget_s=budget_s, threads=manifest.get("threads", 1), target=manifest.get("target", "cpu")
+    )
 
 
 def _baseline_again(engine: Engine, path: Path, run: Run, model: Path, out: Path) -> bool:
@@ -139,13 +142,6 @@ def _baseline_again(engine: Engine, path: Path, run: Run, model: Path, out: Path
         session.export(out, run.id)
         return True
     return False
-
-
-def _expected(manifest: dict[str, object]) -> tuple[float | None, str]:
-    """Return the time that an artifact's maker measured, and on which device."""
-    expected = manifest["expected"]
-    assert isinstance(expected, dict)
-    return expected.get("latency_us"), expected.get("machine", "")
 
 
 def judged(
@@ -186,7 +182,7 @@ def judged(
             name="error",
             outcome="failed" if too_far else "passed",
             value=error,
-            limit=read_manifest(after)["tolerance"]
+            limit=read_manifest(after).get("tolerance")
             if options.max_error is None
             else options.max_error,
         )
@@ -206,7 +202,7 @@ def judged(
 
 def _device_of(artifact: Path) -> str:
     """Return the device of this machine on which an artifact runs, as a person reads it."""
-    if read_manifest(artifact)["device"] == "cpu":
+    if read_manifest(artifact).get("device", "cpu") == "cpu":
         return device().description
     devices = cuda_probe().devices
     return devices[0].record().description if devices else ""
