@@ -1,10 +1,11 @@
-"""Finds the true value of every node of a model, for given inputs.
+"""Finds the true values that a model's ONNX nodes hand on, for given inputs.
 
-The dataflow graph is written back to ONNX in segments of bounded size, every value of a segment
-is an output of it, and the toolchain that evaluates ONNX runs it as written. An operator that it
-refuses ONNX's own reference evaluator computes, and what has no ONNX form runs through Relax,
-unscheduled. A segment's values go to ``.npy`` files at once, one per node
-index, so memory stays bounded by a segment; readers map the files.
+The cleaned ONNX model is cut into segments of bounded size, every value of a segment is an output
+of it, and the toolchain that evaluates ONNX runs it as written. A node that it refuses ONNX's own
+reference evaluator computes, and what that cannot compute runs through Relax, unscheduled. A
+segment's values go to ``.npy`` files at once, one per node index, so memory stays bounded by a
+segment; readers map the files. Values inside an ONNX node, which cross no partition's border, are
+not recorded.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import onnx
 
 from collage_engine.lowering.extract import relax_module
 from collage_engine.lowering.tensors import from_numpy, to_numpy
-from collage_engine.model.index_set import members, node_set
+from collage_engine.model.formats import values_of
+from collage_engine.model.index_set import node_set
 from collage_engine.model.mapped_weights import mapped_weights, with_own_weights
 from collage_engine.model.numpy_types import numpy_type
 from collage_engine.model.observed_types import Evaluate, evaluate_by_definition
@@ -34,7 +36,7 @@ from collage_engine.records.errors import (
 )
 from collage_engine.records.flag import Flag
 from collage_engine.records.graph import TensorType
-from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.reasons import short_reason
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.registry import onnx_evaluator
@@ -67,7 +69,7 @@ class TrueValues:
         folder: str | Path,
         cancel: Flag | None = None,
     ) -> TrueValues:
-        """Run a model once and record the value of every tensor.
+        """Run a model once and record every tensor that the cleaned ONNX model has a name for.
 
         Args:
             model: The imported model.
@@ -165,17 +167,16 @@ class _Recorder:
         """
         if self.cancel is not None and self.cancel.is_set():
             raise Cancelled("stopped while the true values were recorded")
-        nodes = self.graph.close(node_set(calls))
-        inputs, _ = self.graph.boundary(nodes)
-        outputs = tuple(
-            i
-            for i in members(nodes)
-            if self.graph.nodes[i].form in ("call", "projection")
-            and not self.graph.nodes[i].is_tuple
-        )
-        arrays = [self.load(index) for index in inputs]
+        outputs = [
+            value
+            for call in calls
+            for value in values_of(self.graph, self.graph.operator_number[call])
+            if self.graph.nodes[value].onnx_value is not None and str(value) not in self.dtypes
+        ]
+        if not outputs:
+            return  # inside a node whose results come later
         try:
-            results = self.by_onnx(run_onnx, nodes, inputs, outputs, arrays)
+            results = self.by_onnx(run_onnx, outputs)
         except _NoOnnxForm as error:
             if len(calls) > 1:
                 middle = len(calls) // 2
@@ -183,93 +184,73 @@ class _Recorder:
                 self.segment(calls[middle:])
                 return
             try:
-                results = self.by_onnx(evaluate_onnx, nodes, inputs, outputs, arrays)
+                results = self.by_onnx(evaluate_onnx, outputs)
             except _NoOnnxForm:
-                results = self.by_relax(nodes, inputs, outputs, arrays, str(error))
+                results = self.by_relax(outputs, str(error))
         for index, array in zip(outputs, results, strict=True):
             self.save(index, array)
 
-    def by_onnx(
-        self,
-        run: Evaluate,
-        nodes: NodeSet,
-        inputs: tuple[NodeIndex, ...],
-        outputs: tuple[NodeIndex, ...],
-        arrays: list[np.ndarray],
-    ) -> list[np.ndarray]:
-        """Compute values with ONNX.
+    def by_onnx(self, run: Evaluate, outputs: Sequence[NodeIndex]) -> list[np.ndarray]:
+        """Compute values with ONNX, from those that are recorded.
 
         Args:
             run: What runs the operators as an ONNX model.
-            nodes: The nodes between inputs and outputs.
-            inputs: The node indices of the inputs.
             outputs: The node indices of the values that are wanted.
-            arrays: The values of the inputs.
 
         Raises:
             _NoOnnxForm: ONNX cannot express or run these operators.
         """
-        from collage_engine.model.onnx_writer import to_onnx
+        from collage_engine.model.onnx_slice import read_values, slice_model
 
+        inputs = read_values(self.model, [int(known) for known in self.dtypes], outputs)
         kinds = [self.graph.nodes[i].type for i in (*inputs, *outputs)]
         if any(kind.dtype == "bfloat16" for kind in kinds):
             raise _NoOnnxForm("numpy has no bfloat16 to exchange with who evaluates ONNX")
+        part = slice_model(self.model, inputs, outputs)
         try:
-            written = to_onnx(self.model, nodes, inputs, outputs)
-        except CollageError as error:
-            raise _NoOnnxForm(str(error)) from error
-        feeds = {f"v{index}": array for index, array in zip(inputs, arrays, strict=True)}
-        try:
-            results = run(written, feeds)
+            results = run(part, {f"v{index}": self.load(index) for index in inputs})
         except Exception as error:  # whatever one cannot take, another may
             raise _NoOnnxForm(str(error)) from error
-        by_name = dict(zip([o.name for o in written.graph.output], results, strict=True))
         return [
-            shaped(np.asarray(by_name[f"v{index}"]), self.graph.nodes[index].type)
-            for index in outputs
+            shaped(np.asarray(array), self.graph.nodes[index].type)
+            for index, array in zip(outputs, results, strict=True)
         ]
 
-    def by_relax(
-        self,
-        nodes: NodeSet,
-        inputs: tuple[NodeIndex, ...],
-        outputs: tuple[NodeIndex, ...],
-        arrays: list[np.ndarray],
-        refusal: str,
-    ) -> list[np.ndarray]:
+    def by_relax(self, outputs: Sequence[NodeIndex], refusal: str) -> list[np.ndarray]:
         """Compute the values of one call with Relax.
 
-        The arguments are those of ``by_onnx``, and why ONNX cannot run it.
+        Args:
+            outputs: The node indices of the values that are wanted.
+            refusal: Why ONNX cannot run it.
 
         Raises:
             MeasureError: Relax cannot either.
         """
         try:
-            return self.relax(nodes, inputs, outputs, arrays)
+            return self.relax(outputs)
         except CollageError:
             raise
         except Exception as failure:
-            node = next(n for n in map(self.graph.nodes.__getitem__, members(nodes)) if n.op)
+            node = self.graph.nodes[self.graph.producer(outputs[0])]
             raise MeasureError(
                 f"no true value for {node.op} ({node.name}): ONNX: {refusal}; "
                 f"Relax: {short_reason(failure, line='first')}"
             ) from failure
 
-    def relax(
-        self,
-        nodes: NodeSet,
-        inputs: tuple[NodeIndex, ...],
-        outputs: tuple[NodeIndex, ...],
-        arrays: list[np.ndarray],
-    ) -> list[np.ndarray]:
-        """Compute values with Relax; the arguments are those of ``by_onnx``."""
-        module = relax_module(self.model, nodes, inputs, outputs)
-        kinds = [self.graph.nodes[index].type for index in inputs]
-        return run_relax(
-            module,
-            [from_numpy(array, kind) for array, kind in zip(arrays, kinds, strict=True)],
-            len(outputs),
-        )
+    def relax(self, outputs: Sequence[NodeIndex]) -> list[np.ndarray]:
+        """Compute values with Relax, from those that are recorded."""
+        needed: set[NodeIndex] = set()
+        waiting = list(outputs)
+        while waiting:
+            index = waiting.pop()
+            if str(index) not in self.dtypes and index not in needed:
+                needed.add(index)
+                waiting += self.graph.nodes[index].inputs
+        nodes = self.graph.close(node_set(needed))
+        inputs, _ = self.graph.boundary(nodes)
+        module = relax_module(self.model, nodes, inputs, tuple(outputs))
+        arrays = [from_numpy(self.load(index), self.graph.nodes[index].type) for index in inputs]
+        return run_relax(module, arrays, len(outputs))
 
     def save(self, index: int, array: np.ndarray) -> None:
         kind = self.graph.nodes[index].type

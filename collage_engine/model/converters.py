@@ -24,6 +24,7 @@ from collage_engine.model.converter_tools import (
 from collage_engine.model.converters_index import INDEX_CONVERTERS
 from collage_engine.model.converters_resize import RESIZE_CONVERTERS
 from collage_engine.model.einsum import matmul_plan
+from collage_engine.model.onnx_expand import SOFTMAX_OF_ONE_AXIS
 
 
 def _clip(
@@ -73,16 +74,9 @@ def _softmax_with(op: Callable[..., Any]) -> Converter:
     def convert(
         bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
     ) -> Expr | None:
-        if opset >= 13:
-            return None
-        shape = shape_of(inputs[0])
-        axis = attributes.get("axis", 1) % max(len(shape), 1)
-        # Before opset 13 softmax runs over all dimensions from ``axis`` on: the same thing as
-        # over one of them when the others have one element.
-        wide = [i for i in range(axis, len(shape)) if shape[i] != 1]
-        if len(wide) > 1:
-            return None
-        return op(inputs[0], axis=wide[0] if wide else len(shape) - 1)
+        axis = attributes.get("axis", 1)
+        alone = all(extent == 1 for extent in shape_of(inputs[0])[axis + 1 :])
+        return op(inputs[0], axis=axis) if opset < SOFTMAX_OF_ONE_AXIS and alone else None
 
     return convert
 

@@ -145,7 +145,7 @@ EXPAND = CleanUpPass(
     "expand",
     onnx_expand.expand,
     "No node is a recurrent one of few steps, an If of known condition, a quantised product or a "
-    "function that ONNX defines by simpler operators.",
+    "function that ONNX defines by simpler operators; Softmax of known sizes has one axis.",
 )
 SUPPORTED = CleanUpPass(
     "check operators",

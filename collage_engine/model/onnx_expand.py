@@ -1,11 +1,15 @@
 """Writes ONNX operators that Relax's importer lacks in terms of those that it has.
 
 An If whose condition is known becomes the branch that is taken; LSTM, GRU and RNN their steps.
+Softmax and its like of old operator sets work along one axis.
 Operators whose definition in ONNX is a function of simpler ones are inlined with it;
 QLinearConv and QLinearMatMul become DequantizeLinear, the float operator, QuantizeLinear.
 """
 
 from __future__ import annotations
+
+import math
+from collections.abc import Sequence
 
 import numpy as np
 from onnx import defs, helper, inliner
@@ -29,6 +33,11 @@ _BY_DEFINITION = {
 }
 
 
+_SOFTMAXES = {"Hardmax", "LogSoftmax", "Softmax"}
+SOFTMAX_OF_ONE_AXIS = 13
+"""Operator set from which on they work along one axis (ONNX, changelog of Softmax)."""
+
+
 def expand(draft: Draft) -> bool:
     """Expand, in place; the draft needs types. True when something changed."""
     kept: list[Op] = []
@@ -50,11 +59,44 @@ def _expanded(draft: Draft, op: Op) -> list[Op] | None:
         return written_out(draft, op)
     if op.type in _BY_DEFINITION:
         return _inlined(draft, op)
+    if op.type in _SOFTMAXES and draft.opset < SOFTMAX_OF_ONE_AXIS:
+        return _of_one_axis(draft, op)
     if op.type == "QLinearConv":
         return _quantized_convolution(draft, op)
     if op.type == "QLinearMatMul":
         return _quantized_product(draft, op)
     return None
+
+
+def _of_one_axis(draft: Draft, op: Op) -> list[Op] | None:
+    """Have a Softmax of an old operator set work along one axis, between reshapes if need be.
+
+    It runs over all dimensions from ``axis`` on, and from operator set 13 on over one. Runtimes
+    read the old ones as new ones.
+    """
+    shape = draft.shape(op.inputs[0])
+    if shape is None:
+        return None
+    rank = len(shape)
+    axis = op.attribute("axis", 1) % max(rank, 1)
+    wide = [place for place in range(axis, rank) if shape[place] != 1]
+    if len(wide) <= 1:
+        op.set(axis=wide[0] if wide else max(rank - 1, 0))
+        return None
+
+    def reshape(value: str, sizes: Sequence[int], result: str) -> Op:
+        wanted = draft.constant(f"{op.outputs[0]}_sizes", np.array(sizes, np.int64))
+        return op.part("Reshape", [value, wanted], [result])
+
+    flat = (math.prod(shape[:axis]), math.prod(shape[axis:]))
+    given, made = (draft.fresh(f"{op.outputs[0]}_{what}") for what in ("flat", "normalised"))
+    over = op.part(op.type, [given], [made])
+    over.set(axis=1)
+    return [
+        reshape(op.inputs[0], flat, given),
+        over,
+        reshape(made, shape, op.outputs[0]),
+    ]
 
 
 def _inlined(draft: Draft, op: Op) -> list[Op] | None:

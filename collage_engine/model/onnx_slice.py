@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from onnx import ModelProto, NodeProto
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
 _RESERVED = re.compile(r"_*v\d+")
 
 
-def slice_model(
-    model: ImportedModel, inputs: tuple[int, ...], outputs: tuple[int, ...]
-) -> ModelProto:
+def slice_model(model: ImportedModel, inputs: Sequence[int], outputs: Sequence[int]) -> ModelProto:
     """Return the part of the cleaned model between these nodes' values.
 
     Graph inputs and outputs are named ``v<index>``, in argument order. Raises ``ModelError``
@@ -54,6 +53,20 @@ def slice_model(
     graph.input.extend(value_info(f"v{i}", nodes[i].type) for i in inputs)
     graph.output.extend(value_info(f"v{i}", nodes[i].type) for i in outputs)
     return result
+
+
+def read_values(
+    model: ImportedModel, known: Iterable[int], outputs: Sequence[int]
+) -> tuple[int, ...]:
+    """Return which of the known values a slice that makes the outputs has to be given.
+
+    Raises:
+        ModelError: The outputs need something else, too, or are inside an ONNX node.
+    """
+    given = {_border_name(model, i): i for i in known}
+    kept, _ = _walk(model.onnx_index, set(given), [_border_name(model, i) for i in outputs])
+    read = {value for node in kept for value in (*node.input, *outer_values(node))}
+    return tuple(sorted(index for name, index in given.items() if name in read))
 
 
 def _border_name(model: ImportedModel, index: int) -> str:

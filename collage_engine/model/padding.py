@@ -24,6 +24,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, shape
 
 from collage_engine.model.draft import node_name
 from collage_engine.model.onnx_cleanup import plainly_written
+from collage_engine.model.onnx_expand import SOFTMAX_OF_ONE_AXIS
 from collage_engine.model.onnx_outer_values import outer_values
 from collage_engine.model.onnx_standard import in_known_opset
 from collage_engine.records.shapes import AxesOfValues, PaddingProofs
@@ -52,10 +53,6 @@ _REDUCTIONS = _words(
 )
 _REGROUPINGS = _words("Flatten Reshape Squeeze Unsqueeze")
 """Operators that give the same elements in the same order another shape."""
-_SOFTMAX_OF_ONE_AXIS = 13
-"""Operator set from which on Softmax and its kin work along one axis, by default the last; before,
-along all from one on, by default 1."""
-
 _FOLLOWS_SIZES = 17
 """Operator set from which on ONNX follows computed sizes through Unsqueeze; models of 13 or newer
 mean the same in it, as far as the rules here know their operators."""
@@ -115,7 +112,7 @@ class _Proof:
         for output in plain.graph.output:
             output.type.tensor_type.ClearField("shape")
         for each in plain.opset_import:
-            if each.domain in ("", "ai.onnx") and each.version >= _SOFTMAX_OF_ONE_AXIS:
+            if each.domain in ("", "ai.onnx") and each.version >= SOFTMAX_OF_ONE_AXIS:
                 each.version = max(each.version, _FOLLOWS_SIZES)
         graph = shape_inference.infer_shapes(plain, data_prop=True).graph
         values = (*graph.input, *graph.value_info, *graph.output)
@@ -268,7 +265,7 @@ class _Proof:
         if kind in ("LayerNormalization", "RMSNormalization"):
             return range(_attribute(node, "axis", -1) % rank, rank)
         if kind in ("Softmax", "LogSoftmax", "Hardmax"):
-            if self.opset >= _SOFTMAX_OF_ONE_AXIS:
+            if self.opset >= SOFTMAX_OF_ONE_AXIS:
                 return [_attribute(node, "axis", -1)]
             return range(_attribute(node, "axis", 1) % rank, rank)
         if kind in ("Slice", "Split", "TopK"):  # an axis that they change has no such size any more

@@ -31,7 +31,7 @@ from collage_engine.lowering.rounding import (
 from collage_engine.lowering.rounding_noise import rounding_noise, widened
 from collage_engine.lowering.tensors import as_logical, as_stored
 from collage_engine.model.importer import import_model
-from collage_engine.model.onnx_writer import to_onnx
+from collage_engine.model.onnx_slice import slice_model
 from collage_engine.records.errors import CollageError, WrongNumbersError
 from collage_engine.records.format import PLAIN, Formats
 from collage_engine.records.numbering import NodeSet
@@ -144,7 +144,7 @@ class ModelBench:
         if nodes not in self._noise:
             inputs, outputs = function.inputs, function.outputs
             try:
-                written = to_onnx(self.model, nodes, inputs, outputs)
+                written = slice_model(self.model, inputs, outputs)
             except CollageError:
                 self._noise[nodes] = {}
                 return {}

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from collage_engine.model.importer import import_onnx
-from collage_engine.model.onnx_writer import write_onnx
 from tests.support.model_runs import relative_error, run_onnx, run_relax
 from tests.zoo.net import Net
 
@@ -469,7 +468,7 @@ case("Attention 23", _attention, 23)
 
 
 @pytest.mark.parametrize("name", [*CASES, *NOT_EVERYWHERE])
-def test_relax_and_the_writer_agree_with_onnx_runtime(name: str) -> None:
+def test_relax_agrees_with_onnx_runtime(name: str) -> None:
     build, opset, dtype = (CASES | NOT_EVERYWHERE)[name]
     net = Net("case", opset=opset, seed=1)
     result = build(net)
@@ -482,12 +481,3 @@ def test_relax_and_the_writer_agree_with_onnx_runtime(name: str) -> None:
     given = run_relax(imported.module, [inputs[n] for n, _ in imported.inputs])[0]
     assert given.dtype == wanted.dtype
     assert relative_error(given, wanted) <= 1e-5
-    graph = imported.graph
-    if graph.nodes[graph.record.outputs[0]].form == "parameter":
-        return  # Identity: nothing to write
-    nodes = sum(1 << n.index for n in graph.nodes if n.form != "parameter")
-    written = write_onnx(imported, nodes, graph.record.inputs, graph.record.outputs)
-    feed = {
-        f"v{i}": inputs[n] for (n, _), i in zip(imported.inputs, graph.record.inputs, strict=True)
-    }
-    assert relative_error(run_onnx(written, feed)[0], wanted) <= 1e-5

@@ -17,8 +17,6 @@ from collage_engine.lowering.reference import TrueValues, _Recorder
 from collage_engine.lowering.reference import run_onnx as evaluate
 from collage_engine.lowering.tensors import from_numpy, to_numpy
 from collage_engine.model.importer import ImportedModel, import_onnx
-from collage_engine.model.index_set import node_set
-from collage_engine.model.onnx_writer import write_onnx
 from collage_engine.records.errors import ModelError
 from collage_engine.records.toolchain import Target
 from collage_engine.run.inspect_candidate import nested_graphs
@@ -102,24 +100,6 @@ def test_who_cannot_run_them_says_so(name: str) -> None:
             instance = found.instances(Target.cpu(1), "float32")[0]
             reason = found.supports(model.graph, index, instance)
             assert reason is not None and op.split(":")[1] in reason
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_they_are_written_with_the_names_of_the_sub_graph(name: str) -> None:
-    _, model = opened(name)
-    graph = model.graph
-    given = model.random_inputs(1).values()
-    inputs = {f"v{i}": v for i, v in zip(graph.record.inputs, given, strict=True)}
-    written = write_onnx(
-        model,
-        graph.close(node_set(graph.operators)),
-        tuple(graph.record.inputs),
-        tuple(graph.record.outputs),
-    )
-    for found, wanted in zip(
-        run_onnx(written, inputs), run_onnx(model.onnx, model.random_inputs(1)), strict=True
-    ):
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_branches_and_bodies_are_shown_as_nested_graphs() -> None:

@@ -7,7 +7,6 @@ import random
 
 import networkx as nx
 import numpy as np
-import onnx
 import pytest
 
 from collage_engine.model.dataflow_graph import DataflowGraph
@@ -167,13 +166,8 @@ def test_kinds_are_relays() -> None:
     assert {op: OPERATORS[op].kind for op in expected} == expected
 
 
-def test_the_table_has_each_operator_once_and_knows_what_onnx_calls_it() -> None:
+def test_the_table_has_each_operator_once() -> None:
     assert len(OPERATORS) == len(_ROWS)
-    schemas = {schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain}
-    for row in _ROWS:
-        if row.attributes is not None:  # it is written so
-            known = onnx.defs.get_schema(row.onnx).attributes
-            assert row.onnx in schemas and set(row.attributes) <= set(known), row.name
 
 
 def _embedding() -> DataflowGraph:

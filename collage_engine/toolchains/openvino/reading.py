@@ -19,8 +19,7 @@ MISREAD: dict[str, int | None] = {
 """ONNX operators, and the opset from which on OpenVINO 2026.4 reads them right (None: never).
 
 It takes Softmax's axis of old opsets for that of new ones, reduces over all axes in ReduceL1 and
-ReduceLogSumExp, scales LRN otherwise, and overlooks Attention's window. The same sub-graphs written
-from the imported graph use other operators, which it reads right.
+ReduceLogSumExp, scales LRN otherwise, and overlooks Attention's window.
 """
 
 

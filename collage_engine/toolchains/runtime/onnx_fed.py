@@ -1,8 +1,9 @@
 """Implements what toolchains share that are given sub-graphs as ONNX.
 
-``OnnxFedToolchain`` writes a partition as ONNX, says which calls can be taken, proposes candidates
-and names the library's version; what is left to a toolchain is running an ONNX model. One that runs
-it from Python derives from ``OnnxSessionToolchain`` and needs no C++ of its own.
+``OnnxFedToolchain`` cuts a partition out of the cleaned ONNX model, says which calls can be taken,
+proposes candidates and names the library's version; what is left to a toolchain is running an ONNX
+model. One that runs it from Python derives from ``OnnxSessionToolchain`` and needs no C++ of its
+own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collage_engine.records.errors import ToolchainError
+from collage_engine.records.errors import ToolchainError, UnsupportedError
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.operator_titles import onnx_type
 from collage_engine.records.reasons import fault_reason
@@ -58,14 +59,8 @@ class OnnxFedToolchain(CppToolchain):
     returns_open_values: bool = False
     """Whether the library returns values whose size depends on the data."""
     depends = (
-        "collage_engine.model.onnx_writer",
         "collage_engine.model.onnx_slice",
-        "collage_engine.model.onnx_builder",
-        "collage_engine.model.onnx_forms",
-        "collage_engine.model.onnx_forms_nn",
-        "collage_engine.model.onnx_forms_reduce",
         "collage_engine.model.own_file",
-        "collage_engine.records.operators",
     )
 
     def package(self) -> str:
@@ -91,20 +86,11 @@ class OnnxFedToolchain(CppToolchain):
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
-        """Implements ``Toolchain.supports`` by the class's tables of types and operators.
-
-        An operator without an ONNX form of its own still runs as the ONNX node it came from, in a
-        sub-graph that holds the whole of that node.
-        """
-        from collage_engine.model.onnx_forms import FORMS
-        from collage_engine.model.opaque_names import is_opaque
-
+        """Implements ``Toolchain.supports`` by the class's tables of types and operators."""
         node = graph.nodes[index]
         title = self.about.title
         if not self.returns_open_values and any(value.is_open for value in node.types):
             return f"{title} returns no values whose size depends on the data"
-        if node.op not in FORMS and not node.onnx_nodes and not is_opaque(node.op):
-            return f"{onnx_type(node.op)} has no ONNX form"
         if self.operators and onnx_type(node.op) not in self.operators:
             return f"{title} computes no {onnx_type(node.op)}"
         for value in (*node.types, *(t for i in node.inputs for t in graph.nodes[i].types)):
@@ -136,32 +122,42 @@ class OnnxFedToolchain(CppToolchain):
     def misreads(self, node: NodeProto, opset: int) -> bool:
         """Tell whether the library computes something else than a node of this opset says.
 
-        A sub-graph that holds such a node is written anew from the imported graph, with other
-        operators.
+        A sub-graph that holds such a node is refused.
         """
         return False
 
     def onnx_of(self, function: Function) -> ModelProto:
-        """Returns a function as ONNX: a slice of the cleaned model, or written anew.
+        """Returns a function as ONNX: a slice of the cleaned model.
 
         Its inputs and outputs are in the order of the function's. Large weights may lie in files
         (``model.mapped_weights``).
 
         Raises:
-            UnsupportedError: An operator has no ONNX form; the text names it.
+            UnsupportedError: The library reads an operator wrongly; the text names it.
         """
-        from collage_engine.model.onnx_writer import to_onnx, write_onnx
+        from collage_engine.model.onnx_expand import SOFTMAX_OF_ONE_AXIS
+        from collage_engine.model.onnx_slice import slice_model
 
-        parts = function.model, function.nodes, function.inputs, function.outputs
-        found = to_onnx(*parts)
-        return write_onnx(*parts) if self._is_misread(found) else found
+        found = slice_model(function.model, function.inputs, function.outputs)
+        misread = self._misread(found, SOFTMAX_OF_ONE_AXIS)
+        if misread is not None:
+            raise UnsupportedError(f"{self.about.title} computes {misread} otherwise than ONNX")
+        return found
 
-    def _is_misread(self, model: ModelProto) -> bool:
+    def _misread(self, model: ModelProto, least_opset: int = 0) -> str | None:
+        """Return the type of a node that the library reads wrongly; None where there is none.
+
+        Args:
+            model: The model.
+            least_opset: The operator set as whose nodes its own may be read.
+        """
         from collage_engine.model.onnx_outer_values import with_branches
 
         opsets = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
         nodes = chain(model.graph.node, *(function.node for function in model.functions))
-        return any(self.misreads(node, max(opsets, default=0)) for node in with_branches(nodes))
+        opset = max((*opsets, least_opset))
+        wrong = (node.op_type for node in with_branches(nodes) if self.misreads(node, opset))
+        return next(wrong, None)
 
     @abstractmethod
     def plan_of(self, function: Function, model: ModelProto) -> tuple[dict[str, Any], bytes]:
@@ -185,7 +181,7 @@ class OnnxFedToolchain(CppToolchain):
         from collage_engine.model.own_file import own_model
 
         own = own_model(function.model, function.nodes, function.inputs, function.outputs)
-        if own is not None and not self._is_misread(own):
+        if own is not None and self._misread(own) is None:
             try:
                 return self.finish(function, *self.plan_of(function, own))
             except ToolchainError as error:
