@@ -41,42 +41,6 @@ pytestmark = [
 ]
 AMPERE = ToolchainInstance(toolchain="tensorrt", device="cuda:0", architecture="sm_86")
 
-HEADER = """
-#pragma once
-#include <cuda_runtime_api.h>
-#include <cstddef>
-#include <cstdint>
-namespace nvinfer1 {
-class ILogger {
- public:
-  enum class Severity : int32_t { kINTERNAL_ERROR, kERROR, kWARNING, kINFO, kVERBOSE };
-  virtual void log(Severity severity, char const* message) noexcept = 0;
-  virtual ~ILogger() = default;
-};
-class IExecutionContext {
- public:
-  virtual ~IExecutionContext() noexcept = default;
-  virtual bool setTensorAddress(char const* name, void* data) noexcept = 0;
-  virtual bool enqueueV3(cudaStream_t stream) noexcept = 0;
-};
-class ICudaEngine {
- public:
-  virtual ~ICudaEngine() noexcept = default;
-  virtual IExecutionContext* createExecutionContext() noexcept = 0;
-};
-class IRuntime {
- public:
-  virtual ~IRuntime() noexcept = default;
-  virtual ICudaEngine* deserializeCudaEngine(void const* blob, std::size_t size) noexcept = 0;
-};
-extern "C" void* createInferRuntime_INTERNAL(void* logger, int32_t version) noexcept;
-inline IRuntime* createInferRuntime(ILogger& logger) noexcept {
-  return static_cast<IRuntime*>(createInferRuntime_INTERNAL(&logger, 1));
-}
-}  // namespace nvinfer1
-"""
-"""What the runtime uses of TensorRT's headers, declared for this test: no wheel carries them."""
-
 
 def test_without_a_device_it_builds_and_says_for_which() -> None:
     state = TensorrtToolchain().probe()
@@ -139,7 +103,7 @@ def test_a_module_is_serialised_with_its_engine_and_comes_back() -> None:
     toolchain = TensorrtToolchain()
     module = toolchain.compile(whole(import_onnx(zoo.build("residual_block")), AMPERE))
     _, plan, weights = toolchain.unpack(module)
-    assert plan["runtime"] == "Python" and plan["architecture"] == "sm_86"
+    assert plan["architecture"] == "sm_86"
     assert plan["engine_bytes"] == len(weights) > 10_000
     assert saved(load_again(module)) == saved(module)
     assert toolchain.inside(module)["title"] == "TensorRT-RTX"
@@ -264,66 +228,6 @@ def test_the_python_runtime_binds_addresses_and_enqueues_on_the_callers_stream(
     enqueue(None, pointers[0], ctypes.c_void_p(0x4000), pointers[2])
     assert context.bound["input1"] == 0x4000 and context.set == 4
     assert context.streams == [0x77, 0x77, 0]
-
-
-@pytest.fixture
-def headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of headers and a library, as a user would name them."""
-    (tmp_path / "NvInferRuntime.h").write_text(HEADER)
-    source = tmp_path / "double.cc"
-    source.write_text(
-        'extern "C" void* createInferRuntime_INTERNAL(void*, int) noexcept { return nullptr; }\n'
-    )
-    file = tmp_path / "libtensorrt_rtx.so.1"
-    compiler = builder.find_compiler()
-    subprocess.run(
-        [
-            *compiler.command,
-            "-shared",
-            "-fPIC",
-            str(source),
-            "-o",
-            str(file),
-            f"-Wl,-soname,{file.name}",
-        ],
-        check=True,
-    )
-    monkeypatch.setenv(library.INCLUDE, str(tmp_path))
-    monkeypatch.setenv(library.LIBRARY, str(tmp_path))
-    return tmp_path
-
-
-def test_with_headers_the_runtime_is_cpp_and_ships_the_library(headers: Path) -> None:
-    toolchain = TensorrtToolchain()
-    source = toolchain.source()
-    assert source.main.name == "tensorrt_module.cc"
-    runtime = builder.build(source)
-    needed = subprocess.run(
-        ["readelf", "-d", str(runtime.path)], capture_output=True, text=True, check=True
-    ).stdout
-    assert "libtensorrt_rtx.so.1" in needed and "libcudart.so.13" in needed
-    names = {lib.name: lib for lib in toolchain.runtime_libraries()}
-    assert names["libtensorrt_rtx.so.1"].file == str(headers / "libtensorrt_rtx.so.1")
-    assert not any(lib.python for lib in names.values())
-    assert runtime.path.name in names and PYTHON_PART not in names
-
-
-def test_headers_of_another_release_are_refused(headers: Path) -> None:
-    (headers / "NvInferVersion.h").write_text(
-        "#define TRT_MAJOR_ENTERPRISE 10\n#define NV_TENSORRT_MAJOR TRT_MAJOR_ENTERPRISE\n"
-    )
-    with pytest.raises(ToolchainError, match="headers of release 10, the library is 1"):
-        library.headers()
-    state = TensorrtToolchain().probe()
-    assert not state.available and not state.builds
-    (headers / "NvInferVersion.h").write_text("#define NV_TENSORRT_MAJOR 1\n")
-    assert library.headers() == headers
-
-
-def test_a_folder_without_headers_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(library.INCLUDE, str(tmp_path))
-    with pytest.raises(ToolchainError, match=r"holds no NvInferRuntime\.h"):
-        library.headers()
 
 
 def collage(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,28 +1,21 @@
 """Finds the TensorRT that is installed: TensorRT 8.5 to 11 or TensorRT-RTX.
 
 One interface serves all of them; what a release lacks is looked up on the module when it is needed.
-No wheel contains the C++ headers: they come from ``$TENSORRT_INCLUDE`` or are missing.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 import re
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.reasons import short_reason
 
-INCLUDE = "TENSORRT_INCLUDE"
-"""Environment variable with the folder of NvInferRuntime.h."""
-LIBRARY = "TENSORRT_LIB"
-"""Environment variable with the path of libnvinfer or libtensorrt_rtx, or of its folder."""
 INSTALL = "pip install tensorrt"
 """Command that installs TensorRT, as messages name it."""
 LEAST = (8, 5)
@@ -35,11 +28,6 @@ _MODULES = (
     ("tensorrt_rtx_bindings", True),
 )
 """Python modules in the order in which they are tried, and whether they are TensorRT-RTX."""
-_PACKAGES = ("tensorrt_libs", "tensorrt", "tensorrt_bindings")
-_RTX_PACKAGES = ("tensorrt_rtx_libs", "tensorrt_rtx", "tensorrt_rtx_bindings")
-"""Python packages that may contain the library."""
-_SYSTEM = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/tensorrt/lib")
-"""Folders in which distributions and NVIDIA's archives install libraries."""
 
 
 @dataclass(frozen=True)
@@ -143,71 +131,3 @@ def reason_against_architecture(architecture: str) -> str | None:
             f"{bare(architecture)}: data-centre devices need TensorRT itself"
         )
     return None
-
-
-def library_file() -> Path:
-    """Returns the path of libnvinfer.so.N or libtensorrt_rtx.so.N.
-
-    It is that of $TENSORRT_LIB, beside the package, or installed in the system.
-    """
-    rtx = flavour().rtx
-    stem = "libtensorrt_rtx.so" if rtx else "libnvinfer.so"
-    chosen = os.environ.get(LIBRARY)
-    if chosen:
-        places = [Path(chosen)]
-    else:
-        places = [
-            Path(place)
-            for package in (_RTX_PACKAGES if rtx else _PACKAGES)
-            if (spec := importlib.util.find_spec(package)) is not None
-            for place in spec.submodule_search_locations or ()
-        ]
-        places += [Path(place) for place in _SYSTEM]
-    for place in places:
-        if place.is_file():
-            return place.resolve()
-        versioned = re.compile(re.escape(stem) + r"[\d.]+")
-        found = sorted(p for p in place.glob(f"{stem}.*") if versioned.fullmatch(p.name))
-        if found:
-            return found[0].resolve()
-    raise ToolchainError(f"no {stem} was found: set {LIBRARY} to it")
-
-
-def soname(library: Path) -> str:
-    """Returns the name by which programs open a library: its file name with the major number."""
-    stem, _, version = library.name.partition(".so.")
-    return f"{stem}.so.{version.split('.')[0]}" if version else library.name
-
-
-def headers() -> Path | None:
-    """Returns the folder $TENSORRT_INCLUDE, checked against the library; None when it is not set.
-
-    Raises:
-        ToolchainError: It holds no headers, or those of another major release, with which the
-            library's classes would lie differently in memory.
-    """
-    chosen = os.environ.get(INCLUDE)
-    if not chosen:
-        return None
-    folder = Path(chosen).resolve()
-    if not (folder / "NvInferRuntime.h").is_file():
-        raise ToolchainError(f"{INCLUDE}={chosen} holds no NvInferRuntime.h")
-    major = _header_major(folder)
-    ours = api().release[0]
-    if major is not None and major != ours:
-        raise ToolchainError(
-            f"{INCLUDE}={chosen} holds the headers of release {major}, the library is {ours}"
-        )
-    return folder
-
-
-def _header_major(folder: Path) -> int | None:
-    """Returns the major release that NvInferVersion.h states, directly or by one further name."""
-    version = folder / "NvInferVersion.h"
-    if not version.is_file():
-        return None
-    text = version.read_text(errors="replace")
-    defined: dict[str, str] = dict(re.findall(r"#define\s+(\w+)\s+(\w+)", text))
-    value = defined.get("NV_TENSORRT_MAJOR", "")
-    value = defined.get(value, value)
-    return int(value) if value.isdigit() else None

@@ -50,8 +50,8 @@ _LOWEST = {TF32: TF32, "fp16": FLOAT16, "bf16": BFLOAT16}
 class TensorrtToolchain(OnnxFedToolchain):
     """TensorRT 8.5 to 11 or TensorRT-RTX, whichever is installed, fed through its ONNX parser.
 
-    Engines run from C++ where the user gives TensorRT's headers (``$TENSORRT_INCLUDE``), else
-    through its Python interface; an artifact then needs Python and says so.
+    Engines run through its Python interface, since no wheel carries the C++ headers; an artifact
+    then needs Python and says so.
     """
 
     about = ToolchainAbout(
@@ -70,36 +70,18 @@ class TensorrtToolchain(OnnxFedToolchain):
         """Return the version of the library that is installed here."""
         return library.api().version
 
-    def has_headers(self) -> bool:
-        """Tell whether the library's C++ headers are here."""
-        return library.headers() is not None
-
     def source(self) -> RuntimeSource:
         """Return the sources of its C++ runtime, and the libraries that it links."""
         _, cudart = cuda_runtime()
-        folder = Path(__file__).parent / "src"
-        headers = library.headers()
-        if headers is None:
-            return RuntimeSource(
-                toolchain="tensorrt_python",
-                main=folder / "tensorrt_python.cc",
-                plan_version=1,
-                library_version="",
-                includes=cuda_includes(),
-                links=(cudart,),
-                shared=(SHARED,),
-                beside=(("libcudart.so.13", cudart),),
-            )
-        file = library.library_file()
         return RuntimeSource(
             toolchain=self.name,
-            main=folder / "tensorrt_module.cc",
+            main=Path(__file__).parent / "src" / "tensorrt_module.cc",
             plan_version=1,
-            library_version=self.version(),
-            includes=(*cuda_includes(), headers),
-            links=(file, cudart),
+            library_version="",
+            includes=cuda_includes(),
+            links=(cudart,),
             shared=(SHARED,),
-            beside=((library.soname(file), file), ("libcudart.so.13", cudart)),
+            beside=(("libcudart.so.13", cudart),),
         )
 
     def probe(self) -> ToolchainState:
@@ -206,16 +188,13 @@ class TensorrtToolchain(OnnxFedToolchain):
             "" if instance.precision == TF32 else instance.option("precision"),
             instance.precision == TF32,
         )
-        runtime = "C++" if self.has_headers() else "Python"
-        plan = {**engine.about, "engine_bytes": len(engine.plan), "runtime": runtime}
-        return plan, engine.plan
+        return {**engine.about, "engine_bytes": len(engine.plan)}, engine.plan
 
     def create(self, symbol: str, plan: dict[str, Any], weights: bytes) -> Any:
         """Implements ``CppToolchain.create``."""
-        if plan["runtime"] == "Python":
-            from collage_engine.toolchains.tensorrt import python_runtime
+        from collage_engine.toolchains.tensorrt import python_runtime
 
-            python_runtime.register()
+        python_runtime.register()
         return super().create(symbol, plan, weights)
 
     def inside(self, module: Any) -> dict[str, Any]:
@@ -228,24 +207,13 @@ class TensorrtToolchain(OnnxFedToolchain):
         return described
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
-        """Return the library itself with C++; else the file that opens engines from Python."""
-        own = self.own_library()
-        if not self.has_headers():
-            part = RuntimeLibrary(
-                file=str(Path(__file__).parent / "python_runtime.py"),
-                name=PYTHON_PART,
-                toolchain=self.name,
-                version=self.version(),
-                licence="Apache-2.0",
-                python=library.flavour().module,
-            )
-            return part, cudart_library(self.name), own
-        file = library.library_file()
-        shipped = RuntimeLibrary(
-            file=str(file),
-            name=library.soname(file),
+        """Return the file that opens engines from Python, CUDA's runtime and its own."""
+        part = RuntimeLibrary(
+            file=str(Path(__file__).parent / "python_runtime.py"),
+            name=PYTHON_PART,
             toolchain=self.name,
             version=self.version(),
-            licence=self.about.licence,
+            licence="Apache-2.0",
+            python=library.flavour().module,
         )
-        return shipped, cudart_library(self.name), own
+        return part, cudart_library(self.name), self.own_library()
