@@ -168,7 +168,7 @@ class _Recorder:
         if self.cancel is not None and self.cancel.is_set():
             raise Cancelled("stopped while the true values were recorded")
         outputs = [
-            value
+            NodeIndex(value)
             for call in calls
             for value in values_of(self.graph, self.graph.operator_number[call])
             if self.graph.nodes[value].onnx_value is not None and str(value) not in self.dtypes
