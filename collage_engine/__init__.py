@@ -1,8 +1,53 @@
 """Collage Explorer's engine: which toolchain should run which part of a model.
 
-``collage_engine.api`` is the public Python interface. The rooms depend on each other in one
-direction only; importing a package costs next to nothing, because heavy libraries are imported
-inside functions.
+It is used from Python as ``import collage_engine as collage``. What it offers stands in
+``collage_engine.api``, which is imported at the first use: every child process of the engine
+imports this package. No toolchain is loaded before an artifact is.
+
+Example:
+    >>> import collage_engine as collage
+    >>> placed = collage.place("model.onnx", threads=1, budget="2m")
+    >>> placed.export("out")
+    >>> model = collage.load("out")
+    >>> outputs = model.run(None, {"input": array})
 """
 
-__version__ = "0.1.0"
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from collage_engine.records.versions import __version__ as __version__
+
+if TYPE_CHECKING:
+    from collage_engine.api import CollageError as CollageError
+    from collage_engine.api import PlacedModel as PlacedModel
+    from collage_engine.api import RunSettings as RunSettings
+    from collage_engine.api import Session as Session
+    from collage_engine.api import load as load
+    from collage_engine.api import load_session as load_session
+    from collage_engine.api import open_model as open_model
+    from collage_engine.api import place as place
+    from collage_engine.api import run_artifact as run_artifact
+
+_OFFERED = (
+    "CollageError",
+    "PlacedModel",
+    "RunSettings",
+    "Session",
+    "load",
+    "load_session",
+    "open_model",
+    "place",
+    "run_artifact",
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _OFFERED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.api"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_OFFERED})

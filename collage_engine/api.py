@@ -1,38 +1,46 @@
 """Offers Collage Explorer to Python programs.
 
-It offers what the command line offers, as functions and one class. Importing it loads no toolchain:
+It offers what the command line offers. ``place`` and ``load`` are the two calls that most programs
+need; a ``Session`` is for whoever pins, runs again and compares. Importing it loads no toolchain:
 models are read, and candidates measured, in child processes. What it returns are the plain, frozen
 records of ``collage_engine.records``; times are microseconds (``_us``). Everything that goes wrong
 raises a ``CollageError`` whose text is one sentence: what, where, and what to do.
 
 Example:
-    >>> from collage_engine import api
-    >>> with api.open_model("model.onnx") as session:
+    >>> import collage_engine as collage
+    >>> placed = collage.place("model.onnx", threads=1, budget="2m")
+    >>> print(placed.latency_us, placed.explain("conv1"))
+    >>> placed.export("artifact")
+    >>> with collage.open_model("model.onnx") as session:
     ...     session.pin("conv1*=onednn")
-    ...     run = session.place(api.RunSettings(budget_s=60), out="artifact")
-    ...     print(run.winner, run.placement.measured_us)
-    ...     for sentence in session.explain("conv1").words:
-    ...         print(sentence)
+    ...     run = session.place(collage.RunSettings(budget_s=60), out="artifact")
     ...     session.save("model.collage")
-    >>> api.run_artifact("artifact", benchmark=True)["median_us"]
+    >>> collage.run_artifact("artifact", benchmark=True)["median_us"]
 """
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
 from collage_engine.records.answers import ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison
-from collage_engine.records.errors import CollageError, UsageError
+from collage_engine.records.counted import counted
+from collage_engine.records.durations import parse_duration
+from collage_engine.records.errors import ArtifactError, CollageError, UsageError
 from collage_engine.records.event import Event
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin
-from collage_engine.records.placement import Run
+from collage_engine.records.placement import Baseline, Partition, Run
+from collage_engine.records.precision import LONG
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice, combined
 from collage_engine.records.toolchain import ToolchainState
@@ -40,22 +48,31 @@ from collage_engine.records.typed import convert
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine
+from collage_engine.service.input_archive import input_archive
+from collage_engine.service.interrupts import interruptible
 from collage_engine.session.document import Document
 from collage_engine.session.pins import close_names, parse_pin
+from collage_engine.wording.runs import ENDING
 
 if TYPE_CHECKING:
+    import networkx as nx
     import onnx
 
+    from collage_engine.artifact.loader.run_artifact import Model, Pool, Shapes
     from collage_engine.deployment.shapes import ShapesPlaced
+    from collage_engine.report.progress import ProgressReport
 
 __all__ = [
     "CollageError",
+    "PlacedModel",
     "RunSettings",
     "Session",
     "ShapeChoice",
     "combined",
+    "load",
     "load_session",
     "open_model",
+    "place",
     "place_shapes",
     "run_artifact",
     "toolchains",
@@ -65,6 +82,106 @@ Listener = Callable[[Event], None]
 """Takes the events of a run (``records.event``); it is called from the thread that works."""
 Sizes = dict[str, tuple[int, ...]]
 """Shapes of inputs by name, in elements."""
+Inputs = str | Path | Mapping[str, Any]
+"""A file or folder of inputs, or arrays by input name."""
+
+
+def place(
+    model: str | Path | bytes | onnx.ModelProto,
+    *,
+    threads: int = 0,
+    budget: str | float = "10m",
+    inputs: Inputs | Sequence[Inputs] = (),
+    shapes: Sizes | None = None,
+    toolchains: Sequence[str] = (),
+    precision: str = "float32",
+    pins: Sequence[str] = (),
+    out: str | Path | None = None,
+    progress: bool = True,
+    **settings: Any,
+) -> PlacedModel:
+    """Find out which toolchain should run which part of a model, as ``collage place`` does.
+
+    It returns once that is done. Ctrl-C, or a notebook's *interrupt*, ends it early with the best
+    placement so far; a second one cancels it.
+
+    Args:
+        model: The ``.onnx`` file; or its bytes, or an ``onnx.ModelProto``, with all weights inside.
+        threads: Threads of every runtime; 0: the physical cores.
+        budget: Time of the whole call, such as ``"90s"`` or ``"10m"``, or in seconds.
+        inputs: Representative inputs instead of random ones: files and folders as for
+            ``collage place --inputs``, or dictionaries of arrays by input name. Each is a sample;
+            outputs are checked on all of them, and times are those of the first.
+        shapes: Sizes of the inputs whose shapes the model leaves open.
+        toolchains: Toolchains to use, in order of preference; by default every available one.
+        precision: The lowest that may be computed in: ``"float32"``, ``"bf16"``, ``"int8"`` …
+        pins: Pins, written as for ``collage place --pin``.
+        out: Folder to export the winner to; ``PlacedModel.export`` does so later.
+        progress: Whether stages and warnings are shown on standard error.
+        settings: Further fields of ``RunSettings``, such as ``tolerance`` or ``objective``.
+
+    Raises:
+        UsageError: An argument has a value that it cannot have.
+        ModelError: The file cannot be read, or holds something that cannot be imported.
+        InfeasibleError: Pins and limits leave no placement.
+        Cancelled: It was cancelled; what was measured is kept.
+    """
+    began = time.monotonic()
+    given = [inputs] if isinstance(inputs, (str, Path, Mapping)) else inputs
+    wanted = RunSettings(
+        threads=threads,
+        budget_s=parse_duration(budget) if isinstance(budget, str) else budget,
+        inputs_npz=input_archive(given),
+        shapes=_typed("shapes", shapes or {}, Sizes),
+        toolchains=_typed("toolchains", toolchains, tuple[str, ...]),
+        precision=LONG.get(precision, precision),
+        **settings,
+    )
+    pins = _typed("pins", pins, tuple[str, ...])
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(_progress_report()) if progress else None
+        engine = Engine(listener)
+        try:
+            stack.enter_context(interruptible(engine, on_keep=_say_that_it_ends))
+            session = Session.of_model(engine, model, wanted.shapes, wanted.inputs_npz)
+            session.pin(*pins)
+            wanted = msgspec.structs.replace(wanted, shapes=session.model.shapes)
+            run = session.place(wanted, out=out, spent_s=time.monotonic() - began)
+        except BaseException:
+            engine.close()
+            raise
+    return PlacedModel(session, run)
+
+
+def load(folder: str | Path, *, streams: int | None = None) -> Model | Shapes | Pool:
+    """Load an exported artifact into this process, with the loader that artifacts carry.
+
+    TVM reads the number of threads when it is first imported: an artifact that is loaded before
+    decides for those that are loaded later.
+
+    Args:
+        folder: What ``place`` or ``export`` wrote. An artifact is code: load only those that you
+            trust.
+        streams: How many instances run at once, for calls from several threads; None: as many as
+            the artifact was made for.
+
+    Returns:
+        A model with ``inputs`` and ``outputs``. It is called as ``model(x)``, ``model(name=x)`` or
+        ``model({"name": x})``, which give the outputs by place and by name, or as sessions of
+        ONNX Runtime are: ``model.run(None, {"name": x})``. Inputs that it has not are refused.
+
+    Raises:
+        ArtifactError: The folder is no artifact, or was changed.
+    """
+    from collage_engine.artifact.loader import run_artifact as loader
+    from collage_engine.artifact.manifest import read_manifest
+
+    folder = _path(folder)
+    read_manifest(folder)
+    try:
+        return loader.load(folder, streams)
+    except loader.Damaged as error:
+        raise ArtifactError(f"{folder}: {error}") from error
 
 
 def open_model(
@@ -253,14 +370,22 @@ class Session:
         engine: Engine,
         model: str | Path | bytes | onnx.ModelProto,
         shapes: Sizes | None = None,
+        inputs_npz: bytes | None = None,
     ) -> Session:
-        """Open a model on an engine; see ``open_model``."""
-        shapes = _typed("shapes", shapes or {}, Sizes)
+        """Open a model on an engine; see ``open_model``.
+
+        Args:
+            engine: The engine.
+            model: The model.
+            shapes: Sizes of inputs.
+            inputs_npz: Representative inputs, whose sizes count where ``shapes`` says nothing.
+        """
+        wanted = p.ModelOpen(shapes=_typed("shapes", shapes or {}, Sizes), inputs_npz=inputs_npz)
         content = _content(model)
         if content is not None:
-            wanted = p.ModelOpen(content=content, name="model.onnx", shapes=shapes)
+            wanted = msgspec.structs.replace(wanted, content=content, name="model.onnx")
         else:
-            wanted = p.ModelOpen(path=str(_path(model)), shapes=shapes)
+            wanted = msgspec.structs.replace(wanted, path=str(_path(model)))
         return cls(engine, engine.model_open(wanted))
 
     @classmethod
@@ -523,6 +648,108 @@ class Session:
     def save(self, path: str | Path) -> None:
         """Write everything to a ``.collage`` file; SessionError if that is not possible."""
         self._engine.session_save(p.SessionSave(document=self._handle, path=str(_path(path))))
+
+
+class PlacedModel:
+    """What ``place`` found out of a model; in a notebook its graph, coloured, and its times.
+
+    Attributes:
+        session: For going on: other pins, further runs, comparisons. Its processes end with this
+            object.
+        run: The run, with everything that is known of it.
+    """
+
+    def __init__(self, session: Session, run: Run) -> None:
+        self.session = session
+        self.run = run
+        self.close = weakref.finalize(self, session.close)
+        """Ends the processes now; what is known can still be looked at."""
+
+    @property
+    def latency_us(self) -> float | None:
+        """Return what a run of the model takes, in microseconds; None: it was not measured."""
+        return self.run.placement.measured_us if self.run.placement is not None else None
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        """Return the partitions of the placement, in the order in which they run."""
+        return self.run.placement.partitions if self.run.placement is not None else ()
+
+    @property
+    def baselines(self) -> tuple[Baseline, ...]:
+        """Return what it was compared with: each toolchain alone, and others."""
+        return tuple(self.run.baselines)
+
+    def explain(self, node: int | str) -> ExplainAnswer:
+        """Say why an operator runs where it does; printed, the answer is a few sentences.
+
+        Args:
+            node: The name of an ONNX node, or an operator's number.
+        """
+        return self.session.explain(node, self.run.id)
+
+    def export(self, folder: str | Path) -> None:
+        """Write the placement as an artifact that runs without this program; see ``load``."""
+        self.session.export(folder, self.run.id)
+
+    def save(self, path: str | Path) -> None:
+        """Write a ``.collage`` file, which the command line and the desktop open."""
+        self.session.save(path)
+
+    def to_frame(self, table: Literal["csv", "latencies", "runs", "shapes"] = "csv") -> Any:
+        """Return a table as a ``pandas.DataFrame``; as a list of dictionaries without pandas.
+
+        Args:
+            table: The candidates (``csv``, as in the report of that name), the placement beside
+                its baselines, the session's runs, or the shapes placed together.
+        """
+        from collage_engine.report.report import TABLES
+
+        if table not in TABLES:
+            raise UsageError(f"there is no table {table!r}; there are {', '.join(TABLES)}")
+        columns, rows = TABLES[table](self.session.document, self.run)
+        try:
+            import pandas
+        except ImportError:
+            return [dict(zip(columns, row, strict=True)) for row in rows]
+        return pandas.DataFrame(list(rows), columns=list(columns))
+
+    def to_networkx(self) -> nx.DiGraph[int]:
+        """Return the dataflow graph with the partition and toolchain of each operator."""
+        from collage_engine.model.networkx_graph import networkx_graph
+
+        return networkx_graph(self.session.graph, self.run.placement)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        from collage_engine.drawing.figures import verdict_sentence
+        from collage_engine.drawing.palette import learn
+
+        learn(self.run.toolchains)
+        name = Path(self.session.model.path).name
+        parts = counted(len(self.partitions), "partition")
+        return f"<PlacedModel {name}, {parts}: {verdict_sentence(self.run)}>"
+
+    def _repr_html_(self) -> str:
+        return self.session.report("notebook", self.run.id).decode()
+
+
+def _progress_report() -> ProgressReport:
+    """Return what shows progress on standard error, also in a notebook."""
+    from rich.console import Console
+
+    from collage_engine.report.progress import ProgressReport
+
+    return ProgressReport(Console(stderr=True, highlight=False, force_jupyter=False))
+
+
+def _say_that_it_ends() -> None:
+    print(ENDING, file=sys.stderr)
 
 
 # -- what callers may give -------------------------------------------------------------

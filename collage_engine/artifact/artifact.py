@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from collage_engine import __version__
 from collage_engine.artifact.loader.run_artifact import FORMAT, MANIFEST
 from collage_engine.artifact.manifest import is_artifact, sha256
 from collage_engine.build.built import BUILT_FILE, MODULE_FILE, BuiltModule
@@ -30,7 +29,7 @@ from collage_engine.records.placement import Placement
 from collage_engine.records.settings import Objective
 from collage_engine.records.toolchain import RuntimeLibrary
 from collage_engine.records.typed import decode
-from collage_engine.records.versions import ARTIFACT_FORMAT
+from collage_engine.records.versions import ARTIFACT_FORMAT, __version__
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel

@@ -1,8 +1,8 @@
 """Reads the samples that a user gives: arrays of numpy, or tensors as ONNX's test data has them.
 
-They come as one archive. An archive with arrays (``.npz``) holds one sample, or several along a
-leading axis that the model's inputs do not have. An archive with other archives and with folders of
-tensors (``test_data_set_0/input_0.pb``) holds a sample for each of these.
+They come as one archive (``service/input_archive.py``). An archive with arrays (``.npz``) holds one
+sample, or several along a leading axis that the model's inputs do not have. An archive with other
+archives and with folders of tensors (``test_data_set_0/input_0.pb``) holds a sample for each.
 """
 
 from __future__ import annotations
@@ -101,7 +101,8 @@ def stated_sizes(content: bytes, names: Sequence[str]) -> dict[str, tuple[int, .
                     dims = TensorProto.FromString(stream.read()).dims
                     found.setdefault(names[int(tensor[2])], tuple(dims))
                 else:
-                    found[member.filename.removesuffix(".npy")] = _kind_of(stream)[0]
+                    name = member.filename.removesuffix(".npy")
+                    found[name or names[0]] = _kind_of(stream)[0]
     return found
 
 
@@ -129,6 +130,13 @@ def _arrays(archive: zipfile.ZipFile, wanted: Mapping[str, ArrayKind]) -> Arrays
     found: Arrays = {}
     for member in archive.infolist():
         name = member.filename.removesuffix(".npy")
+        if not name and len(wanted) == 1:  # a file of an array alone
+            (name,) = wanted
+        if not name:
+            raise UsageError(
+                f"--inputs: a single array is for a model with one input, and this one has "
+                f"{', '.join(wanted)}: put a NAME.npy for each into a folder"
+            )
         if name not in wanted:
             raise UsageError(
                 f"--inputs: the model has no input {shown(name)!r}; it has {', '.join(wanted)}"

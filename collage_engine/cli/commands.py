@@ -20,7 +20,6 @@ from collage_engine.cli.farm_command import farm, place_on_farm
 from collage_engine.cli.interrupts import interruptible_engine
 from collage_engine.cli.options import settings_from, shape_choices
 from collage_engine.cli.print_run import print_run, print_shapes, run_document
-from collage_engine.cli.progress import ProgressReport
 from collage_engine.cli.screen import ERR, complain, say
 from collage_engine.cli.search_command import search
 from collage_engine.drawing.formatting import counted, gain_text, significant, time_text
@@ -38,6 +37,7 @@ from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.text import bounded
+from collage_engine.report.progress import ProgressReport
 from collage_engine.service.engine import Engine
 from collage_engine.session.earlier import earlier_session
 from collage_engine.wording import command_line as words
@@ -85,11 +85,11 @@ def _place(options: argparse.Namespace) -> int:
     not_saved: SessionError | None = None
     not_written: ArtifactError | None = None
     with ProgressReport(ERR) as progress, interruptible_engine(progress, keep=True) as engine:
-        if choices or settings.inputs_npz is not None:
-            wanted = choices or (ShapeChoice(shapes=settings.shapes),)
-            (shapes,) = engine.input_shapes(model, wanted, settings.inputs_npz)
-            settings = msgspec.structs.replace(settings, shapes=shapes)
-        session = Session.of_model(engine, model, settings.shapes)
+        shapes = settings.shapes
+        if choices:
+            (shapes,) = engine.input_shapes(model, choices, settings.inputs_npz)
+        session = Session.of_model(engine, model, shapes, settings.inputs_npz)
+        settings = msgspec.structs.replace(settings, shapes=session.model.shapes)
         if options.session:
             choice = choices[0] if choices else None
             _of_session_option(lambda: session.continue_from(options.session, choice))

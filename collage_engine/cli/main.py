@@ -12,9 +12,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from collage_engine import __version__
 from collage_engine.cli.parser import build_parser
 from collage_engine.records.errors import CollageError
+from collage_engine.records.versions import __version__
 from collage_engine.wording.command_line import DEFECT, NO_WORKING_FOLDER
 
 _LOG = logging.getLogger(__name__)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import math
 import re
-import zipfile
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,13 +14,12 @@ from collage_engine.drawing.formatting import instance_text
 from collage_engine.records.durations import parse_duration
 from collage_engine.records.errors import InvalidValue, UsageError
 from collage_engine.records.files import read_file
+from collage_engine.records.precision import LONG
 from collage_engine.records.reasons import short_reason
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import MOST_ELEMENTS, ShapeChoice, combined, listed
 from collage_engine.records.typed import convert
-
-MOST_FILE_BYTES = 1 << 32
-"""Bytes of the largest file that an option may name, 4 GiB; chosen: inputs are smaller."""
+from collage_engine.service.input_archive import MOST_FILE_BYTES, file_bytes, input_archive
 
 
 def duration(text: str, *, or_none: bool = False) -> float:
@@ -291,47 +286,6 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def file_bytes(option: str, path: str) -> bytes:
-    """Return the file that an option names. Raises UsageError."""
-    try:
-        return read_file(path, MOST_FILE_BYTES)
-    except OSError as error:
-        raise UsageError(f"{option} {path}: {error.strerror}") from error
-
-
-def _inputs(paths: Sequence[str]) -> bytes | None:
-    """Return the samples that ``--inputs`` names in one archive, unread; None: there are none.
-
-    Raises:
-        UsageError: A path is neither an .npz file nor a folder of ONNX test data.
-    """
-    if not paths:
-        return None
-    found = {}
-    for number, path in enumerate(paths):
-        if not Path(path).is_dir():
-            found[f"{number}.npz"] = file_bytes("--inputs", path)
-            if not zipfile.is_zipfile(io.BytesIO(found[f"{number}.npz"])):
-                raise UsageError(
-                    f"--inputs {path} is no .npz file: write it with numpy.savez(FILE, INPUT=array)"
-                )
-            continue
-        folder = Path(path)
-        tensors = [*folder.glob("input_*.pb"), *folder.glob("test_data_set_*/input_*.pb")]
-        if not tensors:
-            raise UsageError(f"--inputs {path}: there is no test_data_set_*/input_*.pb in it")
-        for each in tensors:
-            name = f"{number}/{each.relative_to(folder).as_posix()}"
-            found[name] = file_bytes("--inputs", str(each))
-    if list(found) == ["0.npz"]:
-        return found["0.npz"]
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive:
-        for name, content in found.items():
-            archive.writestr(name, content)
-    return made.getvalue()
-
-
 def add_limit_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for what is deployed; each limit gets a verdict with its price."""
     group = parser.add_argument_group("what the artifact may hold")
@@ -396,11 +350,10 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
         in_place=getattr(options, "in_place", True),
         shapes=dict(options.shape),
         objective=getattr(options, "objective", "latency"),
-        # Records name element types as numpy does.
-        precision={"bf16": "bfloat16", "fp16": "float16"}.get(options.precision, options.precision),
+        precision=LONG.get(options.precision, options.precision),
         tolerance=getattr(options, "tolerance", None),
         strict=getattr(options, "strict", False),
-        inputs_npz=_inputs(getattr(options, "inputs", None) or ()),
+        inputs_npz=input_archive(getattr(options, "inputs", None) or ()),
         unchecked=getattr(options, "unchecked", False),
         placements=placements,
         allow_runtimes=tuple(allowed),

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
 
-from collage_engine import __version__
 from collage_engine.cli.options import (
     add_dimension_options,
     add_limit_options,
@@ -22,6 +21,7 @@ from collage_engine.cli.options import (
     size,
 )
 from collage_engine.records.text import printable
+from collage_engine.records.versions import __version__
 from collage_engine.wording import command_line as say
 
 Commands = Any
@@ -183,11 +183,12 @@ def _add_place_command(commands: Commands) -> None:
     place.add_argument(
         "--inputs",
         action="append",
-        metavar="FILE.npz|DIR",
+        metavar="FILE|DIR",
         help="representative inputs: an .npz file with one array for each input's name, or several "
-        "samples along one more leading axis; or a folder of ONNX test data "
-        "(test_data_set_*/input_*.pb); may be repeated; outputs are checked on all samples, times "
-        "are those of the first (default: random ones, on which outputs are finite)",
+        "samples along one more leading axis; an .npy file, where the model has one input; a "
+        "folder of ONNX test data (test_data_set_*/input_*.pb) or of NAME.npy; may be repeated; "
+        "outputs are checked on all samples, times are those of the first (default: random ones, "
+        "on which outputs are finite)",
     )
     place.add_argument(
         "--unchecked",

@@ -69,6 +69,9 @@ class ExplainAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Where the node is pinned to a toolchain: candidate that holds it to the extra time, in µs, of
     the best placement with it and without that demand; negative where that is faster."""
 
+    def __str__(self) -> str:
+        return "\n".join(self.words)
+
 
 class WeightStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """The distribution of a weight's values."""

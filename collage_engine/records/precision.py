@@ -34,7 +34,8 @@ FULL = "float32"
 """Option of a reduced instance: operators whose products it leaves in float32."""
 
 SHORT = {BFLOAT16: "bf16", FLOAT16: "fp16"}
-"""What users and configurations call a precision, where that is not its own name."""
+"""What users and configurations call a precision, where that is not its own name, numpy's."""
+LONG = {short: name for name, short in SHORT.items()}
 
 PRODUCTS = frozenset(row.name for row in OPERATORS.values() if row.work)
 """Operators that are faster in reduced precision. Without one of them a partition gains nothing

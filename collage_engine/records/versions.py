@@ -17,9 +17,11 @@ ARTIFACT_FORMAT        The exported folder. An artifact carries its own loaders,
                        this program and beside any version of it.
 SERVICE_PROTOCOL       The requests and answers of the service. Both sides must have the same one,
                        because desktop and engine are installed together.
+__version__            The project's; the wheel takes it from here.
 =====================  =========================================================================
 """
 
+__version__ = "0.1.0"
 STORE_SCHEMA = 4
 STORE_EXPORT = 3
 MEASURING_PROTOCOL = 6

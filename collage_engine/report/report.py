@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, get_args
 
 import msgspec
 
-from collage_engine import __version__
 from collage_engine.drawing import objective
 from collage_engine.drawing.accuracy import (
     accuracy_sentences,
@@ -44,6 +44,7 @@ from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.placement import Partition, Placement, Run
 from collage_engine.records.text import printable, printable_json
+from collage_engine.records.versions import __version__
 from collage_engine.report import sections
 from collage_engine.report.graphml import placement_graphml
 from collage_engine.report.markdown import run_markdown
@@ -54,7 +55,11 @@ from collage_engine.wording.runs import EXPECTED, ISOLATED, LAST_RUN
 MOST_TWICE = 1500
 """Nodes of a graph that is drawn twice, for light and for dark pages; larger ones are drawn for
 light pages only, so that the file stays small. Chosen."""
-Format = Literal["html", "csv", "latencies", "runs", "shapes", "json", "svg", "graphml", "md"]
+Format = Literal[
+    "html", "notebook", "csv", "latencies", "runs", "shapes", "json", "svg", "graphml", "md"
+]
+Table = tuple[Sequence[str], Iterable[Sequence[Any]]]
+"""The titles of a table's columns, and its rows."""
 
 CANDIDATE_COLUMNS = (
     "candidate",
@@ -144,14 +149,8 @@ def render(document: Document, kind: Format, run: Run | None = None) -> bytes:
             raise UsageError("the session holds no run yet, so there is nothing to report")
         run = document.runs[-1]
     learn((*document.toolchains, *run.toolchains))
-    if kind == "csv":
-        return candidates_csv(document, run).encode()
-    if kind == "latencies":
-        return latencies_csv(document, run).encode()
-    if kind == "shapes":
-        return shapes_csv(run).encode()
-    if kind == "runs":
-        return runs_csv(document).encode()
+    if kind in TABLES:
+        return csv_table(*TABLES[kind](document, run)).encode()
     if kind == "json":
         return printable_json(report_json(document, run).decode()).encode()
     if kind == "svg":
@@ -161,7 +160,7 @@ def render(document: Document, kind: Format, run: Run | None = None) -> bytes:
     elif kind == "graphml":
         text = placement_graphml(document.graph, run.placement).decode()
     else:
-        text = _html(document, run)
+        text = _html(document, run, f"{'report' if kind == 'html' else kind}.html.j2")
     # Names may hold what no XML file may, and what would move the terminal of whoever reads it.
     return printable(text, keep_lines=True).encode()
 
@@ -171,7 +170,7 @@ def instance_name(part: Partition) -> str:
     return toolchain_title(part.instance)
 
 
-def candidates_csv(document: Document, run: Run) -> str:
+def candidate_table(document: Document, run: Run) -> Table:
     """Return every candidate, one row each, with all its names.
 
     ``expected_us`` is the cost that the search uses, ``isolated_us`` the one measured by itself,
@@ -204,10 +203,10 @@ def candidates_csv(document: Document, run: Run) -> str:
             cost.reason,
         ]
 
-    return csv_table(CANDIDATE_COLUMNS, map(row, document.candidates))
+    return CANDIDATE_COLUMNS, map(row, document.candidates)
 
 
-def latencies_csv(document: Document, run: Run) -> str:
+def latency_table(document: Document, run: Run) -> Table:
     """Return a run's placement beside its baselines, fastest first, one row each."""
     chosen = latency_us(run.placement)
     rows = (
@@ -225,35 +224,33 @@ def latencies_csv(document: Document, run: Run) -> str:
         ]
         for row in latency_rows(run)
     )
-    return csv_table(LATENCY_COLUMNS, rows)
+    return LATENCY_COLUMNS, rows
 
 
-def shapes_csv(run: Run) -> str:
+def shape_table(document: Document, run: Run) -> Table:
     """Return the shapes that were placed for one artifact, one row each."""
-    return csv_table(
-        SHAPE_COLUMNS,
-        (
-            [
-                row.choice.text,
-                row.latency_us,
-                *(row.spread_us or (None, None)),
-                row.items,
-                row.items_per_s,
-                " ".join(row.toolchains),
-                row.partitions,
-                row.best_single,
-                row.best_single_us,
-                row.gain,
-                row.distinct,
-                row.measured,
-                row.from_store,
-            ]
-            for row in run.shapes
-        ),
+    rows = (
+        [
+            row.choice.text,
+            row.latency_us,
+            *(row.spread_us or (None, None)),
+            row.items,
+            row.items_per_s,
+            " ".join(row.toolchains),
+            row.partitions,
+            row.best_single,
+            row.best_single_us,
+            row.gain,
+            row.distinct,
+            row.measured,
+            row.from_store,
+        ]
+        for row in run.shapes
     )
+    return SHAPE_COLUMNS, rows
 
 
-def runs_csv(document: Document) -> str:
+def run_table(document: Document, run: Run) -> Table:
     """Return every run of a document, the oldest first, one row each."""
     rows = (
         [
@@ -273,7 +270,16 @@ def runs_csv(document: Document) -> str:
         ]
         for run in document.runs
     )
-    return csv_table(RUN_COLUMNS, rows)
+    return RUN_COLUMNS, rows
+
+
+TABLES: dict[str, Callable[[Document, Run], Table]] = {
+    "csv": candidate_table,
+    "latencies": latency_table,
+    "shapes": shape_table,
+    "runs": run_table,
+}
+"""The formats that are tables."""
 
 
 def onnx_names(document: Document) -> list[tuple[str, ...]]:
@@ -308,12 +314,12 @@ def graph_svg(document: Document, run: Run) -> str:
     return placement_svg(document.graph, run.placement)
 
 
-def _html(document: Document, run: Run) -> str:
+def _html(document: Document, run: Run, name: str) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     from collage_engine.resources import resource
 
-    template = resource("report/report.html.j2")
+    template = resource(f"report/{name}")
     environment = Environment(
         loader=FileSystemLoader(template.parent),
         autoescape=True,

@@ -17,7 +17,6 @@ from typing import Any
 
 import msgspec
 
-from collage_engine import __version__
 from collage_engine.machine.scratch import Scratch
 from collage_engine.planning.document_search import search_document
 from collage_engine.records import jobs
@@ -35,7 +34,7 @@ from collage_engine.records.placement import Run
 from collage_engine.records.results import RunUpdate
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import MOST_SHAPES, PaddingProofs, ShapeChoice
-from collage_engine.records.versions import SERVICE_PROTOCOL
+from collage_engine.records.versions import SERVICE_PROTOCOL, __version__
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
 from collage_engine.service.open_document import OpenDocument, ShapeMember, ShapeSet
@@ -185,7 +184,10 @@ class Engine:
     def model_open(self, params: p.ModelOpen) -> p.ModelAnswer:
         """Import a model; UsageError or ModelError says what is wrong with it."""
         path, temporary = self._model_file(params)
-        return self._admit(self._imported(path, params.shapes), temporary=temporary)
+        shapes = params.shapes
+        if params.inputs_npz is not None:
+            (shapes,) = self.input_shapes(path, (ShapeChoice(shapes=shapes),), params.inputs_npz)
+        return self._admit(self._imported(path, shapes), temporary=temporary)
 
     def _model_file(
         self, params: p.ModelOpen

@@ -31,7 +31,9 @@ from collage_engine.records.shapes import ShapeChoice, ShapeRow, Sharing
 from collage_engine.records.toolchain import Device, ToolchainState
 from collage_engine.records.versions import SERVICE_PROTOCOL
 
-ReportFormat = Literal["html", "csv", "latencies", "runs", "shapes", "json", "svg", "graphml", "md"]
+ReportFormat = Literal[
+    "html", "notebook", "csv", "latencies", "runs", "shapes", "json", "svg", "graphml", "md"
+]
 """What ``export.report`` writes."""
 
 
@@ -67,6 +69,9 @@ class ModelOpen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str = ""
     """File name to show when opened by value."""
     shapes: dict[str, tuple[int, ...]] = {}
+    inputs_npz: bytes | None = None
+    """Representative inputs, as in ``RunSettings``: their sizes are those of inputs that ``shapes``
+    and the model leave open."""
 
 
 class Dimensions(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from collage_engine import __version__
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin
@@ -22,7 +21,7 @@ from collage_engine.records.refusal import Refusal
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.toolchain import ToolchainState
-from collage_engine.records.versions import SESSION_FORMAT
+from collage_engine.records.versions import SESSION_FORMAT, __version__
 from collage_engine.session.document import Document
 
 Row = dict[str, Any]

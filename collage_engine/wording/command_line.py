@@ -138,7 +138,6 @@ GATE_UNTOLD = "an untold one"
 
 # -- Ctrl-C, defects -----------------------------------------------------------------
 
-ENDING = "ending with the best placement so far; another Ctrl-C stops at once"
 NO_WORKING_FOLDER = "the current folder does not exist any more: change to another one"
 DEFECT = "a defect of Collage Explorer: {kind}: {reason} ({variable}=1 shows where)"
 

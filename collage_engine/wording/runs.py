@@ -236,6 +236,10 @@ NO_OTHER_RUN = "there is no other run to compare with"
 SLOWER_IN_MODEL = "slower in the model"
 FASTER_IN_MODEL = "faster in the model"
 
+# -- Ctrl-C --------------------------------------------------------------------------
+
+ENDING = "ending with the best placement so far; another Ctrl-C stops at once"
+
 # -- several shapes ------------------------------------------------------------------
 
 MEASURED_FOR_EARLIER_SHAPES = (

@@ -35,7 +35,7 @@ def compare(folder: Path, moved: int, rounds: int) -> str:
         model = loader.Model(folder, manifest, private=number > 0)
         loading.append(time.process_time() - began)
         tensors = model.bind(loader.read_npz(folder / loader.SAMPLES[0], model.kinds("inputs")))
-        calls.append(lambda model=model, tensors=tensors: model.run(tensors))
+        calls.append(lambda model=model, tensors=tensors: model.invoke(tensors))
         calls[-1]()
     began = time.process_time()
     calls[0]()

@@ -128,7 +128,7 @@ def serve(folder: Path) -> None:
     for place in folders_of(folder):
         one = loader.load(place)
         tensors = one.bind(loader.read_npz(place / SAMPLES[0], one.kinds("inputs")))
-        one.run(tensors)
+        one.invoke(tensors)
         ready.append((one, tensors))
     print(json.dumps(memory_kib()), flush=True)
     for line in sys.stdin:
@@ -137,7 +137,7 @@ def serve(folder: Path) -> None:
         taken = []
         for _ in range(calls):
             begin = time.perf_counter()
-            one.run(tensors)
+            one.invoke(tensors)
             taken.append(time.perf_counter() - begin)
         print(json.dumps(statistics.median(taken)), flush=True)
 

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from collage_engine import api
+from collage_engine.artifact.artifact import write_artifact
+from collage_engine.build.build import build_cover, write_module
+from collage_engine.model.importer import import_model
 from collage_engine.records.event import Stage
+from collage_engine.resources import resource
 from tests import zoo
+from tests.support.artifact_cases import cover_in_turn, sample_of
 from tests.support.caches import fresh_cache
+from tests.support.full_documents import one_shape, two_shapes
+from tests.zoo.net import Net
 
 
 def api_graph(model: object) -> object:
@@ -52,3 +66,140 @@ def test_from_a_model_to_an_artifact(tmp_path, monkeypatch):
         assert session.graph == api_graph(model)
         assert session.place(settings).placement is not None
         assert len(session.runs) == 1, "a listener that fails loses no run"
+
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOK = resource("examples/place_a_model.ipynb")
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_from_the_first_cell_to_the_last(tmp_path):
+    """In a process of its own, since it loads an artifact; its folders lie beside it."""
+    (tmp_path / "resources").symlink_to(NOTEBOOK.parents[1])
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    code = [ast.parse("".join(c["source"])) for c in cells if c["cell_type"] == "code"]
+    assert len(code) > 5
+    for body in (each.body for each in code):
+        if isinstance(body[-1], ast.Expr):  # which a notebook shows
+            shown = ast.parse("_show(None)").body[0]
+            shown.value.args = [body[-1].value]
+            body[-1] = shown
+    show = "def _show(value): print(getattr(value, '_repr_html_', value.__repr__)())\n"
+    script = show + "\n".join(ast.unparse(ast.fix_missing_locations(each)) for each in code)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "COLLAGE_CACHE_DIR": str(fresh_cache(tmp_path / "cache")),
+        },
+    )
+    assert done.returncode == 0, done.stderr
+    assert "<svg" in done.stdout and "Value(name='Input3', shape=(1, 1, 28, 28)" in done.stdout
+    assert "values cross from one toolchain to another" in done.stdout
+    assert "Best so far" in done.stderr, "progress is shown"
+
+
+CALLS = """
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import collage_engine as collage
+
+model = collage.load(sys.argv[1])
+x, y = np.full((2, 3), 3, np.float32), np.full((2, 3), 5, np.float32)
+feeds = {"x": x, "y:0": y}
+assert [tuple(v) for v in model.inputs] == [(name, (2, 3), "float32") for name in feeds]
+assert [v.name for v in model.outputs] == ["sum", "the product"]
+for outputs in (model(x, y), model(feeds), model(**feeds), model(x, **{"y:0": y})):
+    total, product = outputs
+    assert (total == 8).all() and (product == 15).all()
+    assert outputs["sum"] is total and outputs["the product"] is product
+assert [each.tolist() for each in model.run(None, feeds)] == [total.tolist(), product.tolist()]
+(only,) = model.run(["the product"], feeds)
+assert (only == 15).all()
+
+
+def refused(*arrays, kind=ValueError, **named):
+    try:
+        model(*arrays, **named)
+    except kind as error:
+        print(error)
+    else:
+        raise AssertionError("it was taken")
+
+
+refused(x)
+refused({**feeds, "z": x})
+refused(x, y, x)
+refused(x, y, x=x)
+refused(x, y.astype(np.float64))
+refused(x, y[:1])
+try:
+    model(x, y)["difference"]
+except KeyError as error:
+    print(error)
+"""
+REFUSED = """\
+input 'y:0' is missing
+the model has no input 'z'; it has x, y:0
+3 inputs are given; the model has 2
+input 'x' is given twice
+input 'y:0' must be float32[2, 3], not float64[2, 3]
+input 'y:0' must be float32[2, 3], not float32[1, 3]
+"there is no output 'difference'; there are sum, the product"
+"""
+
+
+def test_a_loaded_artifact_is_called_in_every_familiar_way(tmp_path):
+    net = Net("two", opset=13, seed=1)
+    x, y = net.input("x", [2, 3]), net.input("y:0", [2, 3])
+    net.output(net.op("Add", x, y, outputs=["sum"]))
+    net.output(net.op("Mul", x, y, outputs=["the product"]))
+    (tmp_path / "m.onnx").write_bytes(net.model().SerializeToString())
+    model = import_model(tmp_path / "m.onnx")
+    write_module(build_cover(model, cover_in_turn(model, ["tvm"])), tmp_path / "built", link=True)
+    write_artifact(model, tmp_path / "built", tmp_path / "out", sample_of(model))
+    said = subprocess.run(
+        [sys.executable, "-c", CALLS, str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert said.returncode == 0, said.stderr
+    assert said.stdout == REFUSED
+
+
+def test_inputs_of_several_shapes_say_which_sizes_differ(tmp_path):
+    code = (
+        "import sys, numpy as np, collage_engine as collage; model = collage.load(sys.argv[1]);"
+        "print(model.inputs[0].shape, model.outputs[0].shape);"
+        "print([model(np.ones((n, 16), np.float32))[0].shape for n in (1, 2, 3)]);"
+        "model(picture=np.ones((1, 16), np.float32))"
+    )
+    folder = two_shapes(tmp_path / "two")
+    said = subprocess.run(
+        [sys.executable, "-c", code, str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert said.stdout == "(None, 16) (None, 5)\n[(1, 5), (2, 5), (3, 5)]\n"
+    assert "the model has no input 'picture'; it has image" in said.stderr
+
+
+def test_an_artifact_that_was_changed_is_not_loaded(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "environ", dict(os.environ))  # which loading sets
+    folder = one_shape(tmp_path / "one")
+    (folder / "model.so").write_bytes(b"other")
+    with pytest.raises(api.CollageError, match=r"one: model\.so has changed"):
+        api.load(folder)

@@ -19,6 +19,7 @@ from collage_engine.model.importer import ImportedModel, import_onnx
 from collage_engine.records.errors import UsageError
 from collage_engine.records.settings import RunSettings
 from tests import zoo
+from tests.zoo.net import Net
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +108,16 @@ def test_inputs_that_do_not_fit_get_a_sentence(model: ImportedModel, name: str) 
         representative_inputs(model, RunSettings(inputs_npz=content))
     said = str(refused.value)
     assert said.startswith("--inputs") and len(said) < 500 and said.isprintable()
+
+
+def test_an_array_by_itself_is_for_the_only_input(model: ImportedModel) -> None:
+    alone = archive(**{"": GOOD})
+    assert representative_inputs(model, RunSettings(inputs_npz=alone))["x"].tolist() == [[1.0] * 4]
+    assert stated_sizes(alone, ["x"]) == {"x": (1, 4)}
+    net = Net("two")
+    net.output(net.op("Add", net.input("a", [1, 4]), net.input("b", [1, 4])))
+    with pytest.raises(UsageError, match=r"for a model with one input, and this one has a, b"):
+        representative_inputs(import_onnx(net.model()), RunSettings(inputs_npz=alone))
 
 
 def test_an_archive_that_swells_is_refused_by_its_header(model: ImportedModel) -> None:

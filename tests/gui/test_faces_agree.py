@@ -30,7 +30,7 @@ from collage_engine.records.machine_state import MachineState
 from collage_engine.records.memory import MemorySeen, MemoryUse
 from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.placement import CandidateCounts, Placement, Run
-from collage_engine.report.report import latencies_csv, render, runs_csv
+from collage_engine.report.report import render
 from collage_engine.session.compare import compare_runs
 from collage_engine.session.document import Document
 from collage_engine.wording.runs import EXPECTED, ISOLATED, LAST_RUN
@@ -81,7 +81,7 @@ def cells(text: str) -> list[dict[str, str]]:
 def test_latencies_are_the_same_on_every_face(drive, session, monkeypatch) -> None:
     run = session.runs[0]
     html = render(session, "html", run).decode()
-    table = cells(latencies_csv(session, run))
+    table = cells(render(session, "latencies", run).decode())
     document = json.loads(render(session, "json", run))["run"]
     console = Console(width=140, file=io.StringIO())
     console.print(cli.latency_table(run, 140))
@@ -159,7 +159,7 @@ def test_the_figures_of_a_run_are_the_same_on_every_face(drive, session, capsys)
     session.runs[0] = run
     html = render(session, "html", run).decode()
     json_run = json.loads(render(session, "json", run))["run"]
-    (row,) = cells(runs_csv(session))
+    (row,) = cells(render(session, "runs").decode())
     cli.print_run(run)
     printed = capsys.readouterr().out
     d = drive()

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import re
 import subprocess
 import sys
+import types
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
+import collage_engine
 from collage_engine import api
 from collage_engine.records.errors import ArtifactError, SessionError, UsageError
 from collage_engine.service.engine import Engine
@@ -72,6 +78,50 @@ def test_reports_are_bytes(session):
     assert session.report("svg", "last").lstrip().startswith(b"<svg")
     with pytest.raises(UsageError, match="there is no run 'r2'"):
         session.report("json", "r2")
+
+
+def test_a_placed_model_is_what_its_run_is(session):
+    placed = api.PlacedModel(session, session.run())
+    run = session.run()
+    assert placed.latency_us == run.placement.measured_us
+    assert placed.partitions == run.placement.partitions
+    assert placed.baselines == tuple(run.baselines)
+    assert str(placed.explain("Convolution28")).splitlines() == list(
+        session.explain("Convolution28").words
+    )
+    assert "mnist.onnx" in repr(placed) and len(repr(placed)) < 250
+    graph = placed.to_networkx()
+    assert {graph.nodes[n]["toolchain"] for n in graph if "toolchain" in graph.nodes[n]} == {
+        part.instance for part in placed.partitions
+    }
+
+
+def test_a_notebook_shows_the_graph_and_the_tables_offline(session):
+    placed = api.PlacedModel(session, session.run())
+    page = placed._repr_html_()
+    ElementTree.fromstring(page.replace("&nbsp;", " "))  # each element is closed
+    assert "<svg" in page and not re.search(r"(src|href)=|url\(|@import|<script|<html", page)
+    report = session.report("html").decode()
+    for table in re.findall(r"<table>.*?</table>", page, re.S):
+        assert table in report, "it is the report's"
+    assert all(node in page for node in ("Convolution28", "Plus214"))
+
+
+def test_a_frame_has_the_rows_of_the_csv_report(session, monkeypatch):
+    placed = api.PlacedModel(session, session.run())
+    monkeypatch.setitem(sys.modules, "pandas", None)  # it is not installed
+    for kind in ("csv", "latencies", "runs"):
+        rows = placed.to_frame(kind)
+        written = list(csv.DictReader(io.StringIO(session.report(kind).decode())))
+        assert len(rows) == len(written) and rows[0].keys() == written[0].keys()
+    names = {name for row in placed.to_frame() for name in row["onnx_nodes"].split()}
+    assert {"Convolution28", "Plus214"} <= names
+    asked = types.SimpleNamespace(DataFrame=lambda rows, columns: (rows, columns))
+    monkeypatch.setitem(sys.modules, "pandas", asked)
+    rows, columns = placed.to_frame("latencies")
+    assert columns[:2] == ["run", "placement"] and len(rows) == len(placed.baselines) + 1
+    with pytest.raises(UsageError, match="there is no table 'html'"):
+        placed.to_frame("html")
 
 
 def test_what_was_changed_is_saved(session, tmp_path):
@@ -143,6 +193,17 @@ def test_files_that_are_not_there_are_named(tmp_path):
         lambda _: api.open_model("m.onnx", shapes={"x": "1,3"}),
         lambda _: api.open_model("m.onnx", listener=5),
         lambda _: api.load_session(None),
+        lambda _: api.load(None),
+        lambda _: api.load("no folder"),
+        lambda _: api.place(5),
+        lambda _: api.place("m.onnx", budget="2"),
+        lambda _: api.place("m.onnx", threads="one"),
+        lambda _: api.place("m.onnx", inputs="no.npz"),
+        lambda _: api.place("m.onnx", inputs={"x": object()}),
+        lambda _: api.place("m.onnx", pins="fc=tvm"),
+        lambda _: api.place("m.onnx", toolchains="tvm"),
+        lambda _: api.place("m.onnx", precision="bf8"),
+        lambda _: api.place("no.onnx", progress=False),
         lambda _: api.run_artifact(None),
         lambda _: api.place_shapes("m.onnx", {"batch": 4}),
         lambda _: api.place_shapes(None, ()),
@@ -191,11 +252,20 @@ def test_a_listener_that_fails_is_logged_and_ends_nothing(caplog):
 def test_importing_it_loads_no_toolchain_and_every_public_name_has_a_docstring():
     heavy = "('tvm', 'tvm_ffi', 'onnx', 'onnxruntime', 'openvino', 'PySide6', 'jinja2', 'rich')"
     code = (
-        "import sys; from collage_engine import api;"
+        "import sys; import collage_engine as collage; collage.place, collage.load;"
         f"print([m for m in {heavy} if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     assert all(getattr(api, name).__doc__ for name in api.__all__)
-    public = [value for name, value in vars(api.Session).items() if not name.startswith("_")]
+    public = [
+        value
+        for of in (api.Session, api.PlacedModel)
+        for name, value in vars(of).items()
+        if not name.startswith("_")
+    ]
     assert all(value.__doc__ for value in public)
+    assert {"place", "load", "PlacedModel", "CollageError"} <= set(dir(collage_engine))
+    assert collage_engine.place is api.place
+    with pytest.raises(AttributeError, match="no attribute 'plaice'"):
+        collage_engine.plaice  # noqa: B018

@@ -137,9 +137,23 @@ def test_inputs_may_be_several_files_and_folders_of_test_data(tmp_path):
     one = place("--inputs", str(tmp_path / "data" / "test_data_set_1"))
     with zipfile.ZipFile(io.BytesIO(settings_from(one).inputs_npz)) as archive:
         assert archive.namelist() == ["0/input_0.pb"]
+    tensor = tmp_path / "data" / "test_data_set_1" / "input_0.pb"
+    assert settings_from(place("--inputs", str(tensor))).inputs_npz == settings_from(one).inputs_npz
 
 
-@pytest.mark.parametrize("content", [b"", b"PK", b"\x80\x02}q\x00.", b"\x93NUMPY", b"x" * 5000])
+def test_arrays_by_themselves_are_put_into_archives(tmp_path):
+    for name in ("x", "y"):
+        np.save(tmp_path / f"{name}.npy", np.ones(3, np.float32))
+    content = (tmp_path / "x.npy").read_bytes()
+    single = settings_from(place("--inputs", str(tmp_path / "x.npy"))).inputs_npz
+    with zipfile.ZipFile(io.BytesIO(single)) as archive:
+        assert {name: archive.read(name) for name in archive.namelist()} == {".npy": content}
+    folder = settings_from(place("--inputs", str(tmp_path))).inputs_npz
+    with zipfile.ZipFile(io.BytesIO(folder)) as archive:
+        assert archive.namelist() == ["x.npy", "y.npy"] and archive.read("y.npy") == content
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"\x80\x02}q\x00.", b"x" * 5000])
 def test_inputs_that_are_no_archive_are_refused(tmp_path, content):
     path = tmp_path / "i.npz"
     path.write_bytes(content)

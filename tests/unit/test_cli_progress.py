@@ -7,10 +7,10 @@ import re
 
 from rich.console import Console
 
-from collage_engine.cli.progress import ProgressReport
 from collage_engine.records.event import Log, Progress, Provisional, Stage
 from collage_engine.records.placement import Baseline, Partition, Placement, Run
 from collage_engine.records.toolchain import ToolchainState
+from collage_engine.report.progress import ProgressReport
 from tests.support.runs import run_record
 
 EVENTS = [

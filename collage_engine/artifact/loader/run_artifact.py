@@ -8,7 +8,9 @@ Needs the Python packages apache-tvm and numpy, and what the manifest says under
 DIR is the artifact's folder (default: the one above this file). From your own program:
 
     model = load("DIR")                       # before anything else imports tvm
-    outputs = model({"input": array})         # a list of arrays, in the model's output order
+    outputs = model(array)                    # or model(input=array), or model({"input": array})
+    outputs[0], outputs["logits"]             # by the model's output order, or by name
+    model.run(None, {"input": array})         # as ONNX Runtime's sessions are called
 
 An artifact for several shapes is a folder with an artifact for each of them, complete by itself,
 and a manifest above them. The model picks the one for the inputs' shapes and loads it at its first
@@ -49,10 +51,10 @@ import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 FORMAT, FORMAT_VERSION = "collage-artifact", 3
 """What the manifest says that it is."""
@@ -292,8 +294,108 @@ def read_npz(path, kinds):
 # -- models ----------------------------------------------------------------------------
 
 
-class Model:
-    """A loaded artifact for one shape; call it with arrays by input name.
+class Value(NamedTuple):
+    """An input or output of a model."""
+
+    name: str
+    shape: tuple[int | None, ...] | None
+    """None in it: a size that differs from call to call; None: so does the number of dimensions."""
+    dtype: str
+
+
+class Outputs(list):
+    """The outputs of a call in the model's order; ``outputs["logits"]`` is one of them, too."""
+
+    def __init__(self, names, arrays):
+        super().__init__(arrays)
+        self.names = tuple(names)
+
+    def __getitem__(self, key):
+        if isinstance(key, str):
+            if key not in self.names:
+                raise KeyError(f"there is no output {key!r}; there are {', '.join(self.names)}")
+            key = self.names.index(key)
+        return super().__getitem__(key)
+
+
+class Called:
+    """The ways in which every loaded artifact is called.
+
+    Who inherits it has a ``manifest`` and computes the outputs in ``_outputs``.
+    """
+
+    manifest: dict
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """Name, shape and element type of each input, in the model's order."""
+        return values_of(self.manifest, "inputs")
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """Name, shape and element type of each output, in the model's order."""
+        return values_of(self.manifest, "outputs")
+
+    def __call__(self, *arrays: Any, **named: Any) -> Outputs:
+        """Run on one array per input; return one per output.
+
+        Texts are arrays of Python strings. An input that is a sequence of tensors is a list; the
+        tensors of an output that is one have entries of their own, NAME[0], NAME[1] and so on.
+
+        Args:
+            arrays: The inputs in the model's order; or a single dictionary of inputs by name.
+            named: Inputs by name.
+
+        Raises:
+            ValueError: An input is missing, unknown, given twice, or of another type or shape.
+        """
+        names = [about.name for about in self.inputs]
+        if len(arrays) == 1 and isinstance(arrays[0], Mapping):
+            given = dict(arrays[0])
+        elif len(arrays) > len(names):
+            raise ValueError(f"{len(arrays)} inputs are given; the model has {len(names)}")
+        else:
+            given = dict(zip(names, arrays, strict=False))
+        for name in given.keys() & named.keys():
+            raise ValueError(f"input {name!r} is given twice")
+        given = with_elements({**given, **named}, names)
+        for name in given:
+            if name not in names:
+                raise ValueError(f"the model has no input {name!r}; it has {', '.join(names)}")
+        return Outputs([about.name for about in self.outputs], self._outputs(given))
+
+    def run(self, wanted: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
+        """Do what ``InferenceSession.run`` of ONNX Runtime does.
+
+        Args:
+            wanted: Names of the outputs to return; None: all of them.
+            feeds: An array for each input's name.
+        """
+        outputs = self(feeds)
+        return list(outputs) if wanted is None else [outputs[name] for name in wanted]
+
+    def _outputs(self, inputs):
+        raise NotImplementedError
+
+
+def values_of(manifest, which) -> tuple[Value, ...]:
+    """Returns the "inputs" or "outputs" of a manifest, of all its shapes together."""
+    found = []
+    for same in zip(*(each[which] for each in manifest.get("entries", [manifest])), strict=True):
+        shapes = {None if about["shape"] is None else tuple(about["shape"]) for about in same}
+        ranks = {None if shape is None else len(shape) for shape in shapes}
+        shape = None
+        if len(ranks) == 1 and None not in ranks:
+            shape = tuple(
+                sizes[0] if len(set(sizes)) == 1 and sizes[0] >= 0 else None
+                for sizes in zip(*shapes, strict=True)
+            )
+        found.append(Value(same[0]["name"], shape, same[0]["dtype"]))
+    return tuple(found)
+
+
+class Model(Called):
+    """A loaded artifact for one shape.
 
     Args:
         folder: The artifact, which was ``opened`` after its environment was set.
@@ -327,7 +429,7 @@ class Model:
         """What loading it added to the process's resident memory, with the runtimes where it was
         the first. None: the system does not say."""
         if before and (folder / SAMPLES[0]).is_file():  # its memory is there after the first run
-            self.run(self.bind(read_npz(folder / SAMPLES[0], self.kinds("inputs"))))
+            self.invoke(self.bind(read_npz(folder / SAMPLES[0], self.kinds("inputs"))))
             use_huge_pages(before)
         if resident is not None:
             self.memory_bytes = max(0, resident_bytes() - resident)
@@ -341,7 +443,6 @@ class Model:
         import numpy as np
 
         tensors = []
-        inputs = with_elements(inputs, self.kinds("inputs"))
         for about in self.manifest["inputs"]:
             name, dtype, shape = about["name"], about["dtype"], tuple(about["shape"])
             if name not in inputs:
@@ -362,7 +463,7 @@ class Model:
             tensors.append(tensor)
         return tensors
 
-    def run(self, tensors):
+    def invoke(self, tensors):
         """Run the module on bound inputs, and wait until the device is done."""
         start = time.perf_counter()
         result = self.main(*tensors)
@@ -372,15 +473,10 @@ class Model:
             self.first_result_seconds = self.load_seconds + time.perf_counter() - start
         return result
 
-    def __call__(self, inputs):
-        """Run the module on one array per input; one array per output, in the manifest's order.
-
-        Texts are arrays of Python strings. An input that is a sequence of tensors is a list; the
-        tensors of an output that is one have entries of their own, NAME[0], NAME[1] and so on.
-        """
+    def _outputs(self, inputs):
         import numpy as np
 
-        result = self.run(self.bind(inputs))
+        result = self.invoke(self.bind(inputs))
         kinds = [about["dtype"] for about in self.manifest["outputs"]]
         outputs = []
         for tensor, kind in zip([result] if len(kinds) == 1 else result, kinds, strict=True):
@@ -456,7 +552,7 @@ def padded_sizes(wanted, shapes, padding):
     return sizes
 
 
-class Shapes:
+class Shapes(Called):
     """An artifact for several shapes: picks the entry by the inputs' shapes, and loads it then."""
 
     def __init__(self, folder, manifest, private=False):
@@ -464,16 +560,11 @@ class Shapes:
         self._folder, self._private = folder, private
         self._models = {}
 
-    def __call__(self, inputs):
-        """Run the entry for these inputs; one array per output, in the manifest's order.
-
-        Raises:
-            NoSuchShape: There is no entry for their shapes.
-        """
+    def _outputs(self, inputs):
+        """Run the entry for these inputs; ``NoSuchShape``: there is none for their shapes."""
         import numpy as np
 
         entries, padding = self.manifest["entries"], self.manifest.get("padding", {})
-        inputs = with_elements(inputs, shapes_of(entries[0]))
         shapes = {name: np.shape(array) for name, array in inputs.items()}
         number, sizes = pick(entries, shapes, padding)
         if number not in self._models:
@@ -512,7 +603,7 @@ def cut(outputs, entry, sizes, padding):
 # -- several instances -----------------------------------------------------------------
 
 
-class Pool:
+class Pool(Called):
     """Instances of a model, each in a thread of its own; call it, from any thread, as one of them.
 
     Args:
@@ -521,9 +612,17 @@ class Pool:
             The instances are made one after the other.
         streams: How many.
         threads: Threads of each instance.
+        manifest: That of the artifact, where the pool is called as a model.
     """
 
-    def __init__(self, make: Callable[[int], Any], streams: int, threads: int) -> None:
+    def __init__(
+        self,
+        make: Callable[[int], Any],
+        streams: int,
+        threads: int,
+        manifest: dict[str, Any] | None = None,
+    ) -> None:
+        self.manifest = manifest or {}
         self.streams = streams
         self._own = threading.local()
         self._executor = ThreadPoolExecutor(streams)
@@ -548,9 +647,8 @@ class Pool:
             lambda: function(getattr(self._own, "instance", None), *arguments)
         )
 
-    def __call__(self, inputs):
-        """Returns the outputs of the inputs, one array each; waits for an instance."""
-        return self.apply(lambda model: model(inputs)).result()
+    def _outputs(self, inputs):
+        return self.apply(lambda model: model(inputs)).result()  # waits for an instance
 
     def at_once(self, function: Callable[[Any], T]) -> list[T]:
         """Call a function with every instance at the same time; its results, in no order."""
@@ -576,7 +674,7 @@ def shares(streams, threads):
     return [set(known[k * threads : (k + 1) * threads]) for k in range(streams)]
 
 
-def load(folder, streams=None):
+def load(folder: str | Path, streams: int | None = None) -> Model | Shapes | Pool:
     """Load an artifact. Its environment is set first, so call this before importing tvm.
 
     Args:
@@ -599,7 +697,7 @@ def load(folder, streams=None):
     if streams is None:
         return kind(folder, manifest)
     threads = manifest.get("threads", 1)
-    return Pool(lambda number: kind(folder, manifest, number > 0), streams, threads)
+    return Pool(lambda number: kind(folder, manifest, number > 0), streams, threads, manifest)
 
 
 def resident_bytes():
@@ -703,12 +801,12 @@ def run_sample(folder, options):
 def latencies(model, inputs, least=10, most=10000):
     """Returns the percentiles of single calls in µs, with what the artifact's maker measured."""
     tensors = model.bind(inputs)
-    model.run(tensors)
+    model.invoke(tensors)
     taken: list[float] = []
     end = time.perf_counter() + BENCHMARK_S
     while len(taken) < least or (time.perf_counter() < end and len(taken) < most):
         start = time.perf_counter()
-        model.run(tensors)
+        model.invoke(tensors)
         taken.append(time.perf_counter() - start)
     taken.sort()
     of = {f"p{share}": taken[len(taken) * share // 100] * 1e6 for share in (20, 50, 80, 90, 99)}
@@ -730,10 +828,10 @@ def runs_per_second(pool, inputs):
 
     def work(model):
         tensors = model.bind(inputs)
-        model.run(tensors)
+        model.invoke(tensors)
         start, count = time.perf_counter(), 0
         while time.perf_counter() - start < BENCHMARK_S:
-            model.run(tensors)
+            model.invoke(tensors)
             count += 1
         return count / (time.perf_counter() - start)
 
