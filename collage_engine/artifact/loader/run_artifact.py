@@ -764,7 +764,7 @@ def printable(text):
 
 def run_sample(folder, options):
     """Run an artifact for one shape on its sample; returns what there is to say."""
-    model = load(folder, options.streams)
+    model: Any = load(folder, options.streams)
     pooled = isinstance(model, Pool)
     one = model.apply(lambda instance: instance).result() if pooled else model
     manifest, kinds = one.manifest, one.kinds("inputs", "outputs")
