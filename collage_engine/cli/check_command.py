@@ -21,7 +21,6 @@ from collage_engine.artifact.manifest import expected_machine, is_artifact, read
 from collage_engine.artifact.paired_times import Comparison, compare_artifacts, timed_manifest
 from collage_engine.cli import output
 from collage_engine.cli.interrupts import interruptible_engine
-from collage_engine.cli.progress import ProgressReport
 from collage_engine.cli.screen import ERR, say
 from collage_engine.drawing.formatting import bytes_text, counted, gain_text, time_text
 from collage_engine.machine.cuda import cuda_probe
@@ -32,6 +31,7 @@ from collage_engine.records.gate import CheckOutcome, Gate, GateCheck
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.typed import convert
+from collage_engine.report.progress import ProgressReport
 from collage_engine.service.engine import Engine
 from collage_engine.wording import command_line as words
 
