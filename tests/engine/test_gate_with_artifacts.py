@@ -19,7 +19,7 @@ from tests.support.plain_toolchain import PLAIN, register
 SLOW = """
 import time
 from collage_engine.artifact.loader import run_artifact as loader
-original = loader.Model.run
+original = loader.Model.invoke
 def run(self, tensors):
     begin = time.perf_counter()
     result = original(self, tensors)
@@ -27,7 +27,7 @@ def run(self, tensors):
     while time.perf_counter() < end:
         pass
     return result
-loader.Model.run = run
+loader.Model.invoke = run
 """
 """Code that an artifact brings along: every call waits for half of its own time more."""
 
