@@ -26,12 +26,10 @@ from collage_engine.drawing.palette import (
     sequential,
     text_on,
     toolchain_look,
-    toolchain_title,
 )
 from collage_engine.drawing.roofline import PartitionRoof
 from collage_engine.drawing.rounding import OperatorRounding, RoundingState
 from collage_engine.drawing.scene import Scene
-from collage_engine.records.cost import Cost
 from collage_engine.records.operator_titles import onnx_type, short_name
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.wording import runs as words
@@ -39,9 +37,7 @@ from collage_engine.wording import runs as words
 Mode = Literal[
     "toolchain",
     "cost",
-    "gain",
     "in-model",
-    "state",
     "device",
     "changes",
     "roofline",
@@ -52,9 +48,7 @@ Mode = Literal[
 MODES: dict[Mode, str] = {
     "toolchain": "Toolchain",
     "cost": "Cost",
-    "gain": "Gain",
     "in-model": "Last run",
-    "state": "Measured",
     "device": "Device",
     "changes": "Changes",
     "roofline": "Left to win",
@@ -64,15 +58,6 @@ MODES: dict[Mode, str] = {
 """The name of each colour mode in a list, which has room for few letters."""
 
 UNKNOWN_COLOUR = "#b8bcc2"
-
-STATES: dict[str, tuple[str, str, Pattern]] = {
-    "invalid": ("#d55e00", "IN", "cross"),
-    "unknown": (UNKNOWN_COLOUR, "??", "dots"),
-    "stored": ("#56b4e9", "ST", "level"),
-    "measured": ("#009e73", "MS", "solid"),
-}
-"""Colour, tag and pattern of each state of a partition's cost; the state that matters most is
-first."""
 
 CHANGES: dict[str, tuple[str, str, Pattern]] = {
     "gained": ("#0072b2", "▼", "falling"),
@@ -94,11 +79,8 @@ ROUNDINGS: dict[RoundingState, tuple[str, str, Pattern]] = {
 is first."""
 
 _SCALE_COLOURS = {
-    "faster": diverging(-0.6),
     words.FASTER_IN_MODEL: diverging(-0.6),
-    "slower": diverging(0.6),
     words.SLOWER_IN_MODEL: diverging(0.6),
-    "same": diverging(0.0),
     "as estimated": diverging(0.0),
 }
 """Colours of the legend's entries for what is a continuous scale in the picture."""
@@ -112,8 +94,6 @@ _COST_STEPS = (
 )
 """Steps of cost in the legend, the dearest first: the least share of the whole latency, and the
 step's name. Chosen: steps of about three, since most partitions take a few per cent."""
-_SAME_GAIN = 0.02
-"""Shares of latency below which two times count as the same in the legend; chosen."""
 _AS_ESTIMATED = 0.05
 """Largest share by which an in-model time differs from an estimate that it confirms; chosen."""
 
@@ -143,10 +123,8 @@ class BoxStyle:
     """Expected cost beside that of the dearest partition, 0…1; drawn as a thin bar."""
     mixed: tuple[tuple[str, float], ...] = ()
     """A group's toolchain colours and their shares of operators, when there are several."""
-    tied: str = ""
-    """Colour of the toolchain that is tied with the chosen one; drawn as a corner mark."""
     note: str = ""
-    """One more sentence about the box, e.g. what it is tied with."""
+    """One more sentence about the box, e.g. the error that rounding it makes."""
 
 
 @dataclass(frozen=True)
@@ -173,13 +151,8 @@ class ColouringData:
     estimated: bool = True
     dark: bool = False
     """Whether the background is dark: what matters most is then the lightest of a scale."""
-    costs: Mapping[str, Cost] | None = None
-    """The cost of each candidate, by the candidate's id."""
     devices: Mapping[str, str] | None = None
     """The device on which each candidate runs, by the candidate's id."""
-    reference_us: Mapping[str, float] | None = None
-    """Microseconds of the same operators in the chosen baseline, by partition id, where
-    comparable."""
     changes: Mapping[int, str] | None = None
     """The change of each operator between two runs, by operator number: a key of ``CHANGES``."""
     roofs: Mapping[str, PartitionRoof] | None = None
@@ -188,8 +161,6 @@ class ColouringData:
     """Bytes of the weights that each partition reads, by partition id."""
     roundings: Mapping[int, OperatorRounding] | None = None
     """What reduced precision does to each operator, by operator number."""
-    ties: Mapping[str, str] | None = None
-    """Another toolchain whose cost on the same operators is as good, by partition id."""
 
 
 def style_boxes(
@@ -220,9 +191,7 @@ def style_boxes(
     if mode == "toolchain":
         legend = _toolchain_legend(scene.graph, colouring)
     else:
-        legend = [
-            _legend_entry(mode, label, samples[label], count) for label, count in counts.items()
-        ]
+        legend = [_legend_entry(label, samples[label], count) for label, count in counts.items()]
     if mode in ("cost", "roofline", "memory"):
         order = [name for _, name in _COST_STEPS]
         place = {
@@ -273,7 +242,7 @@ class _Colouring:
         mixed: tuple[tuple[str, float], ...] = ()
         if len(counts) > 1:
             mixed = tuple((toolchain_look(n).colour, c / len(operators)) for n, c in counts)
-        style = replace(
+        coloured = replace(
             style,
             colour=look.colour,
             text=look.text,
@@ -281,24 +250,7 @@ class _Colouring:
             pattern=look.pattern,
             mixed=mixed,
         )
-        return self._with_tie(style, operators), name
-
-    def _with_tie(self, style: BoxStyle, operators: Sequence[int]) -> BoxStyle:
-        """Return the style of a box that lies in one partition only, which may be tied."""
-        ties = self.data.ties
-        if not ties:
-            return style
-        partitions = self.partitions_of(operators)
-        other = ties.get(partitions[0].id) if len(partitions) == 1 else None
-        if other is None:
-            return style
-        return replace(
-            style,
-            tied=toolchain_look(other).colour,
-            note=words.TIED_WITH_CHOSEN.format(
-                chosen=toolchain_title(partitions[0].toolchain), other=toolchain_title(other)
-            ),
-        )
+        return coloured, name
 
     def _by_change(self, style: BoxStyle, operators: Sequence[int]) -> tuple[BoxStyle, str]:
         changes = self.data.changes
@@ -360,20 +312,6 @@ class _Colouring:
         label = f"{_COST_STEPS[step][1]} of {whole}"
         return _coloured(style, colour, filled=True, value=value), label
 
-    def _by_gain(self, style: BoxStyle, partitions: list[Partition]) -> tuple[BoxStyle, str]:
-        reference = self.data.reference_us or {}
-        pairs = [
-            (p.estimated_us, reference[p.id])
-            for p in partitions
-            if p.id in reference and p.estimated_us is not None
-        ]
-        if not pairs:
-            return replace(style, tag="?"), "not comparable"
-        now, before = sum(a for a, _ in pairs), sum(b for _, b in pairs)
-        share = (now - before) / max(now, before) if max(now, before) else 0.0
-        label = "same" if abs(share) <= _SAME_GAIN else "faster" if share < 0 else "slower"
-        return _coloured(style, diverging(share), filled=True, value=gain_text(now, before)), label
-
     def _by_in_model(self, style: BoxStyle, partitions: list[Partition]) -> tuple[BoxStyle, str]:
         pairs = [
             (p.in_place_us, p.estimated_us)
@@ -391,13 +329,6 @@ class _Colouring:
         colour = diverging(max(-1.0, min(1.0, share * 2)))
         return _coloured(style, colour, filled=True, value=gain_text(now, before)), label
 
-    def _by_state(self, style: BoxStyle, partitions: list[Partition]) -> tuple[BoxStyle, str]:
-        costs = self.data.costs or {}
-        states = {_state(costs.get(p.candidate)) for p in partitions}
-        state = next(state for state in STATES if state in states)
-        colour, tag, pattern = STATES[state]
-        return _coloured(style, colour, tag=tag, pattern=pattern), state
-
     def _by_device(self, style: BoxStyle, partitions: list[Partition]) -> tuple[BoxStyle, str]:
         names = sorted({(self.data.devices or {}).get(p.candidate, "cpu") for p in partitions})
         name = names[0]
@@ -411,9 +342,7 @@ _BY_PARTITIONS: dict[
     str, Callable[[_Colouring, BoxStyle, list[Partition]], tuple[BoxStyle, str]]
 ] = {
     "cost": _Colouring._by_cost,
-    "gain": _Colouring._by_gain,
     "in-model": _Colouring._by_in_model,
-    "state": _Colouring._by_state,
     "device": _Colouring._by_device,
     "roofline": _Colouring._by_roofline,
     "memory": _Colouring._by_memory,
@@ -425,19 +354,9 @@ def _coloured(style: BoxStyle, colour: str, **fields: object) -> BoxStyle:
     return replace(style, colour=colour, text=text_on(colour), **fields)  # type: ignore[arg-type]
 
 
-def _state(cost: Cost | None) -> str:
-    if cost is None or cost.state == "unknown":
-        return "unknown"
-    if cost.state == "invalid":
-        return "invalid"
-    return "stored" if cost.from_store else "measured"
-
-
-def _legend_entry(mode: Mode, label: str, sample: BoxStyle, count: int) -> LegendEntry:
+def _legend_entry(label: str, sample: BoxStyle, count: int) -> LegendEntry:
     """Returns the entry of a label, coloured like one of its boxes or the middle of its scale."""
     colour = _SCALE_COLOURS.get(label, sample.colour)
-    if mode == "changes":
-        colour = sample.colour
     text = sample.text if colour == sample.colour else text_on(colour)
     return LegendEntry(label, colour, text, sample.tag, sample.pattern, count, label, str(count))
 

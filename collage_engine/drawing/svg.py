@@ -235,12 +235,6 @@ def _box(shown: Scene, box: int, style: BoxStyle, ink: dict[str, str]) -> str:
         out.append(f'<path {shape} fill="{style.colour}"/>')
         if style.pattern != "solid":
             out.append(f'<path {shape} fill="url(#{ink["pattern"]}{style.pattern})"/>')
-        if style.tied:
-            corner = f"{x + _STRIP:.1f},{y + h:.1f}"
-            out.append(
-                f'<polygon points="{corner} {x + _STRIP - 13:.1f},{y + h:.1f} '
-                f'{x + _STRIP:.1f},{y + h - 13:.1f}" fill="{style.tied}" stroke="{ink["box"]}"/>'
-            )
         out.append(
             f'<text x="{x + _STRIP / 2:.1f}" y="{y + h / 2 + 4:.1f}" font-size="11" '
             f'font-weight="600" text-anchor="middle" fill="{style.text}">{escape(style.tag)}</text>'

@@ -228,10 +228,6 @@ PLACING_TOOK = "placing it took at most {bytes}"
 
 # -- colours of the graph ----------------------------------------------------------
 
-TIED_WITH_CHOSEN = (
-    "{chosen} is chosen; {other} is tied with it: choosing it would lose less than measurements "
-    "differ."
-)
 NO_OTHER_RUN = "there is no other run to compare with"
 SLOWER_IN_MODEL = "slower in the model"
 FASTER_IN_MODEL = "faster in the model"

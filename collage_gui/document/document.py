@@ -28,7 +28,6 @@ from collage_gui.document.runs import Runs
 from collage_gui.document.selection import Selection
 from collage_gui.document.shapes import Shapes
 from collage_gui.document.shown_placement import Shown, ShownPlacement
-from collage_gui.document.ties import tied_partitions
 from collage_gui.engine_client import EngineClient, model_by_value
 
 
@@ -82,9 +81,7 @@ class Document(QObject):
             self.requests, self.costs, self.pins, self.placement, self.runs, self.log, parent=self
         )
         self.shapes = Shapes(self.requests, self.execution, self.runs, self._switch, self)
-        self.comparison = ReferenceComparison(
-            self.requests, self.runs, self.placement, self.costs, parent=self
-        )
+        self.comparison = ReferenceComparison(self.requests, self.runs, self.placement, parent=self)
         self.questions = Questions(self.requests, self.selection, self.costs, self.placement, self)
         self.requests.failed.connect(self.failed)
         self.placement.changed.connect(self.questions.ask_again)
@@ -123,16 +120,6 @@ class Document(QObject):
         """Tells whether the shown placement was made under other pins than the current ones."""
         shown = self.placement.shown
         return shown is not None and not same_demands(shown.pins, self.pins.current)
-
-    def ties(self) -> dict[str, str]:
-        """Returns, by shown partition, another toolchain that is tied with its own."""
-        shown = self.placement.shown
-        explanation = self.questions.explanation
-        return tied_partitions(
-            shown.placement if shown is not None else None,
-            self.costs,
-            explanation.ties if explanation is not None else (),
-        )
 
     def show_placement(self, placement: Placement, title: str) -> None:
         """Show a placement that no run has confirmed, e.g. the runner-up."""

@@ -33,6 +33,4 @@ def mode_refusal(document: Document, mode: Mode) -> str:
             return (
                 "Everything is in float32; a run with a lower precision tells what rounding does."
             )
-    if mode == "gain" and not document.comparison.reference_partitions():
-        return "The reference has no measured time for the same operators."
     return ""

@@ -78,8 +78,6 @@ class PictureController(QObject):
         """Operators of the candidate that the run under way measures."""
         self._previewed: frozenset[int] | None = None
         """Products that are drawn as rounded instead of those that the placement rounds."""
-        self._ties: dict[str, str] = {}
-        """The ties that are drawn now."""
         self._focus: frozenset[int] = frozenset()
         """Operators to bring into view after the next layout."""
         self._connect()
@@ -89,12 +87,8 @@ class PictureController(QObject):
         document, view = self._document, self._view
         document.graph_changed.connect(self._graph_changed)
         document.placement.changed.connect(self._placement_changed)
-        document.costs.changed.connect(self._costs_changed)
         document.execution.progress_changed.connect(self._progress_changed)
         document.execution.running_changed.connect(self._progress_changed)
-        document.costs.candidates_changed.connect(self._update_ties)
-        document.questions.explanation_changed.connect(self._update_ties)
-        document.comparison.reference_changed.connect(self.recolour)
         document.comparison.changed.connect(self._comparison_changed)
         document.pins.changed.connect(self.update_marks)
         document.selection.changed.connect(self._selection_changed)
@@ -148,7 +142,7 @@ class PictureController(QObject):
             keep_view = self.drawn is not None and bool(self._focus)
             laid_out = scene(operators, groups, display, layout, orientation)
             self.drawn = Picture(laid_out)
-            self._apply_colours(self.drawn)
+            self.colour(self.drawn, self._document.placement.shown)
             self._view.show_picture(self.drawn, keep_view=keep_view)
             self.picture_changed.emit()
             self.update_marks()
@@ -312,14 +306,10 @@ class PictureController(QObject):
         """Colours the picture anew; places and view stay."""
         if self.drawn is None or not self.drawn.rectangles:
             return
-        self._apply_colours(self.drawn)
+        self.colour(self.drawn, self._document.placement.shown)
         self._view.colours_changed()
         self.update_marks()
         self.colours_changed.emit()
-
-    def _apply_colours(self, picture: Picture) -> None:
-        self._ties = self._document.ties()
-        self.colour(picture, self._document.placement.shown)
 
     def colour(self, picture: Picture, shown: Shown | None) -> None:
         """Colours a picture of the graph by a placement.
@@ -339,27 +329,21 @@ class PictureController(QObject):
 
     def _colouring_data(self, shown: Shown | None) -> ColouringData:
         document = self._document
-        is_own = shown is document.placement.shown
         partitions = shown.placement.partitions if shown is not None else ()
         candidates = document.costs.candidates
         return ColouringData(
             placement=shown.placement if shown is not None else None,
             estimated=shown.estimated if shown is not None else True,
             dark=self._theme.colours.dark,
-            costs={p.candidate: document.costs.of(p.candidate) for p in partitions},
             devices={
                 p.candidate: candidates[p.candidate].device
                 for p in partitions
                 if p.candidate in candidates
             },
-            reference_us=(
-                document.comparison.reference_partitions() if self.mode == "gain" and is_own else {}
-            ),
             changes=self._changes(),
             roofs=self._roofs(shown) if self.mode == "roofline" else {},
             weights=self._weights(shown) if self.mode == "memory" else {},
             roundings=self._roundings(shown) if self.mode == "precision" else {},
-            ties=self._ties if self.mode == "toolchain" and is_own else {},
         )
 
     def _roundings(self, shown: Shown | None) -> dict[int, OperatorRounding]:
@@ -408,11 +392,6 @@ class PictureController(QObject):
             changes.update(dict.fromkeys(graph.whole_nodes([node.node]), change))
         return changes
 
-    def _costs_changed(self) -> None:
-        if self.mode == "state":
-            self.recolour()
-        self._update_ties()
-
     def _progress_changed(self) -> None:
         """Mark the operators that are measured now; where they are the same, nothing is done."""
         progress, stages = self._document.execution.progress, self._document.execution.stages
@@ -422,11 +401,6 @@ class PictureController(QObject):
         if operators != self._measured_now:
             self._measured_now = operators
             self.update_marks()
-
-    def _update_ties(self) -> None:
-        """Colours anew where new costs or regrets settle a tie, or make one."""
-        if self.mode == "toolchain" and self._document.ties() != self._ties:
-            self.recolour()
 
     def _placement_changed(self) -> None:
         if not self._collapse_decided and self._partitions_help():
@@ -497,7 +471,6 @@ class PictureController(QObject):
         styles = self.drawn.styles
         use = {
             "hand-over": bool(self.drawn.crossings),
-            "tie": any(style.tied for style in styles),
             "expected": any(style.dashed for style in styles),
             "pin": pinned,
             "measured now": bool(self._measured_now),

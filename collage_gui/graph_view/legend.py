@@ -21,12 +21,11 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 from collage_engine.drawing.box_styles import LegendEntry
 from collage_engine.drawing.formatting import counted
 from collage_gui.elided_label import plain_tip
-from collage_gui.graph_view.painter import BRUSHES, PaintTheme, tie_mark
+from collage_gui.graph_view.painter import BRUSHES, PaintTheme
 from collage_gui.theme import Colours
 
 MARKS = {
     "hand-over": "hand-over",
-    "tie": "tie",
     "expected": "expected, not confirmed",
     "pin": "pinned",
     "measured now": "being measured",
@@ -35,8 +34,6 @@ MARKS = {
 ABOUT_MARKS = {
     "hand-over": "A value passes to another toolchain, format or device: its size, the conversion "
     "and its cost stand beside the arrow.",
-    "tie": "Another toolchain is within noise of the chosen one: measurements do not decide. The "
-    "corner has its colour.",
     "expected": "Dashed boxes belong to a placement that no run has confirmed yet.",
     "pin": "A pin demands or forbids something here.",
     "measured now": "The run measures a candidate that consists of these operators.",
@@ -139,11 +136,6 @@ class _MarkRow(QWidget):
         painter.drawText(rest, Qt.AlignmentFlag.AlignVCenter, MARKS[self._mark])
 
 
-def _paint_tie(painter: QPainter, sample: QRectF, c: Colours) -> None:
-    painter.fillRect(sample, QColor(c.line))
-    tie_mark(painter, sample, c.quiet, c.raised)
-
-
 def _paint_expected(painter: QPainter, sample: QRectF, c: Colours) -> None:
     painter.setPen(QPen(QColor(c.quiet), 1, Qt.PenStyle.DashLine))
     painter.drawRoundedRect(sample, 3, 3)
@@ -175,7 +167,6 @@ def _paint_hand_over(painter: QPainter, sample: QRectF, c: Colours) -> None:
 
 _MARK_PAINTERS: dict[str, Callable[[QPainter, QRectF, Colours], None]] = {
     "hand-over": _paint_hand_over,
-    "tie": _paint_tie,
     "expected": _paint_expected,
     "pin": _paint_pin,
     "measured now": _paint_measured_now,

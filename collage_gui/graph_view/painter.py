@@ -23,7 +23,6 @@ from PySide6.QtGui import (
     QPainter,
     QPainterPath,
     QPen,
-    QPolygonF,
 )
 
 from collage_engine.drawing.box_styles import BoxStyle
@@ -49,8 +48,6 @@ LEAST_SHRUNK = 0.8
 """Share of its usual size to which a title is made smaller, so that it is not cut; chosen."""
 FAINT = 0.7
 """Share of the background in the colour of a dimmed box that is drawn far; chosen."""
-TIE_MARK = 13.0
-"""Side of the mark of a tie, in scene units; chosen."""
 RING_RIM = 1.5
 """Width of the light rim on both sides of a ring, in pixels; chosen."""
 RING_LIMIT = 3000
@@ -292,23 +289,6 @@ def _partition_labels(
         painter.drawText(label, Qt.AlignmentFlag.AlignCenter, text)
 
 
-def tie_mark(painter: QPainter, strip: QRectF, colour: str, rim: str) -> None:
-    """Paint the mark of a tie: a small triangle in the corner, in the other toolchain's colour.
-
-    Args:
-        painter: In the units of ``strip``.
-        strip: The coloured strip of a box, or a sample of it.
-        colour: The colour of the toolchain that is tied with the chosen one.
-        rim: The colour of its outline.
-    """
-    size = min(TIE_MARK, strip.height() * 0.5)
-    corner = strip.bottomRight()
-    triangle = [corner, corner - QPointF(size, 0), corner - QPointF(0, size)]
-    painter.setPen(QPen(QColor(rim), 1.2))
-    painter.setBrush(QColor(colour))
-    painter.drawPolygon(QPolygonF(triangle))
-
-
 class _BoxPainter:
     """Paints single boxes at one level of detail."""
 
@@ -401,8 +381,6 @@ class _BoxPainter:
             painter.drawRect(strip.adjusted(2, 1, 0, -1))
         if style.tag:
             self._tag(style, strip, on_plain=patterned)
-        if style.tied:
-            tie_mark(painter, strip, style.tied, self.colours.raised)
 
     def _tag(self, style: BoxStyle, strip: QRectF, on_plain: bool) -> None:
         """Paints the letters of the tag, on plain colour where a pattern would disturb them."""

@@ -53,7 +53,6 @@ class PartitionsPanel(QWidget):
         super().__init__()
         self.document = document
         self.setObjectName("partitionsPanel")
-        self._reference: dict[str, float] = {}
         self._roofs: dict[str, PartitionRoof] = {}
         self._memory: dict[str, PartitionMemory] = {}
         self.model = RowsModel(
@@ -114,16 +113,6 @@ class PartitionsPanel(QWidget):
                     optional=True,
                 ),
                 Column(
-                    "Reference",
-                    lambda r: self._reference.get(r.id),
-                    "time",
-                    width=100,
-                    tip=lambda r: (
-                        "The time of the same operators in the placement that is compared with"
-                    ),
-                    optional=True,
-                ),
-                Column(
                     "Next best",
                     self._regret,
                     "signed-time",
@@ -160,7 +149,6 @@ class PartitionsPanel(QWidget):
         document.placement.changed.connect(self.refresh)
         document.graph_changed.connect(self.refresh)
         document.execution.running_changed.connect(self._say_nothing_is_placed)
-        document.comparison.reference_changed.connect(self._recompare)
         document.costs.candidates_changed.connect(self._recompare)
         document.questions.explanation_changed.connect(self.model.refresh)
         document.selection.changed.connect(self._show_selection)
@@ -294,7 +282,6 @@ class PartitionsPanel(QWidget):
         self._candidates_on: dict[tuple[int, ...], list[str]] = {}
         for candidate in self.document.costs.candidates.values():
             self._candidates_on.setdefault(candidate.nodes, []).append(candidate.id)
-        self._reference = self.document.comparison.reference_partitions()
 
     def _recompare(self) -> None:
         self._index()

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections import Counter
 
 import msgspec
-from PySide6.QtCore import QRectF, Qt
-from PySide6.QtGui import QColor, QImage, QPainter
+from PySide6.QtCore import Qt
 from PySide6.QtTest import QAbstractItemModelTester
 from PySide6.QtWidgets import QTableView, QTreeView, QWidget
 
 from collage_engine.drawing.formatting import DASH
-from collage_engine.drawing.palette import toolchain_look
-from collage_engine.drawing.svg import render
-from collage_gui.graph_view.painter import paint
-from collage_gui.graph_view.picture import Marks
 from collage_gui.panels.candidates import COST_COLUMN, REGRET_COLUMN
 from collage_gui.panels.copying import Copying
 from collage_gui.panels.tables import Column, RowsModel
@@ -78,70 +72,6 @@ def test_choosing_a_candidate_shows_its_nodes_in_the_graph(drive) -> None:
     assert page.document.selection.candidate == row.id
     assert page.view.marks.candidate == page.picture.drawn.scene.boxes_of(row.nodes)
     assert page.document.selection.operators == {1}
-
-
-def test_a_tie_has_a_corner_in_the_other_colour_and_the_tip_says_it(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
-    document = page.document
-    scene = page.picture.drawn.scene
-    by_chance = document.ties()
-    part = next(
-        p
-        for p in document.placement.shown.placement.partitions
-        if p.toolchain == "onednn" and p.id not in by_chance
-    )
-    other = {
-        scene.display.box_of[n]
-        for p in document.placement.shown.placement.partitions
-        if p.id in by_chance
-        for n in p.nodes
-    }
-    own = document.costs.of(part.candidate)
-    tied = next(
-        c
-        for c in document.costs.candidates.values()
-        if c.nodes == part.nodes and c.instance.toolchain == "tvm"
-    )
-    as_good = msgspec.structs.replace(
-        own,
-        median_us=own.median_us * 1.02,
-        low_us=own.median_us * 0.99,
-        high_us=own.median_us * 1.06,
-    )
-    document.costs.regrets.pop(tied.id, None)
-    document.costs.by_candidate[tied.id] = as_good
-    document.costs.changed.emit()
-    boxes = {scene.display.box_of[n] for n in part.nodes}
-    assert {b for b, look in enumerate(page.picture.drawn.styles) if look.tied} == boxes | other
-    box = min(boxes)
-    assert "oneDNN is chosen; TVM is tied with it" in page.view.tip(box)
-
-    page.navigation.zoom_to_actual_size()
-    page.view.zoom_to_boxes(boxes)
-    area = page.picture.drawn.rectangles[box]
-    image = QImage(64, 92, QImage.Format.Format_RGB32)
-    painter = QPainter(image)
-    painter.scale(2, 2)
-    painter.translate(-area.topLeft())
-    strip = QRectF(area.left(), area.top(), 32, 46)
-    paint(painter, page.picture.drawn, Marks(), strip, 2.0, page.picture.paint_theme())
-    painter.end()
-    seen = Counter(QColor(image.pixel(x, y)).name() for x in range(56) for y in range(92))
-    strip_colour, corner = (seen[toolchain_look(name).colour] for name in ("onednn", "tvm"))
-    assert 100 < corner < 400 < strip_colour, "the corner is small, the strip keeps its colour"
-    drawing = render(scene, page.picture.drawn.styles)
-    assert f'<polygon points="{area.left() + 28:.1f},{area.bottom():.1f}' in drawing
-
-    document.costs.regrets[tied.id] = own.median_us
-    document.questions.explanation_changed.emit()
-    assert not any(page.picture.drawn.styles[b].tied for b in boxes), (
-        "hand-overs make it lose clearly"
-    )
-    document.costs.regrets[tied.id] = None
-    document.questions.explanation_changed.emit()
-    assert not any(page.picture.drawn.styles[b].tied for b in boxes), "in no cover at all"
 
 
 def test_why_says_the_engines_words_and_what_was_not_offered(drive) -> None:

@@ -17,7 +17,6 @@ from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.service import protocol
 from collage_gui.connections import Connection
-from collage_gui.document.comparison import comparable_times
 from collage_gui.document.document import Document
 from collage_gui.document.pin_set import PinSet
 from collage_gui.document.requests import EngineRequests
@@ -138,15 +137,6 @@ def test_a_primary_operator_is_one_of_the_selected(qtbot) -> None:
     assert selection.candidate == "c"
     selection.select([7])
     assert selection.candidate is None
-
-
-def test_times_are_compared_over_the_smallest_common_sets() -> None:
-    now = placement(partition("a", (0,), 10.0), partition("b", (1, 2), 30.0))
-    before = placement(partition("x", (0, 1), 60.0), partition("y", (2,), 20.0))
-    # {a, b} and {x, y} have a common border only together: 80 µs in proportion 10 to 30.
-    assert comparable_times(now, before) == {"a": 20.0, "b": 60.0}
-    apart = placement(partition("x", (0,), 15.0), partition("y", (1, 2), None))
-    assert comparable_times(now, apart) == {"a": 15.0}
 
 
 def test_groups_expand_one_level_and_collapse_around_an_operator() -> None:

@@ -308,10 +308,6 @@ def test_any_run_or_baseline_is_the_reference_of_all_numbers(drive) -> None:
         and f"{time / page.document.placement.shown.placement.measured_us:.2f}" == "1.72"
     )
     assert "1.7 times faster than TVM only" in page.answer.text.text()
-    found = page.document.comparison.reference_partitions()
-    for partition in page.document.placement.shown.placement.partitions:
-        if partition.toolchain == "tvm":
-            assert found[partition.id] == pytest.approx(partition.estimated_us)
 
 
 def test_two_runs_are_compared_in_the_graph_and_in_tables(drive) -> None:
