@@ -245,8 +245,7 @@ def _explain(options: argparse.Namespace) -> int:
         output.print_json(answer)
     else:
         output.print_node(session.document, numbers)
-        titles = NodeTitles(session.graph.calls)
-        output.print_explanation(answer, titles)
+        output.print_explanation(answer, session.document.toolchains)
         if session.runs:
             output.print_tolerance(session.runs[-1])
     return 0

@@ -10,21 +10,20 @@ import msgspec
 
 from collage_engine.cli.screen import Columns, say, show
 from collage_engine.drawing.accuracy import tolerance_sentences
+from collage_engine.drawing.alternatives import why_rows
 from collage_engine.drawing.facts import changed_facts, run_facts
-from collage_engine.drawing.figures import regret_known
 from collage_engine.drawing.formatting import (
     DASH,
     bytes_text,
     counted,
     gain_text,
     significant,
-    spread_text,
     time_text,
 )
+from collage_engine.drawing.palette import learn
 from collage_engine.records.answers import ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison
-from collage_engine.records.cost import Cost
 from collage_engine.records.format import border_words
 from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.placement import Run
@@ -33,10 +32,7 @@ from collage_engine.records.text import printable_json
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.session.document import Document
 from collage_engine.wording import command_line as words
-
-MOST_EXPLAINED = 20
-"""Candidates of one node that ``explain`` lists, all of them with ``--json``; chosen: they fit on
-a screen."""
+from collage_engine.wording.why import ABOUT_COLUMNS, TITLES
 
 
 def print_json(document: Any) -> None:
@@ -159,56 +155,28 @@ def print_tolerance(run: Run) -> None:
         say(sentence)
 
 
-def print_explanation(answer: ExplainAnswer, titles: NodeTitles) -> None:
-    """Print an explanation in sentences, then the candidates that hold the node, best first.
+def print_explanation(answer: ExplainAnswer, toolchains: Sequence[ToolchainState] = ()) -> None:
+    """Print an explanation in sentences, then a table of what else could run the node.
 
     Args:
         answer: The explanation.
-        titles: What the nodes of the model are called.
+        toolchains: The toolchains of the document, for their titles.
     """
+    learn(toolchains)
     for sentence in answer.words:
         say(sentence)
-    if not answer.candidates:
+    rows = why_rows(answer)
+    if not rows:
         return
-    within = any(c.cost.in_place for c in answer.candidates)
-    numbers = ("cost", "20–80 %", *(("isolated",) if within else ()), "regret")
-    made = Columns(
-        "", "toolchain", "numbers", "nodes", *numbers, right=numbers, cut=("numbers", "nodes")
-    )
-    shown = answer.candidates[:MOST_EXPLAINED]
-    for c in shown:
-        cost = time_text(c.cost.median_us) if c.cost.usable else c.cost.state
-        spread = None
-        if c.cost.low_us is not None and c.cost.high_us is not None:
-            spread = (c.cost.low_us, c.cost.high_us)
-        made.add(
-            "→" if c.id == answer.chosen else "=" if c.id in answer.ties else "",
-            c.instance.id,
-            nodes_text(c.nodes),
-            candidate_text(c, titles),
-            cost,
-            spread_text(spread, c.cost.median_us),
-            *((_isolated_text(c.cost),) if within else ()),
-            regret_known(c.id, answer.regrets, answer.regret_bounds, measured=c.cost.usable),
-        )
+    titles = [title.lower() for title in TITLES]
+    made = Columns("", *titles, right=("here", "whole model"), cut=("nodes", "status"))
+    for row in rows:
+        mark = "→" if row.is_chosen else ""
+        made.add(mark, row.toolchain, row.operators, row.here, row.whole, row.status)
     say()
     show(made.table)
-    say(words.ABOUT_REGRET)
-    if within:
-        say(words.ABOUT_COST)
-    left = len(answer.candidates) - len(shown)
-    if left > 0:
-        say(words.MORE_CANDIDATES.format(count=left))
-    for c in answer.candidates:
-        if c.cost.state == "invalid":
-            what = f"{c.instance.id} on {candidate_text(c, titles)} ({nodes_text(c.nodes)})"
-            say(words.INVALID.format(what=what, reason=c.cost.reason))
-
-
-def _isolated_text(cost: Cost) -> str:
-    if not cost.in_place:
-        return ""
-    return ("~" if cost.in_place == "predicted" else "") + time_text(cost.alone_us)
+    say(ABOUT_COLUMNS)
+    say(words.EVERY_CANDIDATE.format(count=counted(len(answer.candidates), "candidate")))
 
 
 def print_comparison(found: Comparison, names: tuple[str, str]) -> None:

@@ -26,7 +26,6 @@ from collage_engine.drawing.formatting import (
     gain_text,
     moment_text,
     number_text,
-    signed_time,
     significant,
     time_text,
 )
@@ -469,19 +468,6 @@ def regret_known(
     if candidate in bounds:
         return f"≥ {time_text(bounds[candidate])}"
     return words.NOT_KNOWN if measured else time_text(None)
-
-
-def regret_text(regret_us: float | None, tied: bool) -> str:
-    """Returns ``+0.72 µs, within noise``: what a choice costs the whole model.
-
-    Args:
-        regret_us: The regret in µs; None where it is not known.
-        tied: Whether the choice cannot be told from the best one.
-    """
-    if regret_us is None:
-        return "tied" if tied else ""
-    text = signed_time(regret_us) if regret_us else "+0 µs"
-    return words.WITHIN_NOISE.format(regret=text) if tied else text
 
 
 # -- runs at different times -----------------------------------------------------------

@@ -17,7 +17,7 @@ from collage_engine.planning.document_search import (
 )
 from collage_engine.planning.measured_placements import identity, problem_parts
 from collage_engine.planning.refusals import refusal_text
-from collage_engine.records.answers import ExplainAnswer, NoCandidate
+from collage_engine.records.answers import Alternative, ExplainAnswer, NoCandidate
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.counted import counted
 from collage_engine.records.format import border_words
@@ -70,6 +70,10 @@ def explain_document(
     if shown is None and not any(c.cost.usable for c in document.candidates):
         return ExplainAnswer(
             words=(words.NOTHING_MEASURED,),
+            alternatives=tuple(
+                Alternative(toolchain=name, status="no candidate", reason=reason)
+                for name, reason in refusals.items()
+            ),
             candidates=tuple(holding[:MOST_CANDIDATES]),
             not_offered=not_offered,
         ), previous
@@ -97,9 +101,12 @@ def explain_document(
     explanation = explain_node(
         problem, answer, node, labels, refusals=refusals, runner_up=runner_up, noise_us=noise_us
     )
-    order = {str(line.candidate): place for place, line in enumerate(explanation.lines)}
+    alternatives = explanation.alternatives
+    order = {line.candidate: place for place, line in enumerate(alternatives)}
     holding.sort(key=lambda c: order[c.id])
+    holding = holding[:MOST_CANDIDATES]
     chosen = by_id.get(str(explanation.chosen))
+    instead = _prices_instead(document, node, search, holding, shown)
     return ExplainAnswer(
         words=(
             *_pinned(document, node, search, shown, prices),
@@ -109,14 +116,15 @@ def explain_document(
             *(device_words(problem, cover, node) if chosen is not None else ()),
             *_converted(problem, cover, node, labels),
         ),
-        candidates=tuple(holding[:MOST_CANDIDATES]),
-        regrets=_of_shown(answer.regrets, holding[:MOST_CANDIDATES]),
-        regret_bounds=_of_shown(answer.regret_bounds, holding[:MOST_CANDIDATES]),
+        alternatives=_with_prices(alternatives, instead),
+        candidates=tuple(holding),
+        regrets=_of_shown(answer.regrets, holding),
+        regret_bounds=_of_shown(answer.regret_bounds, holding),
         chosen=None if explanation.chosen is None else str(explanation.chosen),
         runner_up=None if second is None else search.with_time(second),
         not_offered=not_offered,
-        ties=tuple(str(line.candidate) for line in explanation.lines if line.tie),
-        prices_instead=_prices_instead(document, node, search, holding[:MOST_CANDIDATES], shown),
+        ties=tuple(str(line.candidate) for line in alternatives if line.status == "tied"),
+        prices_instead=instead,
     ), search
 
 
@@ -234,6 +242,20 @@ def _prices_instead(
     free = search_of(freed, document.settings, search)
     regrets = PlacementPrices(free, shown).regrets
     return {c.id: us for c in holding if (us := regrets.get(c.id)) is not None}
+
+
+def _with_prices(
+    alternatives: Iterable[Alternative], instead: Mapping[str, float]
+) -> tuple[Alternative, ...]:
+    """Say what each choice that a pin rules out would cost in the place of that pin."""
+    return tuple(
+        msgspec.structs.replace(
+            line, status="instead of the pin", whole_us=instead[line.candidate], reason=""
+        )
+        if line.status == "ruled out" and line.candidate in instead
+        else line
+        for line in alternatives
+    )
 
 
 def _of_the_run(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -50,11 +50,52 @@ class NoCandidate(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+AlternativeStatus = Literal[
+    "chosen",
+    "tied",
+    "slower",
+    "faster",
+    "at least",
+    "unmeasured",
+    "not known",
+    "ruled out",
+    "instead of the pin",
+    "invalid",
+    "no candidate",
+]
+"""What is known of a choice at a node: it is the shown placement's; the whole model is within noise
+with it, slower, or faster; slower by at least so much; its candidate was not measured; there was no
+time to search a placement with it; no placement under the pins and limits contains it; what it
+would cost if the node were pinned to it instead; its measurement failed; its toolchain has no
+candidate for the node."""
+
+
+class Alternative(msgspec.Struct, frozen=True, kw_only=True):
+    """A choice at a node: a candidate that holds it, or a toolchain that has none."""
+
+    toolchain: str
+    """Id of the toolchain's instance."""
+    status: AlternativeStatus
+    candidate: str | None = None
+    """Its id; None where the toolchain has no candidate."""
+    operators: str = ""
+    """The nodes of the candidate by name."""
+    here_us: float | None = None
+    """The cost that the search uses for the candidate, in µs."""
+    whole_us: float | None = None
+    """The extra time of the whole model against the shown placement, in µs; negative where it is
+    faster, and only a lower bound for the states ``at least`` and ``unmeasured``."""
+    reason: str = ""
+    """Why there is no figure, where somebody said so."""
+
+
 class ExplainAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Why a node runs where it does."""
 
     words: tuple[str, ...]
-    """Sentences, the decisive one first."""
+    """Sentences about the placement that is shown, the decisive one first."""
+    alternatives: tuple[Alternative, ...] = ()
+    """The chosen candidate, the others by their price, then the toolchains without any."""
     candidates: tuple[CandidateRecord, ...] = ()
     regrets: dict[str, float | None] = {}
     """As in :class:`SearchAnswer`."""

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from collage_engine.records.answers import Alternative, AlternativeStatus
 from collage_engine.search.problem import CandidateId
 from collage_engine.wording import why as words
 from collage_engine.wording.amounts import time_text
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from collage_engine.search.ranked_covers import RankedCover
 
 
-MOST_ALTERNATIVES = 6
-"""Alternatives that the text of an explanation names (a count; chosen)."""
 NAMED = 3
 """Candidates of another placement that the text names (a count; chosen)."""
 NAMES_IN_LABEL = 6
@@ -60,33 +59,12 @@ class Labels(msgspec.Struct, frozen=True, kw_only=True):
         return self.toolchains.get(name, name)
 
 
-RegretState = Literal["exact", "at least", "in no placement", "not known"]
-"""What is known of a candidate's regret: the amount, a lower bound, that it has none, or nothing
-(there was no time, or the candidate has neither a cost nor a bound)."""
-
-
-class ExplainedCandidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate that holds the node, and why it was or was not chosen."""
-
-    candidate: CandidateId
-    state: str
-    chosen: bool
-    regret: RegretState
-    regret_us: float | None
-    """The regret where it is known exactly, else None."""
-    regret_at_least_us: float | None
-    """Where only a lower bound is known: shown with ≥."""
-    tie: bool
-    text: str
-
-
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Why a node runs where it does."""
 
-    node: int
     chosen: CandidateId | None
-    lines: tuple[ExplainedCandidate, ...]
-    """The chosen candidate, then the others by regret."""
+    alternatives: tuple[Alternative, ...]
+    """The chosen candidate, the others by regret, then the toolchains without any."""
     text: tuple[str, ...]
     """The story in sentences."""
 
@@ -118,49 +96,37 @@ def explain_node(
     cover = {str(name) for name in answer.cover}
     chosen = next((c for c in holding if str(c.id) in cover), None)
     owner = {n: c for c in problem.candidates if str(c.id) in cover for n in c.nodes}
-    explained = [_explained(problem, answer, c, owner, labels, noise_us) for c in holding]
-    lines = tuple(sorted(explained, key=_by_regret))
+    lines = [_alternative(answer, c, owner, labels, noise_us) for c in holding]
     text: list[str] = []
     if chosen is None:
         reason = answer.infeasible.reason if answer.infeasible else words.NO_PLACEMENT
         text.append(words.NOT_PLACED.format(node=labels.node(node), reason=reason))
     else:
         text.append(_headline(chosen, holding, answer, labels))
-        others = [line.text for line in lines if not line.chosen and not line.tie]
-        if others:
-            text.append(words.ALTERNATIVES)
-        text += others[:MOST_ALTERNATIVES]
-        text += _not_decided([c for c in holding if _is_tied(c, lines)], labels)
-    text += [
-        words.NO_CANDIDATE.format(toolchain=labels.toolchain(name), reason=reason)
-        for name, reason in (refusals or {}).items()
-    ]
+        text += _not_decided([line for line in lines if line.status == "tied"], labels)
     for verdict in answer.verdicts:
         if node in problem.pins[verdict.pin].nodes and verdict.reason:
             text.append(words.PIN.format(number=verdict.pin + 1, reason=verdict.reason))
     if runner_up is not None:
         text.append(explain_ranked_cover(problem, answer, runner_up, labels, node))
+    without = (
+        Alternative(toolchain=name, status="no candidate", reason=reason)
+        for name, reason in (refusals or {}).items()
+    )
     return Explanation(
-        node=node,
         chosen=chosen.id if chosen else None,
-        lines=lines,
+        alternatives=(*sorted(lines, key=_by_regret), *without),
         text=tuple(text),
     )
 
 
-def _is_tied(candidate: ProblemCandidate, lines: Sequence[ExplainedCandidate]) -> bool:
-    return any(line.candidate == candidate.id and line.tie for line in lines)
-
-
-def _not_decided(tied: Sequence[ProblemCandidate], labels: Labels) -> list[str]:
+def _not_decided(tied: Sequence[Alternative], labels: Labels) -> list[str]:
     """Say once which candidates cannot be told from the chosen one."""
     if not tied:
         return []
     names = [
-        words.CANDIDATE.format(
-            toolchain=labels.toolchain(c.toolchain), operators=labels.candidate(c)
-        )
-        for c in tied
+        words.CANDIDATE.format(toolchain=labels.toolchain(each.toolchain), operators=each.operators)
+        for each in tied
     ]
     listed, left = ", ".join(names[:NAMED]), len(names) - NAMED
     if left > 0:
@@ -168,14 +134,11 @@ def _not_decided(tied: Sequence[ProblemCandidate], labels: Labels) -> list[str]:
     return [words.NOT_DECIDED.format(candidates=listed)]
 
 
-def _by_regret(line: ExplainedCandidate) -> tuple[int, float, str]:
-    if line.chosen:
-        return 0, 0.0, ""
-    if line.regret_us is not None:
-        return 1, line.regret_us, str(line.candidate)
-    if line.regret_at_least_us is not None:
-        return 2, line.regret_at_least_us, str(line.candidate)
-    return {"measured": 3, "unknown": 4}.get(line.state, 5), 0.0, str(line.candidate)
+def _by_regret(line: Alternative) -> tuple[int, float, str]:
+    last = {"chosen": 0, "at least": 2, "ruled out": 4, "not known": 4, "invalid": 6}
+    unmeasured = 3 if line.whole_us is not None else 5
+    place = unmeasured if line.status == "unmeasured" else last.get(line.status, 1)
+    return place, line.whole_us or 0.0, line.candidate or ""
 
 
 def _headline(
@@ -223,104 +186,43 @@ def _why_not(other: ProblemCandidate, answer: Answer) -> str:
     bound = answer.regret_bounds.get(other.id)
     if bound is not None:
         return words.AT_LEAST_LONGER.format(more=time_text(bound))
-    if regret_state(answer, other.id) == "not known":
-        return words.NO_TIME
-    return words.RULED_OUT
+    return words.RULED_OUT if other.id in answer.regrets else words.NO_TIME
 
 
-def _explained(
-    problem: Problem,
+def _alternative(
     answer: Answer,
     candidate: ProblemCandidate,
     owner: Mapping[int, ProblemCandidate],
     labels: Labels,
     noise_us: float | None,
-) -> ExplainedCandidate:
-    """Explain one candidate; ``owner``: node to the candidate of the cover that holds it."""
+) -> Alternative:
+    """Return what is known of one candidate; ``owner``: node to its candidate of the cover."""
     regret = answer.regrets.get(candidate.id)
     bound = answer.regret_bounds.get(candidate.id)
-    name = words.CANDIDATE.format(
-        toolchain=labels.toolchain(candidate.toolchain), operators=labels.candidate(candidate)
-    )
-    with_cost = name
-    if candidate.cost_us is not None:
-        with_cost = words.WITH_COST.format(name=name, cost=time_text(candidate.cost_us))
-    holder = owner.get(candidate.nodes[0])
-    chosen = holder is not None and holder.id == candidate.id
-    tie = False
+    ours = list({str(owner[n].id): owner[n] for n in candidate.nodes if n in owner}.values())
+    status: AlternativeStatus
     if candidate.state == "invalid":
-        reason = candidate.reason or words.INVALID_WITHOUT_REASON
-        text = words.INVALID.format(name=name, reason=reason)
-    elif chosen:
-        text = words.CHOSEN.format(name=name, cost=time_text(candidate.cost_us))
-    elif candidate.state == "unknown" and regret is None:
-        text = _unmeasured_in_words(name, candidate, bound)
+        status, bound = "invalid", None
+    elif [each.id for each in ours] == [candidate.id]:
+        status, regret, bound = "chosen", None, None
     elif regret is not None:
-        tie, text = _loss_in_words(with_cost, candidate, regret, owner, noise_us)
-    elif bound is not None:
-        text = words.AT_LEAST.format(name=name, more=time_text(bound))
-    elif regret_state(answer, candidate.id) == "not known":
-        text = words.NOT_KNOWN.format(name=with_cost)
+        tie = is_tie(ours, candidate, regret) if noise_us is None else abs(regret) <= noise_us
+        status = "tied" if tie else "slower" if regret > 0 else "faster"
+    elif candidate.state == "unknown":
+        status = "unmeasured"
+    elif candidate.id in answer.regrets:
+        status = "ruled out"
     else:
-        text = _in_no_placement(name, problem)
-    return ExplainedCandidate(
-        candidate=candidate.id,
-        state=candidate.state,
-        chosen=chosen,
-        regret=regret_state(answer, candidate.id),
-        regret_us=regret,
-        regret_at_least_us=bound,
-        tie=tie,
-        text=text,
+        status = "at least" if bound is not None else "not known"
+    return Alternative(
+        toolchain=candidate.toolchain,
+        status=status,
+        candidate=str(candidate.id),
+        operators=labels.candidate(candidate),
+        here_us=candidate.cost_us,
+        whole_us=bound if regret is None else regret,
+        reason=candidate.reason or "",
     )
-
-
-def regret_state(answer: Answer, candidate: CandidateId) -> RegretState:
-    """Return what an answer knows of a candidate's regret."""
-    if candidate in answer.regrets:
-        return "in no placement" if answer.regrets[candidate] is None else "exact"
-    return "at least" if candidate in answer.regret_bounds else "not known"
-
-
-def _in_no_placement(name: str, problem: Problem) -> str:
-    """Say that no placement contains a candidate, under the pins and limits that there are."""
-    given = [word for word, some in (("pins", problem.pins), ("limits", problem.limits)) if some]
-    if not given:
-        return words.IN_NO_PLACEMENT.format(name=name)
-    return words.IN_NO_PLACEMENT_UNDER.format(name=name, constraints=" and ".join(given))
-
-
-def _unmeasured_in_words(name: str, candidate: ProblemCandidate, bound: float | None) -> str:
-    """Say what is known of an unmeasured candidate; ``bound``: its regret is at least that."""
-    reason = candidate.reason
-    if bound is None:
-        if reason:
-            return words.UNMEASURED_BECAUSE.format(name=name, reason=reason)
-        return words.UNMEASURED.format(name=name)
-    if bound == 0:
-        return words.UNMEASURED_AS_GOOD.format(name=name)
-    if reason:
-        return words.UNMEASURED_AT_LEAST_BECAUSE.format(
-            name=name, more=time_text(bound), reason=reason
-        )
-    return words.UNMEASURED_AT_LEAST.format(name=name, more=time_text(bound))
-
-
-def _loss_in_words(
-    name: str,
-    candidate: ProblemCandidate,
-    regret: float,
-    owner: Mapping[int, ProblemCandidate],
-    noise_us: float | None,
-) -> tuple[bool, str]:
-    """Return whether a candidate that was not chosen is tied, and what it loses by in words."""
-    ours = list({str(owner[n].id): owner[n] for n in candidate.nodes}.values())
-    tie = is_tie(ours, candidate, regret) if noise_us is None else abs(regret) <= noise_us
-    if regret < 0:
-        return tie, words.LESS.format(name=name, less=time_text(-regret))
-    if regret == 0:
-        return tie, words.NO_EXTRA.format(name=name)
-    return tie, words.EXTRA.format(name=name, more=time_text(regret))
 
 
 def spread_of(candidate: ProblemCandidate) -> tuple[float, float]:

@@ -50,17 +50,7 @@ TO_USE = "  to use it: {command}"
 CANDIDATES_LISTED = "{candidates}, {distinct:,} distinct, {unknown:,} not measured yet"
 NODE = "node {number}: {title}{names}, internally {operator}"
 SEVERAL_NODES = "Several nodes have this name: {numbers}; explain them by number."
-ABOUT_REGRET = (
-    "→ is chosen. The regret is the extra time of the best placement with the candidate, against "
-    "the one that is explained (no placement: nothing can contain it here; not known: there was no "
-    "time to find out). = is not decided on this machine now: measurements differ by more."
-)
-ABOUT_COST = (
-    "The cost is that in this model. It was measured in placements that were run, or is predicted "
-    "from these where the isolated cost has a ~."
-)
-MORE_CANDIDATES = "{count} more: --json lists them"
-INVALID = "invalid: {what}: {reason}"
+EVERY_CANDIDATE = "--json has every candidate here: {count}"
 
 # -- compare -----------------------------------------------------------------------
 

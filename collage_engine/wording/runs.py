@@ -85,7 +85,6 @@ CONFIRMED_BY_TRIAL = "It was not timed in a fresh process: the time had ended."
 
 NO_PLACEMENT = "no placement"
 NOT_KNOWN = "not known"
-WITHIN_NOISE = "{regret}, within noise"
 DRIFT_OF_BASELINES = "baselines {gain}"
 BASELINES_DRIFTED = "baselines {gain} against {run}"
 ON_THREADS = "{took} on {threads}"

@@ -28,29 +28,11 @@ RULED_OUT = "no placement contains it: a pin or its neighbours rule it out"
 
 # -- the alternatives ----------------------------------------------------------------
 
-ALTERNATIVES = "Alternatives, with the extra time of the whole model:"
 CANDIDATE = "{toolchain}'s {operators}"
-WITH_COST = "{name}, {cost}"
-CHOSEN = "{name} is chosen: {cost}"
-INVALID = "{name} cannot run: {reason}"
-INVALID_WITHOUT_REASON = "its measurement failed"
-NO_EXTRA = "{name}: none; a placement with it is expected to be as fast"
-EXTRA = "{name}: +{more}"
-LESS = "{name}: {less} less"
 NOT_DECIDED = (
     "Not decided on this machine now: {candidates}. A placement with one of these takes as long, "
     "as far as measurements tell."
 )
-AT_LEAST = "{name}: at least +{more}"
-NOT_KNOWN = "{name}: not known; there was no time to find the best placement with it"
-IN_NO_PLACEMENT = "{name} is in no placement"
-IN_NO_PLACEMENT_UNDER = "{name} is in no placement under the {constraints}"
-UNMEASURED = "{name} was not measured"
-UNMEASURED_BECAUSE = "{name} was not measured: {reason}"
-UNMEASURED_AS_GOOD = "{name} was not measured and could be as good"
-UNMEASURED_AT_LEAST = "{name} was not measured: at least +{more}"
-UNMEASURED_AT_LEAST_BECAUSE = "{name} was not measured: at least +{more} ({reason})"
-NO_CANDIDATE = "{toolchain} has no candidate here: {reason}"
 PIN = "Pin {number}: {reason}"
 PINNED_HERE = "The pin {pin} puts it here: {outcome}."
 PIN_NOT_KEPT = "This placement was made without the pin {pin}, which it does not keep."
@@ -73,6 +55,28 @@ TIME_LONGER = "{more} longer"
 TIME_SHORTER = "{more} less"
 TIME_EQUAL = "as long"
 
+# -- the table of alternatives --------------------------------------------------------
+
+TITLES = ("Toolchain", "Nodes", "Here", "Whole model", "Status")
+STATUS: dict[str, str] = {
+    "chosen": "chosen",
+    "tied": "as fast, within noise",
+    "slower": "slower",
+    "faster": "expected to be faster",
+    "at least": "slower",
+    "unmeasured": "not measured",
+    "not known": "not known: there was no time to search a placement with it",
+    "ruled out": "in no placement under the pins and limits",
+    "instead of the pin": "if it were pinned there instead",
+    "invalid": "cannot run",
+    "no candidate": "no candidate",
+}
+"""What is known of an alternative, by its status."""
+ABOUT_COLUMNS = (
+    "Here: the cost in this model. Whole model: the extra time of the best placement with this "
+    "choice, against the placement that is shown."
+)
+
 # -- devices -------------------------------------------------------------------------
 
 ON_DEVICE = "It is on {device}: {reason}."
@@ -89,18 +93,9 @@ REASON_OF_DEVICE = {
 SELECT_A_NODE = "Select a node to learn why it runs where it does."
 RUN_FIRST = "Run first: nothing is measured yet."
 NO_PLACEMENT_YET = "There is no placement yet. Run, or search again."
-WHY = "Why"
 MEASURE_AGAIN = "Measure again"
-NO_CANDIDATES = "No candidate"
-RUNNER_UP = "Runner-up"
-SHOW_RUNNER_UP = "Show it in the graph"
-PRODUCERS = "Producers"
-CONSUMERS = "Consumers"
+SHOW_RUNNER_UP = "Show the second-best placement"
 AND_MORE = "{names} and {count} more"
 INTERNALLY = "{shapes} · internally {operator}"
 IN_PARTITION = "{toolchain}, partition {partition} of {operators}"
 CONVERTED_ONCE = "the value of {node} is converted from {source} to {target} once, {cost}"
-RUNNER_UP_EXPECTED = "{cost}, {difference}."
-RUNNER_UP_WITH = "{cost}, {difference}, with this node on {toolchain}."
-NO_DIFFERENCE = "no difference"
-AGAINST_SHOWN = "{gain} against the shown placement"

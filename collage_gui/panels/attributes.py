@@ -12,16 +12,15 @@ from collage_engine.records.answers import NestedGraph
 from collage_gui.document.document import Document
 from collage_gui.elided_label import plain_tip
 from collage_gui.panels.copying import Copying
-from collage_gui.panels.histogram import Histogram
-from collage_gui.theme import Theme
 
-NODES_NOT_LISTED = "{nodes} more, which are not listed"
+COLUMNS = "▁▂▃▄▅▆▇█"
+"""Letters for the heights of a histogram's columns."""
 
 
 class AttributesPage(QWidget):
-    """A tree of what is known of the selected node, and a histogram of its first weight."""
+    """A tree of what is known of the selected node."""
 
-    def __init__(self, document: Document, theme: Theme) -> None:
+    def __init__(self, document: Document) -> None:
         super().__init__()
         self.document = document
         self.setObjectName("attributesPage")
@@ -34,15 +33,12 @@ class AttributesPage(QWidget):
         self.tree.setRootIsDecorated(True)
         self.tree.setAccessibleName("Attributes, types and weights")
         self.tree.itemActivated.connect(self._activated)
-        self.histogram = Histogram(theme)
-        self.histogram.hide()
         self.copying = Copying(self.tree)
         box = QVBoxLayout(self)
         box.setContentsMargins(0, 0, 0, 0)
         box.setSpacing(0)
         box.addWidget(self.note)
         box.addWidget(self.tree, 1)
-        box.addWidget(self.histogram)
         document.selection.changed.connect(self.refresh)
         document.questions.inside_changed.connect(self.refresh)
         self.refresh()
@@ -53,7 +49,6 @@ class AttributesPage(QWidget):
         document = self.document
         graph = document.operators
         if graph is None or document.selection.primary is None:
-            self.histogram.hide()
             self.note.show()
             return
         self.note.hide()
@@ -111,7 +106,6 @@ class AttributesPage(QWidget):
             ],
         )
         weights = document.questions.inside.weights if document.questions.inside is not None else ()
-        shown = False
         for weight in weights:
             add(
                 f"Weight {weight.name}",
@@ -123,13 +117,9 @@ class AttributesPage(QWidget):
                         f"{significant(weight.mean)} ± {significant(weight.deviation)}",
                     ),
                     ("zeros", f"{weight.zeros * 100:.1f} %"),
+                    ("histogram", _columns(weight.histogram)),
                 ],
             )
-            if weight.histogram and not shown:
-                self.histogram.show_counts(weight.histogram, weight.edges, weight.name)
-                shown = True
-        if not shown:
-            self.histogram.hide()
         for nested in document.questions.inside.graphs if document.questions.inside else ():
             self._add_graph(self.tree.invisibleRootItem(), nested)
         self.tree.resizeColumnToContents(0)
@@ -150,13 +140,19 @@ class AttributesPage(QWidget):
                 self._add_graph(item, body)
         if graph.left_out:
             nodes = counted(graph.left_out, "node")
-            top.addChild(QTreeWidgetItem(["", NODES_NOT_LISTED.format(nodes=nodes)]))
+            top.addChild(QTreeWidgetItem(["", f"{nodes} more, which are not listed"]))
         top.setExpanded(True)
 
     def _activated(self, item: QTreeWidgetItem) -> None:
         data = item.data(0, Qt.ItemDataRole.UserRole)
         if isinstance(data, tuple | list) and data and data[0] == "node":
             self.document.selection.select([int(data[1])], int(data[1]))
+
+
+def _columns(counts: Sequence[int]) -> str:
+    """Returns a histogram as one letter a bin, from the least value to the largest."""
+    most = max(counts, default=0)
+    return "".join(COLUMNS[count * (len(COLUMNS) - 1) // most] for count in counts) if most else ""
 
 
 def _flow(inputs: Sequence[str], outputs: Sequence[str]) -> str:

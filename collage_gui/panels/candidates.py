@@ -1,11 +1,10 @@
-"""Shows every candidate that contains the selection: the cheapest as bars, all as a table."""
+"""Shows every candidate that contains the selection, as a table."""
 
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
-    QComboBox,
     QHBoxLayout,
     QLabel,
     QLineEdit,
@@ -14,16 +13,15 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.drawing.figures import isolated_us, regret_known, regret_text
+from collage_engine.drawing.figures import isolated_us, regret_known
 from collage_engine.drawing.formatting import DASH, counted, duration_text, significant
 from collage_engine.drawing.operators import OperatorGraph
-from collage_engine.drawing.palette import toolchain_look, toolchain_title
+from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.format import brief_border_words
 from collage_engine.wording.runs import ABOUT_EXPECTED, ABOUT_ISOLATED, ABOUT_REGRET
 from collage_gui.document.document import Document
 from collage_gui.document.pin_prices import measure_text
-from collage_gui.panels.bar_chart import BAR_PX, Bar, BarChart
 from collage_gui.panels.cost_text import cost_tip
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
@@ -34,18 +32,6 @@ COST_COLUMN, REGRET_COLUMN, ISOLATED_COLUMN = 1, 2, 4
 """Regrets are hidden where none is known, isolated costs where no cost is another."""
 NAMES_IN_TIP = 12
 """Names of ONNX nodes that the tip of a candidate lists; chosen."""
-STATES = (
-    ("", "All states"),
-    ("measured", "Measured"),
-    ("invalid", "Invalid"),
-    ("unknown", "Not measured"),
-)
-
-
-def candidate_title(record: CandidateRecord) -> str:
-    """Returns a candidate's title among equals: toolchain, options, formats if not plain."""
-    formats = brief_border_words(record.takes, record.gives)
-    return toolchain_title(record.instance.id) + (f" · {formats}" if formats else "")
 
 
 def operators_tip(record: CandidateRecord, graph: OperatorGraph | None) -> str:
@@ -59,10 +45,6 @@ def operators_tip(record: CandidateRecord, graph: OperatorGraph | None) -> str:
     return "\n".join(lines)
 
 
-MOST_BARS, LEAST_BARS = 8, 2
-"""Candidates in the chart at most, and at least: a single bar compares nothing. Chosen."""
-LEAST_BESIDE_BARS_PX = 230
-"""Pixels of the panel that the chart leaves to other parts; chosen, three lines of the table."""
 BESIDE_BUTTONS_PX = 32
 """Pixels beside and between the two buttons below the table: the margins and the layout's gap."""
 
@@ -148,23 +130,10 @@ class CandidatesPanel(QWidget):
         self._own_order = False
         self.table.horizontalHeader().sectionClicked.connect(self._ordered)
         self.table.sortByColumn(COST_COLUMN, Qt.SortOrder.AscendingOrder)
-        self.chart = BarChart(
-            theme,
-            "cheapestChart",
-            "Cheapest candidates",
-            "Costs appear here once these candidates are measured.",
-        )
-        self.chart.chosen.connect(document.selection.pick_candidate)
         self.filter = QLineEdit(placeholderText="Filter candidates", clearButtonEnabled=True)
         self.filter.setObjectName("candidatesFilter")
         self.filter.setAccessibleName("Filter candidates")
-        self.state = QComboBox()
-        self.state.setObjectName("candidatesState")
-        self.state.setAccessibleName("State of candidates")
-        for value, label in STATES:
-            self.state.addItem(label, value)
         self.filter.textChanged.connect(self._filter)
-        self.state.currentIndexChanged.connect(self._filter)
         self.count = QLabel()
         self.count.setProperty("small", True)
         self.measure = QPushButton(MEASURE_NOW)
@@ -180,11 +149,8 @@ class CandidatesPanel(QWidget):
         self.hint.setProperty("quiet", True)
 
         top = QHBoxLayout()
+        top.addWidget(self.filter, 1)
         top.addWidget(self.count)
-        top.addStretch()
-        bar = QHBoxLayout()
-        bar.addWidget(self.filter, 1)
-        bar.addWidget(self.state)
         buttons = QHBoxLayout()
         buttons.addWidget(self.measure)
         buttons.addWidget(self.again)
@@ -194,13 +160,9 @@ class CandidatesPanel(QWidget):
         box.setSpacing(8)
         box.addLayout(top)
         box.addWidget(self.hint)
-        box.addWidget(self.chart)
-        box.addLayout(bar)
         box.addWidget(self.table, 1)
         box.addLayout(buttons)
 
-        self._bars_shown = MOST_BARS
-        """How many bars there is room for beside the table."""
         document.selection.changed.connect(self.refresh)
         document.questions.explanation_changed.connect(self.refresh)
         document.costs.candidates_changed.connect(self.refresh)
@@ -210,13 +172,8 @@ class CandidatesPanel(QWidget):
         self.refresh()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Shows as many bars as leave some lines to the table."""
+        """Says on the button how long measuring takes where there is room for it."""
         super().resizeEvent(event)
-        room = event.size().height() - self.theme.scaled(LEAST_BESIDE_BARS_PX)
-        bars = max(0, min(MOST_BARS, room // self.theme.scaled(BAR_PX)))
-        if bars != self._bars_shown:
-            self._bars_shown = bars
-            self._bars()
         self._name_measuring()
 
     def _operators(self, record: CandidateRecord) -> str:
@@ -264,13 +221,8 @@ class CandidatesPanel(QWidget):
         return DASH if spread is None else significant(spread, 2)
 
     def _chosen_ids(self) -> set[str]:
-        return {p.candidate for p in self._partitions()}
-
-    def _partitions(self):
         owners = self.document.placement.partitions
-        return {
-            owners[n].id: owners[n] for n in self.document.selection.operators if n in owners
-        }.values()
+        return {owners[n].candidate for n in self.document.selection.operators if n in owners}
 
     def refresh(self) -> None:
         """Take the candidates of the selection; without one, all of them."""
@@ -318,7 +270,6 @@ class CandidatesPanel(QWidget):
         else:
             self.hint.setText("")
         self.hint.setVisible(bool(self.hint.text()))
-        self._bars()
         self._enable()
 
     def _empty_text(self) -> str:
@@ -328,52 +279,6 @@ class CandidatesPanel(QWidget):
         return nothing_measured_yet(
             duration_text(preflight.expected_s) if preflight is not None else ""
         )
-
-    def _bars(self) -> None:
-        """Return the cheapest candidates on the chosen one's operators, the chosen one first."""
-        document = self.document
-        chosen = self._chosen_ids()
-        if not document.selection.operators or self._bars_shown < LEAST_BARS:
-            self.chart.show_bars([])
-            self.chart.hide()
-            return
-        self.chart.show()
-        partitions = list(self._partitions())
-        same = (
-            set(partitions[0].nodes) if len(partitions) == 1 else set(document.selection.operators)
-        )
-        rows = [r for r in self.model.rows if set(r.nodes) == same]
-        rows = rows or [r for r in self.model.rows if document.selection.operators <= set(r.nodes)]
-        rows.sort(key=lambda r: (r.id not in chosen, document.costs.of(r.id).us))
-        bars = []
-        expected = {p.candidate: p.estimated_us for p in partitions}
-        explanation = document.questions.explanation
-        for row in rows[: self._bars_shown]:
-            cost = document.costs.of(row.id)
-            look = toolchain_look(row.instance.toolchain)
-            note = "" if cost.usable else (cost.reason or "not measured")
-            value = cost.median_us if cost.usable else None
-            if row.id in chosen:
-                note = "chosen"
-                if value is None and (value := expected.get(row.id)) is not None:
-                    note = "chosen, in the model"
-            elif cost.usable:
-                tied = explanation is not None and row.id in explanation.ties
-                note = regret_text(document.costs.regrets.get(row.id), tied)
-            bars.append(
-                Bar(
-                    candidate_title(row),
-                    value,
-                    cost.low_us,
-                    cost.high_us,
-                    look.colour,
-                    look.pattern,
-                    note,
-                    row.id,
-                    row.id in chosen,
-                )
-            )
-        self.chart.show_bars(bars)
 
     def _enable(self) -> None:
         free = (
@@ -399,12 +304,7 @@ class CandidatesPanel(QWidget):
             self.measure.setText(brief or MEASURE_NOW)
 
     def _filter(self) -> None:
-        wanted = self.state.currentData()
-
-        def in_state(record: CandidateRecord) -> bool:
-            return self.document.costs.of(record.id).state == wanted
-
-        self.model.set_filter(self.filter.text(), in_state if wanted else None)
+        self.model.set_filter(self.filter.text())
         self._recost(refresh=False)
 
     def _picked(self) -> None:

@@ -28,7 +28,7 @@ class NodePanel(QWidget):
         self._asked: tuple[str | None, int | None] | None = None
         self.why = WhyPanel(document, theme)
         self.candidates = CandidatesPanel(document, theme)
-        self.attributes = AttributesPage(document, theme)
+        self.attributes = AttributesPage(document)
         self.code = CodePage(document, theme)
         self.tabs = QTabWidget()
         self.tabs.setObjectName("nodeTabs")

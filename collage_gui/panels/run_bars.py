@@ -13,30 +13,27 @@ from collage_engine.drawing.formatting import counted, gain_text
 from collage_engine.drawing.palette import toolchain_look
 from collage_engine.records.placement import Baseline, Run
 from collage_gui.document.document import Document
-from collage_gui.panels.bar_chart import Bar
+from collage_gui.panels.bar_chart import NEUTRAL, Bar
 
 TIED_WITH_EXPORTED = "tied with what is exported"
 EXPORTED = "exported"
 
-NEUTRAL = "#8a9199"
 _RUNS_SHOWN = 6
 """The latest runs that get a bar; chosen."""
 
 
-def run_bars(document: Document, run: Run | None, own_colour: str) -> list[Bar]:
+def run_bars(document: Document, run: Run | None) -> list[Bar]:
     """Returns the bars of an estimate, of runs, of the best placement found, of baselines.
 
     Args:
         document: The document; what it shows without a run is an estimate.
         run: The run whose baselines are shown.
-        own_colour: Colour of the shown run. Other runs are grey, and each toolchain's baseline has
-            the colour and pattern of the toolchain.
     """
     _, against = document.comparison.reference_time()
     return [
         *_shown_bars(document, against),
-        *_own_bars(document, run, against, own_colour),
-        *_found_bars(document, run, own_colour),
+        *_own_bars(document, run, against),
+        *_found_bars(document, run),
         *_baseline_bars(run),
     ]
 
@@ -49,12 +46,10 @@ def _shown_bars(document: Document, against: float | None) -> list[Bar]:
     us = latency_us(shown.placement)
     note = gain_text(us, against) if against is not None else ""
     title = "Now (expected)" if shown.estimated else shown.title
-    return [Bar(title, us, colour=NEUTRAL, pattern="rising", strong=True, note=note)]
+    return [Bar(title, us, pattern="rising", strong=True, note=note)]
 
 
-def _own_bars(
-    document: Document, shown: Run | None, against: float | None, own_colour: str
-) -> list[Bar]:
+def _own_bars(document: Document, shown: Run | None, against: float | None) -> list[Bar]:
     current = document.placement.shown.run if document.placement.shown else None
     bars = []
     under_way = document.runs.provisional
@@ -79,7 +74,6 @@ def _own_bars(
                 value,
                 low,
                 high,
-                own_colour if each.id == current else NEUTRAL,
                 note=", ".join(filter(None, notes)),
                 key=f"run:{each.id}",
                 strong=each.id == current,
@@ -89,7 +83,7 @@ def _own_bars(
     return bars
 
 
-def _found_bars(document: Document, run: Run | None, own_colour: str) -> list[Bar]:
+def _found_bars(document: Document, run: Run | None) -> list[Bar]:
     """Returns the best placement that the search found, where a run exports something else."""
     found = run.best_found() if run is not None else None
     if run is None or found is None or run.winner == "collage":
@@ -111,9 +105,8 @@ def _found_bars(document: Document, run: Run | None, own_colour: str) -> list[Ba
             latency_us(found),
             low,
             high,
-            own_colour if shown is not None and shown.found_by == run.id else NEUTRAL,
-            "falling",
-            ", ".join(notes),
+            pattern="falling",
+            note=", ".join(notes),
             key=f"found:{run.id}",
             strong=shown is not None and shown.found_by == run.id,
             second=found.estimated_us if found.measured_us is not None else None,

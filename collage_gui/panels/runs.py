@@ -153,7 +153,7 @@ class RunsPanel(QWidget):
         """Show the runs, and the shown one in every page."""
         document = self.document
         run = document.runs.shown_or_last()
-        self.chart.show_bars(run_bars(document, run, self.theme.colours.text), limit=14)
+        self.chart.show_bars(run_bars(document, run))
         self.detail.setText(detail(document, run))
         self.remark.setText(remark(document, run))
         self.remark.setVisible(bool(self.remark.text()))

@@ -1,25 +1,20 @@
-"""Says why a node runs where it does, and which toolchains have no candidate for it."""
+"""Says why a node runs where it does, with a table of what else could run it."""
 
 from __future__ import annotations
 
 import re
 from html import escape
 
-from PySide6.QtCore import QSize, QUrl
+from PySide6.QtCore import QUrl
 from PySide6.QtWidgets import QTextBrowser, QVBoxLayout, QWidget
 
-from collage_engine.drawing.figures import latency_text, latency_us
-from collage_engine.drawing.formatting import (
-    counted,
-    gain_text,
-    node_shapes,
-    time_text,
-)
+from collage_engine.drawing.alternatives import WhyRow, why_rows
+from collage_engine.drawing.formatting import counted, node_shapes, time_text
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_look, toolchain_title
 from collage_engine.records.answers import ExplainAnswer
 from collage_engine.records.format import border_words
-from collage_engine.records.placement import Partition, Placement
+from collage_engine.records.placement import Partition
 from collage_engine.wording import why as words
 from collage_gui.document.document import Document
 from collage_gui.panels.cost_text import partition_text
@@ -27,8 +22,6 @@ from collage_gui.theme import Theme
 
 UNITS = re.compile(r"(?<=\d) (?=(?:µs|ms|s|%|B|KiB|MiB|GiB)\b|%)")
 """A pattern of the spaces between numbers and units, at which lines do not break."""
-MOST_LINKS = 12
-"""Producers or consumers that are named; the others are counted. Chosen."""
 
 
 class WhyPanel(QWidget):
@@ -62,7 +55,6 @@ class WhyPanel(QWidget):
                 *self._heading(graph, primary),
                 *self._partition(graph, primary),
                 *self._explanation(primary),
-                *self._neighbours(graph, primary),
             ]
         self.text.setHtml(self._style_sheet() + _unbroken("".join(body)))
 
@@ -72,7 +64,8 @@ class WhyPanel(QWidget):
             f"<style>h3 {{ font-size: {self.theme.scaled(14)}px; font-weight: 600;"
             f" margin: 10px 0 3px 0; }}"
             f"p {{ margin: 3px 0; }} .q {{ color: {c.quiet}; }} a {{ color: {c.focus}; }}"
-            f"td {{ padding: 1px 12px 1px 0; }}</style>"
+            f"td, th {{ padding: 2px 10px 2px 0; text-align: left; vertical-align: top; }}"
+            f"th {{ color: {c.quiet}; font-weight: 400; }} .n {{ text-align: right; }}</style>"
         )
 
     def _heading(self, graph: OperatorGraph, primary: int) -> list[str]:
@@ -110,10 +103,9 @@ class WhyPanel(QWidget):
         explanation = document.questions.explanation
         if explanation is not None:
             return [
-                *self._reasons(explanation),
-                *self._measure_again(explanation),
-                *self._runner_up(explanation.runner_up),
-                *self._without_candidate(explanation),
+                *(f"<p>{escape(text)}</p>" for text in explanation.words),
+                *self._links(explanation),
+                *_table(why_rows(explanation)),
             ]
         if not document.costs.candidates:
             text = words.RUN_FIRST
@@ -123,28 +115,14 @@ class WhyPanel(QWidget):
             return []
         return [f'<p class="q">{text}</p>']
 
-    def _reasons(self, explanation: ExplainAnswer) -> list[str]:
-        if not explanation.words:
-            return []
-        texts = (f"<p>{escape(text)}</p>" for text in explanation.words)
-        return [f"<h3>{words.WHY}</h3>", *texts]
-
-    def _measure_again(self, explanation: ExplainAnswer) -> list[str]:
-        """Returns a link that measures again, where measurements do not decide."""
-        if not explanation.ties:
-            return []
-        return [f"<p><a href='measure:'>{words.MEASURE_AGAIN}</a></p>"]
-
-    def _without_candidate(self, explanation: ExplainAnswer) -> list[str]:
-        """Returns the toolchains that have no candidate for the operator, and why."""
-        if not explanation.not_offered:
-            return []
-        rows = (
-            f"<tr><td>{_strong(toolchain_title(each.toolchain))}</td>"
-            f"<td>{escape(each.reason)}</td></tr>"
-            for each in explanation.not_offered
-        )
-        return [f"<h3>{words.NO_CANDIDATES}</h3><table>", *rows, "</table>"]
+    def _links(self, explanation: ExplainAnswer) -> list[str]:
+        """Return links to what can be done: measure again, see the second-best placement."""
+        links = []
+        if explanation.ties:
+            links.append(f"<a href='measure:'>{words.MEASURE_AGAIN}</a>")
+        if explanation.runner_up is not None:
+            links.append(f"<a href='runner-up:'>{words.SHOW_RUNNER_UP}</a>")
+        return [f"<p>{' · '.join(links)}</p>"] if links else []
 
     def _formats(self, partition: Partition) -> str:
         """Returns the formats and conversions of a partition, as the rest of a sentence."""
@@ -164,52 +142,11 @@ class WhyPanel(QWidget):
                 text += f"; {escape(sentence)}"
         return text
 
-    def _runner_up(self, placement: Placement | None) -> list[str]:
-        document = self.document
-        if (
-            placement is None
-            or document.placement.shown is None
-            or document.selection.primary is None
-        ):
-            return []
-        shown, us = document.placement.shown.placement, latency_us(placement)
-        against = latency_us(shown)
-        if placement.measured_us is None or shown.measured_us is None:
-            us, against = placement.estimated_us, shown.estimated_us
-        owner = next(
-            (p for p in placement.partitions if document.selection.primary in p.nodes), None
-        )
-        sentence = (words.RUNNER_UP_WITH if owner else words.RUNNER_UP_EXPECTED).format(
-            cost=latency_text(placement),
-            difference=same_or(gain_text(us, against)),
-            toolchain=toolchain_title(owner.toolchain) if owner else "",
-        )
-        return [
-            f"<h3>{words.RUNNER_UP}</h3><p>{escape(sentence)} "
-            f"<a href='runner-up:'>{words.SHOW_RUNNER_UP}</a></p>"
-        ]
-
-    def _neighbours(self, graph: OperatorGraph, primary: int) -> list[str]:
-        out = []
-        for title, operators in (
-            (words.PRODUCERS, graph.producers(primary)),
-            (words.CONSUMERS, graph.consumers(primary)),
-        ):
-            if operators:
-                links = ", ".join(
-                    f"<a href='node:{n}'>{escape(graph.title(n))} · {escape(graph.name(n))}</a>"
-                    for n in operators[:MOST_LINKS]
-                )
-                left = len(operators) - MOST_LINKS
-                text = words.AND_MORE.format(names=links, count=left) if left > 0 else links
-                out.append(f"<h3>{title}</h3><p>{text}</p>")
-        return out
-
     def _clicked(self, url: QUrl) -> None:
         kind, _, value = url.toString().partition(":")
         document = self.document
-        if kind == "node":
-            document.selection.select([int(value)], int(value))
+        if kind == "candidate":
+            document.selection.pick_candidate(value)
         elif kind == "partition" and document.placement.shown is not None:
             for partition in document.placement.shown.placement.partitions:
                 if partition.id == value:
@@ -223,23 +160,35 @@ class WhyPanel(QWidget):
         ):
             document.show_placement(document.questions.explanation.runner_up, "Runner-up")
 
-    def sizeHint(self) -> QSize:
-        """Lower than a text browser's, so that the panel above gets the room."""
-        hint = super().sizeHint()
-        hint.setHeight(200)
-        return hint
-
 
 def _strong(text: str) -> str:
     """Returns a text in the weight of headings: the font has no bolder one."""
     return f"<span style='font-weight:600'>{escape(text)}</span>"
 
 
+def _table(rows: list[WhyRow]) -> list[str]:
+    """Return the table of alternatives; a click on a toolchain shows its nodes in the graph."""
+    if not rows:
+        return []
+    titles = "".join(f"<th>{title}</th>" for title in words.TITLES if title != "Nodes")
+    return [
+        f"<table title='{words.ABOUT_COLUMNS}'><tr>{titles}</tr>",
+        *map(_line, rows),
+        "</table>",
+    ]
+
+
+def _line(row: WhyRow) -> str:
+    title = escape(row.toolchain)
+    if row.is_chosen:
+        title = f"<span style='font-weight:600'>{title}</span>"
+    elif row.candidate is not None:
+        title = f"<a href='candidate:{escape(row.candidate, quote=True)}'>{title}</a>"
+    nodes = f"<br><span class='q'>{escape(row.operators)}</span>" if row.operators else ""
+    cells = (f"<td class='n'>{escape(text)}</td>" for text in (row.here, row.whole))
+    return f"<tr><td>{title}{nodes}</td>{''.join(cells)}<td>{escape(row.status)}</td></tr>"
+
+
 def _unbroken(html: str) -> str:
     """Returns a text whose lines do not break between a number and its unit."""
     return UNITS.sub("&nbsp;", html)
-
-
-def same_or(gain: str) -> str:
-    """Returns ``no difference`` for a gain of nothing, else the gain and what it is against."""
-    return words.NO_DIFFERENCE if gain == "0.0 %" else words.AGAINST_SHOWN.format(gain=gain)

@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from canned import STATES, World
 
 from collage_engine.records.answers import (
+    Alternative,
     ExplainAnswer,
     InsideAnswer,
     NestedGraph,
@@ -374,8 +375,32 @@ class Engine:
             f"{chosen.toolchain} runs {len(chosen.nodes)} operators here as one partition.",
             "It wins because fusing the bias and the activation saves two passes over memory.",
         )
+        regrets = {name: us for name, us in answer.regrets.items() if us is not None}
+        lines = [
+            Alternative(
+                toolchain=each.instance.id,
+                status="slower" if each.id in regrets else "unmeasured",
+                candidate=each.id,
+                here_us=each.cost.median_us,
+                whole_us=regrets.get(each.id),
+            )
+            for each in answer.candidates
+            if each.id != chosen.candidate
+        ]
+        without = [
+            Alternative(
+                toolchain="onednn", status="no candidate", reason=f"no pattern of onednn takes {op}"
+            )
+        ] * bool(refused)
+        first = Alternative(
+            toolchain=chosen.toolchain,
+            status="chosen",
+            candidate=chosen.candidate,
+            here_us=chosen.estimated_us,
+        )
         return ExplainAnswer(
             words=words,
+            alternatives=(first, *lines, *without),
             candidates=answer.candidates,
             regrets=answer.regrets,
             chosen=chosen.candidate,

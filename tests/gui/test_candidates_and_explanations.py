@@ -6,10 +6,11 @@ import csv
 import io
 
 import msgspec
-from PySide6.QtCore import Qt
+from PySide6.QtCore import Qt, QUrl
 from PySide6.QtTest import QAbstractItemModelTester
 from PySide6.QtWidgets import QTableView, QTreeView, QWidget
 
+from collage_engine.drawing.alternatives import why_rows
 from collage_engine.drawing.formatting import DASH
 from collage_gui.panels.candidates import COST_COLUMN, REGRET_COLUMN
 from collage_gui.panels.copying import Copying
@@ -24,13 +25,9 @@ def test_a_node_shows_every_candidate_that_contains_it(drive) -> None:
     rows = page.panels.node.candidates.model.rows
     wanted = {c.id for c in page.document.costs.candidates.values() if 0 in c.nodes}
     assert {r.id for r in rows} == wanted
-    assert len(page.panels.node.candidates.chart.bars) == 3
     chosen = page.document.placement.partition_of(0).candidate
-    assert page.panels.node.candidates.chart.bars[0].key == chosen
-    assert page.panels.node.candidates.chart.bars[0].note.startswith("chosen")
-    for bar in page.panels.node.candidates.chart.bars:
-        if bar.value is not None:
-            assert bar.low <= bar.value <= bar.high
+    model = page.panels.node.candidates.model
+    assert [row.id for row in rows if model.bold(row)] == [chosen]
 
 
 def test_the_table_is_sorted_filtered_and_restricted_to_a_state(drive) -> None:
@@ -52,8 +49,7 @@ def test_the_table_is_sorted_filtered_and_restricted_to_a_state(drive) -> None:
     page.panels.node.candidates.filter.setText("oneDNN conv2d")
     shown = [model.rows[i] for i in model.order]
     assert shown and all("conv2d" in r.label for r in shown)
-    page.panels.node.candidates.filter.clear()
-    page.panels.node.candidates.state.setCurrentIndex(2)
+    page.panels.node.candidates.filter.setText("invalid")
     shown = [model.rows[i] for i in model.order]
     assert shown and all(page.document.costs.of(r.id).state == "invalid" for r in shown)
     assert all(page.document.costs.of(r.id).reason for r in shown)
@@ -83,8 +79,12 @@ def test_why_says_the_engines_words_and_what_was_not_offered(drive) -> None:
     text = page.panels.node.why.text.toPlainText()
     for word in page.document.questions.explanation.words:
         assert word in text
-    assert "no pattern of onednn takes reshape" in text
-    assert "Runner-up" in text and "Producers" in text
+    assert "no candidate: no pattern of onednn takes reshape" in text
+    for row in why_rows(page.document.questions.explanation):
+        assert row.status in text and row.whole in text
+    chosen = page.document.questions.explanation.chosen
+    page.panels.node.why.text.anchorClicked.emit(QUrl(f"candidate:{chosen}"))
+    assert page.document.selection.candidate == chosen, "a toolchain leads to its candidate"
 
 
 def test_before_a_run_nothing_is_invented(drive) -> None:
@@ -97,16 +97,11 @@ def test_before_a_run_nothing_is_invented(drive) -> None:
     assert "Nothing is measured yet" in page.panels.node.candidates.hint.text()
 
 
-def test_links_in_why_lead_to_neighbours_and_the_runner_up(drive) -> None:
-    from PySide6.QtCore import QUrl
-
+def test_a_link_in_why_leads_to_the_runner_up(drive) -> None:
     d = drive()
     page = d.open()
     d.run(page)
     d.question(page, [1])
-    page.panels.node.why.text.anchorClicked.emit(QUrl("node:0"))
-    assert page.document.selection.operators == {0}
-    d.until(lambda: page.document.questions.explanation is not None)
     page.panels.node.why.text.anchorClicked.emit(QUrl("runner-up:"))
     assert (
         page.document.placement.shown.title == "Runner-up"
@@ -180,7 +175,7 @@ def test_inside_a_node_are_attributes_types_and_weights(drive) -> None:
     assert texts["Attributes", "data_layout"] == "NCHW"
     assert texts["Types", "output"].startswith("float32[1,64,112,112]")
     assert texts["Weight conv1.weight", "zeros"] == "1.0 %"
-    assert page.panels.node.attributes.histogram.isVisible()
+    assert set(texts["Weight conv1.weight", "histogram"]) <= set("▁▂▃▄▅▆▇█")
 
 
 def test_the_body_of_a_loop_is_a_tree_inside_its_node(drive) -> None:

@@ -14,6 +14,7 @@ from rich.console import Console
 from collage_engine.cli import output
 from collage_engine.cli import print_run as cli
 from collage_engine.drawing import figures
+from collage_engine.drawing.alternatives import why_rows
 from collage_engine.drawing.facts import run_facts
 from collage_engine.drawing.figures import winner_title
 from collage_engine.drawing.formatting import (
@@ -28,7 +29,6 @@ from collage_engine.planning.explanation import explain_document
 from collage_engine.records.graph import ModelRecord
 from collage_engine.records.machine_state import MachineState
 from collage_engine.records.memory import MemorySeen, MemoryUse
-from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.placement import CandidateCounts, Placement, Run
 from collage_engine.report.report import render
 from collage_engine.session.compare import compare_runs
@@ -227,16 +227,22 @@ def test_the_times_of_partitions_are_those_of_json_and_of_the_explanation(
         assert written["in_place_us"] == times.last_run_us
     candidate = next(c for c in session.candidates if c.cost.usable)
     answer, _ = explain_document(session, candidate.nodes[0])
-    output.print_explanation(answer, NodeTitles(session.graph.calls))
+    output.print_explanation(answer)
     printed = capsys.readouterr().out
     page.document.selection.select([candidate.nodes[0]])
+    page.document.questions._explained(answer)
+    shown_why = page.panels.node.why.text.toPlainText()
+    rows = why_rows(answer)
+    assert [row.is_chosen for row in rows].count(True) == 1
+    for row in rows:
+        for text in (row.here, row.whole, row.status):
+            assert text in printed and text in shown_why.replace("\xa0", " ")
     model = page.panels.node.candidates.model
     titles = [column.title for column in model.columns]
     rows = {row.id: row for row in model.rows}
     for each in answer.candidates:
         if not each.cost.usable:
             continue
-        assert time_text(each.cost.median_us) in printed
         values = {
             title: column.value(rows[each.id])
             for title, column in zip(titles, model.columns, strict=True)
@@ -431,13 +437,6 @@ def test_the_drift_of_the_baselines_is_told_between_two_runs(session) -> None:
     assert figures.drift_text(before, before, "Run 1") == ""
     us = figures.latency_us(after.placement)
     assert figures.without_drift_us(after, before) == pytest.approx(us / 1.04)
-
-
-def test_a_tie_is_about_the_regret_and_has_no_percentage() -> None:
-    assert figures.regret_text(0.72, tied=True) == "+0.720 µs, within noise"
-    assert figures.regret_text(12.0, tied=False) == "+12.0 µs"
-    assert figures.regret_text(None, tied=True) == "tied"
-    assert "%" not in figures.regret_text(0.72, tied=True)
 
 
 def test_an_unconfirmed_placement_has_no_measured_time() -> None:

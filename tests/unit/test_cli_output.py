@@ -10,7 +10,7 @@ import pytest
 from collage_engine.cli import output, print_run, screen
 from collage_engine.drawing import palette
 from collage_engine.drawing.formatting import gain_text, spread_text
-from collage_engine.records.answers import ExplainAnswer
+from collage_engine.records.answers import Alternative, ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison, NodeChange
 from collage_engine.records.cost import Cost, invalid
@@ -139,19 +139,24 @@ def test_candidates_are_one_line_each_in_a_pipe(capsys):
     assert lines[2] == "1 candidate, 1 distinct, 0 not measured yet"
 
 
-def test_an_explanation_marks_the_chosen_and_says_why_others_are_invalid(capsys):
-    good = candidate((0,), Cost(state="measured", median_us=3.0, low_us=2.0, high_us=4.0), "good")
-    bad = candidate((0, 1), invalid("it crashed [signal 11]"), "bad")
-    output.print_explanation(
-        ExplainAnswer(
-            words=("A [b] c.",), candidates=(good, bad), regrets={"good": 0.0}, chosen="good"
-        ),
-        titles("nn.conv2d", "nn.relu"),
+def test_an_explanation_is_a_table_of_the_best_choice_of_each_toolchain(capsys):
+    lines = (
+        Alternative(toolchain="tvm", status="chosen", operators="Conv", here_us=3.0),
+        Alternative(toolchain="onednn", status="slower", here_us=2.0, whole_us=0.5),
+        Alternative(toolchain="onednn[x=1]", status="slower", here_us=9.0, whole_us=9.0),
+        Alternative(toolchain="openblas", status="unmeasured", whole_us=4.0, reason="no time"),
+        Alternative(toolchain="tvm[y=2]", status="tied", here_us=3.0, whole_us=-0.1),
+        Alternative(toolchain="mkl", status="invalid", reason="it crashed [signal 11]"),
     )
+    output.print_explanation(ExplainAnswer(words=("A [b] c.",), alternatives=lines))
     said = capsys.readouterr().out
     assert said.startswith("A [b] c.\n")
-    assert "→  onnxruntime[level=basic]  0" in said
-    assert "invalid: onnxruntime[level=basic] on Conv+Relu (0–1): it crashed [signal 11]" in said
+    rows = [line.split() for line in said.splitlines()[3:8]]
+    assert rows[0][:3] == ["→", "tvm", "Conv"]
+    assert [row[0] for row in rows[1:]] == ["onednn", "openblas", "tvm", "mkl"]
+    assert "9.00" not in said, "of a toolchain the best choice is enough"
+    assert "+0.500 µs" in said and "≥ +4.00 µs" in said and "−0.100 µs" in said
+    assert "not measured: no time" in said and "cannot run: it crashed [signal 11]" in said
 
 
 def test_toolchains_say_what_is_missing_and_how_to_get_it(capsys):

@@ -24,8 +24,8 @@ def two(cost_a: float, cost_b: float, spread: Any = 1.0) -> dict[str, Any]:
 
 def ties(data: dict[str, Any]) -> dict[Any, float | None]:
     problem = problem_from(data)
-    lines = explain_node(problem, solve(problem), 0).lines
-    return {line.candidate: line.regret_us for line in lines if line.tie}
+    lines = explain_node(problem, solve(problem), 0).alternatives
+    return {line.candidate: line.whole_us for line in lines if line.status == "tied"}
 
 
 def test_overlapping_spreads_are_ties() -> None:

@@ -1,0 +1,59 @@
+"""Lists what else could run a node, as the table of *Why* shows it on every face."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from collage_engine.drawing.formatting import DASH, signed_time, time_text
+from collage_engine.drawing.palette import toolchain_title
+from collage_engine.records.answers import Alternative, ExplainAnswer
+from collage_engine.wording.why import STATUS
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhyRow:
+    """A line of the table: one choice at a node."""
+
+    toolchain: str
+    """The title of the toolchain, with its options."""
+    candidate: str | None
+    """Its id; None where the toolchain has no candidate."""
+    operators: str
+    here: str
+    """The candidate's cost."""
+    whole: str
+    """The extra time of the whole model, against the shown placement."""
+    status: str
+    is_chosen: bool
+
+
+def why_rows(answer: ExplainAnswer) -> list[WhyRow]:
+    """Return the chosen candidate, and the best other one of each toolchain.
+
+    Args:
+        answer: The engine's explanation; it lists every candidate.
+    """
+    best: dict[tuple[str, bool], Alternative] = {}
+    for each in answer.alternatives:
+        name = each.toolchain.partition("[")[0]
+        best.setdefault((name, each.status == "chosen"), each)
+    return [
+        WhyRow(
+            toolchain=toolchain_title(each.toolchain),
+            candidate=each.candidate,
+            operators=each.operators,
+            here=time_text(each.here_us),
+            whole=_whole(each),
+            status=f"{STATUS[each.status]}: {each.reason}" if each.reason else STATUS[each.status],
+            is_chosen=each.status == "chosen",
+        )
+        for each in best.values()
+    ]
+
+
+def _whole(each: Alternative) -> str:
+    """Return the price of a choice: ``+12.0 µs``, ``≥ +12.0 µs``, or a dash."""
+    if each.whole_us is None:
+        return DASH
+    bound = "≥ " if each.status in ("at least", "unmeasured") else ""
+    return f"{bound}{signed_time(each.whole_us) if each.whole_us else time_text(0.0)}"
