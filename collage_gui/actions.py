@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from collage_engine.drawing.box_styles import MODES
 
 if TYPE_CHECKING:
     from collage_gui.document_window.window import DocumentWindow
-    from collage_gui.main_window.documents import Documents
-    from collage_gui.main_window.engine import Engine
+    from collage_gui.main_window.window import MainWindow as Window
 
 Need = Literal[
     "nothing",
@@ -29,61 +28,6 @@ Need = Literal[
 ]
 """The condition under which an action is enabled; ``still`` is a document that does not run,
 ``idle`` one that could run."""
-
-
-class Window(Protocol):
-    """What actions use of the main window."""
-
-    documents: Documents
-    engine: Engine
-
-    def close(self) -> bool:
-        """Close the window."""
-        ...
-
-    def undo(self) -> None:
-        """Undo the last edit."""
-        ...
-
-    def redo(self) -> None:
-        """Redo the edit that was undone last."""
-        ...
-
-    def focus_menu(self) -> None:
-        """Step into the menu bar."""
-        ...
-
-    def toggle_minimap(self) -> None:
-        """Show or hide the minimap."""
-        ...
-
-    def toggle_orientation(self) -> None:
-        """Draw graphs the other way."""
-        ...
-
-    def text_larger(self) -> None:
-        """Make all text one step larger."""
-        ...
-
-    def text_smaller(self) -> None:
-        """Make all text one step smaller."""
-        ...
-
-    def show_preferences(self) -> None:
-        """Open the settings."""
-        ...
-
-    def show_palette(self) -> None:
-        """Open the command palette."""
-        ...
-
-    def show_shortcuts(self) -> None:
-        """Open the list of shortcuts."""
-        ...
-
-    def show_about(self) -> None:
-        """Open the versions and credits."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -209,13 +153,6 @@ edit.on_page(
     "Shift+F3",
     "Ctrl+Shift+G",
 )
-edit.on_page(
-    "same_operator",
-    "Highlight this operator",
-    lambda p: p.navigation.highlight_same_operator(),
-    "Ctrl+H",
-    needs="selection",
-)
 edit.separate()
 edit.on_page(
     "select_partition",
@@ -312,16 +249,6 @@ graph.on_page(
     tip="The Backspace key does the same",
     needs="selection",
 )
-graph.on_page(
-    "producer", "To the producer", lambda p: p.navigation.to_producer(), "Alt+Up", needs="selection"
-)
-graph.on_page(
-    "consumer",
-    "To the consumer",
-    lambda p: p.navigation.to_consumer(),
-    "Alt+Down",
-    needs="selection",
-)
 graph.on_page("back", "Back to what was selected before", lambda p: p.navigation.back(), "Alt+Left")
 graph.on_page("forward", "Forward again", lambda p: p.navigation.forward(), "Alt+Right")
 graph.separate()
@@ -382,20 +309,6 @@ pin.on_page(
     "free", "Unpin the selection", lambda p: p.pins.free_selection(), "Del", needs="selection"
 )
 pin.on_page("free_all", "Unpin all", lambda p: p.pins.free_all(), needs="pins")
-pin.separate()
-pin.on_page(
-    "save_pins",
-    "Save pins and placement…",
-    lambda p: p.pins.save(),
-    tip="For the next version of the model",
-)
-pin.on_page(
-    "load_pins",
-    "Apply pins from a file…",
-    lambda p: p.pins.load(),
-    tip="Names the pins that no longer match",
-)
-
 run = Menu("Run")
 run.on_page(
     "run", "Run", lambda p: p.runs.start(), "Ctrl+R", tip="Measure, search, confirm", needs="idle"
@@ -471,14 +384,6 @@ run.on_page(
     "Ctrl+Shift+T",
     needs="selection",
 )
-run.on_page(
-    "own_placement",
-    "Use this placement as a baseline",
-    lambda p: p.runs.use_as_baseline(),
-    tip="The next run measures the shown placement under the pins",
-    needs="placement",
-)
-
 compare = Menu("Compare")
 compare.on_page(
     "runner_up",

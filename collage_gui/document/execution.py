@@ -25,8 +25,6 @@ from collage_gui.document.requests import EngineRequests
 from collage_gui.document.runs import Runs
 from collage_gui.document.shown_placement import Shown, ShownPlacement
 
-_HOW_RUNS_END = {"finished": "The run ended", "cancelled": "The run was cancelled"}
-
 
 class Execution(QObject):
     """Starts and cancels runs, searches on stored costs, measures single candidates."""
@@ -57,8 +55,6 @@ class Execution(QObject):
         self._requests, self._costs, self._pins = requests, costs, pins
         self._placement, self._runs, self._log = placement, runs, log
         self.settings = RunSettings()
-        self.own_placements: tuple[dict[str, str], ...] = ()
-        """Placements by hand, node name → toolchain; baselines of the next run."""
         self.running = False
         self.cancelling = False
         self.stopping = False
@@ -85,7 +81,6 @@ class Execution(QObject):
             return
         if settings is not None:
             self.settings = settings
-        self.settings = msgspec.structs.replace(self.settings, placements=self.own_placements)
         self.running, self.cancelling, self.stopping = True, False, False
         self.stages, self.progress, self.provisional = {}, None, None
         self._runs.provisional = None
@@ -153,7 +148,9 @@ class Execution(QObject):
             reason: Why it did not finish.
         """
         self._stop()
-        self._log.add("info", how_a_run_ended(state, reason))
+        ended = {"finished": "The run ended", "cancelled": "The run was cancelled"}
+        text = ended.get(state, "The run failed")
+        self._log.add("info", f"{text}: {reason}" if reason else text)
         self.measured.emit()
         self._costs.changed.emit()
         self._costs.refresh()
@@ -198,7 +195,6 @@ class Execution(QObject):
         self.settings = msgspec.structs.replace(
             settings, name="", inputs_npz=None, confirmation="full"
         )
-        self.own_placements = settings.placements
         self.settings_restored.emit()
 
     def _measured_us(self, pins: tuple[Pin, ...]) -> float | None:
@@ -353,25 +349,6 @@ def infeasible_sentence(infeasible: Mapping[str, Any], settings: RunSettings, pi
         or settings.max_artifact_bytes
         or settings.licences
     )
-    return no_placement_satisfies(pinned, bool(limited), reason)
-
-
-def how_a_run_ended(state: str, reason: str | None) -> str:
-    """Returns the line of the log at the end of a run."""
-    text = _HOW_RUNS_END.get(state, "The run failed")
-    return f"{text}: {reason}" if reason else text
-
-
-def no_placement_satisfies(pins: bool, limits: bool, reason: str) -> str:
-    """Says why a search found nothing.
-
-    Args:
-        pins: Whether there are pins.
-        limits: Whether there are limits on what is deployed.
-        reason: The engine's reason.
-    """
-    demands = ["the pins"] * pins + ["the limits"] * limits
-    return (
-        f"No placement satisfies {' and '.join(demands) or 'the model on these toolchains'}: "
-        f"{reason}"
-    )
+    demands = ["the pins"] * pinned + ["the limits"] * bool(limited)
+    what = " and ".join(demands) or "the model on these toolchains"
+    return f"No placement satisfies {what}: {reason}"

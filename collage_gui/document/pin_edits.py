@@ -73,23 +73,3 @@ def without_nodes(document: Document, nodes: frozenset[int]) -> tuple[Pin, ...]:
 def pins_as_now(document: Document, placement: Placement) -> tuple[Pin, ...]:
     """Returns pins that keep every partition of a placement exactly as it is."""
     return tuple(make_pin(document, "exactly", p.nodes, p.toolchain) for p in placement.partitions)
-
-
-def placement_by_hand(document: Document) -> dict[str, str]:
-    """Returns the shown placement, overruled by the pins on toolchains.
-
-    Returns:
-        The toolchain of each ONNX node, by the node's name.
-    """
-    graph = document.operators
-    if graph is None or document.placement.shown is None:
-        return {}
-    where = {n: p.toolchain for p in document.placement.shown.placement.partitions for n in p.nodes}
-    for pin in document.pins.current:
-        if pin.kind in ("on", "exactly") and pin.toolchain:
-            where.update(dict.fromkeys(pin.nodes, pin.toolchain.split("[")[0]))
-    return {
-        name: toolchain
-        for n, toolchain in sorted(where.items())
-        for name in (graph.calls[n].onnx_nodes or (graph.name(n),))
-    }

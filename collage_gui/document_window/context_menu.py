@@ -28,7 +28,6 @@ BOX: tuple[str | None, ...] = (
     "measure_longer",
     None,
     "select_partition",
-    "same_operator",
     "zoom_selection",
     "enter_group",
     "leave_group",

@@ -72,13 +72,6 @@ class Navigation:
         """Goes to the previous occurrence."""
         self._find_bar.step(-1)
 
-    def highlight_same_operator(self) -> None:
-        """Mark every node that has the operator of the primary one."""
-        graph, primary = self._document.operators, self._document.selection.primary
-        if graph is not None and primary is not None:
-            title = graph.title(primary)
-            self._picture.highlight([n for n in range(graph.count) if graph.title(n) == title])
-
     def select_partition(self) -> None:
         """Select the partition that holds the primary operator."""
         primary = self._document.selection.primary
@@ -119,11 +112,3 @@ class Navigation:
     def zoom_to_actual_size(self) -> None:
         """Show boxes at their natural size."""
         self._view.zoom(1.0 / self._view.scale)
-
-    def to_producer(self) -> None:
-        """Select the producer of the primary operator."""
-        self._view.walk("back")
-
-    def to_consumer(self) -> None:
-        """Select the consumer of the primary operator."""
-        self._view.walk("forward")

@@ -1,31 +1,21 @@
-"""Carries out the actions that pin the selection, and reads and writes files of pins."""
+"""Carries out the actions that pin the selection."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QMenu
 
-from collage_engine.drawing.formatting import counted
 from collage_engine.drawing.palette import toolchain_title
-from collage_engine.records.errors import UsageError
-from collage_engine.records.files import write_atomically
 from collage_engine.records.pin import PinKind
 from collage_engine.records.toolchain import ToolchainState
-from collage_gui import pins_file
 from collage_gui.document.document import Document
 from collage_gui.document.pin_edits import make_pin, pins_as_now, with_pin, without_nodes
-from collage_gui.document_window.files import DocumentFiles
 from collage_gui.document_window.picture_controller import PictureController
 from collage_gui.document_window.pin_menu import PinMenu
 from collage_gui.graph_view.view import GraphView
-from collage_gui.messages import Messages
 from collage_gui.panels.tables import toolchain_icon
-
-PROBLEMS_SHOWN = 3
-"""Problems of a file that the banner names; the log has them all. Chosen."""
 
 
 class PinController:
@@ -36,11 +26,8 @@ class PinController:
         document: Document,
         view: GraphView,
         picture: PictureController,
-        files: DocumentFiles,
-        messages: Messages,
     ) -> None:
         self._document, self._view, self._picture = document, view, picture
-        self._files, self._messages = files, messages
         self._toolchains: tuple[str, ...] = ()
 
     def show_toolchains(self, states: Iterable[ToolchainState]) -> None:
@@ -144,77 +131,3 @@ class PinController:
         if operators:
             pin = make_pin(self._document, kind, operators, toolchain)
             self._document.pins.edit(with_pin(self._document, pin), text)
-
-    # -- files -------------------------------------------------------------------------
-
-    def save(self) -> None:
-        """Write the pins and the shown placement into a file that the user names."""
-        document = self._document
-        if document.operators is None:
-            return
-        path = self._files.ask_save("Save pins and placement", "pins.json", "Pins (*.json)")
-        if path:
-            shown = document.placement.shown
-            content = pins_file.encode(
-                document.operators,
-                document.pins.current,
-                shown.placement if shown is not None else None,
-                os.path.basename(document.path),
-            )
-            self._files.write(lambda: write_atomically(path, content), path)
-
-    def load(self) -> None:
-        """Apply the pins of a file that the user names."""
-        path = self._files.ask_open("Apply pins from a file", "Pins (*.json)")
-        if path:
-            self.apply_file(path)
-
-    def apply_file(self, path: str) -> None:
-        """Apply the pins of a file, and say what no longer matches the model."""
-        document = self._document
-        if document.operators is None:
-            return
-        try:
-            with open(path, "rb") as file:
-                applied = pins_file.apply(document.operators, file.read())
-        except (OSError, UsageError) as error:
-            self._messages.show_message(f"{os.path.basename(path)}: {error}", "error")
-            return
-        pins = tuple(
-            make_pin(document, p.kind, p.nodes, p.toolchain, p.device) for p in applied.pins
-        )
-        document.pins.edit(pins, f"Apply {os.path.basename(path)}")
-        if applied.placement:
-            execution = document.execution
-            execution.own_placements = (*execution.own_placements, applied.placement)
-            document.log.add("info", "The file's placement is a baseline of the next run.")
-        for problem in applied.problems:
-            document.log.add("warning", problem)
-        self._messages.show_message(
-            applied_sentence(len(pins), applied.problems), "warning" if applied.problems else "info"
-        )
-
-
-def applied_sentence(pins: int, problems: tuple[str, ...]) -> str:
-    """Returns what the banner says about an applied file.
-
-    Args:
-        pins: How many pins were applied.
-        problems: One sentence for each pin or node that no longer matches.
-    """
-    left = max(0, len(problems) - PROBLEMS_SHOWN)
-    return pins_applied(counted(pins, "pin"), problems[:PROBLEMS_SHOWN], left)
-
-
-def pins_applied(pins: str, problems: Sequence[str], left: int) -> str:
-    """Says what became of the pins of a file.
-
-    Args:
-        pins: How many there are.
-        problems: What does not match the model, the first of it.
-        left: How many problems more there are.
-    """
-    if not problems:
-        return f"{pins} applied; all of them match."
-    text = f"{pins} applied. {' '.join(problems)}"
-    return f"{text} The log lists {left} more." if left else text

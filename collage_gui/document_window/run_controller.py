@@ -12,7 +12,6 @@ from collage_engine.drawing.figures import (
 )
 from collage_engine.drawing.formatting import as_sentence, duration_text
 from collage_gui.document.document import Document
-from collage_gui.document.pin_edits import placement_by_hand
 from collage_gui.document.run_queue import RunQueue
 from collage_gui.messages import Messages
 from collage_gui.panels.run_settings import RunSettingsPanel, preflight_sentence
@@ -160,17 +159,6 @@ class RunController:
             document.execution.measure_now(candidate.nodes, True, toolchains)
         elif document.selection.operators:
             document.execution.measure_now(document.selection.operators, longer)
-
-    def use_as_baseline(self) -> None:
-        """Make the shown placement, with the pins applied by hand, a baseline of the next run."""
-        by_hand = placement_by_hand(self._document)
-        if by_hand:
-            execution = self._document.execution
-            execution.own_placements = (*execution.own_placements, by_hand)
-            self._document.mark_unsaved()
-            self._messages.show_message(
-                "This placement is a baseline of the next run.", "info", "Run now", self.start
-            )
 
     # -- comparing ---------------------------------------------------------------------
 

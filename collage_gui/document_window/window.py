@@ -101,7 +101,7 @@ class DocumentWindow(QMainWindow):
         self.split = SplitController(document, self.split_widget, self.view, self.picture, self)
         self.navigation = Navigation(document, self.view, self.picture, self.find_bar)
         self.files = files = DocumentFiles(document, self.messages, self)
-        self.pins = PinController(document, self.view, self.picture, files, self.messages)
+        self.pins = PinController(document, self.view, self.picture)
         self.runs = RunController(
             document,
             self.panels.run_settings,
@@ -158,8 +158,6 @@ class DocumentWindow(QMainWindow):
         panels.run_settings.run_wanted.connect(self.runs.start)
         panels.run_settings.toolchains_shown.connect(self.pins.show_toolchains)
         panels.run_settings.reopen_wanted.connect(self._reopen)
-        panels.pins.save_wanted.connect(self.pins.save)
-        panels.pins.load_wanted.connect(self.pins.load)
         panels.run_settings.shapes_wanted.connect(self.shapes.choose)
         panels.runs.shapes.choose_wanted.connect(self.shapes.choose)
         panels.runs.changes_wanted.connect(self.picture.show_changes)

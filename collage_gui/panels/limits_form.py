@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from PySide6.QtCore import Signal
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import (
     QDoubleSpinBox,
@@ -30,8 +29,6 @@ MEGABYTE = 1_000_000
 
 class LimitsForm(QWidget):
     """The fields of ``RunSettings`` that limit the search; each gets a verdict and a price."""
-
-    changed = Signal()
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,17 +66,15 @@ class LimitsForm(QWidget):
         form = QFormLayout(self)
         form.setContentsMargins(0, 0, 0, 0)
         form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
-        for label, field, signal in (
-            ("Runtimes", self.runtimes, None),
-            ("At most", self.most, self.most.valueChanged),
-            ("Artifact", self.largest, self.largest.valueChanged),
-            ("Memory", self.memory, self.memory.valueChanged),
-            ("Licences", self.licences, self.licences.textChanged),
+        for label, field in (
+            ("Runtimes", self.runtimes),
+            ("At most", self.most),
+            ("Artifact", self.largest),
+            ("Memory", self.memory),
+            ("Licences", self.licences),
         ):
             form.addRow(label, field)
             field.setAccessibleName(f"{label} of what is deployed")
-            if signal is not None:
-                signal.connect(lambda *_: self.changed.emit())
         self._show_licences(())
 
     def show_states(self, states: Sequence[ToolchainState]) -> None:
@@ -100,7 +95,12 @@ class LimitsForm(QWidget):
 
     def _show_licences(self, states: Sequence[ToolchainState]) -> None:
         known = ", ".join(sorted({s.licence for s in states if s.available and s.licence}))
-        self.licences.setToolTip(about_licences(known))
+        text = (
+            "Runtime libraries under these licences only, by their SPDX names, separated by "
+            "commas; BSD means all BSD ones."
+        )
+        here = f"\nThe toolchains here have: {known}" if known else ""
+        self.licences.setToolTip(text + here)
 
     def settings(self) -> dict[str, Any]:
         """Returns the limits as fields of ``RunSettings``."""
@@ -127,21 +127,7 @@ class LimitsForm(QWidget):
 
     def _toggled(self) -> None:
         self._allow(tuple(a.data() for a in self._menu.actions() if a.isChecked()))
-        self.changed.emit()
 
     def _allow(self, names: tuple[str, ...]) -> None:
         self._allowed = names
         self.runtimes.setText(", ".join(map(toolchain_title, names)) or ANY_OF_THE_TOOLCHAINS)
-
-
-def about_licences(known: str) -> str:
-    """Return the tip of the field of licences.
-
-    Args:
-        known: The licences of the available toolchains; empty where there are none.
-    """
-    text = (
-        "Runtime libraries under these licences only, by their SPDX names, separated by commas; "
-        "BSD means all BSD ones."
-    )
-    return f"{text}\nThe toolchains here have: {known}" if known else text

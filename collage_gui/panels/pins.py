@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from collage_engine.drawing.figures import latency_text, latency_us
@@ -17,9 +17,6 @@ from collage_gui.theme import Theme
 
 class PinsPanel(QWidget):
     """The panel that lists the pins with their verdicts and prices."""
-
-    save_wanted = Signal()
-    load_wanted = Signal()
 
     def __init__(self, document: Document, theme: Theme) -> None:
         super().__init__()
@@ -84,16 +81,10 @@ class PinsPanel(QWidget):
         self.free_all = QPushButton("Unpin all")
         self.free_all.setObjectName("freeAll")
         self.free_all.clicked.connect(lambda: document.pins.edit((), "Unpin all"))
-        self.save = QPushButton("Save…")
-        self.save.clicked.connect(self.save_wanted)
-        self.load = QPushButton("Load…")
-        self.load.clicked.connect(self.load_wanted)
         buttons = QHBoxLayout()
         for button in (self.free, self.free_all):
             buttons.addWidget(button)
         buttons.addStretch()
-        for button in (self.load, self.save):
-            buttons.addWidget(button)
         box = QVBoxLayout(self)
         box.setContentsMargins(8, 8, 8, 8)
         box.setSpacing(6)
@@ -194,7 +185,6 @@ class PinsPanel(QWidget):
         self.summary.setText(text)
         self.free.setEnabled(has)
         self.free_all.setEnabled(has)
-        self.save.setEnabled(has)
 
     def _picked(self) -> None:
         nodes = [n for _, pin in self.table.chosen() for n in pin.nodes]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 import msgspec
 from PySide6.QtCore import Qt, Signal
@@ -66,7 +65,6 @@ class RunSettingsPanel(QWidget):
         self._states: tuple[ToolchainState, ...] = ()
         """The toolchains of the engine's machine."""
         self.toolchains = ToolchainList()
-        self.toolchains.itemChanged.connect(lambda _: self._changed())
         self.device = QLabel("no engine")
         self.device.setWordWrap(True)
         self.target = QLineEdit("cpu")
@@ -105,7 +103,6 @@ class RunSettingsPanel(QWidget):
             "Largest error of the whole model, relative to its largest output"
         )
         self.limits = LimitsForm()
-        self.limits.changed.connect(self._changed)
         self.shapes = QLineEdit(placeholderText="NAME=1,3,224,224")
         self.shapes.setObjectName("shapes")
         self.shapes.editingFinished.connect(self._shapes_edited)
@@ -126,9 +123,6 @@ class RunSettingsPanel(QWidget):
         self.run = QPushButton("Run")
         self.run.setObjectName("runFromSettings")
         self.run.clicked.connect(self.run_wanted)
-        self.report = QLabel(wordWrap=True)
-        self.report.setObjectName("preflightReport")
-        self.report.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.error = QLabel(wordWrap=True)
         self.error.hide()
 
@@ -177,7 +171,6 @@ class RunSettingsPanel(QWidget):
         buttons.addWidget(self.run)
         buttons.addStretch()
         box.addLayout(buttons)
-        box.addWidget(self.report)
         box.addStretch()
         scroll = QScrollArea(widgetResizable=True)
         scroll.setFrameShape(QScrollArea.Shape.NoFrame)
@@ -187,7 +180,6 @@ class RunSettingsPanel(QWidget):
         outer.addWidget(scroll)
         pad_spin_boxes(self)
         keep_from_wheel(self)
-        document.execution.preflight_changed.connect(self._report)
         document.execution.running_changed.connect(self._enable)
         document.graph_changed.connect(self._opened)
         document.execution.settings_restored.connect(self._restored)
@@ -217,15 +209,10 @@ class RunSettingsPanel(QWidget):
         if kind in ("cpu", "cuda"):
             self.toolchains.show_target(kind)
             self.precision.show_target(kind)
-            self._changed()
 
     def _target_edited(self) -> None:
         if not self.target.text().strip():
             self.target.setText("cpu")
-
-    def _changed(self) -> None:
-        self.report.setText("")
-        self._enable()
 
     # -- settings ----------------------------------------------------------------------
 
@@ -248,7 +235,6 @@ class RunSettingsPanel(QWidget):
             precision=self.precision.precision(),
             tolerance=self.tolerance.value() / 100 or None,
             inputs_npz=self._inputs,
-            placements=self.document.execution.own_placements,
             name=self.name.text().strip(),
             measure=self.measure.currentData(),
             **self.limits.settings(),
@@ -324,15 +310,7 @@ class RunSettingsPanel(QWidget):
 
     def preflight(self) -> None:
         """Ask what a run with these settings would do."""
-        self.report.setText("Looking for candidates…")
         self.document.execution.ask_preflight(self.settings())
-
-    def _report(self) -> None:
-        preflight = self.document.execution.preflight
-        graph = self.document.operators
-        if preflight is None or graph is None:
-            return
-        self.report.setText(preflight_sentence(preflight, graph))
 
     def _enable(self) -> None:
         free = bool(self.document.handle) and not self.document.running
@@ -351,29 +329,13 @@ def preflight_sentence(preflight: PreflightAnswer, graph: OperatorGraph) -> str:
     """
     if preflight.uncovered:
         names = [graph.name(n) for n in preflight.uncovered[:NAMES_SHOWN]]
-        return run_would_fail(names, len(preflight.uncovered) - len(names))
-    return what_a_run_would_do(
-        counted(preflight.candidates, "candidate"),
-        number_text(preflight.distinct),
-        number_text(preflight.stored),
-        duration_text(preflight.expected_s),
-    )
-
-
-def run_would_fail(nodes: Sequence[str], left: int) -> str:
-    """Returns the answer to Check first where no placement is possible.
-
-    Args:
-        nodes: Nodes that nothing can run, the first of them.
-        left: How many more there are.
-    """
-    more = f" and {left} more" if left else ""
-    return f"A run would fail: no chosen toolchain has a candidate for {', '.join(nodes)}{more}."
-
-
-def what_a_run_would_do(candidates: str, distinct: str, stored: str, took: str) -> str:
-    """Returns the answer to Check first: how many candidates, and how long a run takes."""
+        left = len(preflight.uncovered) - len(names)
+        more = f" and {left} more" if left else ""
+        listed = ", ".join(names)
+        return f"A run would fail: no chosen toolchain has a candidate for {listed}{more}."
+    candidates, distinct = counted(preflight.candidates, "candidate"), preflight.distinct
     return (
-        f"{candidates}, {distinct} of them distinct and {stored} measured already. Expected: "
-        f"{took}."
+        f"{candidates}, {number_text(distinct)} of them distinct and "
+        f"{number_text(preflight.stored)} measured already. "
+        f"Expected: {duration_text(preflight.expected_s)}."
     )

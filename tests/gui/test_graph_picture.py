@@ -144,17 +144,6 @@ def test_search_finds_text_and_regular_expressions_and_counts(drive) -> None:
     assert "not a regular expression" in bar.count.text()
 
 
-def test_all_of_one_operator_are_highlighted(drive) -> None:
-    d = drive()
-    page = d.open()
-    page.document.selection.select([0])
-    d.trigger("same_operator")
-    ops = [c.op for c in page.document.operators.calls]
-    assert page.view.marks.highlighted == {
-        box_of(page, n) for n, op in enumerate(ops) if op == ops[0]
-    }
-
-
 def test_scopes_and_partitions_collapse_and_expand(drive) -> None:
     d = drive()
     page = d.open("resnet50.onnx")

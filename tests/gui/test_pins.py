@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
 from PySide6.QtCore import Qt
-
-from collage_gui import pins_file
 
 
 def other(toolchain: str) -> str:
@@ -139,67 +135,3 @@ def test_the_context_menu_holds_the_pins(drive) -> None:
     texts = [a.text() for a in menu.actions()]
     assert {"Pin to", "Never on", "Pin as one partition", "Keep together"} <= set(texts)
     menu.deleteLater()
-
-
-def test_pins_apply_to_the_next_version_and_report_what_is_gone(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
-    graph = page.document.operators
-    page.document.selection.select([0, 1])
-    page.pins.pin_to("tvm")
-    content = json.loads(
-        pins_file.encode(
-            graph, page.document.pins.current, page.document.placement.shown.placement, "small.onnx"
-        )
-    )
-    content["pins"][0]["nodes"].append("/gone/Conv")
-    content["pins"].append(
-        {
-            "kind": "exactly",
-            "toolchain": None,
-            "device": None,
-            "nodes": [graph.name(3), "/gone/Relu"],
-        }
-    )
-    content["pins"].append({"kind": "never", "toolchain": "tvm", "nodes": ["/all/gone"]})
-    path = d.folder / "pins.json"
-    path.write_text(json.dumps(content))
-    page.pins.free_all()
-    page.pins.apply_file(str(path))
-    assert [(p.kind, p.nodes) for p in page.document.pins.current] == [("on", (0, 1))]
-    text = page.banner.label.text()
-    assert "kept without /gone/Conv" in text and "dropped, since /gone/Relu is gone" in text
-    assert "its node is not in this model" in text
-    assert page.document.execution.own_placements[-1][graph.name(0)] in (
-        "tvm",
-        "onnxruntime",
-        "onednn",
-    )
-
-
-def test_a_file_that_holds_no_pins_is_refused_with_a_sentence(drive) -> None:
-    d = drive()
-    page = d.open()
-    path = d.folder / "other.json"
-    path.write_text("[1, 2]")
-    page.pins.apply_file(str(path))
-    assert "no file of pins" in page.banner.label.text()
-    assert page.document.pins.current == ()
-
-
-def test_a_placement_by_hand_becomes_a_baseline_of_the_next_run(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
-    page.document.selection.select([0])
-    page.pins.pin_to(other(page.document.placement.partition_of(0).toolchain))
-    d.until(lambda: not page.document.execution.searching)
-    d.trigger("own_placement")
-    name = page.document.operators.name(0)
-    assert (
-        page.document.execution.own_placements[0][name] == page.document.pins.current[0].toolchain
-    )
-    d.run(page)
-    sent = page.document.runs.all[-1].settings["placements"]
-    assert sent[0][name] == page.document.pins.current[0].toolchain

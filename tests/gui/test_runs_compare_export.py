@@ -150,11 +150,12 @@ def test_an_opened_session_goes_on_with_the_settings_of_its_newest_run(drive) ->
     page.panels.run_settings.tune.setValue(120)
     page.panels.run_settings.name.setText("the newest")
     page.document.execution.settings = msgspec.structs.replace(
-        page.document.execution.settings, shapes={"input": (1, 3, 32, 32)}
+        page.document.execution.settings,
+        shapes={"input": (1, 3, 32, 32)},
+        placements=({"/fc/Gemm": "tvm"},),
     )
     page.panels.run_settings.tolerance.setValue(1.5)
     page.panels.run_settings.precision.setCurrentText("bf16")
-    page.document.execution.own_placements = ({"/fc/Gemm": "tvm"},)
     d.run(page)
     path = str(d.folder / "kept.collage")
     page.document.save(path)
