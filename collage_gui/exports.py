@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import os
 from pathlib import Path
 
 from PySide6.QtCore import QRectF
-from PySide6.QtGui import QImage, QImageWriter
+from PySide6.QtGui import QImageWriter
 
 from collage_engine.drawing.svg import render
 from collage_engine.records.files import atomic_file, write_atomically
 from collage_gui.graph_view.picture import Picture
 from collage_gui.graph_view.view import GraphView
 
-TILE_PX = 8192
-"""Side of a tile of a large picture; chosen, since viewers open such pictures quickly."""
 LARGEST_PX = 16_384
 """Side of a single picture at most; chosen, half of what Qt can paint."""
 
@@ -33,38 +30,7 @@ def save_image(view: GraphView, area: QRectF, path: str, scale: float = 2.0) -> 
         OSError: The file cannot be written.
     """
     scale = min(scale, LARGEST_PX / max(area.width(), area.height(), 1.0))
-    _write(view.image(area, scale), path)
-
-
-def save_tiles(view: GraphView, picture: Picture, path: str) -> list[str]:
-    """Writes the whole graph as PNG, in tiles ``NAME-r0c0.png`` where one would be too large.
-
-    Returns:
-        The paths of the files.
-    """
-    bounds = picture.bounds
-    columns = math.ceil(bounds.width() / TILE_PX)
-    rows = math.ceil(bounds.height() / TILE_PX)
-    if rows * columns == 1:
-        _write(view.image(bounds, 1.0), path)
-        return [path]
-    stem, suffix = os.path.splitext(path)
-    written = []
-    for row in range(rows):
-        for column in range(columns):
-            tile = QRectF(
-                bounds.left() + column * TILE_PX,
-                bounds.top() + row * TILE_PX,
-                min(TILE_PX, bounds.right() - bounds.left() - column * TILE_PX),
-                min(TILE_PX, bounds.bottom() - bounds.top() - row * TILE_PX),
-            )
-            name = f"{stem}-r{row}c{column}{suffix or '.png'}"
-            _write(view.image(tile, 1.0), name)
-            written.append(name)
-    return written
-
-
-def _write(image: QImage, path: str) -> None:
+    image = view.image(area, scale)
     with atomic_file(path) as new:
         if not QImageWriter(str(new), b"png").write(image):
             raise OSError(f"{path} cannot be written")

@@ -63,12 +63,12 @@ class ExportController:
             self._files.write(lambda: exports.save_image(self._view, area, path, scale), path)
 
     def png_of_graph(self) -> None:
-        """Write the whole graph as PNG, in tiles when it is large."""
+        """Write the whole graph as PNG, smaller than its natural size where it is very large."""
         name = f"{self._files.stem}.png"
         path = self._files.ask_save("Whole graph as PNG", name, "PNG (*.png)")
         drawn = self._picture.drawn
         if path and drawn is not None:
-            self._files.write(lambda: exports.save_tiles(self._view, drawn, path), path)
+            self._files.write(lambda: exports.save_image(self._view, drawn.bounds, path, 1.0), path)
 
     def svg(self) -> None:
         """Write the whole graph as SVG."""
@@ -249,10 +249,6 @@ def artifact_sentence(folder: str, what: str = "") -> str:
         for root, _, names in os.walk(folder)
         for name in names
     )
-    return artifact_written(folder, bytes_text(size), what)
-
-
-def artifact_written(folder: str, size: str, what: str) -> str:
-    """Says where an artifact is, how large it is, what is in it, and how it is run."""
     content = f": {what}" if what else ""
-    return f"Written: {folder} ({size}){content}. Run it: python {folder}/loader/run_artifact.py"
+    run = f"Run it: python {folder}/loader/run_artifact.py"
+    return f"Written: {folder} ({bytes_text(size)}){content}. {run}"

@@ -1,7 +1,7 @@
 """Zooms, pans and paints the graph; the view on top of it selects and takes events.
 
 While a gesture lasts and the sharp picture is slow to paint, frames show the last sharp picture
-moved and scaled (over the cached overview where it does not reach); the sharp one follows as
+moved and scaled (over that of the minimap where it does not reach); the sharp one follows as
 soon as the gesture rests.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from PySide6.QtCore import QPointF, QRect, QRectF, Qt, QTimer, Signal
+from PySide6.QtCore import QPoint, QPointF, QRectF, Qt, QTimer, Signal
 from PySide6.QtGui import (
     QColor,
     QFocusEvent,
@@ -33,29 +33,12 @@ SLOWEST_DIRECT_S = 0.018
 gesture lasts; chosen, a little more than one frame of a 60 Hz screen."""
 SHARP_AFTER_MS = 60
 """Milliseconds for which a gesture must rest before the sharp picture is painted; chosen."""
-CLEAR_AFTER_MS = 250
-"""Milliseconds for which the view must rest before the minimap makes way for boxes; chosen, so that
-it does not jump during a gesture."""
-OVERVIEW_AFTER_MS = 120
-"""Milliseconds without any event after which the overview for gestures is made; chosen."""
-OVERVIEW_SIZE = (1100, 800)
-"""Largest width and height, in pixels, of the overview for gestures; chosen."""
-MINIMAP_CORNERS = (
-    Qt.Corner.BottomRightCorner,
-    Qt.Corner.TopRightCorner,
-    Qt.Corner.BottomLeftCorner,
-    Qt.Corner.TopLeftCorner,
-)
-"""Corners in which the minimap may be, the usual one first; chosen."""
 LARGEST_SCALE, SMALLEST_SCALE = 4.0, 0.002
 """Bounds on the pixels of one scene unit; chosen."""
 READABLE_SCALE = 0.3
 """Below this scale a box that is gone to is shown at ``GO_TO_SCALE``; chosen."""
 OVERLAY_MARGIN = 12
 """Pixels between the minimap and the borders of the view; chosen."""
-PRIMARY_WEIGHT = 1000
-"""Number of boxes for which the primary one counts where the minimap looks for a corner; chosen,
-more than there are boxes below it."""
 GO_TO_SCALE = 0.8
 """The scale at which a box is read well; chosen."""
 
@@ -94,17 +77,10 @@ class Canvas(QAbstractScrollArea):
         self._fit_next = True
         self._hold = False
         self._sharp: tuple[QPixmap, QPointF, float] | None = None
-        self._overview: tuple[QPixmap, QRectF] | None = None
         self._rest = QTimer(self, interval=SHARP_AFTER_MS, singleShot=True)
         self._rest.timeout.connect(self._sharpen)
-        self._prepare = QTimer(self, interval=OVERVIEW_AFTER_MS, singleShot=True)
-        self._prepare.timeout.connect(self._make_overview)
         self.minimap = Minimap(self, self)
         self.minimap_wanted = True
-        self._corner = Qt.Corner.BottomRightCorner
-        """Where the minimap is."""
-        self._clear = QTimer(self, interval=CLEAR_AFTER_MS, singleShot=True)
-        self._clear.timeout.connect(self._clear_boxes)
         self.legend_wanted = True
         """Whether the legend below explains the colours; a second view of a graph needs none."""
         self.legend = Legend(self)
@@ -133,7 +109,7 @@ class Canvas(QAbstractScrollArea):
 
     def colours_changed(self) -> None:
         """Paint the same places in other colours."""
-        self._sharp = self._overview = None
+        self._sharp = None
         if self._theme is not None:
             self.minimap.refresh(self.picture, self._theme)
             entries = self.picture.legend if self.picture else []
@@ -146,7 +122,6 @@ class Canvas(QAbstractScrollArea):
         """Draw other marks over the boxes."""
         self.marks = marks
         self._sharp = None
-        self._clear.start()
         self.viewport().update()
 
     # -- geometry ----------------------------------------------------------------------
@@ -245,7 +220,6 @@ class Canvas(QAbstractScrollArea):
             self._rest.start()
         self.minimap.setVisible(self._minimap_useful())
         self.minimap.update()
-        self._clear.start()
         self.viewport().update()
         self.moved.emit()
 
@@ -263,42 +237,9 @@ class Canvas(QAbstractScrollArea):
         return not self.visible_area().contains(self.picture.bounds.adjusted(60, 60, -60, -60))
 
     def _place_overlays(self) -> None:
-        self.minimap.move(self._minimap_area(self._corner).topLeft())
+        corner = self.viewport().rect().bottomRight() - self.minimap.rect().bottomRight()
+        self.minimap.move(corner - QPoint(OVERLAY_MARGIN, OVERLAY_MARGIN))
         self.minimap.setVisible(self._minimap_useful())
-        self._clear.start()
-
-    def _minimap_area(self, corner: Qt.Corner) -> QRect:
-        """Returns the pixels of the viewport that the minimap takes in a corner."""
-        m = OVERLAY_MARGIN
-        inside, area = self.viewport().rect().adjusted(m, m, -m, -m), self.minimap.rect()
-        if corner in (Qt.Corner.BottomRightCorner, Qt.Corner.BottomLeftCorner):
-            area.moveBottom(inside.bottom())
-        else:
-            area.moveTop(inside.top())
-        if corner in (Qt.Corner.BottomRightCorner, Qt.Corner.TopRightCorner):
-            area.moveRight(inside.right())
-        else:
-            area.moveLeft(inside.left())
-        return area
-
-    def _clear_boxes(self) -> None:
-        """Move the minimap to the corner in which it covers the fewest boxes; the same if equal."""
-        picture = self.picture
-        if picture is None or not self.minimap.isVisible():
-            return
-        if self.minimap.underMouse():  # it does not move away from a hand that uses it
-            self._clear.start()
-            return
-        primary = self.marks.primary
-
-        def covered(corner: Qt.Corner) -> int:
-            area = QRectF(self._minimap_area(corner))
-            boxes = picture.boxes_in(self.area_in_scene(area))
-            return len(boxes) + PRIMARY_WEIGHT * (primary is not None and primary in boxes)
-
-        corners = sorted(MINIMAP_CORNERS, key=lambda corner: corner != self._corner)
-        self._corner = min(corners, key=covered)
-        self.minimap.move(self._minimap_area(self._corner).topLeft())
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Fits the graph again, if it was fitted, and moves the minimap to its corner."""
@@ -361,15 +302,13 @@ class Canvas(QAbstractScrollArea):
             inner.end()
             self._sharp = (pixmap, QPointF(self.offset), self.scale)
             self.sharp_s = time.perf_counter() - begin
-            if self._overview is None and self.sharp_s > SLOWEST_DIRECT_S / 2:
-                self._prepare.start()
         painter.drawPixmap(0, 0, self._sharp[0])
 
     def _scaled_frame(self, painter: QPainter, canvas: QColor) -> None:
         assert self._sharp is not None
         painter.fillRect(self.viewport().rect(), canvas)
-        if self._overview is not None:
-            pixmap, bounds = self._overview
+        if self.minimap.pixmap is not None:
+            pixmap, bounds = self.minimap.pixmap, self.minimap.bounds
             target = QRectF(self.to_view(bounds.topLeft()), self.to_view(bounds.bottomRight()))
             self._draw_part(painter, pixmap, target)
         pixmap, offset, scale = self._sharp
@@ -391,23 +330,6 @@ class Canvas(QAbstractScrollArea):
             shown.height() * y,
         )
         painter.drawPixmap(shown, pixmap, source)
-
-    def _make_overview(self) -> None:
-        """Make the picture of the whole graph that gestures move, when nothing else happens."""
-        if self._overview is None and self.picture is not None and self._theme is not None:
-            bounds = self.picture.bounds
-            size = bounds.size().toSize().scaled(*OVERVIEW_SIZE, Qt.AspectRatioMode.KeepAspectRatio)
-            if size.isEmpty():
-                return
-            pixmap = QPixmap(size)
-            inner = QPainter(pixmap)
-            inner.scale(size.width() / bounds.width(), size.height() / bounds.height())
-            inner.translate(-bounds.topLeft())
-            paint(
-                inner, self.picture, self.marks, bounds, size.width() / bounds.width(), self._theme
-            )
-            inner.end()
-            self._overview = (pixmap, bounds)
 
     def _stale_badge(self, painter: QPainter) -> None:
         assert self._theme is not None

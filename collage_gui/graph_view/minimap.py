@@ -32,8 +32,10 @@ class Minimap(QWidget):
         super().__init__(parent)
         self._view = view
         self._border = self._focus = ""
-        self._cache: QPixmap | None = None
-        self._bounds = QRectF()
+        self.pixmap: QPixmap | None = None
+        """The whole graph; None without one."""
+        self.bounds = QRectF()
+        """What the pixmap shows, in scene units."""
         self.setObjectName("minimap")
         self.setAccessibleName("Minimap")
         self.setToolTip("The whole graph. Drag to move the view.")
@@ -43,11 +45,11 @@ class Minimap(QWidget):
     def refresh(self, picture: Picture | None, theme: PaintTheme) -> None:
         """Paint the cached picture anew: after a layout, or when colours changed."""
         if picture is None or not len(picture.rectangles):
-            self._cache = None
+            self.pixmap = None
             self.hide()
             return
-        self._bounds = picture.bounds
-        size = self._bounds.size().toSize()
+        self.bounds = picture.bounds
+        size = self.bounds.size().toSize()
         size.scale(LARGEST, Qt.AspectRatioMode.KeepAspectRatio)
         size = size.expandedTo(QSize(24, 24))
         ratio = self.devicePixelRatioF()
@@ -55,13 +57,13 @@ class Minimap(QWidget):
         pixmap.setDevicePixelRatio(ratio)
         pixmap.fill(QColor(theme.colours.canvas))
         painter = QPainter(pixmap)
-        scale_x = size.width() / self._bounds.width()
-        scale_y = size.height() / self._bounds.height()
+        scale_x = size.width() / self.bounds.width()
+        scale_y = size.height() / self.bounds.height()
         painter.scale(scale_x, scale_y)
-        painter.translate(-self._bounds.topLeft())
-        paint(painter, picture, Marks(), self._bounds, min(scale_x, scale_y, 0.1), theme, False)
+        painter.translate(-self.bounds.topLeft())
+        paint(painter, picture, Marks(), self.bounds, min(scale_x, scale_y, 0.1), theme, False)
         painter.end()
-        self._cache = pixmap
+        self.pixmap = pixmap
         self._border = theme.colours.border
         self._focus = theme.colours.focus
         self.resize(size)
@@ -70,16 +72,16 @@ class Minimap(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         """Paints the cached picture and the rectangle of what is in view."""
         painter = QPainter(self)
-        if self._cache is None:
+        if self.pixmap is None:
             return
-        painter.drawPixmap(0, 0, self._cache)
+        painter.drawPixmap(0, 0, self.pixmap)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        visible = self._view.visible_area().intersected(self._bounds)
-        x = self.width() / self._bounds.width()
-        y = self.height() / self._bounds.height()
+        visible = self._view.visible_area().intersected(self.bounds)
+        x = self.width() / self.bounds.width()
+        y = self.height() / self.bounds.height()
         shown = QRectF(
-            (visible.left() - self._bounds.left()) * x,
-            (visible.top() - self._bounds.top()) * y,
+            (visible.left() - self.bounds.left()) * x,
+            (visible.top() - self.bounds.top()) * y,
             visible.width() * x,
             visible.height() * y,
         )
@@ -100,7 +102,7 @@ class Minimap(QWidget):
     def _go(self, point: QPointF) -> None:
         self._view.centre_on(
             QPointF(
-                self._bounds.left() + point.x() / self.width() * self._bounds.width(),
-                self._bounds.top() + point.y() / self.height() * self._bounds.height(),
+                self.bounds.left() + point.x() / self.width() * self.bounds.width(),
+                self.bounds.top() + point.y() / self.height() * self.bounds.height(),
             )
         )

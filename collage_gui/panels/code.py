@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QStandardItemModel, QTextCursor
+from PySide6.QtGui import QStandardItemModel
 from PySide6.QtWidgets import (
     QComboBox,
     QLabel,
@@ -48,7 +46,6 @@ class CodePage(QWidget):
             text.setAccessibleName(title)
             text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
             text.setFrameShape(QPlainTextEdit.Shape.NoFrame)
-            text.cursorPositionChanged.connect(lambda t=text: self._text_clicked(t))
             self.texts[key] = text
             self.choice.addItem(title)
             self.pages.addWidget(text)
@@ -123,24 +120,5 @@ class CodePage(QWidget):
             return
         cursor = text.document().find(short_operator(graph.calls[at].op))
         if not cursor.isNull():
-            text.blockSignals(True)
             text.setTextCursor(cursor)
             text.centerCursor()
-            text.blockSignals(False)
-
-    def _text_clicked(self, text: QPlainTextEdit) -> None:
-        """Selects the next node of the partition with the operator whose name was clicked."""
-        if not text.hasFocus():
-            return
-        cursor = text.textCursor()
-        cursor.select(QTextCursor.SelectionType.LineUnderCursor)
-        operators = re.findall(r"R\.(?:\w+\.)*(\w+)\(", cursor.selectedText())
-        graph = self.document.operators
-        partition = self.document.placement.partition_of(self.document.selection.primary)
-        if graph is None or partition is None or not operators:
-            return
-        nodes = [n for n in partition.nodes if graph.calls[n].op.endswith(operators[-1])]
-        if nodes:
-            before = text.toPlainText()[: cursor.selectionStart()]
-            nth = len(re.findall(rf"R\.(?:\w+\.)*{operators[-1]}\(", before))
-            self.document.selection.select(partition.nodes, nodes[min(nth, len(nodes) - 1)])

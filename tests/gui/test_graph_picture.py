@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import combinations
 
 import msgspec
-import pytest
-from PySide6.QtCore import QPoint, QPointF, QRectF, Qt
+from PySide6.QtCore import QPoint, QPointF, Qt
 
 from collage_engine.drawing.box_styles import LegendEntry
 from collage_engine.drawing.formatting import time_text
 from collage_engine.drawing.palette import toolchain_look
 from collage_engine.service.protocol import GraphAnswer
-from collage_gui.graph_view.canvas import MINIMAP_CORNERS
 from collage_gui.graph_view.legend import Legend
 from collage_gui.graph_view.painter import middle_lines
 from collage_gui.graph_view.view import boxes_outside
@@ -315,34 +312,6 @@ def test_the_minimap_moves_the_view(drive) -> None:
     assert abs(centre.x() - page.picture.drawn.bounds.left()) < 60
 
 
-def test_the_minimap_goes_to_the_corner_where_it_covers_least(drive) -> None:
-    d = drive()
-    page = d.open("resnet50.onnx")
-    view, picture = page.view, page.picture.drawn
-
-    def covered() -> set[int]:
-        area = view.area_in_scene(QRectF(view.minimap.geometry()))
-        return set(picture.boxes_in(area).tolist())
-
-    view.zoom(3.0)
-    box = len(picture.rectangles) // 2
-    for corner in (Qt.Corner.BottomRightCorner, Qt.Corner.TopLeftCorner):
-        place = QRectF(view._minimap_area(corner)).center()
-        middle = QRectF(view.viewport().rect()).center()
-        here = picture.rectangles[box].center()
-        view.centre_on(here + (middle - place) / view.scale)
-        page.document.selection.select([box], box)
-        view.set_marks(replace(view.marks, primary=box))
-        d.until(lambda: view.minimap.isVisible() and box not in covered())
-        fewest = min(
-            len(picture.boxes_in(view.area_in_scene(QRectF(view._minimap_area(each)))))
-            for each in MINIMAP_CORNERS
-            if each != corner
-        )
-        assert len(covered()) == fewest
-
-
-@pytest.mark.parametrize("theme", ["light", "dark", "contrast"])
 def test_the_canvas_is_painted_in_every_theme(drive, theme) -> None:
     d = drive()
     page = d.open()
