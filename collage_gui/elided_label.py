@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from html import escape
 
 from PySide6.QtCore import QSize, Qt
@@ -46,66 +45,13 @@ class ElidedLabel(QLabel):
         painter = QPainter(self)
         area = self.contentsRect()
         text = self.fontMetrics().elidedText(
-            self.fitting(), Qt.TextElideMode.ElideRight, area.width()
+            self._one_line(), Qt.TextElideMode.ElideRight, area.width()
         )
         painter.setPen(self.palette().color(self.foregroundRole()))
         painter.drawText(area, int(self.alignment() | Qt.AlignmentFlag.AlignVCenter), text)
 
-    def fitting(self) -> str:
-        """Returns the text that is painted, before it is cut."""
-        return self._one_line()
-
     def _one_line(self) -> str:
         return " ".join(self.text().split("\n"))
-
-
-class PartsLabel(ElidedLabel):
-    """Shows parts of a text beside each other and leaves out the least important ones.
-
-    Parts are left out, and not only cut, where there is no room for them. The text and the tool
-    tip always have all of them.
-    """
-
-    def __init__(self, least: str = "", separator: str = " · ") -> None:
-        """Make an empty label.
-
-        Args:
-            least: A text of the width that the label always has; it does not depend on what is
-                shown, so that the window keeps its size.
-            separator: What stands between two parts.
-        """
-        super().__init__()
-        self._least, self._separator = least, separator
-        self._parts: tuple[tuple[str, int], ...] = ()
-
-    def set_parts(self, parts: Sequence[tuple[str, int]]) -> None:
-        """Show these texts.
-
-        Args:
-            parts: Each text with its rank, in the order in which they stand; those of the highest
-                ranks are left out first.
-        """
-        self._parts = tuple(part for part in parts if part[0])
-        self.setText(self._separator.join(text for text, _ in self._parts))
-        self.setToolTip(plain_tip(self.text()))
-        self.update()
-
-    def minimumSizeHint(self) -> QSize:
-        """Returns the size of one line of the text that there is always room for."""
-        least = self.fontMetrics().horizontalAdvance(self._least) + 4
-        return super().minimumSizeHint().expandedTo(QSize(least, 0))
-
-    def fitting(self) -> str:
-        """Returns the parts that fit; the most important one also where it does not."""
-        width = self.contentsRect().width()
-        chosen: set[str] = set()
-        fitting = ""
-        for wanted, _ in sorted(self._parts, key=lambda part: part[1]):
-            text = self._separator.join(t for t, _ in self._parts if t in chosen or t == wanted)
-            if not chosen or self.fontMetrics().horizontalAdvance(text) <= width:
-                chosen.add(wanted)
-                fitting = text
-        return fitting
 
 
 def plain(label: QLabel) -> QLabel:

@@ -249,10 +249,8 @@ def _with_prices(
 ) -> tuple[Alternative, ...]:
     """Say what each choice that a pin rules out would cost in the place of that pin."""
     return tuple(
-        msgspec.structs.replace(
-            line, status="instead of the pin", whole_us=instead[line.candidate], reason=""
-        )
-        if line.status == "ruled out" and line.candidate in instead
+        msgspec.structs.replace(line, status="instead of the pin", whole_us=us, reason="")
+        if line.status == "ruled out" and (us := instead.get(line.candidate or "")) is not None
         else line
         for line in alternatives
     )

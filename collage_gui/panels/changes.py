@@ -30,9 +30,7 @@ class ChangesPage(QWidget):
         self.note.setProperty("quiet", True)
         self.model = RowsModel(
             [
-                Column(
-                    "Node", lambda r: self._node_name(r.node), width=76, stretches=True, beside=3
-                ),
+                Column("Node", lambda r: self._node_name(r.node), width=76, stretches=True),
                 Column("Change", lambda r: r.change, width=80),
                 Column(
                     "Before",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from PySide6.QtCore import (
-    QItemSelectionModel,
     QItemSelectionRange,
     QModelIndex,
     QObject,
@@ -15,7 +14,7 @@ from PySide6.QtWidgets import QAbstractItemView, QMenu
 
 
 class Copying(QObject):
-    """Gives ``view`` the actions *Copy* (Ctrl+C), *Copy cell*, *Copy rows*, *Select rows*.
+    """Gives ``view`` the actions *Copy* (Ctrl+C) and *Copy rows*.
 
     *Copy* takes the selected cells as tab-separated lines, gaps as empty cells; without a
     selection the current cell.
@@ -36,15 +35,11 @@ class Copying(QObject):
         """Copies the selected cells as text, in the order in which they are shown."""
         cells = self._selected()
         if not cells:
-            self.copy_cell(self.view.currentIndex())
+            current = self.view.currentIndex()
+            self._put([_text(current)] if current.isValid() else [])
             return
         columns = sorted({c for line in cells.values() for c in line})
         self._put(["\t".join(line.get(c, "") for c in columns) for line in cells.values()])
-
-    def copy_cell(self, index: QModelIndex) -> None:
-        """Copy the text of one cell."""
-        if index.isValid():
-            self._put([_text(index)])
 
     def copy_rows(self) -> None:
         """Copies every cell of the rows that hold a selected cell."""
@@ -52,33 +47,16 @@ class Copying(QObject):
         rows = self._rows()
         self._put(["\t".join(_text(row.siblingAtColumn(c)) for c in columns) for row in rows])
 
-    def select_rows(self) -> None:
-        """Select every cell of the rows that hold a selected cell."""
-        selection = self.view.selectionModel()
-        flags = QItemSelectionModel.SelectionFlag
-        for row in self._rows():
-            selection.select(row, flags.Select | flags.Rows)
-
-    def menu(self, index: QModelIndex) -> QMenu:
-        """Returns a menu of what can be copied with the pointer at ``index``."""
+    def menu(self) -> QMenu:
+        """Returns a menu of what can be copied."""
         menu = QMenu(self.view)
-        cells = self._selected()
-        rows = len(cells)
-        cell = menu.addAction("Copy cell", lambda: self.copy_cell(index))
-        cell.setEnabled(index.isValid())
-        if sum(map(len, cells.values())) > 1:
-            menu.addAction(self.copy_action)
-        else:
-            cell.setShortcut(self.copy_action.shortcut())
-            cell.setShortcutContext(Qt.ShortcutContext.WidgetShortcut)
-        several = f"{rows} rows" if rows > 1 else "row"
-        menu.addAction(f"Copy {several}", self.copy_rows).setEnabled(bool(rows))
-        menu.addAction(f"Select {several}", self.select_rows).setEnabled(bool(rows))
+        menu.addAction(self.copy_action)
+        rows = len(self._selected())
+        menu.addAction(f"Copy {rows} rows" if rows > 1 else "Copy row", self.copy_rows)
         return menu
 
     def _popup(self, where: QPoint) -> None:
-        index = self.view.indexAt(where)
-        menu = self.menu(index if index.isValid() else self.view.currentIndex())
+        menu = self.menu()
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.popup(self.view.viewport().mapToGlobal(where))
 

@@ -79,9 +79,6 @@ class Column:
     """A text that the filter finds as well, though it is not shown."""
     stretches: bool = False
     """Whether it takes the width that the other columns leave."""
-    beside: int = 0
-    """Number of columns after one that stretches that stay in view where there is no room for
-    all."""
     optional: bool = False
     """Whether it is hidden while no row has a value."""
     extra: bool = False
@@ -301,8 +298,6 @@ class RowsModel(QAbstractTableModel):
 
 MARGINS_PX = 24
 """Width of a cell's margins and of the gap beside its picture, in pixels; the style sheet's."""
-SHORT_NAMES_PX = 66
-"""Width of all names of toolchains in pixels, but ONNX Runtime's: a narrow panel cuts it."""
 _icons: dict[ToolchainLook, QIcon] = {}
 
 
@@ -357,8 +352,6 @@ class Table(QTableView):
         self.theme = theme
         self._wanted: set[int] = set()
         """The columns hidden at first that the user asked for."""
-        self._narrowed = 0
-        """The width that a narrow panel leaves to the first column."""
         self.setModel(model)
         self.setObjectName(name)
         self.setAccessibleName(title)
@@ -449,35 +442,10 @@ class Table(QTableView):
         wide = next((at for at, column in enumerate(columns) if column.stretches), None)
         if wide is None:
             return
-        self._narrow_toolchains(0)
-        widths = [self.columnWidth(at) for at in range(len(columns))]  # 0 where it is hidden
-        least, room = self.theme.scaled(columns[wide].width), self.viewport().width()
-        left = room - (sum(widths) - widths[wide])
-        if left < least:
-            self._narrow_toolchains(least - (room - sum(widths[:wide])))
-            widths = [self.columnWidth(at) for at in range(len(columns))]
-        if left < least:
-            # The others are reached by scrolling: this one, with those that stay in view beside it,
-            # ends where the view does.
-            beside = widths[wide + 1 : wide + 1 + columns[wide].beside]
-            left = room - sum(widths[:wide]) - sum(beside)
-        self.setColumnWidth(wide, max(least, left))
-
-    def _narrow_toolchains(self, missing: int) -> None:
-        """Take room from the first column where it has names of toolchains, and others need it.
-
-        Args:
-            missing: How many pixels; 0 gives back what was taken. The user's own width stays.
-        """
-        column = self.rows_model.columns[0]
-        usual = self._usual_width(column)
-        if column.toolchain is None or self.columnWidth(0) not in (usual, self._narrowed):
-            return
-        fixed = self.iconSize().width() + MARGINS_PX
-        least = min(usual, self.theme.scaled(SHORT_NAMES_PX) + fixed)
-        self._narrowed = max(least, usual - max(0, missing))
-        if self.columnWidth(0) != self._narrowed:
-            self.setColumnWidth(0, self._narrowed)
+        # The columns beyond are reached by scrolling where there is no room for all.
+        others = sum(self.columnWidth(at) for at in range(len(columns)) if at != wide)
+        left = self.viewport().width() - others
+        self.setColumnWidth(wide, max(self.theme.scaled(columns[wide].width), left))
 
     def chosen(self) -> list[Any]:
         """Return the rows with a selected cell, from the top."""

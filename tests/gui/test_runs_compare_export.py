@@ -17,7 +17,7 @@ from collage_engine.records.answers import PreflightAnswer
 from collage_gui.document.reference import Reference
 from collage_gui.document_window.answer_line import AGAIN
 from collage_gui.document_window.files import new_name
-from collage_gui.panels.bar_chart import Bar, axis_end
+from collage_gui.panels.bar_chart import NEUTRAL, Bar, axis_end
 from collage_gui.panels.input_sizes import parse_shapes
 from collage_gui.panels.run_bars import run_bars
 
@@ -293,8 +293,8 @@ def test_one_huge_bar_or_whisker_does_not_squeeze_the_others(drive) -> None:
     chart.resize(900, chart.height())
     image = chart.grab().toImage()
     row = chart.height() // len(shown)
-    dark = [image.pixelColor(x, row // 2 + 8).name() for x in range(image.width())]
-    length = dark.count(d.theme.colours.text)
+    across = [image.pixelColor(x, row // 2 + 8).name() for x in range(image.width())]
+    length = across.count(NEUTRAL)
     assert length > 60, "the bar of 100 µs keeps a length that can be seen"
     chosen = []
     chart.chosen.connect(chosen.append)

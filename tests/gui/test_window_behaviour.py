@@ -371,29 +371,6 @@ def test_names_of_toolchains_fit_their_columns_at_every_text_size(drive) -> None
                 assert needed <= room, (table.objectName(), title, scale)
 
 
-def test_a_narrow_panel_takes_room_from_names_of_toolchains_before_operators_are_cut(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
-    table = page.panels.partitions.table
-    usual = table._usual_width(table.rows_model.columns[0])
-    wide = next(at for at, column in enumerate(table.rows_model.columns) if column.stretches)
-
-    def end_of_operators() -> int:
-        return sum(table.columnWidth(at) for at in range(wide + 1))
-
-    d.until(lambda: table.isVisible())
-    table.resize(usual + 100 + 70, 300)
-    short = QFontMetrics(d.theme.font(13.0)).horizontalAdvance("OpenVINO")
-    assert short + table.iconSize().width() + MARGINS_PX <= table.columnWidth(0) < usual
-    assert end_of_operators() <= table.viewport().width()
-    table.resize(900, 300)
-    assert table.columnWidth(0) == usual, "the room was not given back"
-    table.setColumnWidth(0, 200)
-    table.resize(usual + 100 + 70, 300)
-    assert table.columnWidth(0) == 200, "a width that the user chose was changed"
-
-
 def test_margins_of_cells_are_those_of_the_style(drive) -> None:
     d = drive()
     page = d.open()
