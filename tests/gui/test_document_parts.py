@@ -24,7 +24,6 @@ from collage_gui.document.run_queue import RunQueue
 from collage_gui.document.selection import Selection
 from collage_gui.document.shown_placement import Shown, ShownPlacement
 from collage_gui.document_window import collapsed_groups
-from collage_gui.document_window.pin_controller import applied_sentence
 from collage_gui.document_window.run_controller import RunController
 from collage_gui.main_window.enablement import available
 
@@ -223,9 +222,3 @@ def test_actions_need_what_is_there(document) -> None:
     document.selection.select([0])
     document.execution.running = True
     assert available(document) == {"nothing", "document", "graph", "selection", "running"}
-
-
-def test_an_applied_file_of_pins_says_what_no_longer_matches() -> None:
-    assert applied_sentence(2, ()) == "2 pins applied; all of them match."
-    text = applied_sentence(1, tuple(f"Problem {n}." for n in range(5)))
-    assert text == "1 pin applied. Problem 0. Problem 1. Problem 2. The log lists 2 more."
