@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from collage_engine.drawing.box_styles import MODES
 
 if TYPE_CHECKING:
     from collage_gui.document_window.window import DocumentWindow
-    from collage_gui.main_window.window import MainWindow as Window
+    from collage_gui.main_window.documents import Documents
+    from collage_gui.main_window.engine import Engine
 
 Need = Literal[
     "nothing",
@@ -28,6 +29,61 @@ Need = Literal[
 ]
 """The condition under which an action is enabled; ``still`` is a document that does not run,
 ``idle`` one that could run."""
+
+
+class Window(Protocol):
+    """What actions use of the main window."""
+
+    documents: Documents
+    engine: Engine
+
+    def close(self) -> bool:
+        """Close the window."""
+        ...
+
+    def undo(self) -> None:
+        """Undo the last edit."""
+        ...
+
+    def redo(self) -> None:
+        """Redo the edit that was undone last."""
+        ...
+
+    def focus_menu(self) -> None:
+        """Step into the menu bar."""
+        ...
+
+    def toggle_minimap(self) -> None:
+        """Show or hide the minimap."""
+        ...
+
+    def toggle_orientation(self) -> None:
+        """Draw graphs the other way."""
+        ...
+
+    def text_larger(self) -> None:
+        """Make all text one step larger."""
+        ...
+
+    def text_smaller(self) -> None:
+        """Make all text one step smaller."""
+        ...
+
+    def show_preferences(self) -> None:
+        """Open the settings."""
+        ...
+
+    def show_palette(self) -> None:
+        """Open the command palette."""
+        ...
+
+    def show_shortcuts(self) -> None:
+        """Open the list of shortcuts."""
+        ...
+
+    def show_about(self) -> None:
+        """Open the versions and credits."""
+        ...
 
 
 @dataclass(frozen=True)

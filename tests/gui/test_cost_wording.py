@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt
 from collage_engine.drawing.figures import isolated_us
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.placement import Partition
-from collage_gui.panels.candidates import COST_COLUMN, ISOLATED_COLUMN, candidate_title
+from collage_gui.panels.candidates import COST_COLUMN, ISOLATED_COLUMN
 from collage_gui.panels.cost_text import cost_tip, partition_text
 
 ISOLATED = Cost(state="measured", median_us=10.0, low_us=9.0, high_us=12.0, count=1)
@@ -71,23 +71,3 @@ def test_isolated_costs_have_a_column_where_the_costs_are_in_model_ones(drive) -
     parts = page.panels.partitions.model
     at = [column.title for column in parts.columns].index("Expected")
     assert "isolated cost" in parts.headerData(at, horizontal, tip)
-
-
-def test_candidates_of_one_toolchain_in_two_formats_have_two_names() -> None:
-    from collage_engine.records.candidate import CandidateRecord
-    from collage_engine.records.toolchain import ToolchainInstance
-
-    plain = CandidateRecord(
-        id="c",
-        nodes=(0,),
-        instance=ToolchainInstance(toolchain="onednn"),
-        label="nn.conv2d",
-        rule="",
-        key="k",
-    )
-    nhwc = msgspec.structs.replace(plain, takes={0: "nhwc"}, gives={1: "nhwc"})
-    assert candidate_title(plain) == "oneDNN"
-    assert candidate_title(nhwc) == "oneDNN · nhwc"
-    assert (
-        candidate_title(msgspec.structs.replace(plain, gives={1: "nhwc"})) == "oneDNN · output nhwc"
-    )
