@@ -249,7 +249,7 @@ def threads_are_kept(subject: Subject) -> str:
 
 
 def refusals_are_sentences(subject: Subject) -> str:
-    """Asked to compile what it does not support, it raises a ToolchainError with one line."""
+    """Asked to compile a node that it does not support, it raises a ToolchainError of one line."""
     subject.needs_to_run()
     for case in subject.cases():
         graph = case.model.graph
@@ -257,7 +257,8 @@ def refusals_are_sentences(subject: Subject) -> str:
         for number, index in enumerate(graph.operators):
             if subject.toolchain.supports(graph, index, instance) is None:
                 continue
-            function = function_of(case.model, instance, [number], "refused")
+            node = graph.record.whole_nodes([number])
+            function = function_of(case.model, instance, node, "refused")
             try:
                 compile_function(function).close()
             except ToolchainError as error:
