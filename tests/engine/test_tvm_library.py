@@ -161,7 +161,7 @@ def test_artifact_of_a_mixed_placement_runs_moved_and_bare(
     model: ImportedModel, library: str, tmp_path: Path
 ) -> None:
     cover = mixed_cover(model, library)
-    assert may_spin(cover[:1])  # the library is called on TVM's threads
+    assert may_spin(cover[:1]) is (library != "onednn")  # it has threads of its own
     assert not may_spin(cover)  # ONNX Runtime has threads of its own
     built = build_cover(model, cover)
     assert {lib.toolchain for lib in built.libraries} == {library, "onnxruntime"}
