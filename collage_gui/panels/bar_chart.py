@@ -1,4 +1,7 @@
-"""Draws bar charts with error bars."""
+"""Draws bar charts with error bars.
+
+The module pyqtgraph takes 0.7 s to import: it is loaded when the first chart has something to show.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,14 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from PySide6.QtCore import QLineF, QPointF, QRectF, Qt, Signal
-from PySide6.QtGui import (
-    QBrush,
-    QColor,
-    QFontMetricsF,
-    QMouseEvent,
-    QPainter,
-    QPaintEvent,
-    QPen,
-    QPolygonF,
-)
-from PySide6.QtWidgets import QWidget
+import numpy as np
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QBrush, QColor, QFontMetricsF, QResizeEvent
+from PySide6.QtWidgets import QLabel, QSizePolicy, QStackedWidget
 
-from collage_engine.drawing.formatting import elide, time_text
+from collage_engine.drawing.formatting import time_text
 from collage_gui.graph_view.painter import BRUSHES
 from collage_gui.theme import Theme
 
@@ -28,14 +24,12 @@ NEUTRAL = "#8a9199"
 """Colour of bars that stand for no toolchain."""
 LONGEST = 4.0
 """An axis ends at this many times the middle bar; longer bars are cut. Chosen."""
-TIP_PX = 12
-"""Length of the pointed end of a cut bar beyond the axis, in pixels; chosen."""
 BAR_PX = 23
 """Height that a bar takes, in pixels; chosen, a line of text and a gap."""
 GAP_PX = 8
 """Pixels between labels, bars and texts, and around the chart; chosen."""
-LABEL_LETTERS = 26
-"""Letters of a label at most; half of the chart at most is theirs. Chosen."""
+LABEL_SHARE = 0.4
+"""Share of the chart's width that labels take at most; chosen."""
 
 
 @dataclass(frozen=True)
@@ -60,29 +54,38 @@ class Bar:
         """Tell whether it has a length."""
         return self.value is not None and math.isfinite(self.value)
 
-    def text(self, end: float) -> str:
-        """Return what is written at its end: an arrow stands before each number past the axis."""
-        value = self.value or 0.0
-        if value > end:
-            return f"→ {time_text(value)}"
-        text = time_text(value)
+    def reach(self, end: float) -> float:
+        """Returns where its drawing ends on an axis that ends at ``end``."""
+        ends = [self.value, self.high, self.second]
+        return max(min(x, end) for x in ends if x is not None)
+
+    def figures(self, end: float) -> str:
+        """Return its value as text, with an arrow before each number that is past the axis."""
+        text = time_text(self.value)
+        if self.value is not None and self.value > end:
+            return f"→ {text}"
         if self.high is not None and self.high > end:
             text += f" → {time_text(self.high)}"
         if self.second is not None and self.second > end:
             text += f", expected → {time_text(self.second)}"
         return text
 
+    def text(self, end: float) -> str:
+        """Return what is written at its end: figures and note, or why there is no figure."""
+        if not self.is_known:
+            return self.note or "not known"
+        return f"{self.figures(end)}  {self.note}".rstrip()
+
 
 def axis_end(bars: Sequence[Bar]) -> float:
     """Returns where the axis ends, so that one huge bar or whisker never squeezes the others."""
     known = [bar for bar in bars if bar.is_known]
-    values = [bar.value or 0.0 for bar in known]
-    longest = max(x for bar in known for x in (bar.value, bar.high, bar.second) if x is not None)
-    middle = statistics.median_low(values)
+    middle = statistics.median_low([bar.value or 0.0 for bar in known])
+    longest = max(bar.reach(math.inf) for bar in known)
     return min(longest, LONGEST * middle) if middle > 0 else longest
 
 
-class BarChart(QWidget):
+class BarChart(QStackedWidget):
     """Shows horizontal bars from the top; without bars it says why it is empty."""
 
     chosen = Signal(str)
@@ -91,102 +94,125 @@ class BarChart(QWidget):
         super().__init__()
         self.theme = theme
         self.bars: list[Bar] = []
-        self._empty = empty
+        self.plot: Any = None
+        """The ``PlotWidget``, from the first bar on."""
         self.setObjectName(name)
         self.setAccessibleName(title)
-        self.show_bars([])
-        theme.changed.connect(lambda: self.show_bars(self.bars))
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        note = QLabel(empty, wordWrap=True, alignment=Qt.AlignmentFlag.AlignCenter)
+        note.setProperty("quiet", True)
+        note.setContentsMargins(2 * GAP_PX, GAP_PX, 2 * GAP_PX, GAP_PX)
+        self.addWidget(note)
+        self._draw()
+        theme.changed.connect(self._draw)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Arranges labels and texts for the new width."""
+        super().resizeEvent(event)
+        if event.size().width() != event.oldSize().width():
+            self._draw()
 
     def show_bars(self, bars: Sequence[Bar]) -> None:
         """Show bars from the top; those without a value show their note instead."""
+        if self.bars == list(bars):
+            return  # drawing takes a good part of the time of showing a run
         self.bars = list(bars)
         spoken = "; ".join(f"{bar.label} {time_text(bar.value)}" for bar in self.bars)
         self.setAccessibleDescription(spoken)
-        self.setFixedHeight(self.theme.scaled(GAP_PX + BAR_PX * max(2, len(self.bars))))
-        self.update()
+        self._draw()
 
-    def mousePressEvent(self, event: QMouseEvent) -> None:
-        """Chooses the bar under the pointer."""
-        place = int(event.position().y() - GAP_PX / 2) // self.theme.scaled(BAR_PX)
+    def _draw(self) -> None:
+        self.setFixedHeight(self.theme.scaled(GAP_PX + BAR_PX * max(2, len(self.bars))))
+        known = [bar for bar in self.bars if bar.is_known]
+        if known and self.plot is None:
+            self.plot = self._new_plot()
+            self.addWidget(self.plot)
+        self.setCurrentIndex(1 if known else 0)
+        if not known:
+            return
+        self.plot.clear()
+        self.plot.setBackground(self.theme.colours.panel)
+        end = axis_end(self.bars)
+        metrics = QFontMetricsF(self.theme.font(12))
+        room = max(80.0, self.width() - self._label_bars(metrics) - GAP_PX)
+        # Where there is no room for all notes the numbers decide the scale, and each note takes
+        # what room its bar leaves.
+        texts = max(metrics.horizontalAdvance(bar.figures(end)) for bar in known)
+        px = max(room / 4, room - texts - 3 * GAP_PX) / end
+        self.plot.setXRange(0, room / px, padding=0)
+        self.plot.setYRange(-0.5, len(self.bars) - 0.5, padding=0)
+        for place, bar in enumerate(self.bars):
+            begin = 0.0
+            if bar.is_known:
+                self._draw_bar(bar, place, end)
+                begin = bar.reach(end) + GAP_PX / px
+            left_px = room - begin * px - GAP_PX
+            text = metrics.elidedText(bar.text(end), Qt.TextElideMode.ElideRight, left_px)
+            self._write(text, begin, place, bar.strong)
+
+    def _new_plot(self) -> Any:
+        import pyqtgraph as pg
+
+        plot = pg.PlotWidget()
+        plot.setMouseEnabled(False, False)
+        plot.setMenuEnabled(False)
+        plot.hideButtons()
+        plot.hideAxis("bottom")
+        plot.invertY(True)
+        plot.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        plot.scene().sigMouseClicked.connect(self._clicked)
+        return plot
+
+    def _clicked(self, event: Any) -> None:
+        place = round(self.plot.getViewBox().mapSceneToView(event.scenePos()).y())
         if 0 <= place < len(self.bars) and self.bars[place].key:
             self.chosen.emit(self.bars[place].key)
 
-    def paintEvent(self, event: QPaintEvent) -> None:
-        """Paints the bars."""
-        painter = QPainter(self)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setFont(self.theme.font(12))
-        known = [bar for bar in self.bars if bar.is_known]
-        if not known:
-            painter.setPen(QColor(self.theme.colours.quiet))
-            wrapped = Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap
-            painter.drawText(self.rect().adjusted(16, 0, -16, 0), int(wrapped), self._empty)
-            return
-        metrics = QFontMetricsF(painter.font())
-        labels = [elide(bar.label, LABEL_LETTERS) for bar in self.bars]
-        left = min(max(map(metrics.horizontalAdvance, labels)), self.width() / 2) + 2 * GAP_PX
-        end = axis_end(known)
-        # Where there is no room for all notes the numbers decide the scale, and each note takes
-        # what room its bar leaves.
-        texts = max(metrics.horizontalAdvance(bar.text(end)) for bar in known)
-        room = max(80.0, self.width() - left - GAP_PX)
-        px = max(room / 4, room - texts - TIP_PX - 2 * GAP_PX) / end
-        row = self.theme.scaled(BAR_PX)
-        for place, bar in enumerate(self.bars):
-            area = QRectF(left, GAP_PX / 2 + place * row, room, row)
-            names = QRectF(GAP_PX, area.top(), left - 2 * GAP_PX, row)
-            label = metrics.elidedText(labels[place], Qt.TextElideMode.ElideMiddle, names.width())
-            painter.setPen(QColor(self.theme.colours.text))
-            right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-            painter.drawText(names, int(right), label)
-            reach = self._bar(painter, bar, area, px, end) if bar.is_known else 0.0
-            text = bar.text(end) if bar.is_known else bar.note or "not known"
-            if bar.is_known and bar.note:
-                text += f"  {bar.note}"
-            after = area.adjusted(reach + (GAP_PX if reach else 0), 0, 0, 0)
-            text = metrics.elidedText(text, Qt.TextElideMode.ElideRight, after.width())
-            strong = self.theme.colours.text if bar.strong else self.theme.colours.quiet
-            painter.setPen(QColor(strong))
-            painter.drawText(after, Qt.AlignmentFlag.AlignVCenter, text)
+    def _label_bars(self, metrics: QFontMetricsF) -> float:
+        """Write the labels as ticks of the axis, and return its width in pixels."""
+        middle, most = Qt.TextElideMode.ElideMiddle, LABEL_SHARE * self.width()
+        labels = [metrics.elidedText(bar.label, middle, most) for bar in self.bars]
+        width = math.ceil(max(map(metrics.horizontalAdvance, labels))) + 2 * GAP_PX
+        axis = self.plot.getAxis("left")
+        axis.setTickFont(self.theme.font(12))
+        axis.setPen(self.theme.colours.line)
+        axis.setTextPen(self.theme.colours.text)
+        axis.setStyle(tickLength=0, tickTextOffset=GAP_PX, autoExpandTextSpace=False)
+        axis.setWidth(width)
+        axis.setTicks([list(enumerate(labels))])
+        return width
 
-    def _bar(self, painter: QPainter, bar: Bar, area: QRectF, px: float, end: float) -> float:
-        """Paint a bar, and return how far it reaches, in pixels."""
-        value = bar.value or 0.0
-        middle, line = area.center().y(), QColor(self.theme.colours.text)
-        body = QRectF(area.left(), 0, max(1.0, min(value, end) * px), 0.62 * area.height())
-        body.moveTop(middle - body.height() / 2)
-        fill = line if bar.strong else QColor(bar.colour)
-        painter.setPen(Qt.PenStyle.NoPen)
-        for brush in (QBrush(fill), QBrush(QColor(0, 0, 0, 70), BRUSHES[bar.pattern])):
-            painter.setBrush(brush)
-            painter.drawRect(body)
-        reach = body.width()
+    def _draw_bar(self, bar: Bar, y: int, end: float) -> None:
+        """Draw a bar with its whisker and its second value; one that is cut ends in a point."""
+        import pyqtgraph as pg
+
+        value, colours = bar.value or 0.0, self.theme.colours
+        fill = QColor(colours.text if bar.strong else bar.colour)
+        for brush in (fill, QBrush(QColor(0, 0, 0, 70), BRUSHES[bar.pattern])):
+            self.plot.addItem(
+                pg.BarGraphItem(
+                    x0=[0], y=[y], width=[min(value, end)], height=0.62, brush=brush, pen=None
+                )
+            )
+        # On a bar of the text's own colour a line can be seen by its edges.
+        line, edge = pg.mkPen(colours.text, width=1.4), pg.mkPen(colours.panel, width=3)
         if value > end:
-            tip = [body.topRight(), QPointF(body.right() + TIP_PX, middle), body.bottomRight()]
-            painter.setBrush(fill)
-            painter.drawPolygon(QPolygonF(tip))
-            return reach + TIP_PX
-        # On a bar of its own colour a line could not be seen: there it has the panel's.
-        for inside in (False, True):
-            painter.setPen(QPen(QColor(self.theme.colours.panel) if inside else line, 1.4))
-            painter.save()
-            if inside:
-                painter.setClipRect(body)
-            for each in self._lines(bar, body, px, end) if bar.strong or not inside else ():
-                painter.drawLine(each)
-            painter.restore()
-        others = [x for x in (bar.high, bar.second) if x is not None]
-        return max([reach, *(min(x, end) * px for x in others if x <= end or x is bar.high)])
-
-    def _lines(self, bar: Bar, body: QRectF, px: float, end: float) -> list[QLineF]:
-        """Return the whisker of a bar, and the tick at its second value."""
-        left, middle = body.left(), body.center().y()
-        lines = []
-        if bar.low is not None and bar.high is not None:
-            low, high = left + bar.low * px, left + min(bar.high, end) * px
-            lines.append(QLineF(low, middle, high, middle))
-            lines += [QLineF(x, middle - 4, x, middle + 4) for x in (low, high)]
+            self.plot.plot([end], [y], symbol="t2", symbolSize=14, symbolBrush=fill, symbolPen=None)
+        elif bar.low is not None and bar.high is not None:
+            x, left, right = np.array([value, value - bar.low, min(bar.high, end) - value])[:, None]
+            for pen in (edge, line):
+                whisker = pg.ErrorBarItem(x=x, y=x * 0 + y, left=left, right=right, beam=0.3)
+                whisker.setData(pen=pen)
+                self.plot.addItem(whisker)
         if bar.second is not None and bar.second <= end:
-            x = left + bar.second * px
-            lines.append(QLineF(x, body.top() - 2, x, body.bottom() + 2))
-        return lines
+            for pen in (edge, line):
+                self.plot.plot([bar.second, bar.second], [y - 0.4, y + 0.4], pen=pen)
+
+    def _write(self, text: str, x: float, y: int, strong: bool) -> None:
+        import pyqtgraph as pg
+
+        colour = self.theme.colours.text if strong else self.theme.colours.quiet
+        item = pg.TextItem(text, color=colour, anchor=(0, 0.5))
+        item.setFont(self.theme.font(12))
+        item.setPos(x, y)
+        self.plot.addItem(item)
