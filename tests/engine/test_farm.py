@@ -64,7 +64,7 @@ class Cluster:
             shared = Path(os.environ.get("COLLAGE_CACHE_DIR") or Path.home() / ".cache/collage")
             cache.mkdir()
             for entry in shared.iterdir() if shared.is_dir() else ():
-                if entry.name not in ("farm", "logs", "measurements.db"):
+                if entry.name not in ("farm", "logs") and not entry.name.startswith("measurements"):
                     (cache / entry.name).symlink_to(entry)
             environment["COLLAGE_CACHE_DIR"] = str(cache)
         log = (self.folder / f"log{len(self.processes)}").open("wb")
