@@ -47,23 +47,12 @@ class RoundingPoint:
     us: float | None
 
 
-@dataclass(frozen=True)
-class _Built:
-    """A whole model that was tried: what is known where so much is rounded."""
-
-    sum_of_squares: float
-    operations: float
-    scale: float | None
-    """Its error over the root of the sum of squares of its products' errors."""
-    us: float | None
-
-
 class RoundingCurve:
     """Time and error along the order in which products are rounded as the tolerance grows.
 
-    Errors of single products add as the root of the sum of their squares; times fall in proportion
-    to the operations that are rounded. Both are scaled by what was measured of whole models, and
-    linear between them.
+    Errors of single products add as the root of the sum of their squares; where a run had no time
+    for them, they are taken for equal. Times fall in proportion to the operations that are rounded.
+    Both are scaled by what was measured of whole models, and linear between and beyond them.
 
     Attributes:
         order: The products that rounding saves something of, in order.
@@ -80,42 +69,52 @@ class RoundingCurve:
         ranked = [product for product in about.products if product.rank is not None]
         self.order: Sequence[RoundedProduct] = sorted(ranked, key=lambda one: one.rank or 0)
         self.best_us = about.float32_us
-        self._squares = [0.0, *accumulate((one.error or 0.0) ** 2 for one in self.order)]
+        known = all(one.error is not None for one in self.order)
+        single = [one.error or 0.0 if known else 1.0 for one in self.order]
+        self._squares = [0.0, *accumulate(error**2 for error in single)]
         self._operations = [0.0, *accumulate(one.operations for one in self.order)]
-        built = self._built(about, float32_us)
         root = np.sqrt(self._squares)
-        scales = {one.sum_of_squares**0.5: one.scale for one in built if one.scale is not None}
+        errors, times = self._built(about)
+        scales = {root[at]: error / root[at] for at, error in sorted(errors.items()) if root[at]}
         scale = np.interp(root, [*scales], [*scales.values()]) if scales else 1.0
         self._errors = np.maximum.accumulate(root * scale)
-        times = {one.operations: one.us for one in built if one.us is not None}
         self._us = None
-        if len(times) > 1:
-            self._us = np.interp(self._operations, [*times], [*times.values()])
+        if float32_us is not None and times:
+            last = max(times)
+            saved = (float32_us - times[last]) / self._operations[last]  # what one operation saves
+            times |= {0: float32_us}
+            times.setdefault(len(self.order), float32_us - saved * self._operations[-1])
+            at = sorted(times)
+            known_at = [self._operations[k] for k in at]
+            self._us = np.interp(self._operations, known_at, [times[k] for k in at])
 
-    def _built(self, about: Accuracy, float32_us: float | None) -> list[_Built]:
-        """Return what is known at points of the order, the one with the least rounded first."""
-        found = {0: _Built(0.0, 0.0, None, float32_us)}
+    def _built(self, about: Accuracy) -> tuple[dict[int, float], dict[int, float]]:
+        """Return errors and microseconds of whole models, by how many products they round."""
+        errors: dict[int, float] = {}
+        times: dict[int, float] = {}
+        if about.emulated_error is not None:
+            errors[len(self.order)] = about.emulated_error
         for trial in about.tried:
-            if trial.toolchain != about.ranked_for:
-                continue
             at = min(trial.rounded, len(self.order))
-            root = self._squares[at] ** 0.5
-            error = trial.max_rel_error
-            scale = error / root if error is not None and root else None
-            found[at] = _Built(self._squares[at], self._operations[at], scale, trial.measured_us)
-        return [found[at] for at in sorted(found)]
+            if trial.toolchain == about.ranked_for and at:
+                if trial.max_rel_error is not None:
+                    errors[at] = trial.max_rel_error
+                if trial.measured_us is not None:
+                    times[at] = trial.measured_us
+        return errors, times
 
     @classmethod
     def of(cls, run: Run | None) -> RoundingCurve | None:
-        """Return the curve of a run; None where it has not looked into single products."""
+        """Return the curve of a run; None where it knows nothing of what rounding does."""
         about = run.accuracy if run is not None else None
         if run is None or about is None:
             return None
         ranked = [product for product in about.products if product.rank is not None]
-        if not ranked or any(product.error is None for product in ranked):
+        unknown = any(product.error is None for product in ranked)
+        if not ranked or (unknown and about.emulated_error is None):
             return None
-        full = (b for b in run.baselines if b.name == about.ranked_for and not b.reduced)
-        return cls(about, next((b.measured_us for b in full), about.float32_us))
+        full = (b.measured_us for b in run.baselines if b.name == about.ranked_for)
+        return cls(about, next(filter(None, full), about.float32_us))
 
     def at(self, tolerance: float) -> RoundingPoint:
         """Return what is predicted for a tolerance on ``max|y−r| / max|r|`` of every output."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
@@ -17,7 +18,7 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.search.api import solve
 from collage_engine.toolchains.capabilities import has_python_session
-from collage_engine.toolchains.registry import get
+from collage_engine.toolchains.registry import about, get
 from collage_engine.trials.baselines import COLLAGE, baselines
 from collage_engine.trials.contender import Contender
 from collage_engine.wording import constraints as say
@@ -72,6 +73,27 @@ def first_contenders(open_model: OpenModel, menu: Menu, data: ProblemData) -> li
     return sorted(first, key=lambda one: _sort_key(one, menu, data))
 
 
+def before_precision(contenders: Sequence[Contender], menu: Menu) -> list[Contender]:
+    """Return the whole models that enter before products are chosen that may be rounded.
+
+    They are a first answer in float32, the one that is ready soonest, and the toolchains that round
+    all products or none; for the others the choice says what of them keeps the tolerance.
+
+    Args:
+        contenders: All whole models, the ones that are likely to be fastest first.
+        menu: The toolchain instances.
+    """
+    full = [one for one in contenders if one.eligible and not one.reduced] or contenders
+    first = sorted(full, key=lambda one: _preparation(one, menu))[:1]
+    return first + [
+        one
+        for one in contenders
+        if one.reduced
+        and not is_secondary(one)
+        and not any(about(part.instance.toolchain).mixes_precision for part in one.cover)
+    ]
+
+
 def is_secondary(contender: Contender) -> bool:
     """Tell whether a contender is another configuration, or a greedy partitioning.
 
@@ -98,19 +120,23 @@ def _sort_key(
         not known,
         sum(cost.us for cost in costs) if known else 0.0,
         is_secondary(contender),
-        max(_preparation(menu, candidate.instance) for candidate in contender.cover),
+        _preparation(contender, menu),
         contender.order,
     )
 
 
-def _preparation(menu: Menu, instance: ToolchainInstance) -> int:
-    """Return how long an instance takes to be ready, as a rank.
+def _preparation(contender: Contender, menu: Menu) -> int:
+    """Return how long the instances of a contender take to be ready, as a rank.
 
-    It is 0 for a complete runtime, 1 for a library, and 2 for what TVM compiles.
+    It is 0 for complete runtimes, 1 with a library, and 2 with what TVM compiles.
     """
-    if has_python_session(get(instance.toolchain), instance):
-        return 0
-    return 2 if menu.source(instance.id).lowers_to_tir else 1
+
+    def rank(instance: ToolchainInstance) -> int:
+        if has_python_session(get(instance.toolchain), instance):
+            return 0
+        return 2 if menu.source(instance.id).lowers_to_tir else 1
+
+    return max(rank(candidate.instance) for candidate in contender.cover)
 
 
 def _few_partitions(data: ProblemData) -> list[Contender]:

@@ -35,7 +35,7 @@ from collage_engine.run.stages.samples import RunSamples, draw_samples
 from collage_engine.run.stages.search import search_covers
 from collage_engine.run.stages.threads import choose_threads
 from collage_engine.run.stages.tune import tune_kernels
-from collage_engine.run.stages.whole_models import race_whole_models
+from collage_engine.run.stages.whole_models import enter_whole_models, race_whole_models
 from collage_engine.run.task import RunTask
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.toolchains.runtime.builder import find_compiler
@@ -132,9 +132,12 @@ def _measured(
         menu, data = enumerate_candidates(task, budget, control)
         return _measured(task, menu, data, samples, budget, control)
     # Which products may be rounded within the tolerance, where reduced precision is admitted.
-    chosen = choose_precision(task, menu, raced.data, samples, race, raced.budget, control)
+    chosen = choose_precision(task, menu, raced, samples, control)
+    waiting = [one for one in raced.waiting if not chosen.skips(one)]
+    raced = enter_whole_models(task, menu, raced, waiting, control)
+    data = chosen.admitted(task.open_model.model, raced)
     # What groups of operators take inside the model, and the mixes that follow from that.
-    mixed = try_mixes(task, menu, chosen.data, samples.tolerance, race, raced.budget, control)
+    mixed = try_mixes(task, menu, data, samples.tolerance, race, raced.budget, control)
     data, budget = mixed.data, mixed.budget
     with Measuring(
         task.open_model, menu, task.settings, samples.model_inputs, control.within(math.inf)

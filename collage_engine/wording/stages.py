@@ -44,11 +44,6 @@ NOTHING_TUNED = "nothing was tuned ({reason}): kernels are tuned by timing them 
 EMULATING = "what rounding each product does"
 BUILDING_PRECISION = "the whole model with some products rounded"
 PRODUCTS_ROUNDED = "{rounded} of {products} products may be rounded"
-ALL_KEEP_TOLERANCE = "every whole model in reduced precision keeps the tolerance"
-NOTHING_FASTER = (
-    "no whole model in reduced precision is faster than the best placement within the tolerance"
-)
-BREAKS_TOLERANCE = "it breaks the tolerance"
 NOT_EMULATED = (
     "which products may be rounded is not known, so that only whole models are tried in reduced "
     "precision: {reason}"

@@ -82,9 +82,22 @@ def test_nothing_is_rounded_that_is_not_faster_than_the_best_in_float32() -> Non
     assert slow.products == frozenset() and slow.us == 900.0 and slow.error == 0.0
 
 
-def test_without_errors_of_single_products_there_is_no_curve() -> None:
-    unknown = [msgspec.structs.replace(p, error=None) for p in about().products]
-    assert RoundingCurve.of(run(about(products=tuple(unknown)))) is None
+def test_a_step_that_ended_early_still_has_a_curve() -> None:
+    unknown = tuple(msgspec.structs.replace(p, error=None) for p in about().products)
+    assert RoundingCurve.of(run(about(products=unknown))) is None  # not even of all together
+    early = about(products=unknown, emulated_error=4.5e-3, tried=())
+    curve = RoundingCurve.of(run(early))
+    assert curve is not None
+    point = curve.at(3.001e-3)  # 4 of 9 equal ones: two thirds of the error of all
+    assert point.products == {9, 8, 7, 6} and point.us is None
+    assert point.error == pytest.approx(3e-3)
+    built = RoundingCurve.of(run(msgspec.structs.replace(early, tried=about().tried[2:])))
+    assert built is not None and built.at(1.0).error == pytest.approx(4.5e-3)
+    assert built.at(3.001e-3).us == pytest.approx(820.0)
+    assert built.at(1.0).us == pytest.approx(1000.0 - 180.0 / 4 * 9)  # as much for each operation
+
+
+def test_without_what_rounding_does_there_is_no_curve() -> None:
     assert RoundingCurve.of(run(about(products=()))) is None
     assert RoundingCurve.of(run(None)) is None and RoundingCurve.of(None) is None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import msgspec
@@ -19,7 +19,7 @@ from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import MeasureError
-from collage_engine.run.contenders import first_contenders, is_secondary
+from collage_engine.run.contenders import before_precision, first_contenders, is_secondary
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.provisional import announce
 from collage_engine.run.stages.samples import RunSamples
@@ -27,7 +27,7 @@ from collage_engine.run.task import RunTask
 from collage_engine.run.trials_of_run import open_race
 from collage_engine.store.keys import KeyMaker
 from collage_engine.store.measurement import Measurement
-from collage_engine.trials.contender import ContenderResult
+from collage_engine.trials.contender import Contender, ContenderResult
 from collage_engine.trials.objective import trial_settings
 from collage_engine.trials.race import Race
 from collage_engine.wording import stages as say
@@ -56,6 +56,8 @@ class WholeModelResult:
     """Which every later placement enters; it ends with the run."""
     budget: RunBudget
     """With the time kept back that the end of the race and the artifact will need."""
+    waiting: tuple[Contender, ...] = ()
+    """Whole models that have not entered yet."""
 
 
 def race_whole_models(
@@ -71,7 +73,8 @@ def race_whole_models(
     """Open the race, and have each toolchain alone enter it.
 
     Each answer that is the best so far is announced. A quick confirmation compares with what the
-    run before knew; then nobody enters here.
+    run before knew; then nobody enters here. Where products are going to be chosen that may be
+    rounded, only a first answer enters, and what that choice cannot stand in for; the others wait.
 
     Args:
         task: What the run was asked for.
@@ -80,44 +83,79 @@ def race_whole_models(
         samples: The true outputs.
         budget: The run's time.
         control: Takes progress and answers.
-        reserved_s: Seconds that the stages after this one have to themselves.
+        reserved_s: Seconds that the choice of products has to itself; 0: there is none.
 
     Raises:
         Cancelled: The user stopped the run.
     """
-    exporting_s = EXPORT_S + (task.open_model.model.record.weights_bytes / EXPORTED_BYTES_PER_S)
     race = open_race(
         task.open_model,
         samples.all,
         samples.tolerance,
         control,
         trial_settings(data.settings),
-        ends_at=budget.ends_at - exporting_s,
+        ends_at=budget.ends_at - _exporting_s(task),
         modules=task.open_model.modules,
         on_answer=lambda race: announce(task, menu, data, race, control),
     )
-    if not task.is_quick or task.previous is None:
+    wanted = not task.is_quick or task.previous is None
+    contenders = first_contenders(task.open_model, menu, data) if wanted else []
+    early = before_precision(contenders, menu) if reserved_s else contenders
+    later = tuple(one for one in contenders if one not in early)
+    opened = WholeModelResult(data=data, race=race, budget=budget, waiting=later)
+    return enter_whole_models(task, menu, opened, early, control, reserved_s=reserved_s)
+
+
+def enter_whole_models(
+    task: RunTask,
+    menu: Menu,
+    raced: WholeModelResult,
+    contenders: Sequence[Contender],
+    control: RunControl,
+    *,
+    reserved_s: float = 0.0,
+) -> WholeModelResult:
+    """Have whole models enter the race, as far as there is time, and keep what they took.
+
+    Args:
+        task: What the run was asked for.
+        menu: The toolchains and candidates.
+        raced: The race, with what is known so far.
+        contenders: The whole models, the most promising first.
+        control: Takes progress and answers.
+        reserved_s: Seconds that the stage after this one has to itself.
+
+    Raises:
+        Cancelled: The user stopped the run.
+    """
+    race, data, budget = raced.race, raced.data, raced.budget
+    if contenders:
         with control.stage("whole-models") as report:
-            contenders = first_contenders(task.open_model, menu, data)
             first = [one for one in contenders if not is_secondary(one)]
             second = [one for one in contenders if is_secondary(one)]
             now, left_s = budget.clock(), max(0.0, budget.left_s - reserved_s)
             for some, share in ((first, LARGEST_SHARE), (second, SECONDARY_SHARE)):
                 race.enter(some, ends_at=now + share * left_s, on_progress=report.progress)
-            race.end_builders()
+            if not reserved_s:  # the next stage builds whole models, too
+                race.end_builders()
             results = race.results()
             report.detail = _detail(results, race)
             if not all(one.reached for one in results):
                 control.cut("whole-models")
-        found = with_trial_costs(task.open_model.model, menu, data, results)
-        keep_costs(task.open_model, menu, data, found)
-        data = found
+        data = with_trial_costs(task.open_model.model, menu, raced.data, results)
+        keep_costs(task.open_model, menu, raced.data, data)
     answered = race.leader is not None or task.is_quick
     # For another objective, everybody who is near enters another race.
     latency = data.settings.objective == "latency"
     confirming_s = race.seconds_to_finish if latency else race.time_left / 2
-    kept = budget.keeping_back(confirming_s, exporting_s, has_answer=answered)
-    return WholeModelResult(data=data, race=race, budget=kept)
+    kept = budget.keeping_back(confirming_s, _exporting_s(task), has_answer=answered)
+    return replace(raced, data=data, budget=kept)
+
+
+def _exporting_s(task: RunTask) -> float:
+    """Return the seconds for writing the artifact."""
+    weights_bytes = task.open_model.model.record.weights_bytes
+    return EXPORT_S + weights_bytes / EXPORTED_BYTES_PER_S
 
 
 def timed(results: Sequence[ContenderResult]) -> list[ContenderResult]:

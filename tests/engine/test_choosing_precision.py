@@ -1,0 +1,193 @@
+"""The choice of products that may be rounded, with a race that says what their real error is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from collage_engine.candidates.menu import Menu
+from collage_engine.candidates.open_model import OpenModel
+from collage_engine.control.budget import RunBudget
+from collage_engine.control.run_control import RunControl
+from collage_engine.lowering.rounding_emulation import RoundingEmulation
+from collage_engine.machine.clocks import machine_state
+from collage_engine.machine.device import processor
+from collage_engine.records.errors import Cancelled
+from collage_engine.records.precision import FULL, is_reduced
+from collage_engine.records.settings import RunSettings
+from collage_engine.run.contenders import before_precision, first_contenders
+from collage_engine.run.problem_data import ProblemData
+from collage_engine.run.stages import precision
+from collage_engine.run.stages.enumerate import enumerate_candidates
+from collage_engine.run.stages.precision import BOUND, MOST_BUILDS, choose_precision
+from collage_engine.run.stages.samples import RunSamples, draw_samples
+from collage_engine.run.stages.whole_models import WholeModelResult
+from collage_engine.run.task import RunTask
+from collage_engine.trials.contender import Contender
+from collage_engine.trials.proposals import Trial
+from tests.e2e.test_precision import network
+from tests.support.caches import fresh_cache
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        "avx512_bf16" not in processor().flags, reason="the processor has no bfloat16 products"
+    ),
+]
+
+Real = Callable[[Contender, int], float]
+"""Returns the error of a contender, as a share of the tolerance, and how often its toolchain was
+built before."""
+
+
+class Race:
+    """Times nothing; says what errors contenders have."""
+
+    def __init__(self, tolerance: float, real: Real) -> None:
+        self.tolerance, self.real = tolerance, real
+        self.tried: list[Contender] = []
+
+    def results(self) -> tuple[()]:
+        return ()
+
+    def try_cover(self, contender: Contender, *, ends_at: float) -> Trial:
+        name = contender.cover[0].instance.toolchain
+        before = sum(one.cover[0].instance.toolchain == name for one in self.tried)
+        self.tried.append(contender)
+        error = self.real(contender, before) * self.tolerance
+        if error > self.tolerance:
+            return Trial(max_rel_error=error, refused=True, failures=("too far off",))
+        return Trial(max_rel_error=error, partitions_us={contender.cover[0].id: 100.0})
+
+
+@dataclass
+class Opened:
+    """The model before the choice."""
+
+    task: RunTask
+    menu: Menu
+    data: ProblemData
+    samples: RunSamples
+    budget: RunBudget
+    control: RunControl
+
+    def choose(self, tolerance: float, real: Real) -> tuple[Any, Race]:
+        """Choose under a tolerance; return what was chosen, and the race."""
+        race: Any = Race(tolerance, real)
+        raced = WholeModelResult(data=self.data, race=race, budget=self.budget)
+        samples = replace(self.samples, tolerance=tolerance)
+        return choose_precision(self.task, self.menu, raced, samples, self.control), race
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    folder: Path = tmp_path_factory.mktemp("choosing")
+    onnx.save(network(), folder / "model.onnx")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLLAGE_CACHE_DIR", str(fresh_cache(folder / "cache")))
+        settings = RunSettings(
+            toolchains=("onnxruntime", "tvm", "onednn"),
+            threads=1,
+            budget_s=600.0,
+            precision="bfloat16",
+            tolerance=1e-2,
+        )
+        with RunControl(lambda event: None, threading.Event(), threading.Event()) as control:
+            task = RunTask(
+                open_model=OpenModel(str(folder / "model.onnx"), {}),
+                settings=settings,
+                pins=(),
+                out=None,
+                run_id="run",
+                previous=None,
+                started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+                machine_before=machine_state("cpu"),
+            )
+            budget = RunBudget.of(settings)
+            menu, data = enumerate_candidates(task, budget, control)
+            samples = draw_samples(task, control)
+            samples = replace(
+                samples, sample=replace(samples.sample, bounds={}), further_samples=()
+            )
+            yield Opened(task, menu, data, samples, budget, control)
+
+
+@pytest.fixture(scope="module")
+def of_all(opened: Opened) -> float:
+    """Return the emulated error with all products rounded."""
+    emulation = RoundingEmulation(opened.task.open_model.model, "bfloat16", threads=1)
+    sample = opened.samples.sample
+    truth = [sample.truth[name] for name, _ in opened.task.open_model.model.outputs]
+    return max(emulation.errors([p.number for p in emulation.products], sample.inputs, truth))
+
+
+def test_a_first_answer_and_what_cannot_mix_enter_before(opened: Opened) -> None:
+    all_of_them = first_contenders(opened.task.open_model, opened.menu, opened.data)
+    early = before_precision(all_of_them, opened.menu)
+    assert [one.name for one in early] == ["onnxruntime"]
+    assert sum(one.reduced for one in all_of_them) >= 2
+
+
+def test_everything_is_rounded_where_the_emulation_says_that_it_keeps(
+    opened: Opened, of_all: float
+) -> None:
+    chosen, race = opened.choose(of_all / BOUND * 1.01, lambda contender, before: 0.9)
+    assert [one.cover[0].instance.toolchain for one in race.tried] == ["onednn", "tvm"]
+    assert not any(one.cover[0].instance.option(FULL) for one in race.tried)
+    assert all(product.rounded for product in chosen.rounding.products)
+    raced = WholeModelResult(data=opened.data, race=race, budget=opened.budget)
+    data = chosen.admitted(opened.task.open_model.model, raced)
+    assert data.candidates == opened.data.candidates
+
+
+def test_a_choice_that_breaks_the_tolerance_is_made_smaller_by_its_error(
+    opened: Opened, of_all: float
+) -> None:
+    def real(contender: Contender, before: int) -> float:
+        on_onednn = contender.cover[0].instance.toolchain == "onednn"
+        return 1.5 if on_onednn and not before else 0.8
+
+    chosen, race = opened.choose(0.8 * of_all, real)
+    first, second = (one for one in chosen.rounding.tried if one.toolchain == "onednn")
+    assert first.rounded > second.rounded > 0
+    assert second.emulated_error < first.emulated_error <= BOUND * 0.8 * of_all
+    allowed = chosen.allowed["onednn", "bfloat16"]
+    assert (
+        sum(product.operator in allowed for product in chosen.rounding.products) == second.rounded
+    )
+    raced = WholeModelResult(data=opened.data, race=race, budget=opened.budget)
+    data = chosen.admitted(opened.task.open_model.model, raced)
+    left_out = {one.id for one in opened.data.candidates} - {one.id for one in data.candidates}
+    assert left_out and all(is_reduced(opened.data.by_id[name].instance) for name in left_out)
+
+
+def test_what_breaks_the_tolerance_again_and_again_is_given_up(
+    opened: Opened, of_all: float
+) -> None:
+    chosen, race = opened.choose(0.8 * of_all, lambda contender, before: 1.01)
+    builds = [one.cover[0].instance.toolchain for one in race.tried]
+    assert max(map(builds.count, builds)) <= MOST_BUILDS
+    assert not any(chosen.allowed.values())
+    assert not any(product.rounded for product in chosen.rounding.products)
+
+
+def test_a_stage_that_ends_early_tells_what_it_knows(
+    opened: Opened, of_all: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def over(*_: object) -> None:
+        raise Cancelled("the time is over")
+
+    monkeypatch.setattr(precision._Choosing, "_single_errors", over)
+    chosen, race = opened.choose(0.8 * of_all, lambda contender, before: 0.5)
+    assert not race.tried and not chosen.allowed
+    assert chosen.rounding.emulated_error == pytest.approx(of_all, rel=1e-3)
+    ranks = [product.rank for product in chosen.rounding.products]
+    assert ranks == [*reversed(range(len(ranks)))], "by depth"
+    opened.control.cut_short.clear()
