@@ -12,7 +12,6 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from collage_engine.search.integer_program import IntegerProgram
 from collage_engine.search.label_setting import LabelSetting
 from collage_engine.search.pricing import IMPOSSIBLE
 from collage_engine.search.problem import PLAIN
@@ -155,6 +154,8 @@ class Solver:
 
     def _wide(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Solution:
         """Solve where the state space is too large, by an integer program."""
+        from collage_engine.search.integer_program import IntegerProgram  # it loads NumPy
+
         key = tuple(allowed)
         if self._latest is not None and self._latest[0] == key:
             latest = self._latest[1]

@@ -13,10 +13,9 @@ import stat
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-import sqlite_utils
 
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import InvalidValue, SessionError
@@ -38,6 +37,9 @@ from collage_engine.session.check import check_document
 from collage_engine.session.document import Document, PlacedShape
 from collage_engine.session.merge import merged
 from collage_engine.session.rows import TABLES, StoredShape
+
+if TYPE_CHECKING:
+    import sqlite_utils
 
 MOST_BYTES = 1 << 29
 """Bytes of the largest file that is read, 512 MiB; chosen, some hundred times that of a session of
@@ -99,6 +101,8 @@ def _save(document: Document, path: Path) -> Document:
 
 
 def _write(document: Document, path: str) -> None:
+    import sqlite_utils  # it loads click and pluggy, and reading needs none of them
+
     with contextlib.closing(sqlite_utils.Database(path)) as database:
         _fill(document, database)
 
