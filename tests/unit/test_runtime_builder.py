@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -123,6 +124,32 @@ def test_libraries_lie_beside_it(source: builder.RuntimeSource, tmp_path: Path) 
     library.write_bytes(b"")
     runtime = builder.build(replace(source, beside=(("libelsewhere.so.1", library),)))
     assert (runtime.path.parent / "libelsewhere.so.1").resolve() == library
+
+
+def test_another_environment_of_the_machine_uses_it_with_its_own_libraries(
+    source: builder.RuntimeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def of(environment: str, content: str = "int f(void);\n") -> builder.RuntimeSource:
+        folder = tmp_path / environment / "include" / "far"
+        folder.mkdir(parents=True)
+        (folder / "far.h").write_text(content)
+        (folder.parent / "libfar.so.1").write_bytes(b"")
+        beside = (("libfar.so.1", folder.parent / "libfar.so.1"),)
+        return replace(source, includes=(folder.parent,), beside=beside)
+
+    one = builder.build(of("one"))
+    shutil.rmtree(tmp_path / "one")
+    with monkeypatch.context() as patch:
+        patch.setattr(builder, "_compile", lambda *a: pytest.fail("compiled again"))
+        assert builder.build(of("two")) == one
+        link = one.path.parent / "libfar.so.1"
+        assert link.readlink() == tmp_path / "two" / "include" / "libfar.so.1"
+        patch.setenv("CXX", "no-such-compiler")
+        patch.setenv("PATH", "")
+        assert builder.build(of("three")) == one
+        assert link.readlink() == tmp_path / "three" / "include" / "libfar.so.1"
+    assert str(tmp_path / "one").encode() not in one.path.read_bytes()
+    assert builder.build(of("four", "int g(void, int);\n")).path.parent != one.path.parent
 
 
 def test_compile_error_is_one_sentence_and_leaves_nothing(source: builder.RuntimeSource) -> None:

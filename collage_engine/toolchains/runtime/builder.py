@@ -4,7 +4,9 @@ A runtime is one shared library. Its *kind* carries a hash of its sources and pl
 module kind, the SONAME and the library's name; two runtimes of one kind in a process would
 register the same functions twice and abort, so a library is opened by path only while its kind is
 unknown to the process. The cache folder is chosen by everything that can change the binary, also
-the compiler and the versions of the library and of tvm-ffi.
+the compiler and the versions of the library and of tvm-ffi. Where these are installed is no part
+of it: a runtime names libraries by their SONAMEs only and finds them by links in its own folder,
+which every environment points to its own. So it is compiled once for all environments of a machine.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ COMPILE_SECONDS = 600.0
 KILLED = "signal terminated program"
 """The text by which GCC's driver reports a compiler that a signal ended."""
 RESTS_ON = "rests_on.json"
-"""File beside a compiled runtime: the versions and files of the libraries that it was made for."""
+"""File beside a compiled runtime: the versions and files of the libraries that it was made for,
+without the folders in which they lie."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +160,7 @@ def build(source: RuntimeSource) -> Runtime:
     rests_on = (
         source.library_version,
         importlib.metadata.version("apache-tvm-ffi"),
-        *(str(p) for p in (*source.includes, *source.links, *(f for _, f in source.beside))),
+        *map(_fingerprint, (*source.includes, *source.links, *(f for _, f in source.beside))),
     )
     try:
         compiler = find_compiler()
@@ -165,6 +168,7 @@ def build(source: RuntimeSource) -> Runtime:
         built = _built_earlier(kind, rests_on)
         if built is None:
             raise
+        _link_beside(built.parent, source)
         return Runtime(kind, built)
     digest = hashlib.sha256()
     for part in (kind, *compiler.command, compiler.version, *rests_on):
@@ -173,6 +177,7 @@ def build(source: RuntimeSource) -> Runtime:
     library = folder / f"lib{kind}.so"
     if library.exists():
         _note_what_it_rests_on(folder, rests_on)
+        _link_beside(folder, source)
         return Runtime(kind, library)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -197,6 +202,16 @@ def build(source: RuntimeSource) -> Runtime:
             "check the permissions of that folder, or choose another one with COLLAGE_CACHE_DIR",
         ) from error
     return Runtime(kind, library)
+
+
+@cache
+def _fingerprint(path: Path) -> str:
+    """Return what tells a library, or a folder of headers, from another one: names and sizes."""
+    if not path.is_dir():
+        return f"{path.name} {path.stat().st_size if path.exists() else 0}"
+    files = (file for file in path.rglob("*") if file.is_file())
+    sizes = sorted((file.relative_to(path).as_posix(), file.stat().st_size) for file in files)
+    return hashlib.sha256(repr(sizes).encode()).hexdigest()
 
 
 def _note_what_it_rests_on(folder: Path, rests_on: tuple[str, ...]) -> None:
@@ -279,12 +294,22 @@ def _compile(
 
 
 def _link_beside(folder: Path, source: RuntimeSource) -> None:
-    """Put symbolic links to the libraries where the runtime's ``$ORIGIN`` finds them."""
+    """Put symbolic links to this environment's libraries where ``$ORIGIN`` finds them.
+
+    Those of another environment may be gone. Where they cannot be replaced they are left.
+    """
     for name, file in source.beside:
         link = folder / name
-        if link.is_symlink() or link.exists():
-            link.unlink()
-        link.symlink_to(file)
+        if link.is_symlink() and link.readlink() == file:
+            continue
+        new = folder / f".{name}.{os.getpid()}"
+        try:
+            new.unlink(missing_ok=True)
+            new.symlink_to(file)
+            new.replace(link)
+        except OSError:
+            if not link.exists():
+                raise
 
 
 def is_registered(kind: str) -> bool:
