@@ -340,9 +340,8 @@ def run_artifact(folder: str | Path, *, benchmark: bool = False) -> dict[str, An
         benchmark: Time it too.
 
     Returns:
-        ``max_rel_error``, ``tolerance``, ``threads``, ``load_s``, ``first_result_s`` and, with
-        ``benchmark``, ``median_us``, ``low_us``, ``high_us``, ``p50_us``, ``p90_us``, ``p99_us``,
-        ``repeats`` and ``expected_us``.
+        What ``collage run --json`` prints: ``max_rel_error``, ``load_s`` and, with ``benchmark``,
+        ``median_us`` and others (``ArtifactResult`` in ``artifact/artifact_run.py``).
 
     Raises:
         ArtifactError: The folder is no artifact, was changed, or differs from its sample.
@@ -644,6 +643,32 @@ class Session:
         self._engine.export_shapes(
             p.ExportShapes(document=self._handle, path=_new_folder(out), nearest=nearest)
         )
+
+    def annotate(self, out: str | Path, run: str = "last") -> str:
+        """Write the model with a placement in the metadata of its nodes, which Netron shows.
+
+        Args:
+            out: The ONNX file to write; weights that lie beside the model must lie beside it, too.
+            run: Id, name or number of the run.
+
+        Returns:
+            What ``session.layer_assignment_settings`` has to be for ONNX Runtime to keep the split
+            among devices.
+
+        Raises:
+            UsageError: The run has no placement, or the model is gone, or is not to be written to.
+        """
+        from collage_engine.report.annotations import layer_settings, node_annotations
+
+        path = str(_path(out).resolve())
+        placement = self.run(run).placement
+        if placement is None:
+            raise UsageError(f"the run {run} has no placement")
+        reasons = {
+            part.id: self.explain(part.nodes[0], run).words[0] for part in placement.partitions
+        }
+        self._engine.annotate(self._handle, node_annotations(placement, reasons), path)
+        return layer_settings(placement)
 
     def save(self, path: str | Path) -> None:
         """Write everything to a ``.collage`` file; SessionError if that is not possible."""

@@ -23,6 +23,7 @@ from collage_engine.artifact.manifest import is_artifact, sha256
 from collage_engine.build.built import BUILT_FILE, MODULE_FILE, BuiltModule
 from collage_engine.lowering.npz import write_npz
 from collage_engine.machine.whole_folder import why_not_replaceable, write_whole
+from collage_engine.partition.call_graph import CallGraph
 from collage_engine.records.errors import ArtifactError
 from collage_engine.records.files import why_not_writable
 from collage_engine.records.placement import Placement
@@ -224,6 +225,8 @@ def _manifest(
             "partitions": partitions,
             "estimated_us": placement.estimated_us if placement else None,
             "measured_us": placement.measured_us if placement else None,
+            "kernels": [[kernel.name, kernel.part] for kernel in built.kernels],
+            "hand_overs": _hand_overs(model, built),
         },
         "versions": {
             "collage-explorer": __version__,
@@ -261,6 +264,18 @@ def _manifest(
             if not library.python
         ],
     }
+
+
+def _hand_overs(model: ImportedModel, built: BuiltModule) -> list[list[int]]:
+    """Return the pairs of partitions, by their places, of which one reads what the other made."""
+    owner = {operator: k for k, part in enumerate(built.parts) for operator in part.operators}
+    read = {
+        (owner[source], owner[operator])
+        for operator, sources in enumerate(CallGraph(model.graph).inputs)
+        for source in sources
+        if owner[source] != owner[operator]
+    }
+    return [list(pair) for pair in sorted(read)]
 
 
 def _expected(contents: ArtifactContents) -> dict[str, Any]:

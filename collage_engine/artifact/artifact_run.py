@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Required, TypedDict
 
 from collage_engine.artifact.artifact import LOADERS
 from collage_engine.artifact.loader.run_artifact import shapes_of
@@ -21,23 +21,66 @@ RUN_TIMEOUT_S = 3600.0
 """Seconds after which an artifact that runs is ended; chosen, an hour for long benchmarks."""
 
 
+class ArtifactResult(TypedDict, total=False):
+    """What running an artifact for one shape found out."""
+
+    artifact: Required[str]
+    max_abs_error: Required[float]
+    max_rel_error: Required[float]
+    tolerance: Required[float]
+    threads: Required[int]
+    load_s: Required[float]
+    first_result_s: Required[float]
+    """Seconds of loading and the first run."""
+    memory_bytes: Required[int | None]
+    """What loading it added to the resident memory; None: it is not known."""
+    dims: dict[str, int]
+    """Where it is one of several shapes: its dimensions."""
+    inputs: dict[str, tuple[int, ...]]
+    """The same of whole inputs."""
+    median_us: float
+    """This and what follows: where it was timed."""
+    low_us: float
+    """20th percentile; ``high_us`` is the 80th."""
+    high_us: float
+    p50_us: float
+    p90_us: float
+    p99_us: float
+    repeats: int
+    expected_us: float | None
+    """What it took when it was exported."""
+    expected_machine: str
+    """The device on which that was measured; empty: untold."""
+    slower_than_exported: bool
+    """With ``--fail-if-slower``: whether it is, by more than is allowed."""
+    streams: int
+    """Where it was made for throughput: instances at once; there are no latencies then."""
+    runs_per_s: float
+    expected_runs_per_s: float | None
+
+
+class EntryResults(TypedDict):
+    """What running an artifact for several shapes found out."""
+
+    artifact: str
+    entries: list[ArtifactResult]
+
+
 def run_artifact(
     folder: Path, benchmark: bool = False, limit_s: float = RUN_TIMEOUT_S
 ) -> dict[str, Any]:
     """Run an artifact on its sample in a process of its own, as its user would.
 
-    The answer has ``max_abs_error``, ``max_rel_error``, ``tolerance``, ``threads``, ``load_s``,
-    ``first_result_s`` (loading and the first run), ``memory_bytes`` (what loading it added to the
-    resident memory; None where that is not known) and, with ``benchmark``, ``median_us``,
-    ``low_us`` and ``high_us`` (20th and 80th percentile), ``p50_us``, ``p90_us``, ``p99_us``,
-    ``repeats``, ``expected_us`` and ``expected_machine``, the device on which that was measured
-    (empty: untold).
-    One that was made for throughput has ``streams``, ``runs_per_s`` and ``expected_runs_per_s``
-    instead of latencies.
-    Of an artifact for several shapes each is run by itself: ``entries`` is a list of such answers,
-    each with its ``dims`` and ``inputs``.
-    ``ArtifactError`` when it is damaged, does not load, differs from its sample, or takes longer
-    than ``limit_s`` seconds.
+    Args:
+        folder: The artifact.
+        benchmark: Time it too.
+        limit_s: Seconds that each shape may take.
+
+    Returns:
+        An ``ArtifactResult``; of an artifact for several shapes ``EntryResults``.
+
+    Raises:
+        ArtifactError: It is damaged, does not load, differs from its sample, or takes too long.
     """
     folder = Path(folder).absolute()
     manifest = read_manifest(folder)

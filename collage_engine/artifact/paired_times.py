@@ -28,6 +28,7 @@ from collage_engine.artifact.loader.run_artifact import (
     wrong_output,
 )
 from collage_engine.artifact.manifest import read_manifest, verify_files
+from collage_engine.build.stopwatch import stamp_kernels
 from collage_engine.machine.time_limits import with_weights
 from collage_engine.machine.worker import Worker
 from collage_engine.records.errors import ArtifactError, UsageError
@@ -65,6 +66,12 @@ class TimeCalls(msgspec.Struct, frozen=True):
     least: int
 
 
+class TraceCalls(msgspec.Struct, frozen=True):
+    """Note when the virtual machine's calls begin and end, in so many runs."""
+
+    runs: int
+
+
 class Opened(msgspec.Struct, frozen=True):
     """What loading an artifact showed."""
 
@@ -81,11 +88,14 @@ class ArtifactTimer:
 
     def __init__(self) -> None:
         self._call: Callable[[], object] = lambda: None
+        self._vm: Any = None
 
-    def __call__(self, request: OpenArtifact | TimeCalls) -> Any:
-        """Answer ``Opened``, or the seconds of the calls."""
+    def __call__(self, request: OpenArtifact | TimeCalls | TraceCalls) -> Any:
+        """Answer ``Opened``, or the seconds of the calls, or what ``stamp_kernels`` returns."""
         if isinstance(request, OpenArtifact):
             return self._open(Path(request.folder))
+        if isinstance(request, TraceCalls):
+            return stamp_kernels(self._vm, self._call, request.runs)
         self._call()
         taken: list[float] = []
         end = time.perf_counter() + request.seconds
@@ -102,7 +112,7 @@ class ArtifactTimer:
         truth = [sample[about["name"]] for about in model.manifest["outputs"]]
         outputs = model(inputs)
         tensors = model.bind(inputs)
-        self._call = lambda: model.invoke(tensors)
+        self._call, self._vm = lambda: model.invoke(tensors), model.vm
         return Opened(
             compare(outputs, truth)[1],
             wrong_output(outputs, truth, model.manifest),
@@ -230,17 +240,10 @@ def timed_pair(
     """
     rest_s = REST_S if any(each.get("threads", 1) > 1 for each in manifests) else 0.005
     rounds: tuple[list[float], list[float]] = ([], [])
-    workers = [
-        Worker(
-            "collage_engine.artifact.paired_times:ArtifactTimer",
-            env={**each["environment"], "TVM_USE_RUNTIME_LIB": "1"},
-            name="collage-check",
-        )
-        for each in manifests
-    ]
+    workers = [timer(each) for each in manifests]
     try:
         with ThreadPoolExecutor(2) as pool:
-            opened, _ = pool.map(_open, workers, folders)
+            opened, _ = pool.map(open_artifact, workers, folders)
         for _ in range(ROUNDS):
             for number in random.sample(range(2), 2):
                 time.sleep(rest_s)
@@ -252,7 +255,17 @@ def timed_pair(
     return opened, rounds
 
 
-def _open(worker: Worker, folder: Path) -> Opened:
+def timer(manifest: Mapping[str, Any]) -> Worker:
+    """Return a new process for an artifact with this manifest; it is an ``ArtifactTimer``."""
+    return Worker(
+        "collage_engine.artifact.paired_times:ArtifactTimer",
+        env={**manifest["environment"], "TVM_USE_RUNTIME_LIB": "1"},
+        name="collage-check",
+    )
+
+
+def open_artifact(worker: Worker, folder: Path) -> Opened:
+    """Load an artifact in a process that ``timer`` returned."""
     size = (folder / "model.so").stat().st_size
     opened: Opened = worker.call(
         OpenArtifact(str(folder.absolute())), with_weights(LOAD_TIMEOUT_S, size)
@@ -271,9 +284,9 @@ def timed_manifest(folder: Path) -> dict[str, Any]:
     verify_files(folder, manifest)
     if "entries" in manifest:
         first = manifest["entries"][0]["folder"]
-        raise UsageError(f"{folder} is for several shapes: compare one of them, {folder / first}")
+        raise UsageError(f"{folder} is for several shapes: name one of them, {folder / first}")
     if manifest.get("streams") is not None:
-        raise UsageError(f"{folder} was made for throughput: single calls are compared")
+        raise UsageError(f"{folder} was made for throughput: single calls are timed here")
     for name in SAMPLES:
         if not (folder / name).is_file():
             raise ArtifactError(f"{folder} has no {name}, on which it would be timed")

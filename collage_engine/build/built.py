@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
@@ -71,15 +73,24 @@ def attribute_kernels(
     count = max((kernel.part for kernel in kernels), default=-1) + 1
     owned = [0.0] * count
     outside: list[tuple[str, float]] = []
-    at = 0
-    for name, us in seen:
-        place = next((i for i in range(at, len(kernels)) if kernels[i].name == name), None)
-        if place is not None:
-            owned[kernels[place].part] += us
-            at = place + 1
+    owners = parts_of_calls(kernels, [name for name, _ in seen])
+    for (name, us), part in zip(seen, owners, strict=True):
+        if part is not None:
+            owned[part] += us
         elif not name.startswith(BOOKKEEPING):
             outside.append((name, us))
     return owned, outside
+
+
+def parts_of_calls(kernels: Sequence[Kernel], names: Sequence[str]) -> list[int | None]:
+    """Return the partition that each call belongs to; None: none. See ``attribute_kernels``."""
+    found: list[int | None] = []
+    at = 0
+    for name in names:
+        place = next((i for i in range(at, len(kernels)) if kernels[i].name == name), None)
+        found.append(None if place is None else kernels[place].part)
+        at = at if place is None else place + 1
+    return found
 
 
 BOOKKEEPING = (

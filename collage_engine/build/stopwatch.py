@@ -57,6 +57,44 @@ def _stopwatch() -> Any:
     return tvm_ffi.get_global_func(_NAME.decode())
 
 
+def stamp_kernels(vm: Any, call: Callable[[], Any], runs: int) -> tuple[list[str], list[list[int]]]:
+    """Note when every call that TVM's virtual machine makes in a run of a model begins and ends.
+
+    Args:
+        vm: The virtual machine.
+        call: Runs the model once.
+        runs: How many runs are stamped, after one that warms up.
+
+    Returns:
+        The name of each call, in the order of the calls; and for each run the moments, in
+        nanoseconds of ``time.perf_counter_ns``: when it began, when each call began and ended, and
+        when it ended.
+
+    Raises:
+        RuntimeError: The machine made other calls from one run to the next.
+    """
+    names: list[str] = []
+
+    def name_it(_func: Any, name: str, before: bool, *_: Any) -> int:
+        if before:
+            names.append(str(name))
+        return 0
+
+    vm.set_instrument(name_it)
+    call()
+    vm.set_instrument(_stopwatch())
+    moments: list[list[int]] = []
+    for _ in range(runs + 1):
+        _stamps.clear()
+        began = time.perf_counter_ns()
+        call()
+        moments.append([began, *_stamps, time.perf_counter_ns()])
+    vm.set_instrument(None)  # one in Python would slow down every later call of the model
+    if any(len(each) != 2 * len(names) + 2 for each in moments):
+        raise RuntimeError("the VM made other calls from one run to the next")
+    return names, moments[1:]
+
+
 def time_kernels(vm: Any, call: Callable[[], Any], runs: int) -> list[tuple[str, float]]:
     """Time every call that TVM's virtual machine makes in a run of a model.
 
@@ -74,25 +112,9 @@ def time_kernels(vm: Any, call: Callable[[], Any], runs: int) -> list[tuple[str,
     Raises:
         RuntimeError: The machine made other calls from one run to the next.
     """
-    names: list[str] = []
-
-    def name_it(_func: Any, name: str, before: bool, *_: Any) -> int:
-        if before:
-            names.append(str(name))
-        return 0
-
-    vm.set_instrument(name_it)
-    call()
-    vm.set_instrument(_stopwatch())
-    laps: list[list[int]] = []
-    for _ in range(runs + 1):
-        _stamps.clear()
-        call()
-        laps.append([end - begin for begin, end in zip(_stamps[::2], _stamps[1::2], strict=True)])
-    vm.set_instrument(None)  # one in Python would slow down every later call of the model
-    medians = [statistics.median(lap) for lap in zip(*laps[1:], strict=True)]
-    if len(medians) != len(names):
-        raise RuntimeError("the VM made other calls from one run to the next")
+    names, moments = stamp_kernels(vm, call, runs)
+    laps = [[e - b for b, e in zip(run[1:-1:2], run[2:-1:2], strict=True)] for run in moments]
+    medians = [statistics.median(lap) for lap in zip(*laps, strict=True)]
     empty = [ns for name, ns in zip(names, medians, strict=True) if name == "vm.builtin.null_value"]
     cost = statistics.median(empty or [min(medians, default=0.0)])
     return [(n, max(0.0, ns - cost) / 1000) for n, ns in zip(names, medians, strict=True)]

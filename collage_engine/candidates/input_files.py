@@ -2,7 +2,8 @@
 
 They come as one archive (``service/input_archive.py``). An archive with arrays (``.npz``) holds one
 sample, or several along a leading axis that the model's inputs do not have. An archive with other
-archives and with folders of tensors (``test_data_set_0/input_0.pb``) holds a sample for each.
+archives and with folders of tensors (``test_data_set_0/input_0.pb``) holds a sample for each; what
+such a folder says of outputs (``output_0.pb``) comes along.
 """
 
 from __future__ import annotations
@@ -30,22 +31,28 @@ MOST_SAMPLES = 100
 """Samples at most, chosen: each takes a run of the model for each of some ten contenders."""
 MOST_BYTES_AROUND = 1 << 16
 """Bytes that a tensor's file may have besides its values, for names and sizes; chosen."""
-_TENSOR = re.compile(r"(?:(.*)/)?input_(\d{1,6})\.pb")
+_TENSOR = re.compile(r"(?:(.*)/)?(input|output)_(\d{1,6})\.pb")
 
 
-def read_samples(content: bytes, wanted: Mapping[str, ArrayKind]) -> list[Arrays]:
+def read_samples(
+    content: bytes, wanted: Mapping[str, ArrayKind], outputs: Mapping[str, ArrayKind | None]
+) -> list[tuple[Arrays, Arrays]]:
     """Return the samples of an archive; each array's kind is compared before its numbers are read.
 
     Args:
         content: The archive.
         wanted: Shape and element type of each input by name, in the model's order.
+        outputs: The same of the outputs; None where the shape depends on the data.
+
+    Returns:
+        The inputs of each sample, and what the archive says of its outputs: nothing for most.
 
     Raises:
         UsageError: A member is no input of the model, of another kind, or not readable.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            samples = _samples_of(archive, wanted)
+            samples = _samples_of(archive, wanted, outputs)
     except UsageError:
         raise
     except Exception as error:  # an archive can be broken, encrypted or endless in many ways
@@ -56,26 +63,35 @@ def read_samples(content: bytes, wanted: Mapping[str, ArrayKind]) -> list[Arrays
     return samples
 
 
-def _samples_of(archive: zipfile.ZipFile, wanted: Mapping[str, ArrayKind]) -> list[Arrays]:
+def _samples_of(
+    archive: zipfile.ZipFile,
+    wanted: Mapping[str, ArrayKind],
+    outputs: Mapping[str, ArrayKind | None],
+) -> list[tuple[Arrays, Arrays]]:
     members = archive.infolist()
     nested = [each for each in members if each.filename.endswith(".npz")]
-    tensors: dict[str, dict[int, zipfile.ZipInfo]] = defaultdict(dict)
+    tensors: dict[str, dict[str, zipfile.ZipInfo]] = defaultdict(dict)
     for each in members:
         if found := _TENSOR.fullmatch(each.filename):
-            tensors[found[1] or ""][int(found[2])] = each
+            tensors[found[1] or ""][f"{found[2]}_{int(found[3])}"] = each
     if not nested and not tensors:
-        return _along_first_axis(_arrays(archive, wanted), wanted)
-    samples = []
+        return [(each, {}) for each in _along_first_axis(_arrays(archive, wanted), wanted)]
+    samples: list[tuple[Arrays, Arrays]] = []
     for each in nested:
         with zipfile.ZipFile(io.BytesIO(archive.read(each))) as inner:
-            samples += _along_first_axis(_arrays(inner, wanted), wanted)
+            found_here = _along_first_axis(_arrays(inner, wanted), wanted)
+        samples += [(one, {}) for one in found_here]
     for folder in sorted(tensors, key=lambda name: (len(name), name)):
-        found_here = {
-            name: _tensor(archive, tensors[folder][number], name, wanted[name])
-            for number, name in enumerate(wanted)
-            if number in tensors[folder]
-        }
-        samples += _along_first_axis(found_here, wanted)
+        inputs, stated = (
+            {
+                name: _tensor(archive, tensors[folder][f"{what}_{number}"], name, kind)
+                for number, (name, kind) in enumerate(kinds.items())
+                if kind is not None and f"{what}_{number}" in tensors[folder]
+            }
+            for what, kinds in (("input", wanted), ("output", outputs))
+        )
+        found_here = _along_first_axis(inputs, wanted)
+        samples += [(one, stated if len(found_here) == 1 else {}) for one in found_here]
     return samples
 
 
@@ -97,10 +113,10 @@ def stated_sizes(content: bytes, names: Sequence[str]) -> dict[str, tuple[int, .
             with contextlib.suppress(Exception), archive.open(member) as stream:
                 if member.filename.endswith(".npz"):
                     found = stated_sizes(stream.read(), names) | found
-                elif tensor:
+                elif tensor and tensor[2] == "input":
                     dims = TensorProto.FromString(stream.read()).dims
-                    found.setdefault(names[int(tensor[2])], tuple(dims))
-                else:
+                    found.setdefault(names[int(tensor[3])], tuple(dims))
+                elif not tensor:
                     name = member.filename.removesuffix(".npy")
                     found[name or names[0]] = _kind_of(stream)[0]
     return found
@@ -161,7 +177,7 @@ def _tensor(
 
     values = int(np.prod(wanted[0], dtype=object)) * wanted[1].itemsize
     if member.file_size > MOST_SAMPLES * values + MOST_BYTES_AROUND:
-        raise UsageError(f"--inputs: {shown(member.filename)} is larger than the input {name!r}")
+        raise UsageError(f"--inputs: {shown(member.filename)} is larger than {name!r}")
     tensor = TensorProto.FromString(archive.read(member))
     is_text = tensor.data_type == TensorProto.STRING
     dtype = TEXT_TYPE if is_text else helper.tensor_dtype_to_np_dtype(tensor.data_type)
@@ -190,8 +206,8 @@ def _check_kind(name: str, given: ArrayKind, wanted: ArrayKind) -> None:
     several = len(shape) == len(wanted[0]) + 1 and shape[1:] == wanted[0]
     if shape != wanted[0] and not (several and shape[0] <= MOST_SAMPLES):
         raise UsageError(
-            f"--inputs: {name!r} has shape {shown(str(list(shape)))}, the model wants "
+            f"--inputs: {name!r} has shape {shown(str(list(shape)))}, the model has "
             f"{list(wanted[0])}, or up to {MOST_SAMPLES} samples of it along one more axis"
         )
     if dtype != wanted[1]:
-        raise UsageError(f"--inputs: {name!r} is {shown(str(dtype))}, the model wants {wanted[1]}")
+        raise UsageError(f"--inputs: {name!r} is {shown(str(dtype))}, the model has {wanted[1]}")

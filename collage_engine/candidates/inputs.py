@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from collage_engine.candidates.input_files import read_samples
+from collage_engine.candidates.input_files import Arrays, read_samples
 from collage_engine.lowering.accuracy import (
     TOLERANCES,
     counts_values,
+    errors,
     is_exact,
     share_not_finite,
     tolerance,
@@ -47,11 +48,13 @@ class ModelSample:
         not_finite: By output the share of its values that compare nothing, since they are NaN or
             infinite; of a whole number, the share of the floats that it is decided by. Outputs all
             of whose values are finite are left out.
+        stated: What the user's test data says of outputs.
     """
 
     inputs: Mapping[str, np.ndarray]
     truth: Mapping[str, np.ndarray]
     not_finite: Mapping[str, float]
+    stated: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def model_samples(
@@ -74,7 +77,7 @@ def model_samples(
     """
     given = _given(model, settings)
     if given:
-        return tuple(_sample(model, inputs) for inputs in given)
+        return tuple(replace(_sample(model, inputs), stated=stated) for inputs, stated in given)
     return tuple(_random_sample(model, settings.seed + k) for k in range(1 + further))
 
 
@@ -89,7 +92,7 @@ def representative_inputs(model: ImportedModel, settings: RunSettings) -> dict[s
         ModelError: The model cannot be run.
     """
     given = _given(model, settings)
-    return given[0] if given else dict(_random_sample(model, settings.seed).inputs)
+    return given[0][0] if given else dict(_random_sample(model, settings.seed).inputs)
 
 
 def unchecked(samples: Sequence[ModelSample]) -> dict[str, float]:
@@ -175,8 +178,8 @@ def _giving(model: ModelProto, names: Sequence[str]) -> ModelProto:
     return copy
 
 
-def _given(model: ImportedModel, settings: RunSettings) -> list[dict[str, np.ndarray]]:
-    """Return the user's own samples; none: there are none.
+def _given(model: ImportedModel, settings: RunSettings) -> list[tuple[Arrays, Arrays]]:
+    """Return the user's own samples as ``read_samples`` does; none: there are none.
 
     Raises:
         UsageError: They do not fit the model; the message names the input.
@@ -184,7 +187,31 @@ def _given(model: ImportedModel, settings: RunSettings) -> list[dict[str, np.nda
     if settings.inputs_npz is None:
         return []
     wanted = {name: (tuple(kind.shape), numpy_type(kind.dtype)) for name, kind in model.inputs}
-    return read_samples(settings.inputs_npz, wanted)
+    outputs = {
+        name: None if kind.is_open else (tuple(kind.shape), numpy_type(kind.dtype))
+        for name, kind in model.outputs
+    }
+    return read_samples(settings.inputs_npz, wanted, outputs)
+
+
+def stated_errors(samples: Sequence[ModelSample], bounds: Mapping[str, float]) -> dict[str, float]:
+    """Return the relative errors of outputs of which the user's test data says something else.
+
+    Args:
+        samples: The samples.
+        bounds: What the relative error of each output may be.
+
+    Returns:
+        By output the largest error that its true values have against the test data; without outputs
+        that are within their bounds on every sample.
+    """
+    found: dict[str, float] = {}
+    for sample in samples:
+        for name, stated in sample.stated.items():
+            error = errors(sample.truth[name], stated)[1]
+            if not error <= bounds[name]:  # NaN is within no bound
+                found[name] = max(found.get(name, error), error)
+    return found
 
 
 def own_tolerances(model: ImportedModel, settings: RunSettings) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import sys
@@ -37,6 +38,7 @@ from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.text import bounded
+from collage_engine.report.annotations import LAYER_SETTINGS
 from collage_engine.report.progress import ProgressReport
 from collage_engine.service.engine import Engine
 from collage_engine.session.earlier import earlier_session
@@ -174,6 +176,8 @@ def _save(session: Session, path: str | None) -> SessionError | None:
 def _toolchains(options: argparse.Namespace) -> int:
     if options.action == "check":
         return _check_toolchains(options)
+    if options.action == "new":
+        return _new_toolchain(options)
     if options.all:
         raise UsageError("toolchains: --all belongs to `toolchains check`")
     # The first time on a machine this builds the toolchains' runtimes: most of a minute.
@@ -183,6 +187,16 @@ def _toolchains(options: argparse.Namespace) -> int:
         output.print_json({"toolchains": states})
     else:
         output.print_toolchains(states)
+    return 0
+
+
+def _new_toolchain(options: argparse.Namespace) -> int:
+    from collage_engine.conformance.new_package import write_package
+
+    if len(options.names) != 1 or options.all or options.json:
+        raise UsageError("toolchains new: name one toolchain, as users shall call it")
+    (name,) = options.names
+    say(words.NEW_TOOLCHAIN.format(folder=write_package(name, Path()), name=name))
     return 0
 
 
@@ -268,31 +282,50 @@ def _compare(options: argparse.Namespace) -> int:
 def _export(options: argparse.Namespace) -> int:
     from collage_engine.artifact.artifact import check_target_folder
 
-    check_target_folder(Path(options.output))
+    out, run = options.output, options.run or "last"
+    if not out and not options.annotated:
+        raise UsageError("export: name a folder with -o, or an ONNX file with --annotated")
+    if out:
+        check_target_folder(Path(out))
     with ProgressReport(ERR) as progress, interruptible_engine(progress) as engine:
         session = _open_session(engine, options)
-        if not session.shapes or options.dim:
-            if options.nearest:
-                raise UsageError("--nearest chooses among several shapes: one is exported")
-            session.export(options.output, options.run or "last")
-        elif options.run:
-            raise UsageError("--run names a run of one shape: say with --dim of which one")
-        else:
-            session.export_shapes(options.output, nearest=options.nearest)
-    say(words.ARTIFACT.format(path=options.output))
+        is_one = not session.shapes or options.dim
+        if options.nearest and (is_one or not out):
+            raise UsageError("--nearest chooses among several shapes: one is exported")
+        if not is_one and (options.run or options.annotated):
+            raise UsageError("--run and --annotated are of one shape: say with --dim of which one")
+        settings = session.annotate(options.annotated, run) if options.annotated else ""
+        if out and is_one:
+            session.export(out, run)
+        elif out:
+            session.export_shapes(out, nearest=options.nearest)
+    if settings:
+        say(words.ANNOTATED.format(path=options.annotated))
+        say(words.SESSION_OPTION.format(option=LAYER_SETTINGS, value=settings))
+    if out:
+        say(words.ARTIFACT.format(path=out))
     return 0
 
 
 def _run(options: argparse.Namespace) -> int:
     slower = options.fail_if_slower
+    if options.trace:
+        _check_output(Path(options.trace))
     options.benchmark = options.benchmark or slower is not None
     result: dict[str, Any] = run_artifact(options.artifact, benchmark=options.benchmark)
     status = 0
     if slower is not None:
         result, status = not_slower(options.artifact, result, slower)
+    if options.trace:
+        from collage_engine.artifact.trace import trace_artifact
+
+        trace = trace_artifact(Path(options.artifact).absolute())
+        _write_output(Path(options.trace), json.dumps(trace))
     if options.json:
         output.print_json(result)
         return status
+    if options.trace:
+        say(words.TRACE.format(path=options.trace))
     if "entries" in result:
         output.print_entries(result["entries"])
         return 0
@@ -342,19 +375,28 @@ def _report(options: argparse.Namespace) -> int:
             f"-o {path}: the name must end in .html, .md, .csv, .shapes.csv, .json, .svg or "
             ".graphml"
         )
+    _check_output(path)
+    with interruptible_engine() as engine:
+        session = _open_session(engine, options)
+        content = session.report(kind, options.run)  # type: ignore[arg-type]
+    _write_output(path, content)
+    say(f"report: {path}")
+    return 0
+
+
+def _check_output(path: Path) -> None:
+    """Find out before any work whether a file can be written."""
     try:
         check_writable(path)
     except OSError as error:
         raise CollageError(f"cannot write {path}: {error.strerror}") from error
-    with interruptible_engine() as engine:
-        session = _open_session(engine, options)
-        content = session.report(kind, options.run)  # type: ignore[arg-type]
+
+
+def _write_output(path: Path, content: bytes | str) -> None:
     try:
         write_atomically(path, content)
     except OSError as error:
         raise CollageError(f"cannot write {path}: {error.strerror}") from error
-    say(f"report: {path}")
-    return 0
 
 
 def _store(options: argparse.Namespace) -> int:

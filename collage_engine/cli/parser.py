@@ -124,8 +124,26 @@ def _add_verbose(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_json(parser: argparse.ArgumentParser) -> None:
+class _PrintSchemas(argparse.Action):
+    """Prints the JSON schemas of a command's documents, whatever else is given, and ends it."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        from collage_engine.cli.output import print_json
+        from collage_engine.cli.schemas import schemas
+
+        print_json(schemas(self.const))
+        parser.exit()
+
+
+def _add_json(parser: argparse.ArgumentParser, command: str) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
+    parser.add_argument(
+        "--schema",
+        action=_PrintSchemas,
+        nargs=0,
+        const=command,
+        help="print the JSON schemas of these documents, by their names, and do nothing else",
+    )
 
 
 def _add_session(parser: argparse.ArgumentParser) -> None:
@@ -186,9 +204,10 @@ def _add_place_command(commands: Commands) -> None:
         metavar="FILE|DIR",
         help="representative inputs: an .npz file with one array for each input's name, or several "
         "samples along one more leading axis; an .npy file, where the model has one input; a "
-        "folder of ONNX test data (test_data_set_*/input_*.pb) or of NAME.npy; may be repeated; "
-        "outputs are checked on all samples, times are those of the first (default: random ones, "
-        "on which outputs are finite)",
+        "folder of ONNX test data (test_data_set_*/input_*.pb; a warning says where output_*.pb "
+        "are not what the model computes) or of NAME.npy; may be repeated; outputs are checked on "
+        "all samples, times are those of the first (default: random ones, on which outputs are "
+        "finite)",
     )
     place.add_argument(
         "--unchecked",
@@ -221,7 +240,7 @@ def _add_place_command(commands: Commands) -> None:
     _add_constraints(place)
     add_limit_options(place)
     place.add_argument("--session", metavar="FILE", help="keep everything in this .collage file")
-    _add_json(place)
+    _add_json(place, "place")
 
 
 def _add_budgets(place: argparse.ArgumentParser) -> None:
@@ -283,26 +302,30 @@ def _add_constraints(place: argparse.ArgumentParser) -> None:
 
 def _add_toolchains_command(commands: Commands) -> None:
     toolchains = commands.add_parser(
-        "toolchains", help="what is on this machine, what is missing; check one of your own"
+        "toolchains",
+        help="what is on this machine, what is missing; write and check one of your own",
     )
     toolchains.add_argument(
         "action",
         nargs="?",
-        choices=("check",),
-        help="check: examine whether a toolchain keeps what the engine expects of it",
+        choices=("check", "new"),
+        help="check: examine whether a toolchain keeps what the engine expects of it; new: write a "
+        "package with a toolchain in Python alone, for a library that runs ONNX models",
     )
-    toolchains.add_argument("names", nargs="*", metavar="NAME", help="the toolchains to check")
+    toolchains.add_argument(
+        "names", nargs="*", metavar="NAME", help="the toolchains to check; what to call the new one"
+    )
     toolchains.add_argument(
         "--all", action="store_true", help="check every toolchain that is used unasked"
     )
-    _add_json(toolchains)
+    _add_json(toolchains, "toolchains")
 
 
 def _add_candidates_command(commands: Commands) -> None:
     candidates = commands.add_parser("candidates", help="list a model's candidate partitions")
     candidates.add_argument("model", help="the model, an .onnx file")
     add_run_options(candidates)
-    _add_json(candidates)
+    _add_json(candidates, "candidates")
 
 
 def _add_explain_command(commands: Commands) -> None:
@@ -312,7 +335,7 @@ def _add_explain_command(commands: Commands) -> None:
     explain.add_argument(
         "--run", default="", metavar="N", help="id, name or number of a run; the newest by default"
     )
-    _add_json(explain)
+    _add_json(explain, "explain")
 
 
 def _add_compare_command(commands: Commands) -> None:
@@ -320,14 +343,20 @@ def _add_compare_command(commands: Commands) -> None:
     _add_session(compare)
     compare.add_argument("run", help="id, name or number of a run; `last` is the newest")
     compare.add_argument("other", help="the run to compare with it")
-    _add_json(compare)
+    _add_json(compare, "compare")
 
 
 def _add_export_command(commands: Commands) -> None:
-    export = commands.add_parser("export", help="write a session's placement as an artifact")
+    export = commands.add_parser(
+        "export", help="write a session's placement as an artifact, or into its ONNX file"
+    )
     export.add_argument("session", help="a .collage file, as `collage place --session` writes")
+    export.add_argument("-o", "--output", metavar="DIR", help="folder of the compiled artifact")
     export.add_argument(
-        "-o", "--output", required=True, metavar="DIR", help="folder of the compiled artifact"
+        "--annotated",
+        metavar="FILE.onnx",
+        help="write the model with toolchain, partition, cost and reason in each node's metadata, "
+        "and print the session option with which ONNX Runtime keeps the split among devices",
     )
     export.add_argument(
         "--run", help="id, name or number of the run (default: last), where one shape is exported"
@@ -351,7 +380,13 @@ def _add_run_command(commands: Commands) -> None:
         help="time it, in up to three processes; status 1 where it is slower in all of them, by "
         "more than this, than when it was exported, 2 where that was on another machine",
     )
-    _add_json(run)
+    run.add_argument(
+        "--trace",
+        metavar="FILE.json",
+        help="also write a run in Chrome's trace format, for Perfetto: a track for each toolchain, "
+        "an arrow for each hand-over",
+    )
+    _add_json(run, "run")
 
 
 def _add_check_command(commands: Commands) -> None:
@@ -397,7 +432,7 @@ def _add_check_command(commands: Commands) -> None:
     )
     check.add_argument("--junit", metavar="FILE", help="also write a JUnit file, for CI systems")
     check.add_argument("--markdown", metavar="FILE", help="also write what is printed to a file")
-    _add_json(check)
+    _add_json(check, "check")
 
 
 def _add_report_command(commands: Commands) -> None:
@@ -444,19 +479,14 @@ def _add_search_command(commands: Commands) -> None:
         "what it costs; a JSON file (an answer, or a list of candidates by id or by nodes and "
         "toolchain), or ids separated by commas",
     )
-    search.add_argument(
-        "--schema",
-        action="store_true",
-        help="print the JSON schemas of problem, answer and check",
-    )
-    _add_json(search)
+    _add_json(search, "search")
 
 
 def _add_store_command(commands: Commands) -> None:
     store = commands.add_parser("store", help="the machine's measurements")
     actions = store.add_subparsers(dest="action", metavar="ACTION", required=True)
     info = actions.add_parser("info", help="where it is and what it holds")
-    _add_json(info)
+    _add_json(info, "store")
     actions.add_parser("export", help="write all measurements to a file").add_argument(
         "file", help="file to write, one JSON document a line"
     )

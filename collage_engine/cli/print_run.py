@@ -69,7 +69,7 @@ def print_shape_table(rows: Sequence[ShapeRow], sharing: Sharing | None) -> None
         say(sentence)
 
 
-_NOT_PRINTED = ("costs", "rivals", "tables")
+NOT_PRINTED = ("costs", "rivals", "tables")
 """Fields of a run that only sessions and the desktop need; together they are megabytes."""
 NARROW = 90
 """Columns of a terminal below which a latency table leaves its estimates out; chosen."""
@@ -78,7 +78,7 @@ NARROW = 90
 def run_document(run: Run) -> dict[str, Any]:
     """Return a run as ``place --json`` prints it."""
     data: dict[str, Any] = msgspec.to_builtins(run)
-    for name in _NOT_PRINTED:
+    for name in NOT_PRINTED:
         data.pop(name, None)
     return data
 

@@ -19,7 +19,7 @@ from collage_engine.records.errors import UsageError
 from collage_engine.records.files import read_file
 from collage_engine.records.text import bounded
 from collage_engine.search.check import CoverCheck
-from collage_engine.search.command import main_check, main_search, schema
+from collage_engine.search.command import main_check, main_search
 from collage_engine.wording import command_line as words
 from collage_engine.wording.constraints import NO_PLACEMENT_EXISTS
 
@@ -34,10 +34,7 @@ QUIET_S = 3.0
 
 
 def search(options: argparse.Namespace) -> int:
-    """Answer a problem, check a cover of it, or print the schemas; returns the exit status."""
-    if options.schema:
-        print_json(schema())
-        return 0
+    """Answer a problem, or check a cover of it; returns the exit status."""
     if options.problem is None:
         raise UsageError("name the problem's file, or - for standard input")
     if options.check == options.problem == STANDARD_INPUT:

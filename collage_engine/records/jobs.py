@@ -105,6 +105,17 @@ class PaddingJob(Job[PaddingProofs]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AnnotateJob(Job[None]):
+    """Write the model's file again, with metadata in its nodes; nothing is imported."""
+
+    notes: dict[str, dict[str, str]]
+    """Metadata by the node's name."""
+    out: str
+    name = "annotate"
+    limit_s = OPEN_LIMIT_S
+
+
+@dataclass(frozen=True, kw_only=True)
 class ForgetJob(Job[None]):
     """Close a model, with all shapes that it was opened with, and free its memory."""
 

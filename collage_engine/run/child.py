@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from collage_engine.candidates.open_model import OpenModel
@@ -148,6 +149,12 @@ def _dimensions(job: jobs.DimensionsJob, control: RunControl) -> dict[str, tuple
     return {dim: tuple(dict.fromkeys(name for name, _ in at)) for dim, at in found.items()}
 
 
+def _annotate(job: jobs.AnnotateJob, control: RunControl) -> None:
+    from collage_engine.model.onnx_annotate import write_annotated
+
+    write_annotated(Path(job.path), job.notes, Path(job.out))
+
+
 def _preflight(job: jobs.PreflightJob, control: RunControl) -> tuple[PreflightAnswer, RunUpdate]:
     from collage_engine.candidates.preflight import preflight
 
@@ -214,6 +221,7 @@ DO: dict[type[jobs.Job[Any]], Callable[[Any, RunControl], Any]] = {
     jobs.ForgetJob: _forget,
     jobs.ResolveShapesJob: _resolve_shapes,
     jobs.DimensionsJob: _dimensions,
+    jobs.AnnotateJob: _annotate,
     jobs.PaddingJob: _padding,
     jobs.PreflightJob: _preflight,
     jobs.EnumerateJob: _enumerate,

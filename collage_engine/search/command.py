@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -101,10 +101,5 @@ def _id_of(problem: Problem, part: CandidateId | CoverPart) -> CandidateId:
     raise UsageError(f"the placement: candidates {ids} all have {what}; name one by its id")
 
 
-def schema() -> dict[Literal["problem", "answer", "check"], dict[str, Any]]:
-    """Return the JSON schemas of a problem, of its answer and of the check of a cover."""
-    return {
-        "problem": msgspec.json.schema(Problem),
-        "answer": msgspec.json.schema(AnswerDocument),
-        "check": msgspec.json.schema(CoverCheck),
-    }
+DOCUMENTS = {"problem": Problem, "answer": AnswerDocument, "check": CoverCheck}
+"""The types of what ``collage search`` reads and prints."""

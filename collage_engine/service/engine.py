@@ -635,6 +635,11 @@ class Engine:
         )
         return p.Exported(path=params.path, content=content)
 
+    def annotate(self, handle: str, notes: dict[str, dict[str, str]], out: str) -> None:
+        """Write a document's model to a file, with metadata by the names of its nodes."""
+        path = self.document(handle).model_arguments()["path"]
+        self._side_job(jobs.AnnotateJob(path=path, notes=notes, out=out))
+
     def export_shapes(self, params: p.ExportShapes) -> p.Exported:
         """Write an artifact with an entry for each shape, to a folder or as an archive's bytes."""
         opened = self.document(params.document)

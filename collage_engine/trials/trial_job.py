@@ -18,6 +18,7 @@ import numpy as np
 
 from collage_engine.artifact.loader.run_artifact import Pool, private_regions, use_huge_pages
 from collage_engine.build.python_parts import run_python_parts
+from collage_engine.build.stopwatch import time_kernels
 from collage_engine.lowering.accuracy import errors, wrong_by
 from collage_engine.lowering.npz import read_npz
 from collage_engine.records.counted import counted
@@ -28,7 +29,6 @@ from collage_engine.timing.messages import WRONG_NUMBERS
 from collage_engine.toolchains.capabilities import PythonSession, open_python_session
 from collage_engine.toolchains.registry import get
 from collage_engine.trials.memory import MemoryWatch
-from collage_engine.trials.stopwatch import time_kernels
 
 SPIN_CHECK_S = 0.004
 """Seconds in which the processor time of this process is compared with the wall time; chosen."""

@@ -62,6 +62,10 @@ NOT_CHECKED = (
     "not checked: {outputs}: on no range of random inputs is any of the true values finite; give "
     "inputs that the model is made for with --inputs, since wrong results would not be noticed"
 )
+STATED_OTHERWISE = (
+    "the test data says something else of the output {output!r} than the model's file computes "
+    "(relative error {error}); placements are compared with what the file computes"
+)
 NOT_CHECKED_GIVEN = (
     "not checked: {outputs}: on the given inputs all of the true values are NaN or infinite, so "
     "that wrong results would not be noticed; give others with --inputs"

@@ -24,6 +24,7 @@ from onnx import TensorProto, helper
 from collage_engine.cli.main import main
 from tests import zoo
 from tests.support.caches import fresh_cache
+from tests.support.json_schemas import assert_fits
 from tests.support.kept_children import kept_children
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -236,7 +237,9 @@ def test_what_cannot_be_honoured_is_in_the_document(
     save(zoo.mnist(), here / "m.onnx")
     assert main(["place", "m.onnx", "-o", "o", "--json", *options]) == 1
     told = capfd.readouterr()
-    infeasible = json.loads(told.out)["infeasible"]
+    document = json.loads(told.out)
+    assert_fits("place", "infeasible", document)
+    infeasible = document["infeasible"]
     assert {name: infeasible[name] for name in details} == details
     assert says in told.err and not (here / "o").exists()
 

@@ -20,6 +20,7 @@ import onnx
 import pytest
 
 from tests.support.bare_environment import ROOT, BareEnvironment
+from tests.support.json_schemas import assert_fits
 from tests.support.toolchain_cases import Net
 from tests.support.toolchain_models import convolutions
 
@@ -46,7 +47,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 @pytest.fixture(scope="module")
 def states(installed: Installed) -> dict[str, Any]:
-    return {state["name"]: state for state in installed.json("toolchains")["toolchains"]}
+    document = installed.json("toolchains")
+    assert_fits("toolchains", "list", document)
+    return {state["name"]: state for state in document["toolchains"]}
 
 
 def test_it_is_listed_with_a_look_of_its_own(states: dict[str, Any]) -> None:
@@ -93,9 +96,9 @@ def test_place_uses_it_explains_it_and_exports_it(installed: Installed) -> None:
     assert ours and all(part["estimated_us"] > 0 for part in ours)
     assert run["max_rel_error"] < 1e-4
 
-    candidates = installed.json("candidates", installed.model, "--toolchains", "tvm,tango")[
-        "candidates"
-    ]
+    document = installed.json("candidates", installed.model, "--toolchains", "tvm,tango")
+    assert_fits("candidates", "candidates", document)
+    candidates = document["candidates"]
     assert any(c["instance"]["toolchain"] == "tango" for c in candidates)
     with contextlib.closing(sqlite3.connect(session)) as kept:
         query = "select state from candidates where toolchain like 'tango%'"
@@ -176,6 +179,23 @@ def test_what_a_toolchain_raises_is_told_with_its_place_and_once(installed: Inst
     assert said.count("clumsy is left out of this run") == 1
     assert f"clumsy failed when it was asked about the model: {why}" in said
     assert 'clumsy.py", line 21, in supports' in said, "-v shows the whole traceback"
+
+
+def test_a_new_toolchain_in_python_alone_passes_every_check(installed: Installed) -> None:
+    said = installed.collage("toolchains", "new", "samba")
+    assert "collage toolchains check samba" in said
+    for again, why in (
+        ("samba", "is there already"),
+        ("tvm", "there is a toolchain"),
+        ("1", "'1'"),
+    ):
+        done = installed.run("toolchains", "new", again)
+        assert done.returncode == 2 and why in done.stderr
+    installed.install(installed.folder / "collage-samba")
+    found = installed.json("toolchains", "check", "samba")
+    assert_fits("toolchains", "check", found)
+    outcomes = [finding["outcome"] for finding in found["findings"]]
+    assert outcomes.count("passed") == 17 and not found["not_made"]
 
 
 def test_no_file_of_the_checkout_was_used(installed: Installed) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import psutil
 import pytest
 
@@ -21,6 +23,7 @@ from collage_engine import api
 from collage_engine.cli.main import main
 from collage_engine.store.store import Store
 from tests.support.caches import fresh_cache
+from tests.support.json_schemas import assert_fits
 from tests.support.toolchain_models import X, convolutions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,6 +70,7 @@ def placed(cache, tmp_path_factory) -> tuple[dict, Path, Path]:
 
 def test_the_partitions_cover_every_node_once(placed):
     document, _, _ = placed
+    assert_fits("place", "run", document)
     nodes = [n for part in document["placement"]["partitions"] for n in part["nodes"]]
     assert sorted(nodes) == list(range(document["model"]["nodes"]))
 
@@ -145,7 +149,9 @@ def test_the_second_run_measures_nothing_anew_and_joins_the_session(placed, cach
     assert counts.skipped == document["candidates"]["skipped"], "left out for the same reasons"
     compared = collage("compare", again, first.id, second.id, "--json", cache=cache)
     assert compared.returncode == 0, compared.stderr
-    assert json.loads(compared.stdout)["a"] == document["id"]
+    comparison = json.loads(compared.stdout)
+    assert comparison["a"] == document["id"]
+    assert_fits("compare", "comparison", comparison)
 
 
 def test_the_artifact_runs_and_agrees(placed, cache):
@@ -153,8 +159,54 @@ def test_the_artifact_runs_and_agrees(placed, cache):
     done = collage("run", out, "--benchmark", "--json", cache=cache)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
+    assert_fits("run", "result", result)
     assert result["max_rel_error"] < 1e-4
     assert result["median_us"] > 0
+
+
+def test_the_placement_stands_in_the_nodes_of_the_onnx_file(placed, cache, tmp_path):
+    document, _, session = placed
+    out = tmp_path / "annotated.onnx"
+    done = collage("export", session, "--annotated", out, cache=cache)
+    assert done.returncode == 0, done.stderr
+    model = onnx.load(out)
+    onnx.checker.check_model(model)
+    metadata = {n.name: {p.key: p.value for p in n.metadata_props} for n in model.graph.node}
+    parts = document["placement"]["partitions"]
+    for part in parts:
+        for name in part["onnx_nodes"]:
+            found = metadata[name]
+            assert found["collage.toolchain"].startswith(part["toolchain"])
+            assert found["collage.partition"] == part["id"] and found["collage.reason"]
+            assert float(found["collage.cost_us"]) > 0
+    folded = {name for name, about in metadata.items() if not about}
+    assert folded == set(document["model"]["folded"])
+    for node in model.graph.node:
+        del node.metadata_props[:]
+    assert model == onnx.load(MNIST), "nothing else was changed"
+
+    (settings,) = re.findall(r"session.layer_assignment_settings: (.*)", done.stdout)
+    layers = {about["layer_ann"] for about in metadata.values() if about}
+    assert set(re.findall(r"=(\w+)", settings)) == layers and settings.startswith("cpu(=")
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.layer_assignment_settings", settings)
+    x = np.ones([d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim], np.float32)
+    runs = [
+        onnxruntime.InferenceSession(path, chosen).run(None, {model.graph.input[0].name: x})[0]
+        for path, chosen in ((out, options), (MNIST, None))
+    ]
+    np.testing.assert_array_equal(*runs)
+    options.add_session_config_entry("session.layer_assignment_settings", "cpu(")
+    with pytest.raises(Exception, match="Invalid layering config"):
+        onnxruntime.InferenceSession(out, options)
+
+
+def test_an_annotated_model_is_another_file(placed, cache, tmp_path):
+    _, _, session = placed
+    done = collage("export", session, "--annotated", MNIST, cache=cache)
+    assert done.returncode == 2 and "is the model itself" in done.stderr
+    done = collage("export", session, cache=cache)
+    assert done.returncode == 2 and "--annotated" in done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +226,7 @@ def placed_with_wishes(cache, tmp_path_factory) -> tuple[dict, Path]:
 
 def test_pins_are_honoured_and_priced(placed_with_wishes):
     document, _ = placed_with_wishes
+    assert_fits("place", "run", document)
     for part in document["placement"]["partitions"]:
         if "first" in part["onnx_nodes"]:
             assert part["toolchain"] == "onednn"

@@ -24,6 +24,7 @@ from collage_engine.service.engine import Engine
 from tests.e2e.test_place import collage
 from tests.support.artifact_cases import compile_loader, run_cpp, run_with_loader
 from tests.support.caches import fresh_cache
+from tests.support.json_schemas import assert_fits
 from tests.zoo.net import Net
 
 BATCHES = (1, 2, 4)
@@ -92,6 +93,7 @@ def truth(folder: Path, batch: int) -> tuple[dict, dict]:
 
 
 def test_the_document_has_a_row_for_each_shape(placed, folder):
+    assert_fits("place", "shapes", placed)
     assert [row["choice"]["dims"]["batch"] for row in placed["shapes"]] == list(BATCHES)
     for batch, row, run in zip(BATCHES, placed["shapes"], placed["runs"], strict=True):
         assert row["inputs"] == {"image": [batch, 64]} and row["items"] == batch
@@ -123,6 +125,7 @@ def test_each_shape_is_an_artifact_and_equal_files_are_stored_once(placed, folde
 
 def test_every_entry_agrees_with_its_sample_in_both_loaders(placed, folder, cpp):
     result = run_artifact(folder / "out", benchmark=True)
+    assert_fits("run", "several shapes", json.loads(json.dumps(result)))
     assert [entry["dims"]["batch"] for entry in result["entries"]] == list(BATCHES)
     assert all(entry["max_rel_error"] <= 1e-4 for entry in result["entries"])
     assert all(entry["median_us"] > 0 for entry in result["entries"])

@@ -13,6 +13,7 @@ import pytest
 from collage_engine.records.same_work import SAME_WORK_FACTOR
 from tests.e2e.test_place import MNIST, collage
 from tests.support.caches import fresh_cache
+from tests.support.json_schemas import assert_fits
 from tests.support.toolchain_models import convolutions
 
 FEW = ("--toolchains", "onnxruntime", "--no-in-place", "--budget", "4m", "--confirm", "quick")
@@ -49,6 +50,7 @@ def placed(folder) -> dict:
 
 
 def test_every_way_of_sharing_the_processors_is_tried_and_the_best_is_exported(placed, folder):
+    assert_fits("place", "run", placed)
     tried = {(row["streams"], row["threads"]): row["items_per_s"] for row in placed["deployments"]}
     assert set(tried) == {(2, 1), (1, 2)} and all(rate > 0 for rate in tried.values())
     chosen = tried[placed["streams"], placed["threads"]]
@@ -65,6 +67,7 @@ def test_the_artifact_runs_as_many_instances_as_were_chosen(placed, folder):
     done = collage("run", folder / "out", "--benchmark", "--json", cache=folder / "cache")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
+    assert_fits("run", "result", result)
     assert result["streams"] == placed["streams"] and result["runs_per_s"] > 0
     code = (
         "import sys; sys.path.insert(0, sys.argv[1] + '/loader'); import run_artifact;"

@@ -32,6 +32,7 @@ from collage_engine.records.errors import CollageError, FarmError, UsageError
 from collage_engine.records.settings import RunSettings
 from collage_engine.resources import resource
 from collage_engine.store.store import Store
+from tests.support.json_schemas import assert_fits
 
 ROOT = Path(collage_engine.__file__).resolve().parents[1]
 MNIST = resource("models/mnist.onnx")
@@ -202,6 +203,7 @@ def test_the_command_places_on_a_farm_and_prints_the_run(cluster: Cluster, tmp_p
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
+    assert_fits("place", "run", document)
     assert document["artifact"] == str(out) and document["measured_on"] == socket.gethostname()
     assert session.exists() and run_artifact(out)["max_rel_error"] < 1e-4
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 
@@ -15,21 +14,7 @@ from collage_engine.model.importer import import_model
 from tests.support.artifact_cases import MNIST, sample_of
 from tests.support.covers import candidate_on
 from tests.support.plain_toolchain import PLAIN, register
-
-SLOW = """
-import time
-from collage_engine.artifact.loader import run_artifact as loader
-original = loader.Model.invoke
-def run(self, tensors):
-    begin = time.perf_counter()
-    result = original(self, tensors)
-    end = begin + 1.5 * (time.perf_counter() - begin)
-    while time.perf_counter() < end:
-        pass
-    return result
-loader.Model.invoke = run
-"""
-"""Code that an artifact brings along: every call waits for half of its own time more."""
+from tests.support.slowed_artifact import slowed_copy
 
 
 @pytest.fixture(scope="module")
@@ -45,15 +30,7 @@ def artifact(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def slowed(artifact):
-    folder = artifact.with_name("slowed")
-    shutil.copytree(artifact, folder)
-    (folder / "slow.py").write_text(SLOW)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    digest = hashlib.sha256(SLOW.encode()).hexdigest()
-    manifest["files"]["slow.py"] = {"sha256": digest, "bytes": len(SLOW)}
-    manifest["requires"] = [{"file": "slow.py", "reason": "it is slow"}]
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    return folder
+    return slowed_copy(artifact, artifact.with_name("slowed"), 1.5)
 
 
 def test_a_slowed_artifact_fails_and_says_by_how_much(artifact, slowed, capsys):

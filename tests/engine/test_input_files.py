@@ -13,7 +13,7 @@ import pytest
 from onnx import numpy_helper
 
 from collage_engine.candidates.input_files import stated_sizes
-from collage_engine.candidates.inputs import model_samples, representative_inputs
+from collage_engine.candidates.inputs import model_samples, representative_inputs, stated_errors
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import ImportedModel, import_onnx
 from collage_engine.records.errors import UsageError
@@ -81,7 +81,7 @@ CASES = {
     "a cut array": (archive(x=GOOD[:-3]), "no array of numbers"),
     "a cut header": (archive(x=GOOD[:40]), "no array of numbers"),
     "another shape": (archive(x=npy(np.ones((4, 1), np.float32))), r"has shape \[4, 1\]"),
-    "another type": (archive(x=npy(np.ones((1, 4)))), "'x' is float64, the model wants float32"),
+    "another type": (archive(x=npy(np.ones((1, 4)))), "'x' is float64, the model has float32"),
     "other byte order": (archive(x=npy(np.ones((1, 4), ">f4"))), "'x' is >f4"),
     "complex": (archive(x=npy(np.ones((1, 4), np.complex64))), "'x' is complex64"),
     "text array": (archive(x=npy(np.full((1, 4), "a"))), "'x' is <U1"),
@@ -172,6 +172,24 @@ def test_several_samples_come_along_an_axis_in_files_or_as_test_data(model: Impo
         assert representative_inputs(model, settings)["x"].tolist() == sample(1).tolist()
 
 
+def test_stated_outputs_are_compared_with_what_the_model_computes(model: ImportedModel) -> None:
+    (name,) = original_outputs(model, {"x": sample(1)})
+    right = [original_outputs(model, {"x": sample(k)})[name] for k in (1, 2)]
+    for stated, off in ((right, {}), ([right[0], right[1] * 1.5], {name: pytest.approx(1 / 3)})):
+        data = mixed(
+            a__test_data_set_0__input_0_dot_pb=tensor(sample(1)),
+            a__test_data_set_0__output_0_dot_pb=tensor(stated[0]),
+            a__test_data_set_1__input_0_dot_pb=tensor(sample(2)),
+            a__test_data_set_1__output_0_dot_pb=tensor(stated[1]),
+        )
+        samples = model_samples(model, RunSettings(inputs_npz=data))
+        assert len(samples) == 2
+        assert stated_errors(samples, {name: 1e-4}) == off
+    wrong = mixed(s__input_0_dot_pb=tensor(sample(1)), s__output_0_dot_pb=tensor(np.ones(7)))
+    with pytest.raises(UsageError, match=rf"'{name}' has shape \[7\]"):
+        model_samples(model, RunSettings(inputs_npz=wrong))
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
@@ -183,7 +201,7 @@ def test_several_samples_come_along_an_axis_in_files_or_as_test_data(model: Impo
         (mixed(s__input_0_dot_pb=tensor(np.ones((1, 4)))), "'x' is float64"),
         (mixed(s__input_0_dot_pb=tensor(np.ones((2, 2), np.float32))), r"has shape \[2, 2\]"),
         (mixed(s__input_0_dot_pb=b"\xff" * 40), "no array of numbers"),
-        (mixed(s__input_0_dot_pb=bytes(1 << 20)), "larger than the input"),
+        (mixed(s__input_0_dot_pb=bytes(1 << 20)), "is larger than 'x'"),
     ],
 )
 def test_samples_that_do_not_fit_get_a_sentence(

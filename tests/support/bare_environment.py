@@ -43,15 +43,20 @@ class BareEnvironment:
         self.folder = folder
         venv.create(folder / "venv", with_pip=False, symlinks=True)
         (self._site,) = (folder / "venv").glob("lib/python3*/site-packages")
-        wheels = [self._wheel(source) for source in (ROOT, *packages)]
-        pip = [sys.executable, "-m", "pip", "--python", str(folder / "venv" / "bin" / "python")]
-        options = ["install", "-q", "--no-index", "--no-deps", "--disable-pip-version-check"]
-        subprocess.run([*pip, *options, *map(str, wheels)], check=True, timeout=120)
+        self.install(ROOT, *packages)
         (product,) = metadata.distributions(name="collage-explorer", path=[str(self._site)])
         for distribution in required(product, frozenset({"cpu"})):
             self._link(distribution)
         watch = _WATCH.format(log=str(self._log), root=str(ROOT) + os.sep)
         (self._site / "sitecustomize.py").write_text(watch)
+
+    def install(self, *packages: Path) -> None:
+        """Build wheels of packages, and install them without an index."""
+        wheels = [self._wheel(source) for source in packages]
+        python = self.folder / "venv" / "bin" / "python"
+        pip = [sys.executable, "-m", "pip", "--python", str(python)]
+        options = ["install", "-q", "--no-index", "--no-deps", "--disable-pip-version-check"]
+        subprocess.run([*pip, *options, *map(str, wheels)], check=True, timeout=120)
 
     @property
     def _log(self) -> Path:

@@ -6,6 +6,8 @@ import argparse
 import io
 import json
 import os
+import re
+import shlex
 import zipfile
 
 import numpy as np
@@ -15,6 +17,7 @@ from collage_engine.cli.main import main
 from collage_engine.cli.options import settings_from, shape
 from collage_engine.cli.parser import build_parser
 from collage_engine.records.errors import UsageError
+from collage_engine.resources import resource
 
 
 def test_shapes():
@@ -126,17 +129,20 @@ def test_inputs_may_be_several_files_and_folders_of_test_data(tmp_path):
         folder = tmp_path / "data" / f"test_data_set_{number}"
         folder.mkdir(parents=True)
         (folder / "input_0.pb").write_bytes(b"tensor %d" % number)
-        (folder / "output_0.pb").write_bytes(b"not read")
+        (folder / "output_0.pb").write_bytes(b"output %d" % number)
+        (folder / "other_0.pb").write_bytes(b"not read")
     given = place("--inputs", str(tmp_path / "a.npz"), "--inputs", str(tmp_path / "data"))
     with zipfile.ZipFile(io.BytesIO(settings_from(given).inputs_npz)) as archive:
         assert {name: archive.read(name) for name in archive.namelist()} == {
             "0.npz": (tmp_path / "a.npz").read_bytes(),
             "1/test_data_set_0/input_0.pb": b"tensor 0",
             "1/test_data_set_1/input_0.pb": b"tensor 1",
+            "1/test_data_set_0/output_0.pb": b"output 0",
+            "1/test_data_set_1/output_0.pb": b"output 1",
         }
     one = place("--inputs", str(tmp_path / "data" / "test_data_set_1"))
     with zipfile.ZipFile(io.BytesIO(settings_from(one).inputs_npz)) as archive:
-        assert archive.namelist() == ["0/input_0.pb"]
+        assert sorted(archive.namelist()) == ["0/input_0.pb", "0/output_0.pb"]
     tensor = tmp_path / "data" / "test_data_set_1" / "input_0.pb"
     assert settings_from(place("--inputs", str(tensor))).inputs_npz == settings_from(one).inputs_npz
 
@@ -182,3 +188,18 @@ def test_a_missing_file_is_one_line_and_exit_two(capsys):
     assert main(["search", "/nonexistent/problem.json"]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "/nonexistent/problem.json" in said
+
+
+def test_every_equivalent_that_the_page_for_newcomers_names_exists():
+    page = resource("coming-from.md").read_text()
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("| ")]
+    spans = [span for row in rows for span in re.findall(r"`([^`]+)`", row[2])]
+    assert len(spans) > 40
+    for span in spans:
+        words = shlex.split(span)
+        if words[0].startswith("--"):
+            words = ["collage", "place", "m.onnx", "-o", "out", *words]
+        if words[0] == "collage":
+            build_parser().parse_args(words[1:])
+        else:
+            assert span.startswith("collage_engine.load")

@@ -10,6 +10,7 @@ from collage_engine.cli.main import main
 from collage_engine.records.cost import Cost
 from collage_engine.store.measurement import Measurement
 from collage_engine.store.store import Store
+from tests.support.json_schemas import assert_fits
 
 
 @pytest.fixture
@@ -23,6 +24,7 @@ def store(tmp_path, monkeypatch):
 def test_info(store, capsys):
     assert main(["store", "info", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
+    assert_fits("store", "info", found)
     assert found["measurements"] == 1 and found["path"] == str(store.path)
     assert main(["store", "info"]) == 0
     assert "measurements: 1" in capsys.readouterr().out

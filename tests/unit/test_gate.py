@@ -17,6 +17,7 @@ from collage_engine.cli import check_command
 from collage_engine.cli.main import main
 from collage_engine.cli.options import share
 from collage_engine.records.gate import Gate, GateCheck
+from tests.support.json_schemas import assert_fits
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data" / "gate_rounds.json").read_text())
 """Rounds of one artifact against itself: ``tests/benchmarks/gate_rounds.py`` says how they came."""
@@ -118,6 +119,7 @@ def test_status_and_files_say_what_failed(
     files = ["--junit", str(junit), "--markdown", str(page)]
     assert main(["check", "new", "--against", "old", "--json", *files, *options]) == status
     document = json.loads(capsys.readouterr().out)
+    assert_fits("check", "gate", document)
     assert [c["name"] for c in document["checks"] if c["outcome"] == "failed"] == failed
     assert document["outcome"] == ("failed" if failed else {"within": "passed"}.get(outcome, "tie"))
     assert document["baseline_machine"] == "another" != document["machine"]

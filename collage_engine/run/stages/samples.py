@@ -7,13 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collage_engine.candidates.inputs import model_samples, run_tolerance, unchecked
+from collage_engine.candidates.inputs import (
+    model_samples,
+    run_tolerance,
+    stated_errors,
+    unchecked,
+)
 from collage_engine.control.run_control import RunControl
 from collage_engine.records.accuracy import RunTolerance
 from collage_engine.run.task import RunTask
 from collage_engine.run.tolerance_warnings import refuse_unchecked, sample_warnings
 from collage_engine.trials.contender import Sample
 from collage_engine.trials.tolerance import MORE_SAMPLES, is_promised
+from collage_engine.wording import stages as say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +61,9 @@ def draw_samples(task: RunTask, control: RunControl) -> RunSamples:
         control.warn(sentence)
     given = samples[0].inputs
     tolerance = run_tolerance(model, settings, given, control.cancelled.is_set)
+    bounds = {name: tolerance.by_output.get(name, tolerance.value) for name, _ in model.outputs}
+    for name, error in stated_errors(samples, bounds).items():
+        control.warn(say.STATED_OTHERWISE.format(output=name, error=f"{error:.1e}"))
     nowhere = frozenset(name for name, share in not_finite.items() if share == 1.0)
     first, *further = (
         Sample(each.inputs, each.truth, tolerance.by_output, nowhere) for each in samples

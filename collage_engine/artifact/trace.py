@@ -1,0 +1,157 @@
+"""A run of an artifact as a trace in Chrome's format, which Perfetto opens.
+
+It has a track for each toolchain, with a slice for each partition and, inside, one for each of its
+kernels; a track for what the virtual machine does between partitions; and an arrow wherever a
+partition reads what another one made. Together the slices of partitions and of what is between them
+fill the run without gaps. The format is described in "Trace Event Format" (Google, 2016): complete
+events (X), flows (s, f) and metadata (M), in microseconds.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from collage_engine.artifact.paired_times import (
+    LOAD_TIMEOUT_S,
+    TraceCalls,
+    open_artifact,
+    timed_manifest,
+    timer,
+)
+from collage_engine.build.built import BOOKKEEPING, Kernel, parts_of_calls
+from collage_engine.records.errors import ArtifactError, UsageError
+from collage_engine.records.typed import convert
+from collage_engine.wording.command_line import TRACE_BETWEEN, TRACE_RUN
+
+RUNS = 20
+"""Runs of which the median one is shown; chosen: some tens of milliseconds for most models."""
+
+
+PROCESS = 1
+"""Number of the process in the trace, which has one."""
+
+
+class _Call(NamedTuple):
+    """A call of the virtual machine, in microseconds from the run's begin."""
+
+    name: str
+    begin: float
+    end: float
+    part: int | None
+    """The partition that it belongs to; None: none."""
+
+
+class TracedPartition(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trace needs of a partition in a manifest."""
+
+    id: str
+    toolchain: str
+    onnx_nodes: tuple[str, ...] = ()
+    estimated_us: float | None = None
+
+
+class TracedPlacement(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trace needs of a manifest's placement."""
+
+    partitions: list[TracedPartition]
+    kernels: list[tuple[str, int]]
+    hand_overs: list[tuple[int, int]]
+
+
+def trace_artifact(folder: Path) -> dict[str, Any]:
+    """Run an artifact on its sample in a process of its own, and return a trace of one run.
+
+    Noting the times adds a quarter of a microsecond to every kernel.
+
+    Raises:
+        ArtifactError: The folder is damaged, or says nothing of its kernels.
+        UsageError: It is for several shapes, for throughput, or for another device.
+        WorkerError: The process crashed or hung.
+    """
+    manifest = timed_manifest(folder)
+    if manifest.get("device", "cpu") != "cpu":
+        raise UsageError(f"{folder} runs on a device, where calls return before their work is done")
+    try:
+        placement = convert(manifest["placement"], TracedPlacement)
+    except (KeyError, msgspec.ValidationError) as error:
+        raise ArtifactError(
+            f"{folder} does not say which kernels are whose ({error}): export it again"
+        ) from error
+    worker = timer(manifest)
+    try:
+        open_artifact(worker, folder)
+        names, moments = worker.call(TraceCalls(RUNS), LOAD_TIMEOUT_S)
+    finally:
+        worker.close()
+    median = sorted(moments, key=lambda run: run[-1] - run[0])[len(moments) // 2]
+    return trace_of(placement, str(manifest["model"]["name"]), names, median)
+
+
+def trace_of(
+    placement: TracedPlacement, title: str, names: Sequence[str], moments: Sequence[int]
+) -> dict[str, Any]:
+    """Return the trace of a run.
+
+    Args:
+        placement: Partitions in the order in which they run, their kernels, and which reads what.
+        title: What the process is called.
+        names: What the virtual machine called, in order.
+        moments: As ``stamp_kernels`` returns them for a run.
+    """
+    times = [(moment - moments[0]) / 1000 for moment in moments]
+    spans = list(zip(times[1:-1:2], times[2:-1:2], strict=True))
+    owners = parts_of_calls([Kernel(name=n, part=p) for n, p in placement.kernels], names)
+    calls = [
+        _Call(name, *span, owner)
+        for name, span, owner in zip(names, spans, owners, strict=True)
+        if owner is not None or not name.startswith(BOOKKEEPING)
+    ]
+    toolchains = dict.fromkeys(part.toolchain for part in placement.partitions)
+    tracks = {name: n for n, name in enumerate([TRACE_RUN, *toolchains, TRACE_BETWEEN], start=1)}
+    between = tracks[TRACE_BETWEEN]
+    events = [_slice(title, tracks[TRACE_RUN], 0.0, times[-1])]
+    shown: dict[int, list[_Call]] = {}
+    """The kernels of each partition."""
+    at = 0.0
+    for owner, group in itertools.groupby(calls, key=lambda call: call.part):
+        inside = list(group)
+        track = between
+        if owner is not None:
+            part = placement.partitions[owner]
+            track, begin, end = tracks[part.toolchain], inside[0].begin, inside[-1].end
+            about = {"nodes": ", ".join(part.onnx_nodes), "estimated_us": part.estimated_us}
+            events.append(_slice(TRACE_BETWEEN, between, at, begin))
+            events.append(_slice(part.id, track, begin, end, about))
+            shown.setdefault(owner, []).extend(inside)
+            at = end
+        events += [_slice(call.name, track, call.begin, call.end) for call in inside]
+    events.append(_slice(TRACE_BETWEEN, between, at, times[-1]))
+    for number, (source, target) in enumerate(placement.hand_overs):
+        if source not in shown or target not in shown:
+            continue  # all that it did was folded into views
+        # An arrow belongs to the slices in which its ends lie.
+        ends = (("s", source, shown[source][-1].begin), ("f", target, shown[target][0].begin))
+        for phase, owner, moment in ends:
+            track = tracks[placement.partitions[owner].toolchain]
+            arrow = {"ph": phase, "name": "value", "cat": "hand-over", "id": number, "bp": "e"}
+            events.append(arrow | {"pid": PROCESS, "tid": track, "ts": moment})
+    names_of_tracks = [
+        {"ph": "M", "name": f"thread_{key}", "pid": PROCESS, "tid": number, "args": {key: value}}
+        for name, number in tracks.items()
+        for key, value in (("name", name), ("sort_index", number))
+    ]
+    process = {"ph": "M", "name": "process_name", "pid": PROCESS, "args": {"name": title}}
+    return {"traceEvents": [process, *names_of_tracks, *events], "displayTimeUnit": "ns"}
+
+
+def _slice(
+    name: str, track: int, begin: float, end: float, about: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return a complete event; times are in microseconds."""
+    event = {"ph": "X", "name": name, "pid": PROCESS, "tid": track, "ts": begin, "dur": end - begin}
+    return event | ({"args": dict(about)} if about else {})

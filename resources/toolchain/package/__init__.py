@@ -1,0 +1,1 @@
+"""The toolchain $title for Collage Explorer."""
