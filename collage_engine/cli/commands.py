@@ -191,7 +191,7 @@ def _toolchains(options: argparse.Namespace) -> int:
 
 
 def _new_toolchain(options: argparse.Namespace) -> int:
-    from collage_engine.conformance.new_package import write_package
+    from collage_engine.cli.new_toolchain import write_package
 
     if len(options.names) != 1 or options.all or options.json:
         raise UsageError("toolchains new: name one toolchain, as users shall call it")
