@@ -9,7 +9,8 @@ Two orders are tried. By *error for value*: first the products whose squared err
 the time that rounding them saves. By *depth*: first the last products of the model, so that the
 first ones stay in float32 (NVIDIA's Polygraphy searches along this order); such a set is contiguous
 and therefore runs faster for the same number of operations, and it needs no errors of single
-products.
+products. Where one product with a large error ends the set by depth, those before it follow by
+error for value.
 """
 
 from __future__ import annotations
@@ -71,14 +72,20 @@ def choose_products(
     """
     worth = {number: value for number, value in values.items() if value > 0}
 
-    def along(order: Sequence[OperatorNumber]) -> ProductChoice:
-        products, error = _longest_prefix(order, alone, error_of, bound)
-        value = sum(worth[number] for number in products)
-        return ProductChoice(products, error, value, tuple(order))
+    def along(
+        order: Sequence[OperatorNumber], kept: int = 0, kept_error: float = 0.0
+    ) -> ProductChoice:
+        kept, error = _longest_prefix(order, alone, error_of, bound, kept, kept_error)
+        value = sum(worth[number] for number in order[:kept])
+        return ProductChoice(frozenset(order[:kept]), error, value, tuple(order))
 
     best = along([*reversed(worth)])
     if alone is not None:
-        by_error = along(sorted(worth, key=lambda number: alone[number] ** 2 / worth[number]))
+        ranked = sorted(worth, key=lambda number: alone[number] ** 2 / worth[number])
+        kept = len(best.products)
+        rest = [number for number in ranked if number not in best.products]
+        best = along([*best.order[:kept], *rest], kept, best.error)
+        by_error = along(ranked)
         if best.value < CONTIGUOUS_SHARE * by_error.value:
             best = by_error
     return best
@@ -89,8 +96,12 @@ def _longest_prefix(
     alone: Mapping[OperatorNumber, float] | None,
     error_of: ErrorOf,
     bound: float,
-) -> tuple[Products, float]:
+    kept: int,
+    kept_error: float,
+) -> tuple[int, float]:
     """Return the longest prefix of an order whose error is at most the bound, and that error.
+
+    So many products are known to keep the bound, with an error.
 
     The bracket between the longest prefix that kept the bound and the shortest that did not closes
     with each evaluation. The next length is where the root of the sum of squares, scaled by the
@@ -98,10 +109,10 @@ def _longest_prefix(
     """
     single = [0.0 if alone is None else alone[number] for number in order]
     predicted = [math.sqrt(total) for total in accumulate(error**2 for error in single)]
-    kept, kept_error, broken = 0, 0.0, len(order) + 1
-    scale = 1.0
+    broken = len(order) + 1
+    scale = kept_error / predicted[kept - 1] if kept and predicted[kept - 1] > 0 else 1.0
     for _ in range(len(order) if alone is None else EVALUATIONS):
-        if broken - kept <= 1:
+        if broken - kept <= 1 or kept_error >= NEAR_ENOUGH * bound:
             break
         if alone is None:
             length = len(order) if broken > len(order) else (kept + broken) // 2
@@ -111,10 +122,8 @@ def _longest_prefix(
         error = error_of(frozenset(order[:length]))
         if error <= bound:
             kept, kept_error = length, error
-            if error >= NEAR_ENOUGH * bound:
-                break
         else:
             broken = length
         if 0 < error < math.inf and predicted[length - 1] > 0:
             scale = error / predicted[length - 1]
-    return frozenset(order[:kept]), kept_error
+    return kept, kept_error

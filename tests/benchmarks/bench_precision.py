@@ -31,7 +31,7 @@ from collage_engine.model.importer import ImportedModel
 from collage_engine.records.precision import BFLOAT16, PRODUCTS, careful, is_reduced
 from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.records.work import work_of_operators
-from collage_engine.run.stages.precision import BOUND, CORRECTED_BOUND, MOST_BUILDS
+from collage_engine.run.stages.precision import BOUND, MOST_BUILDS
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.capabilities import rounds
 from collage_engine.trials.product_choice import Products, choose_products
@@ -143,7 +143,7 @@ class Study:
             if found <= tolerance:
                 return
             del self.calls[name], self.errors[name]
-            bound = CORRECTED_BOUND * choice.error * tolerance / found
+            bound = BOUND * choice.error * tolerance / found
 
 
 def left_full(net: ImportedModel, rounded: Products) -> list[int]:

@@ -64,6 +64,16 @@ def test_of_nearly_equal_value_the_contiguous_set_is_taken() -> None:
     assert found.error <= 0.9
 
 
+def test_after_the_last_ones_come_those_that_still_fit() -> None:
+    """One product ends the set by depth; before it there are others of small error."""
+    errors = {number: 0.1 for number in range(100)} | {30: 0.8, 10: 0.11, 11: 0.09}
+    model = Model(errors)
+    found = choose_products(even(dict.fromkeys(range(100), 1.0)), model.errors, model, 0.9)
+    assert found.error <= 0.9 and 30 not in found.products
+    assert {*range(31, 100), 11} <= found.products and len(found.products) >= 78
+    assert found.products == frozenset(found.order[: len(found.products)])
+
+
 @pytest.mark.parametrize("factor", [0.4, 0.8, 1.25, 1.7])
 @pytest.mark.parametrize("seed", range(10))
 def test_near_the_best_prefix_when_errors_add_otherwise(factor: float, seed: int) -> None:
@@ -72,7 +82,7 @@ def test_near_the_best_prefix_when_errors_add_otherwise(factor: float, seed: int
     values = even({number: draw.uniform(0.5, 2) for number in range(60)})
     found = choose_products(values, model.errors, model, 0.9)
     assert found.error <= 0.9
-    assert len(model.evaluated) <= 2 * EVALUATIONS
+    assert len(model.evaluated) <= 3 * EVALUATIONS
     order = sorted(values, key=lambda number: model.errors[number] ** 2 / values[number])
     longest = max(k for k in range(61) if model(frozenset(order[:k])) <= 0.9)
     assert found.value >= 0.85 * sum(values[number] for number in order[:longest])
