@@ -215,6 +215,7 @@ class _Choosing:
         self._of_all = math.inf
         """The emulated error with all products rounded, over what outputs are allowed."""
         self._alone: dict[OperatorNumber, float] | None = None
+        self._errors: dict[Products, float] = {}
         self._first: dict[Key, ProductChoice] = {}
         self._trials = _whole_models(raced.race, len(self._operations))
         self.allowed: dict[Key, Products] = {}
@@ -251,8 +252,14 @@ class _Choosing:
         return choose_products(values, self._alone, self._error_of, bound)
 
     def _error_of(self, products: Products) -> float:
-        """Return the largest error of any output on all samples, over what it is allowed."""
-        return max(self._share(sample, products) for sample in self._samples.all)
+        """Return the largest error of any output on all samples, over what it is allowed.
+
+        Toolchains that round the same products search among the same sets.
+        """
+        if products not in self._errors:
+            shares = [self._share(sample, products) for sample in self._samples.all]
+            self._errors[products] = max(shares)
+        return self._errors[products]
 
     def _share(self, sample: Sample, products: Products) -> float:
         """Return the same on one sample."""
