@@ -128,7 +128,7 @@ def enter_whole_models(
     Raises:
         Cancelled: The user stopped the run.
     """
-    race, data, budget = raced.race, raced.data, raced.budget
+    race, budget = raced.race, raced.budget
     if contenders:
         with control.stage("whole-models") as report:
             first = [one for one in contenders if not is_secondary(one)]
@@ -142,8 +142,8 @@ def enter_whole_models(
             report.detail = _detail(results, race)
             if not all(one.reached for one in results):
                 control.cut("whole-models")
-        data = with_trial_costs(task.open_model.model, menu, raced.data, results)
-        keep_costs(task.open_model, menu, raced.data, data)
+    data = with_trial_costs(task.open_model.model, menu, raced.data, race.results())
+    keep_costs(task.open_model, menu, raced.data, data)
     answered = race.leader is not None or task.is_quick
     # For another objective, everybody who is near enters another race.
     latency = data.settings.objective == "latency"
