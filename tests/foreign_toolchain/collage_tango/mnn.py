@@ -15,8 +15,26 @@ class MnnToolchain(OnnxSessionToolchain):
     packages = ("MNN",)
     types = frozenset({"float32"})
     operators = frozenset(
-        "Add AveragePool BatchNormalization Clip Concat Conv Flatten Gemm GlobalAveragePool MatMul "
-        "MaxPool Mul Relu Reshape Sigmoid Softmax Sub Transpose".split()
+        [
+            "Add",
+            "AveragePool",
+            "BatchNormalization",
+            "Clip",
+            "Concat",
+            "Conv",
+            "Flatten",
+            "Gemm",
+            "GlobalAveragePool",
+            "MatMul",
+            "MaxPool",
+            "Mul",
+            "Relu",
+            "Reshape",
+            "Sigmoid",
+            "Softmax",
+            "Sub",
+            "Transpose",
+        ]
     )
     session = Path(__file__).with_name("mnn_session.py")
     module = "MNN"
