@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QValidator
 from PySide6.QtWidgets import QAbstractSpinBox, QComboBox, QSpinBox, QToolTip, QWidget
 
@@ -22,6 +22,9 @@ LONGEST_S = 36_000
 class DurationField(QSpinBox):
     """A spin box of seconds that shows and reads ``30 s``, ``2 min 30 s``, ``1 h``."""
 
+    refused = Signal(str)
+    """Why a text was replaced by the earlier duration; empty once another text is typed."""
+
     def __init__(self, seconds: int, least: int = 1, none: str = "", prefix: str = "") -> None:
         """Makes the field.
 
@@ -36,6 +39,7 @@ class DurationField(QSpinBox):
         self.setSpecialValueText(none)
         self.setPrefix(prefix)
         self.setValue(seconds)
+        self.lineEdit().textEdited.connect(lambda _: self.refused.emit(""))
 
     def textFromValue(self, value: int) -> str:
         """Return the duration as people write it."""
@@ -65,13 +69,20 @@ class DurationField(QSpinBox):
         return (QValidator.State.Acceptable, text, position)
 
     def fixup(self, text: str) -> str:
-        """Return the earlier duration, which replaces a text that is none, and say why it does."""
+        """Return the earlier duration, which replaces a text that is none, and say why it does.
+
+        The tip beside the field goes with the next key, Tab included: who shows messages listens
+        to ``refused``.
+        """
+        earlier = self.textFromValue(self.value()) if self.value() else self.specialValueText()
         try:
             self._seconds(text)
         except InvalidValue as error:
+            sentence = as_sentence(str(error))
             below = self.mapToGlobal(self.rect().bottomLeft())
-            QToolTip.showText(below, plain_tip(as_sentence(str(error))), self)
-        return self.textFromValue(self.value())
+            QToolTip.showText(below, plain_tip(sentence), self)
+            self.refused.emit(f"{sentence} It stays {earlier}.")
+        return earlier
 
     def stepBy(self, steps: int) -> None:
         """Steps by 10 s below a minute, by a minute below an hour, else by 10 min."""

@@ -62,7 +62,7 @@ class RunController:
             self._messages.show_message(
                 f"This run begins when the one of {busy.title} has ended.",
                 "info",
-                "Do not wait",
+                "Cancel",
                 self.cancel,
                 topic="waiting",
             )
@@ -93,6 +93,13 @@ class RunController:
         self._settings.precision.choose(precision)
         self._settings.tolerance.setValue(100 * tolerance)
         self.start()
+
+    def show_refusal(self, reason: str) -> None:
+        """Say why a duration that was typed is none; an empty reason takes that back."""
+        if reason:
+            self._messages.show_message(reason, "warning", topic="duration")
+        else:
+            self._messages.clear("duration")
 
     def search_or_start(self) -> None:
         """Search again where costs are known, else run."""

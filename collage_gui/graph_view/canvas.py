@@ -237,8 +237,9 @@ class Canvas(QAbstractScrollArea):
         return not self.visible_area().contains(self.picture.bounds.adjusted(60, 60, -60, -60))
 
     def _place_overlays(self) -> None:
-        corner = self.viewport().rect().bottomRight() - self.minimap.rect().bottomRight()
-        self.minimap.move(corner - QPoint(OVERLAY_MARGIN, OVERLAY_MARGIN))
+        # The upper corner, since messages lie over the lower edge.
+        corner = self.viewport().rect().topRight() - self.minimap.rect().topRight()
+        self.minimap.move(corner + QPoint(-OVERLAY_MARGIN, OVERLAY_MARGIN))
         self.minimap.setVisible(self._minimap_useful())
 
     def resizeEvent(self, event: QResizeEvent) -> None:

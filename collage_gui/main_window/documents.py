@@ -24,7 +24,7 @@ from collage_gui.theme import Theme
 if TYPE_CHECKING:
     from collage_gui.document_window.window import DocumentWindow
 
-RUN_WILL_BE_STOPPED = "A run is under way: it will be stopped."
+RUN_WILL_BE_CANCELLED = "A run is under way: it will be cancelled."
 
 RUNNING_MARK = "▶ "
 """Stands before the name of a document on its tab while a run is under way."""
@@ -213,7 +213,7 @@ class Documents(QObject):
         if document.running:
             # A new document in its place would never hear how the run ended.
             self._messages.show_message(
-                "A run of the earlier file is under way. Stop it, then reload.",
+                "A run of the earlier file is under way. Cancel it, then reload.",
                 "warning",
                 topic="changed",
             )
@@ -421,4 +421,4 @@ def closing_sentence(running: bool) -> str:
         running: Whether a run is under way.
     """
     text = "Without saving, pins, runs and notes are lost; measurements stay in the store."
-    return f"{RUN_WILL_BE_STOPPED} {text}" if running else text
+    return f"{RUN_WILL_BE_CANCELLED} {text}" if running else text

@@ -91,6 +91,7 @@ class Toolbar(QToolBar):
         self.budget.setAccessibleName("Budget")
         self.budget.setToolTip(ABOUT_BUDGET)
         self.budget.valueChanged.connect(self._budget_changed)
+        self.budget.refused.connect(self._budget_refused)
         for field in (self.threads, self.budget):
             self.addWidget(field)
             pad_spin_boxes(field)
@@ -164,6 +165,10 @@ class Toolbar(QToolBar):
     def _budget_changed(self, value: int) -> None:
         if self._page is not None:
             self._page.panels.run_settings.budget.setValue(value)
+
+    def _budget_refused(self, reason: str) -> None:
+        if self._page is not None:
+            self._page.runs.show_refusal(reason)
 
     def _reference_chosen(self) -> None:
         if self._page is not None:

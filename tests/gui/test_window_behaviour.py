@@ -84,6 +84,8 @@ def test_long_texts_of_a_run_never_change_the_windows_size(drive) -> None:
         assert (d.window.width(), d.window.height()) == (1024, 700)
         assert page.strip.cancel.mapTo(d.window, QPoint(0, 0)) == cancel, "Cancel never moves"
     assert page.banner.height() < 48, "a banner takes one line"
+    legend, below = page.view.legend, page.banner.mapTo(page, page.banner.rect().bottomLeft())
+    assert legend.isVisible() and below.y() < legend.mapTo(page, QPoint(0, 0)).y()
     assert page.banner.more.isVisible()
     d.qtbot.mouseClick(page.banner.more, Qt.MouseButton.LeftButton)
     assert page.banner.label.wordWrap() and (d.window.width(), d.window.height()) == (1024, 700)
@@ -158,7 +160,7 @@ def test_the_question_names_save_first_and_a_run_that_will_stop(drive, monkeypat
     monkeypatch.setattr(QMessageBox, "exec", look)
     assert d.window.documents.ask_save("a.onnx", running=True) == "cancel"
     assert seen["default"] == "Save" and seen["buttons"] == {"Save", "Discard", "Cancel"}
-    assert seen["text"].startswith("A run is under way: it will be stopped.")
+    assert seen["text"].startswith("A run is under way: it will be cancelled.")
     assert "under way" not in closing_sentence(running=False)
 
 
@@ -237,6 +239,30 @@ def test_what_is_no_duration_changes_nothing_and_says_why(drive, door, ends, tex
     assert page.panels.run_settings.settings().budget_s == 600
     assert budget.text() == f"{budget.prefix()}10 min"
     assert ("write 2s or 2m" if text in ("2", "0") else "write 90s") in QToolTip.text()
+
+
+@pytest.mark.parametrize("door", ["toolbar", "settings", "tuning"])
+def test_a_refused_duration_is_told_below_the_graph_until_another_is_typed(drive, door) -> None:
+    """Tab hides every tool tip at once. (Offscreen only the main window has the focus to lose.)"""
+    d = drive()
+    page = d.open()
+    page.show_settings()
+    settings = page.panels.run_settings
+    field = {"toolbar": d.window.toolbar.budget, "settings": settings.budget}.get(
+        door, settings.tune
+    )
+    earlier = "no tuning" if door == "tuning" else "10 min"
+    field.setFocus()
+    field.selectAll()
+    QTest.keyClicks(field, "soon")
+    QTest.keyClick(field, Qt.Key.Key_Tab if door == "toolbar" else Qt.Key.Key_Return)
+    assert page.banner.topic == "duration"
+    text = page.banner.label.text()
+    assert "'soon'" in text and earlier in text and field.text() == f"{field.prefix()}{earlier}"
+    field.setFocus()
+    field.selectAll()
+    QTest.keyClicks(field, "3")
+    assert page.banner.topic != "duration"
 
 
 def test_sizes_of_docks_from_a_wide_window_do_not_take_a_narrow_one(drive) -> None:
