@@ -77,11 +77,12 @@ PARTLY_CHECKED = (
 NOTHING_CHECKED = (
     "no output could be checked: on no range of random inputs is any of the true values finite; "
     "give inputs that the model is made for with --inputs FILE.npz, or export it as it is with "
-    "--unchecked"
+    "--unchecked (in the desktop: run again with Export what cannot be checked)"
 )
 NOTHING_CHECKED_GIVEN = (
     "no output could be checked: on the given inputs all of the true values are NaN or infinite; "
-    "give others with --inputs FILE.npz, or export it as it is with --unchecked"
+    "give others with --inputs FILE.npz, or export it as it is with --unchecked (in the desktop: "
+    "run again with Export what cannot be checked)"
 )
 MANY_REFUSED = (
     "{refused} of {ran} contenders were refused because their outputs differ from the reference's "

@@ -41,6 +41,10 @@ from collage_gui.theme import pad_spin_boxes
 
 ABOUT_CHOOSING_SHAPES = "Sizes of the dimensions that the model names, such as its batch"
 CHOOSE_SHAPES = "Choose shapes…"
+ABOUT_UNCHECKED = (
+    "Where all outputs are NaN or infinite on every input there is nothing to compare. What such "
+    "a run finds is exported only if this was chosen before: a wrong result would not be noticed."
+)
 
 NAMES_SHOWN = 5
 """Operators without a candidate that a sentence names; the others are counted. Chosen."""
@@ -102,6 +106,10 @@ class RunSettingsPanel(QWidget):
         self.tolerance.setToolTip(
             "Largest error of the whole model, relative to its largest output"
         )
+        self.unchecked = QCheckBox("Export what cannot be checked")
+        self.unchecked.setObjectName("unchecked")
+        about_unchecked = QLabel(ABOUT_UNCHECKED, wordWrap=True)
+        about_unchecked.setProperty("small", True)
         self.limits = LimitsForm()
         self.shapes = QLineEdit(placeholderText="NAME=1,3,224,224")
         self.shapes.setObjectName("shapes")
@@ -152,6 +160,8 @@ class RunSettingsPanel(QWidget):
             ("Tuning", self.tune),
             ("Precision", self.precision),
             ("Tolerance", self.tolerance),
+            ("Outputs", self.unchecked),
+            ("", about_unchecked),
             ("Input sizes", self.shapes),
             ("Shapes", self.dimensions),
             ("Inputs", self.inputs),
@@ -234,6 +244,7 @@ class RunSettingsPanel(QWidget):
             in_place=self.in_place.isChecked(),
             precision=self.precision.precision(),
             tolerance=self.tolerance.value() / 100 or None,
+            unchecked=self.unchecked.isChecked(),
             inputs_npz=self._inputs,
             name=self.name.text().strip(),
             measure=self.measure.currentData(),
@@ -260,6 +271,7 @@ class RunSettingsPanel(QWidget):
         self.in_place.setChecked(settings.in_place)
         self.precision.choose(settings.precision)
         self.tolerance.setValue(100 * (settings.tolerance or 0.0))
+        self.unchecked.setChecked(settings.unchecked)
         self.measure.setCurrentIndex(max(0, self.measure.findData(settings.measure)))
         self.limits.restore(settings)
         self._opened()

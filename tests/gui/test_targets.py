@@ -128,14 +128,16 @@ def test_target_precision_and_whole_covers_are_part_of_the_settings_and_come_bac
     panel.target.setText("cuda:sm_80")
     panel.precision.choose("tf32")
     panel.in_place.setChecked(False)
+    panel.unchecked.setChecked(True)
     panel.target.setText("cuda:sm_9")  # on the way to another one
     wanted = panel.settings()
-    assert (wanted.precision, wanted.in_place) == ("tf32", False)
+    assert (wanted.precision, wanted.in_place, wanted.unchecked) == ("tf32", False, True)
     assert wanted.toolchains == ("tvm", "cublas", "openvino")
     saved = msgspec.to_builtins(wanted)  # as a run of the session holds it
     page.document.execution.settings = RunSettings()
     page.document.execution.settings_restored.emit()
     assert panel.settings().in_place and panel.settings().precision == "float32"
+    assert not panel.settings().unchecked
     assert "onednn" in panel.settings().toolchains
     page.document.execution.settings = msgspec.convert(saved, RunSettings)
     page.document.execution.settings_restored.emit()
