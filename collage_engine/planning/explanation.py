@@ -288,12 +288,14 @@ def _baseline_name(run: Run, labels: Labels) -> str:
 
 
 def _calls(document: Document, chosen: CandidateRecord | None, labels: Labels) -> list[str]:
-    """Say which operators of the chosen candidate are one library call each."""
+    """Say which nodes of the chosen candidate are one library call each."""
     if chosen is None or not chosen.composites:
         return []
     library = chosen.instance.library or chosen.instance.toolchain
+    titles = NodeTitles(document.graph.calls)
     calls = "; ".join(
-        f"{name} ({', '.join(labels.node(n) for n in of)})" for name, of in chosen.composites
+        f"{titles.joined(of)} ({', '.join(dict.fromkeys(map(labels.node, of)))})"
+        for _, of in chosen.composites
     )
     return [words.LIBRARY_CALLS.format(library=document.toolchain_title(library), calls=calls)]
 

@@ -14,7 +14,7 @@ import msgspec
 from collage_engine.records.answers import Alternative, AlternativeStatus
 from collage_engine.search.problem import CandidateId
 from collage_engine.wording import why as words
-from collage_engine.wording.amounts import time_text
+from collage_engine.wording.amounts import LEAST_US, time_text
 
 if TYPE_CHECKING:
     from collage_engine.search.problem import Answer, Problem, ProblemCandidate
@@ -162,7 +162,7 @@ def _headline(
         other = min(others, key=lambda c: c.cost_us or 0.0)
         more = (other.cost_us or 0.0) - chosen.cost_us
         name = labels.toolchain(other.toolchain)
-        if abs(more) < 0.005:
+        if abs(more) < LEAST_US:
             text += words.AS_LONG.format(other=name)
         elif more > 0:
             text += words.SHORTER.format(more=time_text(more), other=name)
@@ -177,10 +177,10 @@ def _headline(
 def _why_not(other: ProblemCandidate, answer: Answer) -> str:
     """Return why a candidate with a lower isolated cost was not chosen."""
     regret = answer.regrets.get(other.id)
-    if regret is not None and regret <= 0:
-        return (
-            words.AS_FAST if regret == 0 else words.EXPECTED_FASTER.format(less=time_text(-regret))
-        )
+    if regret is not None and abs(regret) < LEAST_US:
+        return words.AS_FAST
+    if regret is not None and regret < 0:
+        return words.EXPECTED_FASTER.format(less=time_text(-regret))
     if regret is not None:
         return words.HAND_OVERS_COST.format(more=time_text(regret))
     bound = answer.regret_bounds.get(other.id)
@@ -297,7 +297,7 @@ def explain_ranked_cover(
         return words.AND_MORE.format(names=names, count=left) if left > 0 else names
 
     time = words.TIME_EQUAL
-    if other.regret_us:
+    if abs(other.regret_us) >= LEAST_US:
         sentence = words.TIME_LONGER if other.regret_us > 0 else words.TIME_SHORTER
         time = sentence.format(more=time_text(abs(other.regret_us)))
     if node is not None and not any(node in c.nodes for c in come):

@@ -14,6 +14,11 @@ ABOUT_ISOLATED = (
     "Measured by itself, over and over, so that its weights and code are in the nearest caches. "
     "In the model, where everything else runs in between, it takes longer."
 )
+TWO_COSTS = (
+    "Expected: in this model, where everything else runs in between. Isolated: over and over by "
+    "itself, with its weights in the caches."
+)
+"""Why the two costs differ that stand beside each other in the table of candidates."""
 ABOUT_LAST_RUN = "Its part of the confirmed run, in which the whole exported model was profiled."
 ABOUT_DIFFERENCE = "The time in the last run less the expected one."
 ABOUT_REGRET = (
@@ -61,8 +66,8 @@ FOUND_SLOWER = "{found} takes {us}, {against}."
 # -- what was measured -------------------------------------------------------------
 
 FEW_MEASURED = (
-    "The run knows the costs of only {known} of {distinct} candidates: this compares whole models "
-    "and is no search. A larger budget makes it one."
+    "Only {known} of {distinct} candidates were measured, too few to search. A larger budget "
+    "measures more."
 )
 UNMEASURED = "{candidates} unmeasured"
 LEFT_OUT = "{text}: the budget ended before the best placement was measured throughout"

@@ -13,7 +13,7 @@ AS_LONG = "; by itself {other} would take as long"
 SHORTER = "; by itself {other} would take {more} more"
 LONGER = "; by itself {other} would take {less} less, but {reason}"
 PROVEN_WITHIN = "{text} (the placement is proven to be at most {gap} above the best one)"
-LIBRARY_CALLS = "It calls the library {library} for {calls}."
+LIBRARY_CALLS = "It calls {library} for {calls}."
 CONVERTED = "The value of {node} is converted once from {source} to {target}."
 CONVERTED_IN = "The value of {node} is converted once from {source} to {target}: {cost}."
 
@@ -73,8 +73,9 @@ STATUS: dict[str, str] = {
 }
 """What is known of an alternative, by its status."""
 ABOUT_COLUMNS = (
-    "Here: the cost in this model. Whole model: the extra time of the best placement with this "
-    "choice, against the placement that is shown."
+    "Here: the cost in this model. An isolated cost is mostly lower, since a candidate that runs "
+    "over and over by itself finds its weights in the caches. Whole model: the extra time of the "
+    "best placement with this choice, against the placement that is shown."
 )
 
 # -- devices -------------------------------------------------------------------------

@@ -19,7 +19,12 @@ from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.format import brief_border_words
-from collage_engine.wording.runs import ABOUT_EXPECTED, ABOUT_ISOLATED, ABOUT_REGRET
+from collage_engine.wording.runs import (
+    ABOUT_EXPECTED,
+    ABOUT_ISOLATED,
+    ABOUT_REGRET,
+    TWO_COSTS,
+)
 from collage_gui.document.document import Document
 from collage_gui.document.pin_prices import measure_text
 from collage_gui.panels.cost_text import cost_tip
@@ -40,8 +45,8 @@ def operators_tip(record: CandidateRecord, graph: OperatorGraph | None) -> str:
     left = len(names) - NAMES_IN_TIP
     lines = [*names[:NAMES_IN_TIP], *([f"and {left} more"] if left > 0 else [])]
     lines.append(f"internally {record.label}")
-    if record.composites:
-        lines.append("Library calls: " + ", ".join(name for name, _ in record.composites))
+    if graph is not None and record.composites:
+        lines.append("Library calls: " + ", ".join(graph.label(of) for _, of in record.composites))
     return "\n".join(lines)
 
 
@@ -106,7 +111,7 @@ class CandidatesPanel(QWidget):
                     "Nodes",
                     lambda r: d.operators.count_nodes(r.nodes) if d.operators else 0,
                     "number",
-                    width=56,
+                    width=64,
                     about="ONNX nodes",
                 ),
                 Column(
@@ -268,7 +273,7 @@ class CandidatesPanel(QWidget):
         elif not document.selection.operators:
             self.hint.setText("Select a node or a partition to see only its candidates.")
         else:
-            self.hint.setText("")
+            self.hint.setText(TWO_COSTS if within else "")
         self.hint.setVisible(bool(self.hint.text()))
         self._enable()
 

@@ -86,7 +86,7 @@ class PartitionsPanel(QWidget):
                     "Nodes",
                     lambda r: document.operators.count_nodes(r.nodes) if document.operators else 0,
                     "number",
-                    width=52,
+                    width=64,
                     about="ONNX nodes",
                 ),
                 Column(

@@ -44,7 +44,7 @@ class PinsPanel(QWidget):
                     "Verdict",
                     lambda r: self._state(r[0]),
                     text=lambda r: self._verdict(r[0]),
-                    width=150,
+                    width=168,
                     tip=lambda r: (
                         self._reason(r[0])
                         or "The price is the cost with this pin less the cost without it."
@@ -172,7 +172,7 @@ class PinsPanel(QWidget):
             what = (
                 "no placement satisfies them"
                 if infeasible
-                else "the placement is older than the pins: press Space"
+                else "the placement was made without them: press Space"
             )
             text += f" · {what}"
         elif shown is not None and prices:

@@ -27,6 +27,7 @@ from PySide6.QtGui import (
     QBrush,
     QColor,
     QFont,
+    QFontMetrics,
     QGuiApplication,
     QIcon,
     QKeyEvent,
@@ -53,6 +54,7 @@ from collage_engine.drawing.formatting import (
 )
 from collage_engine.drawing.palette import ToolchainLook, toolchain_look
 from collage_engine.records.csv_table import csv_table
+from collage_engine.wording.amounts import LEAST_US
 from collage_gui.elided_label import plain_tip
 from collage_gui.graph_view.painter import BRUSHES
 from collage_gui.panels.copying import Copying, ranges
@@ -215,6 +217,8 @@ class RowsModel(QAbstractTableModel):
             return bytes_text(value)
         if column.kind == "number":
             return number_text(value) if isinstance(value, int) else significant(value)
+        if column.kind in ("time", "signed-time") and abs(value) < LEAST_US:
+            value = 0.0
         value = float(value) * self._units[at][1]
         if math.isnan(value):
             return DASH
@@ -352,6 +356,8 @@ class Table(QTableView):
         self.theme = theme
         self._wanted: set[int] = set()
         """The columns hidden at first that the user asked for."""
+        self._fitted: dict[int, int] = {}
+        """The widths that columns of toolchains were given last, in pixels."""
         self.setModel(model)
         self.setObjectName(name)
         self.setAccessibleName(title)
@@ -385,8 +391,10 @@ class Table(QTableView):
     def scaled(self) -> None:
         """Take the row height and the column widths of the text size."""
         self.verticalHeader().setDefaultSectionSize(self.theme.scaled(26))
+        self._fitted.clear()
         for at, column in enumerate(self.rows_model.columns):
             self.setColumnWidth(at, self._usual_width(column))
+        self._fit_toolchains()
         self._stretch()
 
     def _usual_width(self, column: Column) -> int:
@@ -394,6 +402,26 @@ class Table(QTableView):
         # Pictures of toolchains and the margins keep their size at every size of text.
         fixed = self.iconSize().width() + MARGINS_PX if column.toolchain is not None else 0
         return self.theme.scaled(column.width - fixed) + fixed
+
+    def _fit_toolchains(self) -> None:
+        """Leave what the shown names of toolchains do not need to the column that stretches.
+
+        A column to which the user has given another width keeps it.
+        """
+        metrics = QFontMetrics(self.theme.font(13.0, QFont.Weight.DemiBold))
+        for at, column in enumerate(self.rows_model.columns):
+            usual = self._usual_width(column)
+            if column.text is None or column.toolchain is None:
+                continue
+            if self.columnWidth(at) != self._fitted.get(at, usual):
+                continue
+            each = {column.value(row): row for row in self.rows_model.rows}.values()
+            texts = map(column.text, each)
+            needed = max(map(metrics.horizontalAdvance, texts), default=usual)
+            title = self.horizontalHeader().sectionSizeHint(at)
+            width = min(usual, max(title, needed + self.iconSize().width() + MARGINS_PX))
+            self.setColumnWidth(at, width)
+            self._fitted[at] = width
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Gives the width that is left over to the column that stretches."""
@@ -408,6 +436,7 @@ class Table(QTableView):
                 self.setColumnHidden(at, at not in self._wanted)
             elif column.optional:
                 self.setColumnHidden(at, all(column.value(row) is None for row in rows))
+        self._fit_toolchains()
         self._stretch()
 
     @property

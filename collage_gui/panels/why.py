@@ -172,9 +172,9 @@ def _table(rows: list[WhyRow]) -> list[str]:
         return []
     titles = "".join(f"<th>{title}</th>" for title in words.TITLES if title != "Nodes")
     return [
-        f"<table title='{words.ABOUT_COLUMNS}'><tr>{titles}</tr>",
+        f"<table><tr>{titles}</tr>",
         *map(_line, rows),
-        "</table>",
+        f"</table><p class='q'>{words.ABOUT_COLUMNS}</p>",
     ]
 
 

@@ -12,7 +12,8 @@ from PySide6.QtWidgets import QTableView, QTreeView, QWidget
 
 from collage_engine.drawing.alternatives import why_rows
 from collage_engine.drawing.formatting import DASH
-from collage_gui.panels.candidates import COST_COLUMN, REGRET_COLUMN
+from collage_engine.wording.runs import TWO_COSTS
+from collage_gui.panels.candidates import COST_COLUMN, ISOLATED_COLUMN, REGRET_COLUMN
 from collage_gui.panels.copying import Copying
 from collage_gui.panels.tables import Column, RowsModel
 
@@ -322,6 +323,13 @@ def test_the_table_model_obeys_qt_and_sorts_fifty_thousand_rows(qtbot) -> None:
     del tester
 
 
+def test_a_time_that_no_clock_can_tell_is_nought(qtbot) -> None:
+    model = RowsModel([Column("Price", lambda r: r, "signed-time")])
+    model.set_rows([3.35e-6, -0.004, 0.02, 26.9])
+    texts = [model.data(model.index(at, 0)) for at in range(4)]
+    assert texts == ["0", "0", "+0.0200", "+26.9"]
+
+
 def test_columns_without_a_value_are_hidden_and_the_names_fill_the_view(drive) -> None:
     d = drive()
     page = d.open()
@@ -336,5 +344,25 @@ def test_columns_without_a_value_are_hidden_and_the_names_fill_the_view(drive) -
     assert table.isColumnHidden(last_run)
     page.docks.reveal("partitions")
     d.qtbot.wait(20)
+    d.until(lambda: table.columnWidth(0) < table._usual_width(table.rows_model.columns[0]))
+    table.setColumnWidth(0, 130)
+    table.rows_model.refresh()
+    assert table.columnWidth(0) == 130, "as the user left it"
     end = table.columnViewportPosition(operators) + table.columnWidth(operators)
     assert end <= table.viewport().width(), "no name is cut by the edge of the view"
+
+
+def test_why_isolated_and_expected_costs_differ_is_said_where_they_stand_together(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    d.question(page, [0])
+    panel, costs = page.panels.node.candidates, page.document.costs
+    d.until(lambda: panel.model.rows)
+    assert panel.table.isColumnHidden(ISOLATED_COLUMN) and panel.hint.text() == ""
+    row = panel.model.rows[0]
+    costs.by_candidate[row.id] = msgspec.structs.replace(
+        costs.of(row.id), in_place="seen", alone_us=1.0
+    )
+    costs.changed.emit()
+    assert not panel.table.isColumnHidden(ISOLATED_COLUMN) and panel.hint.text() == TWO_COSTS

@@ -262,6 +262,20 @@ def test_the_explanation_is_about_the_placement_that_is_shown():
     assert not any("Run 2" in text for text in told.words)
 
 
+def test_library_calls_are_told_by_the_nodes_of_the_file():
+    called = msgspec.structs.replace(
+        candidate((0, 1), MEASURED, "onnxruntime"), composites=(("onnxruntime.conv", (0, 1)),)
+    )
+    opened = document(called, pin=FIRST_ALONE)
+    opened.pins = []
+    opened.toolchains = [
+        ToolchainState(name="onnxruntime", title="ONNX Runtime", targets=("cpu",), available=True)
+    ]
+    told, _ = explain_document(opened, 0)
+    assert any(text.startswith("It calls ONNX Runtime for Relu+Relu (") for text in told.words)
+    assert not any("onnxruntime" in sentence for sentence in told.words)
+
+
 def test_the_reason_of_a_pinned_node_is_the_pin():
     opened, parts = a_mix_that_won()
     opened.pins = [Pin(kind="on", nodes=(1,), toolchain="openvino", text="relu2=openvino")]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from collage_engine.search.api import k_best, solve
 from collage_engine.search.explain import (
     Labels,
@@ -85,6 +87,25 @@ def test_a_node_in_words() -> None:
     told = explain_node(problem, answer, 0, LABELS, noise_us=12.0)
     statuses = [line.status for line in told.alternatives]
     assert statuses[:4] == ["chosen", "tied", "tied", "unmeasured"]
+
+
+def test_less_than_a_clock_can_tell_is_no_difference() -> None:
+    problem = problem_from(DATA)
+    answer = solve(problem)
+    other = k_best(problem, 2)[1]
+    told = explain_ranked_cover(
+        problem, answer, msgspec.structs.replace(other, regret_us=-0.00478), LABELS
+    )
+    assert told.endswith(f"takes {words.TIME_EQUAL}.")
+    data = {"nodes": DATA["nodes"], "candidates": [dict(each) for each in DATA["candidates"]]}
+    data["candidates"][1]["cost_us"] = 41.0 - 0.006
+    problem = problem_from(data)
+    answer = msgspec.structs.replace(solve(problem), cover=("d", "s"))
+    assert (
+        explain_node(problem, answer, 0, LABELS)
+        .text[0]
+        .endswith(words.AS_LONG.format(other="ONNX Runtime") + ".")
+    )
 
 
 def test_a_candidate_in_no_cover_and_a_pin() -> None:
