@@ -35,7 +35,7 @@ def sharing_sentences(rows: Sequence[ShapeRow], sharing: Sharing | None) -> list
     known = sum(row.from_store for row in rows[1:])
     distinct = sum(row.distinct for row in rows[1:])
     said = []
-    if distinct:
+    if known:
         said.append(words.MEASURED_FOR_EARLIER_SHAPES.format(known=known, distinct=distinct))
     return said if sharing is None else [*said, *artifact_sentences(len(rows), sharing)]
 

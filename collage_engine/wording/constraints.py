@@ -71,10 +71,7 @@ UNDECIDED = (
     "the graph is too wide to find a placement in time, or to prove that there is none: pin some "
     "nodes, or use fewer toolchains"
 )
-NOT_MEASURED = (
-    "what the pins ask for was left unmeasured, since the run did not need it: run again, "
-    "which measures it"
-)
+NOT_MEASURED = "what the pins ask for has not been measured yet: run again, which measures it"
 
 # -- the same, in the search, which knows numbers of nodes only ------------------------
 

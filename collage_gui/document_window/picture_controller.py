@@ -510,4 +510,4 @@ def stale_text(document: Document) -> str:
         return ""
     if document.pins.infeasible is not None:
         return "No placement satisfies the pins: this one was found without them."
-    return "This placement is older than the pins. Press Space to search again."
+    return "This placement was made without the current pins. Press Space to search again."

@@ -17,7 +17,6 @@ from PySide6.QtWidgets import (
 
 from collage_engine.records.placement import Run
 from collage_gui.document.document import Document
-from collage_gui.document.reference import Reference
 from collage_gui.elided_label import plain
 from collage_gui.panels.all_runs import AllRunsPage
 from collage_gui.panels.bar_chart import BarChart
@@ -178,13 +177,12 @@ class RunsPanel(QWidget):
                     field.setText(value)
 
     def _bar_chosen(self, key: str) -> None:
+        """Show the placement of a bar; a baseline's is shown beside another, by *Compare*."""
         kind, _, name = key.partition(":")
         if kind == "run":
             self.document.runs.show(name)
         elif kind == "found":
             self.document.runs.show_found(name)
-        else:
-            self.document.comparison.set_reference(Reference("baseline", name))
 
     # -- editing -----------------------------------------------------------------------
 

@@ -410,7 +410,7 @@ def test_a_run_that_measured_next_to_nothing_says_that_it_is_no_search(session) 
         run.candidates, distinct=1980, measured=5, from_store=0, invalid=0, unreached=1975
     )
     few = msgspec.structs.replace(run, candidates=counts)
-    assert "only 5 of 1,980 candidates" in figures.few_measured_sentence(few)
+    assert "Only 5 of 1,980 candidates" in figures.few_measured_sentence(few)
     assert figures.few_measured_sentence(run) == ""
     assert figures.few_measured_sentence(few) in render(session, "html", few).decode()
     quick = msgspec.structs.replace(few, settings={**few.settings, "confirmation": "quick"})

@@ -95,7 +95,7 @@ def test_a_run_that_measured_too_little_offers_a_run_that_measures_enough(drive)
     )
     run.seconds = {"measure": 5.0, "confirm": 20.0, "total": 25.0}
     page.document.runs.changed.emit()
-    assert page.banner.isVisible() and "only 5 of 1,980" in page.banner.label.text()
+    assert page.banner.isVisible() and "Only 5 of 1,980" in page.banner.label.text()
     # 1,500 candidates that could matter at a second each, and the run's own 25 s.
     assert page.banner.action.text() == "Run for 26 min"
     d.qtbot.mouseClick(page.banner.action, Qt.MouseButton.LeftButton)

@@ -111,7 +111,7 @@ def test_a_run_is_printed_whole_into_a_pipe(capsys):
 def test_a_run_that_measured_next_to_nothing_says_so_in_every_text(capsys):
     counts = CandidateCounts(distinct=1980, measured=5, skipped=1975, unreached=1975)
     few = msgspec.structs.replace(run(), candidates=counts)
-    says = "The run knows the costs of only 5 of 1,980 candidates"
+    says = "Only 5 of 1,980 candidates were measured"
     print_run.print_run(few)
     assert says in capsys.readouterr().out
     assert says in run_markdown(few)
