@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from collage_gui.document_window.window import DocumentWindow
     from collage_gui.main_window.documents import Documents
     from collage_gui.main_window.engine import Engine
+    from collage_gui.preferences import Preferences
 
+ZOOM_STEP = 1.25
+"""The factor of one step of zooming; chosen."""
 Need = Literal[
     "nothing",
     "document",
@@ -36,37 +39,14 @@ class Window(Protocol):
 
     documents: Documents
     engine: Engine
+    preferences: Preferences
 
     def close(self) -> bool:
         """Close the window."""
         ...
 
-    def undo(self) -> None:
-        """Undo the last edit."""
-        ...
-
-    def redo(self) -> None:
-        """Redo the edit that was undone last."""
-        ...
-
     def focus_menu(self) -> None:
         """Step into the menu bar."""
-        ...
-
-    def toggle_minimap(self) -> None:
-        """Show or hide the minimap."""
-        ...
-
-    def toggle_orientation(self) -> None:
-        """Draw graphs the other way."""
-        ...
-
-    def text_larger(self) -> None:
-        """Make all text one step larger."""
-        ...
-
-    def text_smaller(self) -> None:
-        """Make all text one step smaller."""
         ...
 
     def show_preferences(self) -> None:
@@ -75,10 +55,6 @@ class Window(Protocol):
 
     def show_palette(self) -> None:
         """Open the command palette."""
-        ...
-
-    def show_shortcuts(self) -> None:
-        """Open the list of shortcuts."""
         ...
 
     def show_about(self) -> None:
@@ -195,17 +171,24 @@ file.on_window(
 file.on_window("quit", "Quit", lambda w: w.close(), "Ctrl+Q")
 
 edit = Menu("Edit")
-edit.on_window("undo", "Undo", lambda w: w.undo(), "Ctrl+Z", needs="document")
-edit.on_window("redo", "Redo", lambda w: w.redo(), "Ctrl+Shift+Z", "Ctrl+Y", needs="document")
+edit.on_page("undo", "Undo", lambda p: p.document.undo.undo(), "Ctrl+Z", needs="document")
+edit.on_page(
+    "redo",
+    "Redo",
+    lambda p: p.document.undo.redo(),
+    "Ctrl+Shift+Z",
+    "Ctrl+Y",
+    needs="document",
+)
 edit.separate()
 edit.on_page(
-    "find", "Find…", lambda p: p.navigation.find(), "Ctrl+F", tip="Text or regular expression"
+    "find", "Find…", lambda p: p.find_bar.open(), "Ctrl+F", tip="Text or regular expression"
 )
-edit.on_page("find_next", "Find next", lambda p: p.navigation.find_next(), "F3", "Ctrl+G")
+edit.on_page("find_next", "Find next", lambda p: p.find_bar.step(1), "F3", "Ctrl+G")
 edit.on_page(
     "find_previous",
     "Find previous",
-    lambda p: p.navigation.find_previous(),
+    lambda p: p.find_bar.step(-1),
     "Shift+F3",
     "Ctrl+Shift+G",
 )
@@ -233,7 +216,7 @@ edit.on_page(
 )
 
 view = Menu("View")
-view.on_page("fit", "Fit the graph", lambda p: p.navigation.fit(), "F", "Ctrl+0")
+view.on_page("fit", "Fit the graph", lambda p: p.view.fit(), "F", "Ctrl+0")
 view.on_page(
     "zoom_selection",
     "Zoom to the selection",
@@ -241,26 +224,32 @@ view.on_page(
     "Z",
     needs="selection",
 )
-view.on_page("zoom_in", "Zoom in", lambda p: p.navigation.zoom_in(), "Ctrl++", "Ctrl+=")
-view.on_page("zoom_out", "Zoom out", lambda p: p.navigation.zoom_out(), "Ctrl+-")
-view.on_page("actual", "Actual size", lambda p: p.navigation.zoom_to_actual_size(), "Ctrl+1")
+view.on_page("zoom_in", "Zoom in", lambda p: p.view.zoom(ZOOM_STEP), "Ctrl++", "Ctrl+=")
+view.on_page("zoom_out", "Zoom out", lambda p: p.view.zoom(1 / ZOOM_STEP), "Ctrl+-")
+view.on_page("actual", "Actual size", lambda p: p.view.zoom(1 / p.view.scale), "Ctrl+1")
 view.separate()
 view.on_page(
     "next_pane",
     "Next pane",
-    lambda p: p.next_pane(),
+    lambda p: p.step_pane(1),
     "F6",
     tip="The graph, then the panels",
     needs="document",
 )
 view.on_page(
-    "previous_pane", "Previous pane", lambda p: p.previous_pane(), "Shift+F6", needs="document"
+    "previous_pane", "Previous pane", lambda p: p.step_pane(-1), "Shift+F6", needs="document"
 )
 view.on_window("menu_bar", "Menu bar", lambda w: w.focus_menu(), "F10", tip="The first menu")
 view.separate()
-view.on_window("minimap", "Minimap", lambda w: w.toggle_minimap(), "Ctrl+M", checkable=True)
 view.on_window(
-    "horizontal", "Left to right", lambda w: w.toggle_orientation(), "Ctrl+K", checkable=True
+    "minimap", "Minimap", lambda w: w.preferences.step("minimap"), "Ctrl+M", checkable=True
+)
+view.on_window(
+    "horizontal",
+    "Left to right",
+    lambda w: w.preferences.step("orientation"),
+    "Ctrl+K",
+    checkable=True,
 )
 view.on_page(
     "outline",
@@ -273,8 +262,16 @@ view.on_page(
     "log", "Log", lambda p: p.show_log(), "Ctrl+Shift+L", tip="What was reported", needs="document"
 )
 view.separate()
-view.on_window("bigger", "Larger text", lambda w: w.text_larger(), "Ctrl+Alt++", "Ctrl+Alt+=")
-view.on_window("smaller", "Smaller text", lambda w: w.text_smaller(), "Ctrl+Alt+-")
+view.on_window(
+    "bigger",
+    "Larger text",
+    lambda w: w.preferences.step("text_scale", 1),
+    "Ctrl+Alt++",
+    "Ctrl+Alt+=",
+)
+view.on_window(
+    "smaller", "Smaller text", lambda w: w.preferences.step("text_scale", -1), "Ctrl+Alt+-"
+)
 
 graph = Menu("Graph")
 graph.on_page(
@@ -322,7 +319,7 @@ pin = Menu("Pin")
 pin.on_page(
     "pin_menu",
     "Pin to a toolchain…",
-    lambda p: p.pins.open_pin_menu(),
+    lambda p: p.pins.open(p.pins.pin_to_menu()),
     "P",
     tip="Demand a toolchain for the selection",
     needs="selection",
@@ -330,7 +327,7 @@ pin.on_page(
 pin.on_page(
     "never_menu",
     "Never on a toolchain…",
-    lambda p: p.pins.open_never_menu(),
+    lambda p: p.pins.open(p.pins.never_on_menu()),
     "Shift+P",
     tip="Forbid a toolchain for the selection",
     needs="selection",
@@ -338,14 +335,14 @@ pin.on_page(
 pin.on_page(
     "exactly",
     "Pin as one partition",
-    lambda p: p.pins.pin_exactly(),
+    lambda p: p.pins.pin("exactly", "Pin as one partition"),
     "Ctrl+Alt+P",
     needs="selection",
 )
 pin.on_page(
     "together",
     "Keep together",
-    lambda p: p.pins.pin_together(),
+    lambda p: p.pins.pin("together", "Keep together"),
     "Ctrl+Alt+T",
     tip="In one partition, with others or not",
     needs="selection",
@@ -364,7 +361,7 @@ pin.separate()
 pin.on_page(
     "free", "Unpin the selection", lambda p: p.pins.free_selection(), "Del", needs="selection"
 )
-pin.on_page("free_all", "Unpin all", lambda p: p.pins.free_all(), needs="pins")
+pin.on_page("free_all", "Unpin all", lambda p: p.document.pins.edit((), "Unpin all"), needs="pins")
 run = Menu("Run")
 run.on_page(
     "run", "Run", lambda p: p.runs.start(), "Ctrl+R", tip="Measure, search, confirm", needs="idle"
@@ -428,7 +425,7 @@ run.separate()
 run.on_page(
     "measure",
     "Measure the selection",
-    lambda p: p.runs.measure_selection(),
+    lambda p: p.runs.measure(longer=False),
     "Ctrl+T",
     tip="As one partition",
     needs="selection",
@@ -436,7 +433,7 @@ run.on_page(
 run.on_page(
     "measure_longer",
     "Measure again, longer",
-    lambda p: p.runs.measure_longer(),
+    lambda p: p.runs.measure(longer=True),
     "Ctrl+Shift+T",
     needs="selection",
 )
@@ -448,7 +445,7 @@ compare.on_page(
     needs="placement",
 )
 compare.on_page(
-    "changes", "Show changes in the graph", lambda p: p.picture.show_changes(), needs="run"
+    "changes", "Show changes in the graph", lambda p: p.picture.set_mode("changes"), needs="run"
 )
 compare.separate()
 compare.on_page(
@@ -492,12 +489,12 @@ export.on_page(
 help = Menu("Help")
 help.on_window(
     "palette",
-    "Command palette…",
+    "Actions and shortcuts…",
     lambda w: w.show_palette(),
     "Ctrl+Shift+P",
-    tip="Every action by name",
+    "F1",
+    tip="Every action by name, and what the mouse does",
 )
-help.on_window("shortcuts", "Shortcuts", lambda w: w.show_shortcuts(), "F1")
 help.on_window("about", "About", lambda w: w.show_about())
 
 MENUS = (file, edit, view, graph, pin, run, compare, export, help)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QObject
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QToolButton, QWidget
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QWidget
 
 from collage_gui.elided_label import ElidedLabel
 from collage_gui.messages import Message, Messages
+from collage_gui.widgets import lay_out, named, push_button, tool_button
 
 EDGE_PX = 8
 """Pixels between the message and the sides of what it lies on; chosen."""
@@ -31,27 +32,15 @@ class Banner(QFrame):
         self.setObjectName(name)
         self._over, self._sources = over, sources
         self._message: Message | None = None
-        self.label = ElidedLabel()
-        self.label.setObjectName(name + "Text")
-        self.more = QToolButton()
-        self.more.setObjectName(name + "More")
-        self.more.setText("More")
+        self.label = named(ElidedLabel(), name + "Text")
+        tip = "Show the whole message"
+        self.more = tool_button("More", name + "More", None, tip=tip)
         self.more.setCheckable(True)
-        self.more.setToolTip("Show the whole message")
         self.more.toggled.connect(self._show_all)
-        self.action = QPushButton()
-        self.action.setObjectName(name + "Action")
-        self.action.clicked.connect(self._act)
-        self.close_button = QToolButton()
-        self.close_button.setText("✕")
-        self.close_button.setAccessibleName("Dismiss")
-        self.close_button.clicked.connect(self._dismiss)
-        box = QHBoxLayout(self)
-        box.setContentsMargins(14, 3, 10, 3)
-        box.addWidget(self.label, 1)
-        box.addWidget(self.more)
-        box.addWidget(self.action)
-        box.addWidget(self.close_button)
+        self.action = push_button("", name + "Action", self._act)
+        self.close_button = tool_button("✕", "", self._dismiss, "Dismiss")
+        parts = ((self.label, 1), self.more, self.action, self.close_button)
+        lay_out(QHBoxLayout(self), *parts, margins=(14, 3, 10, 3))
         self.hide()
         over.installEventFilter(self)
         for source in sources:

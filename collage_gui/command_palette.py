@@ -1,4 +1,4 @@
-"""Shows the command palette, which finds every action by name."""
+"""Shows the command palette, which finds every action, key and gesture by name."""
 
 from __future__ import annotations
 
@@ -14,8 +14,20 @@ from PySide6.QtWidgets import (
 )
 
 from collage_gui.actions import ACTIONS, MENU_OF
+from collage_gui.widgets import lay_out, named
 
 _PRESS = QEvent.Type.KeyPress
+GESTURES = {
+    "Wheel": "Zoom at the pointer; with Shift scroll sideways; with two fingers pan",
+    "Drag": "Pan",
+    "Shift+drag": "Select what the rectangle touches",
+    "Ctrl+drag": "Zoom to an area",
+    "Shift+click": "Add to the selection",
+    "Double click": "Open a collapsed group, or select the partition",
+    "Arrows": "Walk along edges",
+    "Enter, Backspace": "Into a group, out of it",
+}
+"""What mouse and keys do in the graph; the list ends with it."""
 
 
 def score(query: str, title: str) -> int | None:
@@ -56,16 +68,11 @@ class CommandPalette(QDialog):
         self.setObjectName("commandPalette")
         self.actions_by_id = actions
         self.text = QLineEdit(placeholderText="What do you want to do?")
-        self.text.setObjectName("paletteText")
-        self.text.setAccessibleName("Command")
-        self.list = QListWidget()
-        self.list.setObjectName("paletteList")
+        named(self.text, "paletteText", "Command")
+        self.list = named(QListWidget(), "paletteList", "Actions, keys and gestures")
         self.list.setUniformItemSizes(True)
         self.list.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        box = QVBoxLayout(self)
-        box.setContentsMargins(8, 8, 8, 8)
-        box.addWidget(self.text)
-        box.addWidget(self.list)
+        lay_out(QVBoxLayout(self), self.text, self.list, margins=(8, 8, 8, 8))
         self.text.textChanged.connect(self.refresh)
         self.text.installEventFilter(self)
         self.list.itemActivated.connect(lambda _: self.choose())
@@ -92,17 +99,23 @@ class CommandPalette(QDialog):
             if fits is not None and spec.id in self.actions_by_id and spec.id != "palette":
                 fitting.append((fits, number, spec))
         for _, _, spec in sorted(fitting, key=lambda each: (-each[0], each[1])):
-            action = self.actions_by_id[spec.id]
-            keys = f"    {spec.keys[0]}" if spec.keys else ""
-            item = QListWidgetItem(f"{MENU_OF[spec.id]}: {spec.title.rstrip('…')}{keys}")
-            item.setData(Qt.ItemDataRole.UserRole, spec.id)
-            if not action.isEnabled():
-                item.setFlags(Qt.ItemFlag.NoItemFlags)
-            self.list.addItem(item)
+            text = f"{MENU_OF[spec.id]}: {spec.title.rstrip('…')}"
+            self._list(text, ", ".join(spec.keys), self.actions_by_id[spec.id])
+        for keys, what in GESTURES.items():
+            if query.lower() in what.lower():
+                self._list(f"In the graph: {what}", keys, None)
         for row in range(self.list.count()):
             if self.list.item(row).flags():
                 self.list.setCurrentRow(row)
                 break
+
+    def _list(self, text: str, keys: str, action: QAction | None) -> None:
+        item = QListWidgetItem(f"{text}    {keys}".rstrip())
+        item.setData(Qt.ItemDataRole.UserRole, action)
+        item.setToolTip(action.toolTip() if action is not None else "")
+        if action is None or not action.isEnabled():
+            item.setFlags(Qt.ItemFlag.NoItemFlags)
+        self.list.addItem(item)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Lets the arrow keys and Enter act on the list while the text has the focus."""
@@ -126,4 +139,4 @@ class CommandPalette(QDialog):
         item = self.list.currentItem()
         self.hide()
         if item is not None and item.flags():
-            self.actions_by_id[item.data(Qt.ItemDataRole.UserRole)].trigger()
+            item.data(Qt.ItemDataRole.UserRole).trigger()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from dataclasses import dataclass
 from typing import Literal
+
+from PySide6.QtCore import QProcessEnvironment
+
+import collage_engine
 
 Kind = Literal["local", "ssh", "python", "command"]
 
@@ -74,3 +79,12 @@ def parse_connection(text: str) -> Connection:
             raise ValueError(f"{target!r} is no host name")
         return Connection(kind, target)  # type: ignore[arg-type]
     raise ValueError(f"{text!r}: a connection is local, ssh:HOST, python:PATH or command:…")
+
+
+def python_environment() -> QProcessEnvironment:
+    """Returns an environment in which Python finds the same packages, also from a checkout."""
+    environment = QProcessEnvironment.systemEnvironment()
+    root = os.path.dirname(os.path.dirname(os.path.abspath(collage_engine.__file__)))
+    known = environment.value("PYTHONPATH")
+    environment.insert("PYTHONPATH", root + (os.pathsep + known if known else ""))
+    return environment

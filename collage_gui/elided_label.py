@@ -6,7 +6,7 @@ from html import escape
 
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QPainter, QPaintEvent
-from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
+from PySide6.QtWidgets import QLabel, QSizePolicy
 
 LEAST_WIDTH = 60
 """Least width of the label, in pixels; chosen, a few letters and the ellipsis."""
@@ -18,8 +18,10 @@ class ElidedLabel(QLabel):
     A window that holds only such labels keeps its size whatever they say.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, look: str = "") -> None:
+        """Makes the label, in a look of the style sheet such as ``quiet``."""
         super().__init__()
+        self.setProperty(look, True)
         self.setTextFormat(Qt.TextFormat.PlainText)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
 
@@ -52,18 +54,6 @@ class ElidedLabel(QLabel):
 
     def _one_line(self) -> str:
         return " ".join(self.text().split("\n"))
-
-
-def plain(label: QLabel) -> QLabel:
-    """Make a label show its text as it is: names from files may look like markup."""
-    label.setTextFormat(Qt.TextFormat.PlainText)
-    return label
-
-
-def all_plain(parent: QWidget) -> None:
-    """Make every label below a widget show its text as it is."""
-    for label in parent.findChildren(QLabel):
-        label.setTextFormat(Qt.TextFormat.PlainText)
 
 
 def plain_tip(text: str) -> str:

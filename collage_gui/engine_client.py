@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signal
+from PySide6.QtCore import QObject, QProcess, QTimer, Signal
 
 from collage_engine.records.typed import decode
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import protocol
-from collage_gui.connections import Connection
+from collage_gui.connections import Connection, python_environment
 
 HELLO_S = 90.0
 """An engine that has not greeted by then is given up, in seconds; chosen: on a machine whose
@@ -110,14 +110,8 @@ class EngineClient(QObject):
         self._events.clear()
         self._errors.clear()
         process = QProcess(self)
-        environment = QProcessEnvironment.systemEnvironment()
+        environment = python_environment()
         environment.insert("PYTHONUNBUFFERED", "1")
-        # The engine finds the same packages as the window, also from a checkout.
-        import collage_engine
-
-        root = os.path.dirname(os.path.dirname(os.path.abspath(collage_engine.__file__)))
-        known = environment.value("PYTHONPATH")
-        environment.insert("PYTHONPATH", root + (os.pathsep + known if known else ""))
         process.setProcessEnvironment(environment)
         process.readyReadStandardOutput.connect(self._read)
         process.readyReadStandardError.connect(self._read_errors)
@@ -140,10 +134,15 @@ class EngineClient(QObject):
 
     def shutdown(self, wait_ms: int = 1500) -> None:
         """End the process: it sees its input close, and is killed if that does not do."""
-        process, self._process = self._process, None
-        self._stop_timers()
-        self.state = "stopped"
+        self._release(wait_ms)
         self._fail_all("the engine was shut down")
+
+    def _release(self, wait_ms: int) -> None:
+        """Stop listening to the process, and kill it if it does not end within so long."""
+        process, self._process = self._process, None
+        for timer in (self._watch, self._hello_timer, self._flush, self._slice):
+            timer.stop()
+        self.state = "stopped"
         if process is None:
             return
         for signal in (
@@ -155,14 +154,10 @@ class EngineClient(QObject):
             signal.disconnect()
         if process.state() != QProcess.ProcessState.NotRunning:
             process.closeWriteChannel()
-            if not process.waitForFinished(wait_ms):
+            if not wait_ms or not process.waitForFinished(wait_ms):
                 process.kill()
                 process.waitForFinished(1000)
         process.deleteLater()
-
-    def _stop_timers(self) -> None:
-        for timer in (self._watch, self._hello_timer, self._flush, self._slice):
-            timer.stop()
 
     @property
     def process_id(self) -> int:
@@ -311,7 +306,10 @@ class EngineClient(QObject):
     def _greeted(self, answer: protocol.HelloAnswer) -> None:
         self._hello_timer.stop()
         if answer.version != SERVICE_PROTOCOL:
-            self._end(protocol_versions_differ(answer.version, SERVICE_PROTOCOL))
+            self._end(
+                f"the engine speaks protocol version {answer.version}, this window "
+                f"{SERVICE_PROTOCOL}: install the same version on both sides"
+            )
             return
         self.hello = answer
         self.state = "ready"
@@ -352,31 +350,17 @@ class EngineClient(QObject):
             self._line(self._lines.popleft())
         self.flush()
         if status == QProcess.ExitStatus.CrashExit:
-            what = engine_crashed(code)
+            what = f"the engine crashed (signal {code})" if code else "the engine crashed"
         else:
             what = f"the engine ended with exit status {code}"
         last = self._errors[-1] if self._errors else ""
         self._end(f"{what}: {last}" if last else what)
 
     def _end(self, reason: str) -> None:
-        process, self._process = self._process, None
-        if process is None and self.state == "stopped":
+        if self._process is None and self.state == "stopped":
             return
-        self._stop_timers()
-        self.state = "stopped"
         self._silent = False
-        if process is not None:
-            for signal in (
-                process.readyReadStandardOutput,
-                process.readyReadStandardError,
-                process.finished,
-                process.errorOccurred,
-            ):
-                signal.disconnect()
-            if process.state() != QProcess.ProcessState.NotRunning:
-                process.kill()
-                process.waitForFinished(500)
-            process.deleteLater()
+        self._release(0)
         self._fail_all(reason)
         self.stopped.emit(reason)
 
@@ -402,16 +386,3 @@ def model_by_value(path: str) -> protocol.ModelOpen:
     """
     with open(path, "rb") as file:
         return protocol.ModelOpen(content=file.read(), name=os.path.basename(path))
-
-
-def protocol_versions_differ(theirs: int, ours: int) -> str:
-    """Says that the engine is of another version than the window."""
-    return (
-        f"the engine speaks protocol version {theirs}, this window {ours}: install the same "
-        "version on both sides"
-    )
-
-
-def engine_crashed(signal: int) -> str:
-    """Says that the engine's process was ended by a signal; 0 where it is not known."""
-    return f"the engine crashed (signal {signal})" if signal else "the engine crashed"

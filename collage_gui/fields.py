@@ -15,6 +15,7 @@ ABOUT_BUDGET = (
     "How long the whole run may take, from its start to the exported artifact: 30 s, 10 min, 1 h. "
     "Its best placement so far is kept when the time is over."
 )
+ABOUT_THREADS = "auto: one thread for each physical core, or fewer where that is faster"
 LONGEST_S = 36_000
 """The longest duration that can be chosen, in seconds; chosen, ten hours."""
 

@@ -143,6 +143,13 @@ class Preferences(QObject):
             self.store.setValue(f"preferences/{key}", value)
             self.changed.emit(key)
 
+    def step(self, key: str, by: int = 0) -> None:
+        """Choose a neighbour among the choices of a preference, or without ``by`` the other one."""
+        choices = [choice for choice, _ in BY_KEY[key].choices] or [False, True]
+        at = choices.index(self.get(key))
+        to = max(0, min(at + by, len(choices) - 1)) if by else 1 - at
+        self.set(key, choices[to])
+
     def recent(self) -> list[str]:
         """Returns the files that were opened last, the newest first."""
         paths: Any = self.store.value("recent", [])

@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
 from collage_gui.fields import DurationField
 from collage_gui.preferences import EFFECTS, PREFERENCES, Preference, Preferences
 from collage_gui.theme import pad_spin_boxes
+from collage_gui.widgets import lay_out, named, text_label
 
 
 class PreferencesPage(QDialog):
@@ -30,31 +31,27 @@ class PreferencesPage(QDialog):
         self.preferences = preferences
         self.setObjectName("preferencesPage")
         self.setWindowTitle("Settings")
-        box = QVBoxLayout(self)
-        box.setContentsMargins(20, 16, 20, 14)
+        groups = []
         for page in dict.fromkeys(p.page for p in PREFERENCES):
             group = QGroupBox(page)
             grid = QGridLayout(group)
             grid.setColumnStretch(1, 1)
             grid.setHorizontalSpacing(18)
             for row, preference in enumerate(p for p in PREFERENCES if p.page == page):
-                editor = self._editor(preference)
-                editor.setObjectName(f"preference-{preference.key}")
-                editor.setAccessibleName(preference.title)
-                effect = QLabel(EFFECTS[preference.effect])
-                effect.setProperty("small", True)
+                name = f"preference-{preference.key}"
+                editor = named(self._editor(preference), name, preference.title)
+                effect = text_label(EFFECTS[preference.effect], "small", wraps=False)
                 if isinstance(editor, QCheckBox):
                     grid.addWidget(editor, row, 0, 1, 2)
                 else:
                     grid.addWidget(QLabel(preference.title), row, 0)
                     grid.addWidget(editor, row, 1)
                 grid.addWidget(effect, row, 2, Qt.AlignmentFlag.AlignRight)
-            box.addWidget(group)
-        box.addStretch()
+            groups.append(group)
         buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
         buttons.rejected.connect(self.reject)
         buttons.button(QDialogButtonBox.StandardButton.Close).setIcon(QIcon())
-        box.addWidget(buttons)
+        lay_out(QVBoxLayout(self), *groups, None, buttons, margins=(20, 16, 20, 14))
         self.setMinimumWidth(700)
 
     def _editor(self, preference: Preference) -> QWidget:

@@ -10,7 +10,6 @@ from PySide6.QtWidgets import (
     QDialog,
     QDialogButtonBox,
     QFormLayout,
-    QLabel,
     QLineEdit,
     QVBoxLayout,
     QWidget,
@@ -19,7 +18,8 @@ from PySide6.QtWidgets import (
 from collage_engine.drawing.formatting import counted
 from collage_engine.records.errors import UsageError
 from collage_engine.records.shapes import ShapeChoice, combined
-from collage_gui.elided_label import plain, plain_tip
+from collage_gui.elided_label import plain_tip
+from collage_gui.widgets import form_row, lay_out, named, text_label
 
 MOST_NAMED = 6
 """Shapes that the dialog names before it only counts them; chosen: as many as two lines hold."""
@@ -47,49 +47,25 @@ class ShapesDialog(QDialog):
         self.setObjectName("shapesDialog")
         self.setWindowTitle("Shapes")
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        box = QVBoxLayout(self)
-        box.setContentsMargins(20, 16, 20, 14)
-        box.setSpacing(10)
-        about = plain(
-            QLabel(
-                (
-                    "The model leaves these sizes open. Each combination of the values is "
-                    "placed by a run of its "
-                    "own, and one artifact holds them all."
-                ),
-                wordWrap=True,
-            )
-        )
-        box.addWidget(about)
         form = QFormLayout()
-        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
         self.fields: dict[str, QLineEdit] = {}
         for name, inputs in dimensions.items():
             sizes = dict.fromkeys(str(each.dims[name]) for each in choices if name in each.dims)
             field = QLineEdit(", ".join(sizes) or "1", placeholderText="1, 4, 16")
-            field.setObjectName(f"dimension-{name}")
-            field.setAccessibleName(f"Sizes of {name}")
-            field.setToolTip(plain_tip(f"A dimension of {', '.join(inputs)}"))
+            tip = plain_tip(f"A dimension of {', '.join(inputs)}")
+            self.fields[name] = form_row(form, name, field, f"dimension-{name}", tip)
             field.textChanged.connect(self._check)
-            form.addRow(plain(QLabel(name)), field)
-            self.fields[name] = field
-        box.addLayout(form)
-        self.nearest = QCheckBox("Pad smaller inputs to the next larger shape")
-        self.nearest.setObjectName("nearest")
-        self.nearest.setToolTip(
-            "The exported artifact then also takes sizes in between, along the dimensions "
-            "where it is "
-            "proved that padding changes no result."
+        self.nearest = named(
+            QCheckBox("Pad smaller inputs to the next larger shape"),
+            "nearest",
+            tip="The exported artifact then also takes sizes in between, along the dimensions "
+            "where it is proved that padding changes no result.",
         )
         self.nearest.setChecked(nearest)
-        box.addWidget(self.nearest)
-        self.summary = plain(QLabel(wordWrap=True))
-        self.summary.setObjectName("shapesSummary")
-        self.summary.setProperty("quiet", True)
+        self.summary = text_label(look="quiet", name="shapesSummary")
         # The longest text has two lines: the dialog does not jump while somebody types.
         self.summary.setMinimumHeight(2 * self.summary.fontMetrics().lineSpacing())
         self.summary.setAlignment(Qt.AlignmentFlag.AlignTop)
-        box.addWidget(self.summary)
         buttons = QDialogButtonBox(
             QDialogButtonBox.StandardButton.Ok | QDialogButtonBox.StandardButton.Cancel
         )
@@ -97,7 +73,12 @@ class ShapesDialog(QDialog):
         buttons.rejected.connect(self.reject)
         self._ok = buttons.button(QDialogButtonBox.StandardButton.Ok)
         self._ok.setText("Open")
-        box.addWidget(buttons)
+        about = text_label(
+            "The model leaves these sizes open. Each combination of the values is placed by a run "
+            "of its own, and one artifact holds them all."
+        )
+        parts = (about, form, self.nearest, self.summary, buttons)
+        lay_out(QVBoxLayout(self), *parts, margins=(20, 16, 20, 14), spacing=10)
         self.setMinimumWidth(460)
         self.choices: tuple[ShapeChoice, ...] = ()
         """What the fields say; empty while they say nothing that can be opened."""

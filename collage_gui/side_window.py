@@ -5,6 +5,8 @@ from __future__ import annotations
 from PySide6.QtCore import QEvent, QObject, QPoint, QSize, Qt
 from PySide6.QtWidgets import QDialog, QVBoxLayout, QWidget
 
+from collage_gui.widgets import lay_out
+
 
 class SideWindow(QDialog):
     """Holds one widget beside the graph and blocks nothing; goes with the widget it belongs to."""
@@ -14,9 +16,7 @@ class SideWindow(QDialog):
         self._owner = owner
         self.setWindowTitle(title)
         self.setObjectName(f"{content.objectName()}Window")
-        box = QVBoxLayout(self)
-        box.setContentsMargins(0, 0, 0, 0)
-        box.addWidget(content)
+        lay_out(QVBoxLayout(self), content, margins=(0, 0, 0, 0))
         self.resize(size)
         owner.installEventFilter(self)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable
 
@@ -10,7 +11,6 @@ from PySide6.QtGui import QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
-    QLabel,
     QProgressBar,
     QPushButton,
     QSizePolicy,
@@ -21,10 +21,11 @@ from PySide6.QtWidgets import (
 from collage_engine.drawing.formatting import elide
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.toolchain import ToolchainState
-from collage_gui.elided_label import plain, plain_tip
+from collage_gui.elided_label import plain_tip
 from collage_gui.preferences import Preferences
 from collage_gui.recovery import Copy
 from collage_gui.theme import Theme
+from collage_gui.widgets import lay_out, named, push_button, text_label
 
 STARTING = (
     "Looking for toolchains… At the first start their adapters are compiled once, which takes "
@@ -84,105 +85,43 @@ class WelcomePage(QWidget):
         super().__init__()
         self.preferences, self.theme = preferences, theme
         self.setObjectName("welcomePage")
-        title = QLabel("Collage Explorer")
-        title.setProperty("title", True)
-        line = QLabel(
-            "Which toolchain should run which part of a model, so that the whole is fastest?",
-            wordWrap=True,
-        )
-        line.setProperty("quiet", True)
-        head = QHBoxLayout()
-        head.setSpacing(18)
-        head.addWidget(_Mark(theme), 0, Qt.AlignmentFlag.AlignTop)
-        texts = QVBoxLayout()
-        texts.setSpacing(4)
-        texts.addWidget(title)
-        texts.addWidget(line)
-        head.addLayout(texts, 1)
-        self.sample = QPushButton("Open the sample model")
-        self.sample.setObjectName("openSample")
+        line = "Which toolchain should run which part of a model, so that the whole is fastest?"
+        titles = (text_label("Collage Explorer", "title"), text_label(line, "quiet"))
+        texts = lay_out(QVBoxLayout(), *titles, spacing=4)
+        mark = (_Mark(theme), 0, Qt.AlignmentFlag.AlignTop)
+        head = lay_out(QHBoxLayout(), mark, (texts, 1), spacing=18)
+        self.sample = push_button("Open the sample model", "openSample", self.sample_wanted)
         self.sample.setProperty("primary", True)
-        self.sample.clicked.connect(self.sample_wanted)
-        self.open = QPushButton("Open a model or session…")
-        self.open.setObjectName("openFile")
+        self.open = push_button("Open a model or session…", "openFile", self.open_wanted)
         self.open.setStyleSheet("padding: 7px 18px;")
-        self.open.clicked.connect(self.open_wanted)
-        buttons = QHBoxLayout()
-        buttons.setSpacing(10)
-        buttons.addWidget(self.sample)
-        buttons.addWidget(self.open)
-        buttons.addStretch()
-        hint = QLabel("or drop an .onnx or .collage file anywhere in this window")
-        hint.setProperty("small", True)
-        self.lost = QVBoxLayout()
-        self.lost.setSpacing(8)
-        self.recent_title = QLabel("Recent")
-        self.recent_title.setProperty("heading", True)
-        self.recent = QVBoxLayout()
-        self.recent.setSpacing(1)
-        steps_title = QLabel("How it works")
-        steps_title.setProperty("heading", True)
-        steps = QVBoxLayout()
-        steps.setSpacing(7)
-        for number, text in enumerate(
-            STEPS,
-            1,
-        ):
-            row = QHBoxLayout()
-            figure = QLabel(str(number))
-            figure.setProperty("quiet", True)
-            figure.setFixedWidth(18)
-            body = QLabel(text, wordWrap=True)
-            row.addWidget(figure, 0, Qt.AlignmentFlag.AlignTop)
-            row.addWidget(body, 1)
-            steps.addLayout(row)
-        self.engine_title = QLabel("Toolchains on this machine")
-        self.engine_title.setProperty("heading", True)
-        self.engine = plain(QLabel(STARTING, wordWrap=True))
-        self.engine.setObjectName("welcomeEngine")
-        self.engine.setProperty("quiet", True)
+        buttons = lay_out(QHBoxLayout(), self.sample, self.open, None, spacing=10)
+        drop = "or drop an .onnx or .collage file anywhere in this window"
+        self.lost = lay_out(QVBoxLayout(), spacing=8)
+        self.recent = lay_out(QVBoxLayout(), spacing=1)
+        self.engine_title = text_label("Toolchains on this machine", "heading")
+        self.engine = text_label(STARTING, "quiet", "welcomeEngine")
         self.engine.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.busy = QProgressBar(textVisible=False)
-        self.busy.setObjectName("welcomeBusy")
-        self.busy.setAccessibleName("The engine is looking for toolchains")
+        title = "The engine is looking for toolchains"
+        self.busy = named(QProgressBar(textVisible=False), "welcomeBusy", title)
         self.busy.setRange(0, 0)
 
+        steps = map(_step, itertools.count(1), STEPS)
+        one = lay_out(QVBoxLayout(), text_label("How it works", "heading"), *steps, None, spacing=8)
+        recent = (text_label("Recent", "heading"), self.recent, 14)
+        engine = (self.engine_title, self.busy, self.engine, None)
+        two = lay_out(QVBoxLayout(), *recent, *engine, spacing=8)
+        halves = lay_out(QHBoxLayout(), (one, 1), (two, 1), spacing=40)
         column = QWidget()
         column.setMaximumWidth(760)
         column.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
-        box = QVBoxLayout(column)
-        box.setContentsMargins(32, 24, 32, 24)
-        box.setSpacing(10)
-        box.addLayout(head)
-        box.addSpacing(14)
-        box.addLayout(self.lost)
-        box.addLayout(buttons)
-        box.addWidget(hint)
-        box.addSpacing(18)
-        halves = QHBoxLayout()
-        halves.setSpacing(40)
-        one, two = QVBoxLayout(), QVBoxLayout()
-        one.setSpacing(8)
-        two.setSpacing(8)
-        one.addWidget(steps_title)
-        one.addLayout(steps)
-        one.addStretch()
-        two.addWidget(self.recent_title)
-        two.addLayout(self.recent)
-        two.addSpacing(14)
-        two.addWidget(self.engine_title)
-        two.addWidget(self.busy)
-        two.addWidget(self.engine)
-        two.addStretch()
-        halves.addLayout(one, 1)
-        halves.addLayout(two, 1)
-        box.addLayout(halves)
-        outer = QVBoxLayout(self)
-        outer.addStretch(2)
+        parts = (head, 14, self.lost, buttons, text_label(drop, "small"), 18, halves)
+        lay_out(QVBoxLayout(column), *parts, margins=(32, 24, 32, 24), spacing=10)
         middle = QHBoxLayout()
         middle.addStretch(1)
         middle.addWidget(column, 8)
         middle.addStretch(1)
+        outer = QVBoxLayout(self)
+        outer.addStretch(2)
         outer.addLayout(middle)
         outer.addStretch(3)
         preferences.changed.connect(self._preference)
@@ -197,9 +136,7 @@ class WelcomePage(QWidget):
         _empty(self.recent)
         paths = self.preferences.recent()
         if not paths:
-            none = QLabel("Files that you open are listed here.")
-            none.setProperty("quiet", True)
-            self.recent.addWidget(none)
+            self.recent.addWidget(text_label("Files that you open are listed here.", "quiet"))
         for path in paths[:6]:
             button = QPushButton(f"{os.path.basename(path)}   {elide(os.path.dirname(path), 34)}")
             button.setProperty("flat", True)
@@ -213,18 +150,15 @@ class WelcomePage(QWidget):
         for copy in copies:
             card = QFrame()
             card.setProperty("banner", "warning")
-            row = QHBoxLayout(card)
             name = os.path.basename(copy.saved_as or copy.source) or "a document"
             text = f"{name} was open when the explorer ended unexpectedly."
-            row.addWidget(plain(QLabel(text, wordWrap=True)), 1)
-            restore = QPushButton("Restore")
-            restore.setObjectName("restore")
-            restore.clicked.connect(lambda _=False, c=copy: self.recover_wanted.emit(c))
-            drop = QPushButton("Discard")
-            drop.setObjectName("discard")
-            drop.clicked.connect(lambda _=False, c=copy: self.discard_wanted.emit(c))
-            row.addWidget(restore)
-            row.addWidget(drop)
+            restore = push_button(
+                "Restore", "restore", lambda _=False, c=copy: self.recover_wanted.emit(c)
+            )
+            drop = push_button(
+                "Discard", "discard", lambda _=False, c=copy: self.discard_wanted.emit(c)
+            )
+            lay_out(QHBoxLayout(card), (text_label(text), 1), restore, drop)
             self.lost.addWidget(card)
 
     def show_probing(self, number: int, total: int) -> None:
@@ -236,7 +170,8 @@ class WelcomePage(QWidget):
         """
         self.busy.setRange(0, total)
         self.busy.setValue(max(self.busy.value(), number - 1))
-        self.engine.setText(examining_toolchain(number, total))
+        text = STARTING.replace("toolchains…", f"toolchains: {number} of {total}.", 1)
+        self.engine.setText(text)
 
     def show_engine(self, device: str, states: Iterable[ToolchainState]) -> None:
         """Show the toolchains of the engine.
@@ -279,6 +214,9 @@ def _empty(box: QVBoxLayout) -> None:
             widget.deleteLater()
 
 
-def examining_toolchain(number: int, total: int) -> str:
-    """Say which of the toolchains the engine is looking for."""
-    return STARTING.replace("toolchains…", f"toolchains: {number} of {total}.", 1)
+def _step(number: int, text: str) -> QHBoxLayout:
+    """Return a line of the list of what can be done."""
+    figure = text_label(str(number), "quiet")
+    figure.setFixedWidth(18)
+    top = Qt.AlignmentFlag.AlignTop
+    return lay_out(QHBoxLayout(), (figure, 0, top), (text_label(text), 1))

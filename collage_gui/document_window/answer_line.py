@@ -11,6 +11,7 @@ from collage_engine.drawing.figures import is_decided
 from collage_gui.document.document import Document
 from collage_gui.elided_label import ElidedLabel
 from collage_gui.panels.run_headline import headline
+from collage_gui.widgets import lay_out, named, tool_button
 
 AGAIN = "confirm_quickly"
 """The action that measures again, where measurements do not decide."""
@@ -31,23 +32,21 @@ class AnswerLine(QFrame):
         super().__init__()
         self._document = document
         self.setObjectName("answerLine")
-        self.text = ElidedLabel()
-        self.text.setObjectName("answer")
-        self.text.setProperty("heading", True)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(14, 3, 10, 3)
-        row.addWidget(self.text, 1)
+        self.text = named(ElidedLabel("heading"), "answer")
         self.buttons = {
             name: _button(actions[name], title)
             for name, title in BUTTONS.items()
             if name in actions
         }
-        for button in self.buttons.values():
-            row.addWidget(button)
+        parts = ((self.text, 1), *self.buttons.values())
+        lay_out(QHBoxLayout(self), *parts, margins=(14, 3, 10, 3))
         comparison = document.comparison
-        for changed in (document.placement.changed, document.runs.changed):
-            changed.connect(self.refresh)
-        for changed in (comparison.reference_changed, comparison.changed):
+        for changed in (
+            document.placement.changed,
+            document.runs.changed,
+            comparison.reference_changed,
+            comparison.changed,
+        ):
             changed.connect(self.refresh)
         self.refresh()
 
@@ -62,11 +61,8 @@ class AnswerLine(QFrame):
 
 def _button(action: QAction, title: str) -> QToolButton:
     """Return a button that does what an action does, and can be pressed when that can."""
-    button = QToolButton()
-    button.setText(title)
-    button.setObjectName(f"{title.split()[0].lower()}Answer")
-    button.setToolTip(action.toolTip())
+    name = f"{title.split()[0].lower()}Answer"
+    button = tool_button(title, name, lambda: action.trigger(), tip=action.toolTip())
     button.setEnabled(action.isEnabled())
-    button.clicked.connect(lambda: action.trigger())
     action.enabledChanged.connect(button.setEnabled)
     return button

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QLineEdit, QPushButton, QToolButton
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit
 
 from collage_engine.drawing.formatting import node_shapes
 from collage_engine.drawing.operators import OperatorGraph
+from collage_gui.widgets import lay_out, named, push_button, text_label, tool_button
 
 
 def find_operators(graph: OperatorGraph, text: str, regular: bool) -> list[int]:
@@ -71,47 +72,27 @@ class FindBar(QFrame):
         self.graph: OperatorGraph | None = None
         self.found: list[int] = []
         self.at = -1
-        self.text = QLineEdit(placeholderText="Name, operator or shape", clearButtonEnabled=True)
-        self.text.setObjectName("findText")
-        self.text.setAccessibleName("Find in the graph")
-        self.text.setMinimumWidth(260)
-        self.regular = QToolButton()
-        self.regular.setText(".*")
-        self.regular.setCheckable(True)
-        self.regular.setObjectName("findRegex")
-        self.regular.setToolTip("Regular expression")
-        self.regular.setAccessibleName("Regular expression")
-        self.count = QLabel()
-        self.count.setObjectName("findCount")
-        # Nothing beside it moves while somebody steps through results.
-        self.count.setMinimumWidth(self.count.fontMetrics().horizontalAdvance(LONGEST_COUNT))
-        self.before = QToolButton()
-        self.before.setText("↑")
-        self.before.setToolTip("Previous (Shift+Enter)")
-        self.before.setAccessibleName("Previous result")
-        self.after = QToolButton()
-        self.after.setText("↓")
-        self.after.setToolTip("Next (Enter)")
-        self.after.setAccessibleName("Next result")
-        self.all = QPushButton("Select all")
-        self.all.setObjectName("findSelectAll")
-        self.close_button = QToolButton()
-        self.close_button.setText("✕")
-        self.close_button.setAccessibleName("Close")
-        box = QHBoxLayout(self)
-        box.setContentsMargins(12, 6, 12, 6)
-        for widget in (self.text, self.regular, self.before, self.after, self.count, self.all):
-            box.addWidget(widget)
-        box.addStretch()
-        box.addWidget(self.close_button)
         self._wait = QTimer(self, interval=120, singleShot=True)
         self._wait.timeout.connect(self.search)
+        self.text = QLineEdit(placeholderText="Name, operator or shape", clearButtonEnabled=True)
+        named(self.text, "findText", "Find in the graph")
+        self.text.setMinimumWidth(260)
         self.text.textChanged.connect(lambda _: self._wait.start())
-        self.regular.toggled.connect(self.search)
-        self.before.clicked.connect(lambda: self.step(-1))
-        self.after.clicked.connect(lambda: self.step(1))
-        self.all.clicked.connect(lambda: self.select_all.emit(self.found))
-        self.close_button.clicked.connect(self.dismiss)
+        tip = "Regular expression"
+        self.regular = tool_button(".*", "findRegex", lambda: self.search(), tip, tip)
+        self.regular.setCheckable(True)
+        tip = "Previous (Shift+Enter)"
+        self.before = tool_button("↑", "", lambda: self.step(-1), "Previous result", tip)
+        self.after = tool_button("↓", "", lambda: self.step(1), "Next result", "Next (Enter)")
+        self.count = text_label(name="findCount", wraps=False)
+        # Nothing beside it moves while somebody steps through results.
+        self.count.setMinimumWidth(self.count.fontMetrics().horizontalAdvance(LONGEST_COUNT))
+        self.all = push_button(
+            "Select all", "findSelectAll", lambda: self.select_all.emit(self.found)
+        )
+        self.close_button = tool_button("✕", "", self.dismiss, "Close")
+        parts = (self.text, self.regular, self.before, self.after, self.count, self.all, None)
+        lay_out(QHBoxLayout(self), *parts, self.close_button, margins=(12, 6, 12, 6))
         self.hide()
 
     def open(self) -> None:
@@ -131,14 +112,12 @@ class FindBar(QFrame):
         self._wait.stop()
         self.at = -1
         try:
-            self.found = (
-                find_operators(self.graph, self.text.text(), self.regular.isChecked())
-                if self.graph is not None
-                else []
-            )
+            self.found = []
+            if self.graph is not None:
+                text, regular = self.text.text(), self.regular.isChecked()
+                self.found = find_operators(self.graph, text, regular)
             self.count.setText(self._count_text())
         except re.error as error:
-            self.found = []
             self.count.setText(f"not a regular expression: {error}")
         self.results.emit(self.found)
 

@@ -9,8 +9,6 @@ from collage_gui.document_window.find_bar import FindBar
 from collage_gui.document_window.picture_controller import PictureController
 from collage_gui.graph_view.view import GraphView
 
-ZOOM_STEP = 1.25
-"""The factor of one step of zooming; chosen."""
 HISTORY = 100
 """Selections that can be gone back to; chosen."""
 
@@ -60,18 +58,6 @@ class Navigation:
                 self._picture.show_operator(primary)
             self._document.selection.select(operators, primary)
 
-    def find(self) -> None:
-        """Open the find bar."""
-        self._find_bar.open()
-
-    def find_next(self) -> None:
-        """Goes to the next occurrence."""
-        self._find_bar.step(1)
-
-    def find_previous(self) -> None:
-        """Goes to the previous occurrence."""
-        self._find_bar.step(-1)
-
     def select_partition(self) -> None:
         """Select the partition that holds the primary operator."""
         primary = self._document.selection.primary
@@ -91,24 +77,8 @@ class Navigation:
             names = [graph.name(n) for n in sorted(self._document.selection.operators)]
             QGuiApplication.clipboard().setText("\n".join(names))
 
-    def fit(self) -> None:
-        """Show the whole graph."""
-        self._view.fit()
-
     def zoom_to_selection(self) -> None:
         """Show the selected operators as large as they fit."""
         if self._picture.drawn is not None:
             operators = self._document.selection.operators
             self._view.zoom_to_boxes(self._picture.drawn.scene.boxes_of(operators))
-
-    def zoom_in(self) -> None:
-        """Zoom in by one step."""
-        self._view.zoom(ZOOM_STEP)
-
-    def zoom_out(self) -> None:
-        """Zoom out by one step."""
-        self._view.zoom(1 / ZOOM_STEP)
-
-    def zoom_to_actual_size(self) -> None:
-        """Show boxes at their natural size."""
-        self._view.zoom(1.0 / self._view.scale)

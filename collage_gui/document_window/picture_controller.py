@@ -298,10 +298,6 @@ class PictureController(QObject):
             self._previewed = products
             self.recolour()
 
-    def show_changes(self) -> None:
-        """Colours by what differs between the shown run and the reference run."""
-        self.set_mode("changes")
-
     def recolour(self) -> None:
         """Colours the picture anew; places and view stay."""
         if self.drawn is None or not self.drawn.rectangles:

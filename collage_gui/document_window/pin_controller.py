@@ -12,7 +12,6 @@ from collage_engine.records.pin import PinKind
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.document.document import Document
 from collage_gui.document.pin_edits import make_pin, pins_as_now, with_pin, without_nodes
-from collage_gui.document_window.picture_controller import PictureController
 from collage_gui.document_window.pin_menu import PinMenu
 from collage_gui.graph_view.view import GraphView
 from collage_gui.panels.tables import toolchain_icon
@@ -21,13 +20,8 @@ from collage_gui.panels.tables import toolchain_icon
 class PinController:
     """The actions that turn the selection into pins, undoably."""
 
-    def __init__(
-        self,
-        document: Document,
-        view: GraphView,
-        picture: PictureController,
-    ) -> None:
-        self._document, self._view, self._picture = document, view, picture
+    def __init__(self, document: Document, view: GraphView) -> None:
+        self._document, self._view = document, view
         self._toolchains: tuple[str, ...] = ()
 
     def show_toolchains(self, states: Iterable[ToolchainState]) -> None:
@@ -35,14 +29,6 @@ class PinController:
         self._toolchains = tuple(state.name for state in states if state.available)
 
     # -- menus -------------------------------------------------------------------------
-
-    def open_pin_menu(self) -> None:
-        """Offer the toolchains that the selection can be pinned to."""
-        self._open(self.pin_to_menu())
-
-    def open_never_menu(self) -> None:
-        """Offer the toolchains that the selection can be kept from."""
-        self._open(self.never_on_menu())
 
     def pin_to_menu(self) -> QMenu:
         """Return a menu of the toolchains to pin to, with their prices."""
@@ -70,18 +56,10 @@ class PinController:
     def _measure_selection(self) -> None:
         self._document.execution.measure_now(self._document.selection.operators)
 
-    def _open(self, menu: QMenu) -> None:
+    def open(self, menu: QMenu) -> None:
         """Open a menu below the primary operator, or in the middle of the view."""
-        viewport = self._view.viewport()
-        position = viewport.rect().center()
-        primary = self._view.marks.primary
-        if self._picture.drawn is not None and primary is not None:
-            box = self._picture.drawn.rectangles[primary]
-            corner = self._view.to_view(box.bottomLeft()).toPoint()
-            if viewport.rect().contains(corner):
-                position = corner
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        menu.popup(viewport.mapToGlobal(position))
+        menu.popup(self._view.below_primary())
         if menu.actions():
             menu.setActiveAction(menu.actions()[0])
 
@@ -89,19 +67,11 @@ class PinController:
 
     def pin_to(self, toolchain: str) -> None:
         """Demands a toolchain for the selection."""
-        self._pin("on", f"Pin to {toolchain_title(toolchain)}", toolchain)
+        self.pin("on", f"Pin to {toolchain_title(toolchain)}", toolchain)
 
     def pin_never(self, toolchain: str) -> None:
         """Forbids a toolchain for the selection."""
-        self._pin("never", f"Never on {toolchain_title(toolchain)}", toolchain)
-
-    def pin_exactly(self) -> None:
-        """Demands that the selection is one partition by itself."""
-        self._pin("exactly", "Pin as one partition")
-
-    def pin_together(self) -> None:
-        """Demands that the selection is in one partition."""
-        self._pin("together", "Keep together")
+        self.pin("never", f"Never on {toolchain_title(toolchain)}", toolchain)
 
     def keep_partition(self) -> None:
         """Pin the partition of the primary operator as it is now."""
@@ -122,11 +92,8 @@ class PinController:
         operators = self._document.selection.operators
         self._document.pins.edit(without_nodes(self._document, operators), "Unpin")
 
-    def free_all(self) -> None:
-        """Remove all pins."""
-        self._document.pins.edit((), "Unpin all")
-
-    def _pin(self, kind: PinKind, text: str, toolchain: str | None = None) -> None:
+    def pin(self, kind: PinKind, text: str, toolchain: str | None = None) -> None:
+        """Demand something for the selection; the menu calls the edit by ``text``."""
         operators = self._document.selection.operators
         if operators:
             pin = make_pin(self._document, kind, operators, toolchain)

@@ -149,14 +149,6 @@ class RunController:
         self._document.execution.cancel()
         self._document.shapes.cancel()
 
-    def measure_selection(self) -> None:
-        """Measure the selection as one partition on every toolchain."""
-        self.measure(longer=False)
-
-    def measure_longer(self) -> None:
-        """Measure again with more repeats: the picked candidate, else the selection."""
-        self.measure(longer=True)
-
     def measure(self, longer: bool) -> None:
         """Measure the selection, or again and longer the candidate that is picked."""
         document = self._document

@@ -10,7 +10,6 @@ from PySide6.QtWidgets import (
     QComboBox,
     QHBoxLayout,
     QSplitter,
-    QToolButton,
     QVBoxLayout,
     QWidget,
 )
@@ -33,13 +32,10 @@ from collage_gui.fields import keep_from_wheel
 from collage_gui.graph_view.linked_views import LinkedViews
 from collage_gui.graph_view.picture import Picture
 from collage_gui.graph_view.view import GraphView
-
-CLOSE_THE_SPLIT_VIEW = "Close the split view"
+from collage_gui.widgets import lay_out, named, tool_button
 
 CHOICE_LETTERS = 10
 """Letters that the list of placements shows; chosen, so that two headers fit 600 pixels."""
-TITLE_STRETCH = 12
-"""How many times as much of a header's width its title takes as the gap beside it; chosen."""
 HEADER_PX = 70
 """Height of the lines above the views, in pixels; chosen: a list and a line of text fit. They must
 be of one height, since the views are compared side by side."""
@@ -68,35 +64,24 @@ class SplitWidget(QSplitter):
         super().__init__(Qt.Orientation.Horizontal)
         self.setObjectName("splitView")
         self.setChildrenCollapsible(False)
-        self.other = GraphView()
-        self.other.setObjectName("secondGraphView")
-        self.other.setAccessibleName("Graph of the compared placement")
+        title = "Graph of the compared placement"
+        self.other = named(GraphView(), "secondGraphView", title)
         self.other.minimap_wanted = False
         self.other.legend_wanted = False
-        self.title, self.about_main, self.about_other = ElidedLabel(), ElidedLabel(), ElidedLabel()
-        self.title.setProperty("heading", True)
-        for about in (self.about_main, self.about_other):
-            about.setProperty("quiet", True)
-        self.about_main.setObjectName("splitMain")
-        self.about_other.setObjectName("splitOther")
-        self.choice = QComboBox()
-        self.choice.setObjectName("splitChoice")
-        self.choice.setAccessibleName("Placement in the second view")
+        self.title = ElidedLabel("heading")
+        self.about_main = named(ElidedLabel("quiet"), "splitMain")
+        self.about_other = named(ElidedLabel("quiet"), "splitOther")
+        self.choice = named(QComboBox(), "splitChoice", "Placement in the second view")
         self.choice.setMinimumContentsLength(CHOICE_LETTERS)
         policy = QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon
         self.choice.setSizeAdjustPolicy(policy)
         self.choice.activated.connect(lambda _: self.chosen.emit(self.choice.currentData()))
-        self.dim = QCheckBox("Differences only")
-        self.dim.setObjectName("splitDim")
-        self.dim.setToolTip("Dim the operators that both placements run in the same partition")
+        tip = "Dim the operators that both placements run in the same partition"
+        self.dim = named(QCheckBox("Differences only"), "splitDim", tip=tip)
         self.dim.setChecked(True)
         self.dim.toggled.connect(lambda _: self.dimming_changed.emit())
-        self.close_button = QToolButton()
-        self.close_button.setText("✕")
-        self.close_button.setObjectName("closeSplit")
-        self.close_button.setAccessibleName(CLOSE_THE_SPLIT_VIEW)
-        self.close_button.setToolTip(CLOSE_THE_SPLIT_VIEW)
-        self.close_button.clicked.connect(self.closed)
+        tip = "Close the split view"
+        self.close_button = tool_button("✕", "closeSplit", self.closed, tip, tip)
         self._main_line = self._header(self.about_main, self.title, self.dim)
         self._second = self._pane(
             self._header(self.about_other, self.choice, self.close_button), self.other
@@ -117,27 +102,15 @@ class SplitWidget(QSplitter):
     def _header(self, about: ElidedLabel, *widgets: QWidget) -> QWidget:
         """Return a line of widgets above a placement's figures, as high as the other header."""
         header = QWidget()
-        row = QHBoxLayout()
-        row.setSpacing(8)
-        row.addWidget(widgets[0], TITLE_STRETCH)
-        row.addStretch(1)
-        row.addWidget(widgets[1])
-        box = QVBoxLayout(header)
-        box.setContentsMargins(10, 5, 6, 5)
-        box.setSpacing(3)
+        row = lay_out(QHBoxLayout(), (widgets[0], 1), widgets[1], spacing=8)
         about.setFixedHeight(about.sizeHint().height())
-        box.addLayout(row, 1)
-        box.addWidget(about)
+        lay_out(QVBoxLayout(header), (row, 1), about, margins=(10, 5, 6, 5), spacing=3)
         header.setFixedHeight(HEADER_PX)
         return header
 
     def _pane(self, line: QWidget, view: GraphView) -> QWidget:
         pane = QWidget()
-        column = QVBoxLayout(pane)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(0)
-        column.addWidget(line)
-        column.addWidget(view, 1)
+        lay_out(QVBoxLayout(pane), line, (view, 1), margins=(0, 0, 0, 0), spacing=0)
         return pane
 
 

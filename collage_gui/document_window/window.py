@@ -25,7 +25,6 @@ from collage_gui.document_window.pin_controller import PinController
 from collage_gui.document_window.run_controller import RunController
 from collage_gui.document_window.shapes_controller import ShapesController
 from collage_gui.document_window.split_view import SplitController, SplitWidget
-from collage_gui.elided_label import all_plain
 from collage_gui.graph_view.view import GraphView
 from collage_gui.messages import Messages
 from collage_gui.panels.precision_slider import PrecisionSlider
@@ -33,6 +32,7 @@ from collage_gui.panels.progress import ProgressStrip
 from collage_gui.preferences import Preferences
 from collage_gui.side_window import SideWindow
 from collage_gui.theme import Theme
+from collage_gui.widgets import lay_out
 
 SETTINGS_SIZE, LOG_SIZE = QSize(460, 700), QSize(900, 420)
 """Sizes of the windows with the settings of the next run and with the log, in pixels; chosen."""
@@ -101,7 +101,7 @@ class DocumentWindow(QMainWindow):
         self.split = SplitController(document, self.split_widget, self.view, self.picture, self)
         self.navigation = Navigation(document, self.view, self.picture, self.find_bar)
         self.files = files = DocumentFiles(document, self.messages, self)
-        self.pins = PinController(document, self.view, self.picture)
+        self.pins = PinController(document, self.view)
         self.runs = RunController(
             document,
             self.panels.run_settings,
@@ -115,33 +115,22 @@ class DocumentWindow(QMainWindow):
             document, self.view, self.picture, files, self.messages, theme, self.panels.tables
         )
         self._connect()
-        all_plain(self)
 
     def _centre(self) -> QWidget:
         centre = QWidget()
-        column = QVBoxLayout(centre)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(0)
-        column.addWidget(self.answer)
-        column.addWidget(self.find_bar)
-        stage = QVBoxLayout(self._stage)  # a message covers its lower edge
-        stage.setContentsMargins(0, 0, 0, 0)
-        stage.addWidget(self.split_widget)
+        # A message covers the lower edge of the stage, and not the legend below it.
+        lay_out(QVBoxLayout(self._stage), self.split_widget, margins=(0, 0, 0, 0))
         explained = QWidget()
-        parts = QVBoxLayout(explained)
-        parts.setContentsMargins(0, 0, 0, 0)
-        parts.setSpacing(0)
-        parts.addWidget(self._stage, 1)
-        parts.addWidget(self.view.legend)
+        stage = ((self._stage, 1), self.view.legend)
+        lay_out(QVBoxLayout(explained), *stage, margins=(0, 0, 0, 0), spacing=0)
         beside = QSplitter(Qt.Orientation.Horizontal)
         beside.setChildrenCollapsible(False)
         beside.addWidget(self.panels.outline)
         beside.addWidget(explained)
         beside.setStretchFactor(1, 1)
         self.panels.outline.hide()
-        column.addWidget(beside, 1)
-        column.addWidget(self.precision_slider)
-        column.addWidget(self.strip)
+        parts = (self.answer, self.find_bar, (beside, 1), self.precision_slider, self.strip)
+        lay_out(QVBoxLayout(centre), *parts, margins=(0, 0, 0, 0), spacing=0)
         return centre
 
     def _connect(self) -> None:
@@ -166,7 +155,7 @@ class DocumentWindow(QMainWindow):
         panels.run_settings.reopen_wanted.connect(self._reopen)
         panels.run_settings.shapes_wanted.connect(self.shapes.choose)
         panels.runs.shapes.choose_wanted.connect(self.shapes.choose)
-        panels.runs.changes_wanted.connect(self.picture.show_changes)
+        panels.runs.changes_wanted.connect(lambda: self.picture.set_mode("changes"))
 
     def _show_slider(self) -> None:
         self.precision_slider.refresh(self.picture.mode)
@@ -264,15 +253,8 @@ class DocumentWindow(QMainWindow):
 
     # -- the keyboard ------------------------------------------------------------------
 
-    def next_pane(self) -> None:
-        """Give the focus to the next pane: the graph, then the tabs of each dock."""
-        self._step_pane(1)
-
-    def previous_pane(self) -> None:
-        """Give the focus to the pane before."""
-        self._step_pane(-1)
-
-    def _step_pane(self, by: int) -> None:
+    def step_pane(self, by: int) -> None:
+        """Give the focus to the next pane, or with -1 the one before: the graph, then the docks."""
         panes: list[QWidget] = [self.view, *self.docks.panes]
         focused = self.focusWidget()
         at = next(

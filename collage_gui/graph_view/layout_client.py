@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import msgspec
-from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signal
+from PySide6.QtCore import QObject, QProcess, QTimer, Signal
 
 from collage_engine.drawing.columns import Layout, LayoutRequest
 from collage_engine.drawing.layout_process import COMMAND, LIMIT_S
 from collage_engine.records.typed import decode
+from collage_gui.connections import python_environment
 
 
 class LayoutClient(QObject):
@@ -41,13 +41,7 @@ class LayoutClient(QObject):
         self.cancel()
         self._request, self._then = request, then
         process = QProcess(self)
-        environment = QProcessEnvironment.systemEnvironment()
-        import collage_engine
-
-        root = os.path.dirname(os.path.dirname(os.path.abspath(collage_engine.__file__)))
-        known = environment.value("PYTHONPATH")
-        environment.insert("PYTHONPATH", root + (os.pathsep + known if known else ""))
-        process.setProcessEnvironment(environment)
+        process.setProcessEnvironment(python_environment())
         process.finished.connect(self._finished)
         self._process = process
         process.start(COMMAND[0], list(COMMAND[1:]))

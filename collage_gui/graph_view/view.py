@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from PySide6.QtCore import QEvent, QLineF, QPointF, QRectF, Qt, Signal
+from PySide6.QtCore import QEvent, QLineF, QPoint, QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import (
     QContextMenuEvent,
     QKeyEvent,
@@ -181,12 +181,16 @@ class GraphView(Canvas):
         """Opens the menu of the primary box by the Menu key or Shift+F10."""
         if event.reason() != QContextMenuEvent.Reason.Keyboard:
             return  # a press of the right button has opened it
-        box, point = self.marks.primary, QPointF(self.viewport().rect().center())
+        self.menu_wanted.emit(self.below_primary(), self.marks.primary)
+
+    def below_primary(self) -> QPoint:
+        """Return where a menu opens on the screen: below the primary box, else in the middle."""
+        point, box = self.viewport().rect().center(), self.marks.primary
         if self.picture is not None and box is not None:
-            corner = self.to_view(self.picture.rectangles[box].bottomLeft())
-            if self.viewport().rect().contains(corner.toPoint()):
+            corner = self.to_view(self.picture.rectangles[box].bottomLeft()).toPoint()
+            if self.viewport().rect().contains(corner):
                 point = corner
-        self.menu_wanted.emit(self.viewport().mapToGlobal(point.toPoint()), box)
+        return self.viewport().mapToGlobal(point)
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         """Zooms at the pointer, or pans with Shift and on touchpads."""

@@ -7,20 +7,16 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QAction, QStandardItemModel
-from PySide6.QtWidgets import (
-    QComboBox,
-    QSpinBox,
-    QToolBar,
-    QToolButton,
-)
+from PySide6.QtWidgets import QComboBox, QSpinBox, QToolBar
 
 from collage_engine.drawing.box_styles import MODES
 from collage_gui.document.reference import Reference
 from collage_gui.document_window.mode_refusal import mode_refusal
-from collage_gui.fields import ABOUT_BUDGET, DurationField, keep_from_wheel
+from collage_gui.fields import ABOUT_BUDGET, ABOUT_THREADS, DurationField, keep_from_wheel
 from collage_gui.panels.references import fill_references
 from collage_gui.preferences import Preferences
 from collage_gui.theme import pad_spin_boxes
+from collage_gui.widgets import named, tool_button
 
 if TYPE_CHECKING:
     from collage_gui.document.document import Document
@@ -49,9 +45,7 @@ class Toolbar(QToolBar):
         self.setIconSize(QSize(16, 16))
         self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextOnly)
         self.addAction(actions["open"])
-        self.run_button = QToolButton()
-        self.run_button.setObjectName("runButton")
-        self.run_button.clicked.connect(self._start_or_cancel)
+        self.run_button = tool_button("", "runButton", self._start_or_cancel)
         self.addWidget(self.run_button)
         actions["run_settings"].setIconText("▾")
         self.addAction(actions["run_settings"])
@@ -80,16 +74,10 @@ class Toolbar(QToolBar):
     def _add_run_fields(self) -> None:
         self.threads = QSpinBox(minimum=0, maximum=256, prefix="Threads: ")
         self.threads.setSpecialValueText("Threads: auto")
-        self.threads.setObjectName("toolbarThreads")
-        self.threads.setAccessibleName("Threads")
-        self.threads.setToolTip(
-            "auto: one thread for each physical core, or fewer where that is faster"
-        )
+        named(self.threads, "toolbarThreads", "Threads", ABOUT_THREADS)
         self.threads.valueChanged.connect(self._threads_changed)
         self.budget = DurationField(600, prefix="Budget: ")
-        self.budget.setObjectName("toolbarBudget")
-        self.budget.setAccessibleName("Budget")
-        self.budget.setToolTip(ABOUT_BUDGET)
+        named(self.budget, "toolbarBudget", "Budget", ABOUT_BUDGET)
         self.budget.valueChanged.connect(self._budget_changed)
         self.budget.refused.connect(self._budget_refused)
         for field in (self.threads, self.budget):
@@ -183,10 +171,7 @@ class Toolbar(QToolBar):
 
 def _choice(name: str, title: str) -> QComboBox:
     """Returns a list whose width does not follow its entries."""
-    combo = QComboBox()
-    combo.setObjectName(name)
-    combo.setAccessibleName(title)
-    combo.setToolTip(title)
+    combo = named(QComboBox(), name, title, title)
     combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
     combo.setMinimumContentsLength(CHOICE_LETTERS)
     combo.view().setTextElideMode(Qt.TextElideMode.ElideNone)

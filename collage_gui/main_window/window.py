@@ -39,11 +39,11 @@ from collage_gui.main_window.menus import Menus
 from collage_gui.main_window.recovery_copies import RecoveryCopies
 from collage_gui.main_window.toolbar import Toolbar
 from collage_gui.messages import Messages
-from collage_gui.preferences import TEXT_SCALES, Preferences
+from collage_gui.preferences import Preferences
 from collage_gui.preferences_page import PreferencesPage
-from collage_gui.shortcuts_page import ShortcutsPage
 from collage_gui.theme import Theme
 from collage_gui.welcome import WelcomePage
+from collage_gui.widgets import named, tool_button
 
 if TYPE_CHECKING:
     from collage_gui.document.document import Document
@@ -103,14 +103,11 @@ class MainWindow(QMainWindow):
         )
         self.toolbar = Toolbar(self.action_set.by_id, preferences)
         self.addToolBar(self.toolbar)
-        self.device = QToolButton()
-        self.device.setObjectName("device")
-        self.device.setToolTip("Where the engine runs. Click to connect to another engine.")
+        tip = "Where the engine runs. Click to connect to another engine."
+        self.device = tool_button("", "device", self.engine.choose_connection, tip=tip)
         self.device.setAutoRaise(True)
-        self.device.clicked.connect(self.engine.choose_connection)
         self.selection_text = ElidedLabel()
-        log = QToolButton()
-        log.setObjectName("showLog")
+        log = named(QToolButton(), "showLog")
         log.setDefaultAction(self.action_set.by_id["log"])
         log.setAutoRaise(True)
         self.statusBar().addWidget(self.selection_text, 1)
@@ -192,38 +189,6 @@ class MainWindow(QMainWindow):
         self.raise_()
         self.activateWindow()
 
-    def undo(self) -> None:
-        """Undo the last edit of the current document."""
-        if self.documents.current is not None:
-            self.documents.current.document.undo.undo()
-
-    def redo(self) -> None:
-        """Redo the edit that was undone last in the current document."""
-        if self.documents.current is not None:
-            self.documents.current.document.undo.redo()
-
-    def toggle_minimap(self) -> None:
-        """Show or hide the minimap."""
-        self.preferences.set("minimap", not self.preferences.get("minimap"))
-
-    def toggle_orientation(self) -> None:
-        """Draw graphs from left to right, or from top to bottom."""
-        now = self.preferences.get("orientation")
-        self.preferences.set("orientation", "horizontal" if now == "vertical" else "vertical")
-
-    def text_larger(self) -> None:
-        """Make all text one step larger."""
-        self._step_text(1)
-
-    def text_smaller(self) -> None:
-        """Make all text one step smaller."""
-        self._step_text(-1)
-
-    def _step_text(self, by: int) -> None:
-        scales = [scale for scale, _ in TEXT_SCALES]
-        at = scales.index(self.preferences.get("text_scale")) + by
-        self.preferences.set("text_scale", scales[max(0, min(at, len(scales) - 1))])
-
     def show_preferences(self) -> None:
         """Open the settings."""
         page = PreferencesPage(self.preferences, self)
@@ -235,12 +200,6 @@ class MainWindow(QMainWindow):
         if self._palette is None:
             self._palette = CommandPalette(self.action_set.by_id, self)
         self._palette.open_over(self)
-
-    def show_shortcuts(self) -> None:
-        """Open the list of shortcuts."""
-        page = ShortcutsPage(self)
-        page.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        page.show()
 
     def show_about(self) -> None:
         """Open the versions and credits."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from collage_engine.drawing.figures import (
     baseline_drift,
@@ -15,6 +15,7 @@ from collage_engine.records.placement import Run
 from collage_gui.document.document import Document
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
+from collage_gui.widgets import lay_out, text_label
 
 
 class AllRunsPage(QWidget):
@@ -72,12 +73,8 @@ class AllRunsPage(QWidget):
         self.model.bold = lambda r: r is document.runs.shown_or_last()
         self.table = Table(self.model, "allRunsTable", "All runs", theme)
         self.table.doubleClicked.connect(lambda index: self._show(self.model.row(index)))
-        hint = QLabel("Each run against the shown one. A double click shows a run.", wordWrap=True)
-        hint.setProperty("quiet", True)
-        page = QVBoxLayout(self)
-        page.setContentsMargins(8, 8, 8, 4)
-        page.addWidget(hint)
-        page.addWidget(self.table, 1)
+        hint = text_label("Each run against the shown one. A double click shows a run.", "quiet")
+        lay_out(QVBoxLayout(self), hint, (self.table, 1), margins=(8, 8, 8, 4))
 
     def refresh(self) -> None:
         """Show the runs as they are now."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLabel, QTreeWidget, QTreeWidgetItem, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QTreeWidget, QTreeWidgetItem, QVBoxLayout, QWidget
 
 from collage_engine.drawing.formatting import bytes_text, counted, significant
 from collage_engine.records.answers import NestedGraph
 from collage_gui.document.document import Document
 from collage_gui.elided_label import plain_tip
 from collage_gui.panels.copying import Copying
+from collage_gui.widgets import lay_out, named, text_label
 
 COLUMNS = "▁▂▃▄▅▆▇█"
 """Letters for the heights of a histogram's columns."""
@@ -24,21 +25,13 @@ class AttributesPage(QWidget):
         super().__init__()
         self.document = document
         self.setObjectName("attributesPage")
-        self.note = QLabel("Select a node to see its attributes and weights.", wordWrap=True)
-        self.note.setProperty("quiet", True)
+        self.note = text_label("Select a node to see its attributes and weights.", "quiet")
         self.note.setContentsMargins(10, 8, 10, 4)
-        self.tree = QTreeWidget()
-        self.tree.setObjectName("attributesTree")
+        self.tree = named(QTreeWidget(), "attributesTree", "Attributes, types and weights")
         self.tree.setHeaderLabels(["Attribute", "Value"])
-        self.tree.setRootIsDecorated(True)
-        self.tree.setAccessibleName("Attributes, types and weights")
         self.tree.itemActivated.connect(self._activated)
         self.copying = Copying(self.tree)
-        box = QVBoxLayout(self)
-        box.setContentsMargins(0, 0, 0, 0)
-        box.setSpacing(0)
-        box.addWidget(self.note)
-        box.addWidget(self.tree, 1)
+        lay_out(QVBoxLayout(self), self.note, (self.tree, 1), margins=(0, 0, 0, 0), spacing=0)
         document.selection.changed.connect(self.refresh)
         document.questions.inside_changed.connect(self.refresh)
         self.refresh()

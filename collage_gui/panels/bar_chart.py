@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QBrush, QColor, QFontMetricsF, QResizeEvent
-from PySide6.QtWidgets import QLabel, QSizePolicy, QStackedWidget
+from PySide6.QtWidgets import QSizePolicy, QStackedWidget
 
 from collage_engine.drawing.formatting import time_text
 from collage_gui.graph_view.painter import BRUSHES
 from collage_gui.theme import Theme
+from collage_gui.widgets import text_label
 
 NEUTRAL = "#8a9199"
 """Colour of bars that stand for no toolchain."""
@@ -99,8 +100,8 @@ class BarChart(QStackedWidget):
         self.setObjectName(name)
         self.setAccessibleName(title)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        note = QLabel(empty, wordWrap=True, alignment=Qt.AlignmentFlag.AlignCenter)
-        note.setProperty("quiet", True)
+        note = text_label(empty, "quiet")
+        note.setAlignment(Qt.AlignmentFlag.AlignCenter)
         note.setContentsMargins(2 * GAP_PX, GAP_PX, 2 * GAP_PX, GAP_PX)
         self.addWidget(note)
         self._draw()

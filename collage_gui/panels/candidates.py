@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import (
-    QHBoxLayout,
-    QLabel,
-    QLineEdit,
-    QPushButton,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from collage_engine.drawing.figures import isolated_us, regret_known
 from collage_engine.drawing.formatting import DASH, counted, duration_text, significant
@@ -30,6 +23,7 @@ from collage_gui.document.pin_prices import measure_text
 from collage_gui.panels.cost_text import cost_tip
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
+from collage_gui.widgets import filter_field, lay_out, push_button, text_label
 
 MEASURE_NOW = "Measure now"
 
@@ -135,39 +129,22 @@ class CandidatesPanel(QWidget):
         self._own_order = False
         self.table.horizontalHeader().sectionClicked.connect(self._ordered)
         self.table.sortByColumn(COST_COLUMN, Qt.SortOrder.AscendingOrder)
-        self.filter = QLineEdit(placeholderText="Filter candidates", clearButtonEnabled=True)
-        self.filter.setObjectName("candidatesFilter")
-        self.filter.setAccessibleName("Filter candidates")
-        self.filter.textChanged.connect(self._filter)
-        self.count = QLabel()
-        self.count.setProperty("small", True)
-        self.measure = QPushButton(MEASURE_NOW)
-        self.measure.setObjectName("measureNow")
-        self.measure.clicked.connect(lambda: self.measure_wanted.emit(False))
-        self.again = QPushButton("Measure longer")
-        self.again.setToolTip(
-            "Measure the chosen candidate, or the selection, again with more repeats"
+        self.filter = filter_field("candidatesFilter", "Filter candidates", self._filter)
+        self.count = text_label(look="small", wraps=False)
+        self.measure = push_button(
+            MEASURE_NOW, "measureNow", lambda: self.measure_wanted.emit(False)
         )
-        self.again.setObjectName("measureLonger")
-        self.again.clicked.connect(lambda: self.measure_wanted.emit(True))
-        self.hint = QLabel(wordWrap=True)
-        self.hint.setProperty("quiet", True)
-
-        top = QHBoxLayout()
-        top.addWidget(self.filter, 1)
-        top.addWidget(self.count)
-        buttons = QHBoxLayout()
-        buttons.addWidget(self.measure)
-        buttons.addWidget(self.again)
-        buttons.addStretch()
-        box = QVBoxLayout(self)
-        box.setContentsMargins(10, 8, 10, 8)
-        box.setSpacing(8)
-        box.addLayout(top)
-        box.addWidget(self.hint)
-        box.addWidget(self.table, 1)
-        box.addLayout(buttons)
-
+        self.again = push_button(
+            "Measure longer",
+            "measureLonger",
+            lambda: self.measure_wanted.emit(True),
+            "Measure the chosen candidate, or the selection, again with more repeats",
+        )
+        self.hint = text_label(look="quiet")
+        top = lay_out(QHBoxLayout(), (self.filter, 1), self.count)
+        buttons = lay_out(QHBoxLayout(), self.measure, self.again, None)
+        parts = (top, self.hint, (self.table, 1), buttons)
+        lay_out(QVBoxLayout(self), *parts, margins=(10, 8, 10, 8), spacing=8)
         document.selection.changed.connect(self.refresh)
         document.questions.explanation_changed.connect(self.refresh)
         document.costs.candidates_changed.connect(self.refresh)
@@ -280,10 +257,13 @@ class CandidatesPanel(QWidget):
     def _empty_text(self) -> str:
         if self.document.graph is None:
             return "Open a model to see what could run it."
-        preflight = self.document.execution.preflight
-        return nothing_measured_yet(
-            duration_text(preflight.expected_s) if preflight is not None else ""
+        text = (
+            "Nothing is measured yet. A run finds every sub-graph that a toolchain could take, "
+            "measures each, and searches for the fastest placement."
         )
+        preflight = self.document.execution.preflight
+        took = duration_text(preflight.expected_s) if preflight is not None else ""
+        return f"{text} It takes about {took}." if took else text
 
     def _enable(self) -> None:
         free = (
@@ -323,16 +303,3 @@ class CandidatesPanel(QWidget):
             self.table.show_row(place)
             self.table.selectionModel().blockSignals(False)
             self.table.viewport().update()
-
-
-def nothing_measured_yet(took: str) -> str:
-    """Returns the text that stands where candidates will be.
-
-    Args:
-        took: How long a run takes; empty where that is not known.
-    """
-    text = (
-        "Nothing is measured yet. A run finds every sub-graph that a toolchain could take, "
-        "measures each, and searches for the fastest placement."
-    )
-    return f"{text} It takes about {took}." if took else text

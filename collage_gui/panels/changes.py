@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from collage_engine.drawing.formatting import DASH, signed_time
 from collage_engine.drawing.palette import toolchain_title
 from collage_gui.document.document import Document
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
+from collage_gui.widgets import lay_out, push_button, text_label
 
 
 class ChangesPage(QWidget):
@@ -23,11 +24,8 @@ class ChangesPage(QWidget):
     def __init__(self, document: Document, theme: Theme) -> None:
         super().__init__()
         self.document = document
-        self.in_graph = QPushButton("Show in graph")
-        self.in_graph.setObjectName("showChanges")
-        self.in_graph.clicked.connect(self.wanted_in_graph)
-        self.note = QLabel(wordWrap=True)
-        self.note.setProperty("quiet", True)
+        self.in_graph = push_button("Show in graph", "showChanges", self.wanted_in_graph)
+        self.note = text_label(look="quiet")
         self.model = RowsModel(
             [
                 Column("Node", lambda r: self._node_name(r.node), width=76, stretches=True),
@@ -52,14 +50,9 @@ class ChangesPage(QWidget):
         self.table = Table(self.model, "changesTable", "Changed nodes", theme)
         self.table.selectionModel().selectionChanged.connect(self._select)
 
-        page = QVBoxLayout(self)
-        page.setContentsMargins(8, 8, 8, 4)
-        head = QHBoxLayout()
-        head.addWidget(self.note, 1)
-        head.addWidget(self.in_graph, 0, Qt.AlignmentFlag.AlignTop)
-        page.addLayout(head)
-        page.addWidget(self.table, 1)
-        page.addStretch(0)
+        button = (self.in_graph, 0, Qt.AlignmentFlag.AlignTop)
+        head = lay_out(QHBoxLayout(), (self.note, 1), button)
+        lay_out(QVBoxLayout(self), head, (self.table, 1), None, margins=(8, 8, 8, 4))
 
     def refresh(self) -> None:
         """Show what differs from the reference."""
@@ -78,13 +71,9 @@ class ChangesPage(QWidget):
                 f"{toolchain_title(t)} {a} → {b}" for t, (a, b) in comparison.by_toolchain.items()
             )
             before = self.document.comparison.reference_time()[0]
-            return changes_against(
-                before,
-                counts["moved"],
-                counts["regrouped"],
-                counts["same"],
-                signed_time(comparison.delta_us),
-                per,
+            return (
+                f"Against {before}: {counts['moved']} moved, {counts['regrouped']} regrouped, "
+                f"{counts['same']} same · {signed_time(comparison.delta_us)} · partitions: {per}"
             )
         if self.document.comparison.reference.kind == "run":
             return "Show another run to compare it with this one."
@@ -100,13 +89,3 @@ class ChangesPage(QWidget):
         nodes = [row.node for row in self.table.chosen()]
         if nodes:
             self.document.selection.select(nodes)
-
-
-def changes_against(
-    before: str, moved: int, regrouped: int, same: int, difference: str, toolchains: str
-) -> str:
-    """Says what a comparison of two runs counts."""
-    return (
-        f"Against {before}: {moved} moved, {regrouped} regrouped, {same} same · {difference} · "
-        f"partitions: {toolchains}"
-    )

@@ -6,7 +6,6 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QStandardItemModel
 from PySide6.QtWidgets import (
     QComboBox,
-    QLabel,
     QPlainTextEdit,
     QStackedWidget,
     QTreeWidget,
@@ -19,6 +18,7 @@ from collage_engine.drawing.formatting import short_operator
 from collage_gui.document.document import Document
 from collage_gui.panels.copying import Copying
 from collage_gui.theme import Theme
+from collage_gui.widgets import lay_out, named, text_label
 
 TEXTS = {"relax": "Relax", "tir": "TensorIR", "source": "Source"}
 """The texts of a candidate by the field of the engine's answer."""
@@ -33,37 +33,26 @@ class CodePage(QWidget):
         super().__init__()
         self.document, self.theme = document, theme
         self.setObjectName("codePage")
-        self.note = QLabel("Select a node or a candidate to see its code.", wordWrap=True)
-        self.note.setProperty("quiet", True)
-        self.choice = QComboBox()
-        self.choice.setObjectName("codeChoice")
-        self.choice.setAccessibleName("What is shown")
+        self.note = text_label("Select a node or a candidate to see its code.", "quiet")
+        self.choice = named(QComboBox(), "codeChoice", "What is shown")
         self.pages = QStackedWidget()
         self.texts: dict[str, QPlainTextEdit] = {}
         for key, title in TEXTS.items():
-            text = QPlainTextEdit(readOnly=True)
-            text.setObjectName(f"code-{key}")
-            text.setAccessibleName(title)
+            text = named(QPlainTextEdit(readOnly=True), f"code-{key}", title)
             text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
             text.setFrameShape(QPlainTextEdit.Shape.NoFrame)
             self.texts[key] = text
             self.choice.addItem(title)
             self.pages.addWidget(text)
-        self.plan = QTreeWidget()
-        self.plan.setObjectName("codePlan")
-        self.plan.setAccessibleName("The library's plan")
+        self.plan = named(QTreeWidget(), "codePlan", "The library's plan")
         self.plan.setHeaderLabels(["Step", "Algorithm", "Layout", "Post-ops"])
         self.plan.itemClicked.connect(self._step)
         self.choice.addItem("Library calls")
         self.pages.addWidget(self.plan)
         self.copying = Copying(self.plan)
         self.choice.currentIndexChanged.connect(self.pages.setCurrentIndex)
-        box = QVBoxLayout(self)
-        box.setContentsMargins(8, 8, 8, 4)
-        box.setSpacing(6)
-        box.addWidget(self.note)
-        box.addWidget(self.choice, 0, Qt.AlignmentFlag.AlignLeft)
-        box.addWidget(self.pages, 1)
+        parts = (self.note, (self.choice, 0, Qt.AlignmentFlag.AlignLeft), (self.pages, 1))
+        lay_out(QVBoxLayout(self), *parts, margins=(8, 8, 8, 4), spacing=6)
         document.questions.inside_changed.connect(self.refresh)
         theme.changed.connect(self._fonts)
         self._fonts()

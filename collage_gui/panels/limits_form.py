@@ -20,6 +20,7 @@ from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.panels.tables import toolchain_icon
+from collage_gui.widgets import form_row, named
 
 ANY_OF_THE_TOOLCHAINS = "any of the toolchains above"
 
@@ -33,48 +34,39 @@ class LimitsForm(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("limitsForm")
-        self.runtimes = QPushButton(ANY_OF_THE_TOOLCHAINS)
-        self.runtimes.setObjectName("allowRuntimes")
-        self.runtimes.setToolTip(
-            "Partitions of these toolchains only. Unlike a toolchain that is not checked "
-            "above, the "
-            "others are measured all the same, so that the limit's price is known."
+        form = QFormLayout(self)
+        form.setContentsMargins(0, 0, 0, 0)
+        self.runtimes = form_row(
+            form,
+            "Runtimes",
+            QPushButton(ANY_OF_THE_TOOLCHAINS),
+            "allowRuntimes",
+            "Partitions of these toolchains only. Unlike a toolchain that is not checked above, "
+            "the others are measured all the same, so that the limit's price is known.",
         )
-        self._menu = QMenu(self)
-        self._menu.setObjectName("allowRuntimesMenu")
+        self._menu = named(QMenu(self), "allowRuntimesMenu")
         self._menu.setToolTipsVisible(True)
         self.runtimes.setMenu(self._menu)
         self._allowed: tuple[str, ...] = ()
         self.most = QSpinBox(minimum=0, maximum=16)
-        self.most.setObjectName("maxRuntimes")
         self.most.setSpecialValueText("any number")
-        self.most.setToolTip("Partitions of at most so many different toolchains")
+        tip = "Partitions of at most so many different toolchains"
+        form_row(form, "At most", self.most, "maxRuntimes", tip)
         self.largest = QDoubleSpinBox(decimals=1, maximum=1e6, singleStep=10.0, suffix=" MB")
-        self.largest.setObjectName("maxArtifactSize")
         self.largest.setSpecialValueText("any size")
-        self.largest.setToolTip("Weights and runtime libraries together, in millions of bytes")
+        tip = "Weights and runtime libraries together, in millions of bytes"
+        form_row(form, "Artifact", self.largest, "maxArtifactSize", tip)
         self.memory = QDoubleSpinBox(decimals=0, maximum=1e6, singleStep=100.0, suffix=" MB")
-        self.memory.setObjectName("maxMemory")
         self.memory.setSpecialValueText("any amount")
-        self.memory.setToolTip(
-            "Resident memory of the process while it runs, in millions of bytes. What takes "
-            "more is "
-            "measured, so that the limit's price is known, and cannot win."
+        form_row(
+            form,
+            "Memory",
+            self.memory,
+            "maxMemory",
+            "Resident memory of the process while it runs, in millions of bytes. What takes more "
+            "is measured, so that the limit's price is known, and cannot win.",
         )
-        self.licences = QLineEdit(placeholderText="any")
-        self.licences.setObjectName("licences")
-        form = QFormLayout(self)
-        form.setContentsMargins(0, 0, 0, 0)
-        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
-        for label, field in (
-            ("Runtimes", self.runtimes),
-            ("At most", self.most),
-            ("Artifact", self.largest),
-            ("Memory", self.memory),
-            ("Licences", self.licences),
-        ):
-            form.addRow(label, field)
-            field.setAccessibleName(f"{label} of what is deployed")
+        self.licences = form_row(form, "Licences", QLineEdit(placeholderText="any"), "licences")
         self._show_licences(())
 
     def show_states(self, states: Sequence[ToolchainState]) -> None:

@@ -12,6 +12,7 @@ from collage_gui.panels.candidates import CandidatesPanel
 from collage_gui.panels.code import CodePage
 from collage_gui.panels.why import WhyPanel
 from collage_gui.theme import Theme
+from collage_gui.widgets import lay_out, named
 
 
 class NodePanel(QWidget):
@@ -30,8 +31,7 @@ class NodePanel(QWidget):
         self.candidates = CandidatesPanel(document, theme)
         self.attributes = AttributesPage(document)
         self.code = CodePage(document, theme)
-        self.tabs = QTabWidget()
-        self.tabs.setObjectName("nodeTabs")
+        self.tabs = named(QTabWidget(), "nodeTabs")
         self.tabs.setUsesScrollButtons(True)
         self.tabs.addTab(self.candidates, "Candidates")
         self.tabs.addTab(self.attributes, "Attributes")
@@ -43,9 +43,7 @@ class NodePanel(QWidget):
         split.addWidget(self.tabs)
         split.setStretchFactor(0, 2)
         split.setStretchFactor(1, 3)
-        box = QVBoxLayout(self)
-        box.setContentsMargins(0, 0, 0, 0)
-        box.addWidget(split)
+        lay_out(QVBoxLayout(self), split, margins=(0, 0, 0, 0))
         document.selection.changed.connect(self._ask)
         document.selection.candidate_changed.connect(self._ask)
         document.placement.changed.connect(self._ask)

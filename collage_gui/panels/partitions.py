@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import QItemSelectionModel, Qt
-from PySide6.QtWidgets import (
-    QHBoxLayout,
-    QLabel,
-    QLineEdit,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from collage_engine.drawing.accuracy import precision_text
 from collage_engine.drawing.figures import latency_text, partition_figures, partition_sum_text
@@ -41,6 +35,7 @@ from collage_gui.document.document import Document
 from collage_gui.panels.cost_text import cost_tip
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
+from collage_gui.widgets import filter_field, lay_out, text_label
 
 PRECISION, FORMATS = 4, 5
 """Columns that are shown where a partition differs from the plain float32 ones."""
@@ -129,22 +124,12 @@ class PartitionsPanel(QWidget):
         self.columns = self.table.column_button()
         self.columns.setObjectName("partitionsColumns")
         self.table.selectionModel().selectionChanged.connect(self._picked)
-        self.summary = QLabel(wordWrap=True)
-        self.summary.setProperty("quiet", True)
+        self.summary = text_label(look="quiet")
         self.summary.setAlignment(Qt.AlignmentFlag.AlignTop)
-        self.filter = QLineEdit(placeholderText="Filter partitions", clearButtonEnabled=True)
-        self.filter.setObjectName("partitionsFilter")
-        self.filter.setAccessibleName("Filter partitions")
-        self.filter.textChanged.connect(lambda text: self.model.set_filter(text))
-        box = QVBoxLayout(self)
-        box.setContentsMargins(8, 8, 8, 0)
-        box.setSpacing(6)
-        box.addWidget(self.summary)
-        head = QHBoxLayout()
-        head.addWidget(self.filter, 1)
-        head.addWidget(self.columns)
-        box.addLayout(head)
-        box.addWidget(self.table, 1)
+        self.filter = filter_field("partitionsFilter", "Filter partitions", self.model.set_filter)
+        head = lay_out(QHBoxLayout(), (self.filter, 1), self.columns)
+        parts = (self.summary, head, (self.table, 1))
+        lay_out(QVBoxLayout(self), *parts, margins=(8, 8, 8, 0), spacing=6)
         self.table.extra_changed.connect(self.refresh)
         document.placement.changed.connect(self.refresh)
         document.graph_changed.connect(self.refresh)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from collage_engine.drawing.figures import latency_text, latency_us
-from collage_engine.drawing.formatting import gain_text
+from collage_engine.drawing.formatting import counted, gain_text
 from collage_engine.records.pin import Pin
 from collage_gui.document.document import Document
 from collage_gui.document.pin_prices import price_of_pin, unmeasured_of_pin
 from collage_gui.panels.pin_text import MARKS, pin_demand
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
+from collage_gui.widgets import lay_out, push_button, text_label
 
 
 class PinsPanel(QWidget):
@@ -72,26 +73,21 @@ class PinsPanel(QWidget):
         )
         self.table = Table(self.model, "pinsTable", "Pins", theme)
         self.table.selectionModel().selectionChanged.connect(self._picked)
-        self.empty = QLabel(wordWrap=True)
-        self.empty.setProperty("quiet", True)
-        self.summary = QLabel(wordWrap=True)
-        self.free = QPushButton("Unpin")
-        self.free.setObjectName("freePin")
-        self.free.clicked.connect(self.free_chosen)
-        self.free_all = QPushButton("Unpin all")
-        self.free_all.setObjectName("freeAll")
-        self.free_all.clicked.connect(lambda: document.pins.edit((), "Unpin all"))
-        buttons = QHBoxLayout()
-        for button in (self.free, self.free_all):
-            buttons.addWidget(button)
-        buttons.addStretch()
-        box = QVBoxLayout(self)
-        box.setContentsMargins(8, 8, 8, 8)
-        box.setSpacing(6)
-        box.addWidget(self.summary)
-        box.addWidget(self.empty)
-        box.addWidget(self.table, 1)
-        box.addLayout(buttons)
+        self.empty = text_label(
+            "There are no pins. Select nodes and press P to demand a toolchain for them, or "
+            "Shift+P to forbid one. A search then says what each pin costs, or why it is "
+            "infeasible.",
+            "quiet",
+        )
+        self.empty.setAlignment(Qt.AlignmentFlag.AlignTop)
+        self.summary = text_label()
+        self.free = push_button("Unpin", "freePin", self.free_chosen)
+        self.free_all = push_button(
+            "Unpin all", "freeAll", lambda: document.pins.edit((), "Unpin all")
+        )
+        buttons = lay_out(QHBoxLayout(), self.free, self.free_all, None)
+        parts = (self.summary, self.empty, (self.table, 1), buttons)
+        lay_out(QVBoxLayout(self), *parts, margins=(8, 8, 8, 8), spacing=6)
         document.pins.changed.connect(self.refresh)
         document.graph_changed.connect(self.refresh)
         document.placement.changed.connect(self.refresh)
@@ -140,7 +136,8 @@ class PinsPanel(QWidget):
         pin = self.document.pins.current[at]
         left = unmeasured_of_pin(self.document, pin) if verdict.price_us is not None else 0
         if left:
-            text = f"{text} {price_may_be_lower(left)}".strip()
+            are = "candidate is" if left == 1 else "candidates are"
+            text = f"{text} {left} {are} unmeasured: the price may be lower.".strip()
         if verdict.contradicts and len(verdict.contradicts) > 1:
             others = ", ".join(str(n + 1) for n in verdict.contradicts if n != at)
             text += f" (contradicts pin {others})"
@@ -154,27 +151,14 @@ class PinsPanel(QWidget):
         self.table.setVisible(has)
         self.summary.setVisible(has)
         self.empty.setVisible(not has)
-        self.empty.setText(
-            "There are no pins. Select nodes and press P to demand a toolchain for them, "
-            "or Shift+P to "
-            "forbid one. A search then says what each pin costs, or why it is infeasible."
-        )
-        if not has:
-            box = self.layout()
-            assert box is not None
-            box.setAlignment(self.empty, Qt.AlignmentFlag.AlignTop)
         verdicts = enumerate(document.pins.verdicts)
         prices = {at: v.price_us for at, v in verdicts if v.price_us is not None}
-        text = f"{len(document.pins.current)} pin{'s' if len(document.pins.current) != 1 else ''}"
+        text = counted(len(document.pins.current), "pin")
         shown = document.placement.shown
         if document.stale:
             infeasible = document.pins.infeasible is not None
-            what = (
-                "no placement satisfies them"
-                if infeasible
-                else "the placement was made without them: press Space"
-            )
-            text += f" · {what}"
+            older = "the placement was made without them: press Space"
+            text += f" · {'no placement satisfies them' if infeasible else older}"
         elif shown is not None and prices:
             them = "it" if len(document.pins.current) == 1 else "them"
             text += f" · {latency_text(shown.placement)} with {them}"
@@ -203,9 +187,3 @@ class PinsPanel(QWidget):
             }
         left = [pin for at, pin in enumerate(document.pins.current) if at not in chosen]
         document.pins.edit(left, "Unpin")
-
-
-def price_may_be_lower(unmeasured: int) -> str:
-    """Says that a pin's price rests on what was measured."""
-    are = "candidate is" if unmeasured == 1 else "candidates are"
-    return f"{unmeasured} {are} unmeasured: the price may be lower."

@@ -30,8 +30,6 @@ class PrecisionChoice(QComboBox):
 
     def __init__(self) -> None:
         super().__init__()
-        self.setObjectName("precision")
-        self.setToolTip("The lowest that candidates may compute in, within the tolerance")
         self.show_target("cpu")
 
     def show_target(self, kind: str) -> None:

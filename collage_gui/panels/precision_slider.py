@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSlider, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QSlider, QWidget
 
 from collage_engine.drawing.formatting import significant, time_text
 from collage_engine.drawing.rounding import RoundingCurve, RoundingPoint
 from collage_gui.document.document import Document
 from collage_gui.elided_label import ElidedLabel
+from collage_gui.widgets import lay_out, named, push_button, text_label
 
 LEAST, MOST = 0.001, 0.05
 """Tolerances at the ends of the slider: below 0.1 % hardly a product of seven models could be
@@ -37,29 +38,22 @@ class PrecisionSlider(QWidget):
         self.point: RoundingPoint | None = None
         """What is predicted where the slider stands; None: the run's own placement is shown."""
         self.setObjectName("precisionSlider")
-        self.slider = QSlider(Qt.Orientation.Horizontal)
-        self.slider.setRange(0, STEPS)
-        self.slider.setObjectName("toleranceSlider")
-        self.slider.setAccessibleName("Tolerance")
-        self.slider.setToolTip(
-            "What another tolerance would bring: the products that would be rounded are "
-            "coloured at once, "
-            "time and error are predicted from what the run has measured"
+        self.slider = named(
+            QSlider(Qt.Orientation.Horizontal),
+            "toleranceSlider",
+            "Tolerance",
+            "What another tolerance would bring: the products that would be rounded are coloured "
+            "at once, time and error are predicted from what the run has measured",
         )
+        self.slider.setRange(0, STEPS)
         self.slider.setFixedWidth(160)
         self.slider.valueChanged.connect(self._slid)
-        self.tolerance = QLabel()
-        self.predicted = ElidedLabel()
-        self.predicted.setObjectName("predictedPrecision")
-        self.confirm = QPushButton("Run with it")
-        self.confirm.setObjectName("confirmTolerance")
-        self.confirm.setToolTip("Confirm the prediction: run with this tolerance")
-        self.confirm.clicked.connect(self._confirm)
-        row = QHBoxLayout(self)
-        row.setContentsMargins(10, 4, 10, 4)
-        for widget, stretch in ((self.slider, 0), (self.tolerance, 0), (self.predicted, 1)):
-            row.addWidget(widget, stretch)
-        row.addWidget(self.confirm)
+        self.tolerance = text_label(wraps=False)
+        self.predicted = named(ElidedLabel(), "predictedPrecision")
+        tip = "Confirm the prediction: run with this tolerance"
+        self.confirm = push_button("Run with it", "confirmTolerance", self._confirm, tip)
+        parts = (self.slider, self.tolerance, (self.predicted, 1), self.confirm)
+        lay_out(QHBoxLayout(self), *parts, margins=(10, 4, 10, 4))
         self.hide()
 
     @property
@@ -81,7 +75,7 @@ class PrecisionSlider(QWidget):
             self.slider.blockSignals(True)
             self.slider.setValue(_step(about.tolerance))
             self.slider.blockSignals(False)
-            self.tolerance.setText(tolerance_text(significant(100 * about.tolerance)))
+            self._show_tolerance(about.tolerance)
             self.predicted.setText("Move the slider to see what another tolerance would bring")
             self.moved.emit()
         elif curve is None:
@@ -94,18 +88,20 @@ class PrecisionSlider(QWidget):
         if self._curve is None:
             return
         self.point = self._curve.at(self.value)
-        self.tolerance.setText(tolerance_text(significant(100 * self.value)))
+        self._show_tolerance(self.value)
+        rounded, float32_time = len(self.point.products), time_text(self._curve.best_us)
         self.predicted.setText(
-            predicted_rounding(
-                rounded=len(self.point.products),
-                products=len(self._curve.order),
-                error=significant(100 * self.point.error),
-                time=time_text(self.point.us),
-                float32_time=time_text(self._curve.best_us),
-            )
+            f"Predicted: {rounded} of {len(self._curve.order)} rounded, error "
+            f"{significant(100 * self.point.error)} %, {time_text(self.point.us)} "
+            f"(float32 {float32_time})"
+            if rounded
+            else f"Predicted: nothing faster than {float32_time} in float32 keeps it"
         )
         self.confirm.setEnabled(not self._document.running)
         self.moved.emit()
+
+    def _show_tolerance(self, tolerance: float) -> None:
+        self.tolerance.setText(f"Tolerance {significant(100 * tolerance)} %")
 
     def _confirm(self) -> None:
         run = self._document.runs.find(self._run_id)
@@ -117,20 +113,3 @@ def _step(tolerance: float) -> int:
     """Return the step of the slider that is nearest to a tolerance."""
     steps = range(STEPS + 1)
     return min(steps, key=lambda step: abs(LEAST * (MOST / LEAST) ** (step / STEPS) - tolerance))
-
-
-def tolerance_text(percent: str) -> str:
-    """Returns a tolerance beside its slider."""
-    return f"Tolerance {percent} %"
-
-
-def predicted_rounding(
-    rounded: int, products: int, error: str, time: str, float32_time: str
-) -> str:
-    """Says what is predicted for a tolerance."""
-    if not rounded:
-        return f"Predicted: nothing faster than {float32_time} in float32 keeps it"
-    return (
-        f"Predicted: {rounded} of {products} rounded, error {error} %, {time} "
-        f"(float32 {float32_time})"
-    )

@@ -5,20 +5,14 @@ from __future__ import annotations
 import time
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtWidgets import (
-    QHBoxLayout,
-    QProgressBar,
-    QPushButton,
-    QSizePolicy,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QSizePolicy, QVBoxLayout, QWidget
 
 from collage_engine.drawing.figures import latency_text, toolchains_text
 from collage_engine.drawing.formatting import STAGE_TITLES, duration_text
 from collage_engine.records.event import Progress
 from collage_gui.document.document import Document
 from collage_gui.elided_label import ElidedLabel, plain_tip
+from collage_gui.widgets import lay_out, named, push_button
 
 STEPS = {
     "enumerate": "Candidates",
@@ -60,59 +54,32 @@ class ProgressStrip(QWidget):
         self._document = document
         self._execution = execution = document.execution
         self.setObjectName("progressStrip")
-        self.stage = ElidedLabel()
-        self.stage.setProperty("heading", True)
-        self.bar = QProgressBar(textVisible=False)
-        self.bar.setObjectName("progressBar")
-        self.bar.setAccessibleName("Progress")
+        self.stage = ElidedLabel("heading")
+        self.bar = named(QProgressBar(textVisible=False), "progressBar", "Progress")
         self.bar.setFixedWidth(BAR_PX)
         self._arrived = time.monotonic()
         """When the news of the progress arrived that is shown."""
         self._clock = QTimer(self, interval=TICK_MS)
         self._clock.timeout.connect(self._count_down)
-        self.counts = ElidedLabel()
-        self.counts.setObjectName("progressCounts")
-        self.now = ElidedLabel()
-        self.now.setProperty("quiet", True)
-        self.steps = ElidedLabel()
-        self.steps.setObjectName("progressSteps")
-        self.steps.setProperty("small", True)
-        self.best = ElidedLabel()
-        self.best.setObjectName("bestSoFar")
-        self.best.setProperty("small", True)
-        self.keep = QPushButton("Stop and keep")
-        self.keep.setObjectName("stopAndKeep")
-        self.keep.setToolTip(
-            "End the run with the best placement so far, which is confirmed quickly"
-        )
-        self.keep.clicked.connect(self.keep_wanted)
-        self.cancel = QPushButton("Cancel")
-        self.cancel.setObjectName("cancelRun")
-        self.cancel.setToolTip("End the run without a result; what was measured is kept")
-        self.cancel.clicked.connect(self.cancel_wanted)
-        first, second = QHBoxLayout(), QHBoxLayout()
-        for line in (first, second):
-            line.setSpacing(GAP)
+        self.counts = named(ElidedLabel(), "progressCounts")
+        self.now = ElidedLabel("quiet")
+        self.steps = named(ElidedLabel("small"), "progressSteps")
+        self.best = named(ElidedLabel("small"), "bestSoFar")
+        tip = "End the run with the best placement so far, which is confirmed quickly"
+        self.keep = push_button("Stop and keep", "stopAndKeep", self.keep_wanted, tip)
+        tip = "End the run without a result; what was measured is kept"
+        self.cancel = push_button("Cancel", "cancelRun", self.cancel_wanted, tip)
         for label in (self.stage, self.counts, self.best):
             # As wide as its text where there is room for it; less where there is not.
             label.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Preferred)
-        first.addWidget(self.stage)
-        first.addWidget(self.bar, 0, Qt.AlignmentFlag.AlignVCenter)
-        first.addWidget(self.counts)
-        first.addWidget(self.now, 1)
-        first.addStretch(0)
-        second.addWidget(self.best)
-        second.addWidget(self.steps, 1)
-        lines = QVBoxLayout()
-        lines.setSpacing(2)
-        lines.addLayout(first)
-        lines.addLayout(second)
-        box = QHBoxLayout(self)
-        box.setContentsMargins(GAP, 6, GAP, 6)
-        box.setSpacing(GAP)
-        box.addLayout(lines, 1)
-        box.addWidget(self.keep)
-        box.addWidget(self.cancel)
+        bar = (self.bar, 0, Qt.AlignmentFlag.AlignVCenter)
+        first = lay_out(
+            QHBoxLayout(), self.stage, bar, self.counts, (self.now, 1), None, spacing=GAP
+        )
+        second = lay_out(QHBoxLayout(), self.best, (self.steps, 1), spacing=GAP)
+        lines = lay_out(QVBoxLayout(), first, second, spacing=2)
+        parts = ((lines, 1), self.keep, self.cancel)
+        lay_out(QHBoxLayout(self), *parts, margins=(GAP, 6, GAP, 6), spacing=GAP)
         execution.running_changed.connect(self.refresh)
         execution.progress_changed.connect(self._take_news)
         self.refresh()

@@ -15,9 +15,7 @@ from PySide6.QtWidgets import (
     QFileDialog,
     QFormLayout,
     QHBoxLayout,
-    QLabel,
     QLineEdit,
-    QPushButton,
     QScrollArea,
     QSpinBox,
     QVBoxLayout,
@@ -31,13 +29,14 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.document.document import Document
 from collage_gui.elided_label import plain_tip
-from collage_gui.fields import ABOUT_BUDGET, DurationField, keep_from_wheel
+from collage_gui.fields import ABOUT_BUDGET, ABOUT_THREADS, DurationField, keep_from_wheel
 from collage_gui.panels.input_sizes import parse_shapes
 from collage_gui.panels.limits_form import LimitsForm
 from collage_gui.panels.precision_choice import PrecisionChoice
 from collage_gui.panels.toolchain_list import ToolchainList
 from collage_gui.preferences import Preferences
 from collage_gui.theme import pad_spin_boxes
+from collage_gui.widgets import form_row, lay_out, push_button, text_label
 
 ABOUT_CHOOSING_SHAPES = "Sizes of the dimensions that the model names, such as its batch"
 CHOOSE_SHAPES = "Choose shapes…"
@@ -69,127 +68,86 @@ class RunSettingsPanel(QWidget):
         self._states: tuple[ToolchainState, ...] = ()
         """The toolchains of the engine's machine."""
         self.toolchains = ToolchainList()
-        self.device = QLabel("no engine")
-        self.device.setWordWrap(True)
-        self.target = QLineEdit("cpu")
-        self.target.setObjectName("target")
-        self.target.setToolTip("cpu, cuda (this machine's device), or cuda:sm_80 for another")
+        form = QFormLayout()
+        form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
+        self.device = form_row(form, "Device", text_label("no engine"), "")
+        tip = "cpu, cuda (this machine's device), or cuda:sm_80 for another"
+        self.target = form_row(form, "Target", QLineEdit("cpu"), "target", tip)
         self.target.textChanged.connect(self._show_target)
         self.target.editingFinished.connect(self._target_edited)
         self.threads = QSpinBox(minimum=0, maximum=256, value=preferences.get("threads"))
-        self.threads.setObjectName("threads")
         self.threads.setSpecialValueText("auto")
-        self.threads.setToolTip(
-            "auto: one thread for each physical core, or fewer where that is faster"
-        )
-        self.budget = DurationField(preferences.get("budget_s"))
-        self.budget.setObjectName("budget")
-        self.budget.setToolTip(ABOUT_BUDGET)
-        self.tune = DurationField(0, least=0, none="no tuning")
-        self.tune.setObjectName("tuneBudget")
-        self.measure = QComboBox()
-        self.measure.setObjectName("measureWhat")
+        form_row(form, "Threads", self.threads, "threads", ABOUT_THREADS)
+        budget = DurationField(preferences.get("budget_s"))
+        self.budget = form_row(form, "Budget", budget, "budget", ABOUT_BUDGET)
+        self.measure = form_row(form, "Measure", QComboBox(), "measureWhat")
         self.measure.addItem("candidates that can matter", "needed")
         self.measure.addItem("every candidate", "all")
         self.in_place = QCheckBox("Measure in the model")
         self.in_place.setChecked(True)
-        self.in_place.setObjectName("inPlace")
-        self.in_place.setToolTip(
-            "Run the best placements, take what their partitions cost in the model, predict "
-            "the other "
-            "costs from it, and search again.\nOtherwise the search uses isolated costs."
+        form_row(
+            form,
+            "Costs",
+            self.in_place,
+            "inPlace",
+            "Run the best placements, take what their partitions cost in the model, predict the "
+            "other costs from it, and search again.\nOtherwise the search uses isolated costs.",
         )
-        self.precision = PrecisionChoice()
+        self.in_place.setAccessibleName(self.in_place.text())
+        tuning = DurationField(0, least=0, none="no tuning")
+        self.tune = form_row(form, "Tuning", tuning, "tuneBudget")
+        tip = "The lowest that candidates may compute in, within the tolerance"
+        self.precision = form_row(form, "Precision", PrecisionChoice(), "precision", tip)
         self.tolerance = QDoubleSpinBox(decimals=3, maximum=100.0, singleStep=0.1, suffix=" %")
-        self.tolerance.setObjectName("tolerance")
         self.tolerance.setSpecialValueText("by precision")
-        self.tolerance.setToolTip(
-            "Largest error of the whole model, relative to its largest output"
-        )
+        tip = "Largest error of the whole model, relative to its largest output"
+        form_row(form, "Tolerance", self.tolerance, "tolerance", tip)
         self.unchecked = QCheckBox("Export what cannot be checked")
-        self.unchecked.setObjectName("unchecked")
-        about_unchecked = QLabel(ABOUT_UNCHECKED, wordWrap=True)
-        about_unchecked.setProperty("small", True)
-        self.limits = LimitsForm()
-        self.shapes = QLineEdit(placeholderText="NAME=1,3,224,224")
-        self.shapes.setObjectName("shapes")
+        form_row(form, "Outputs", self.unchecked, "unchecked")
+        self.unchecked.setAccessibleName(self.unchecked.text())
+        form.addRow("", text_label(ABOUT_UNCHECKED, "small"))
+        sizes = QLineEdit(placeholderText="NAME=1,3,224,224")
+        self.shapes = form_row(form, "Input sizes", sizes, "shapes")
         self.shapes.editingFinished.connect(self._shapes_edited)
-        self.dimensions = QPushButton(CHOOSE_SHAPES)
-        self.dimensions.setObjectName("chooseDimensions")
-        self.dimensions.setToolTip(ABOUT_CHOOSING_SHAPES)
-        self.dimensions.clicked.connect(self.shapes_wanted)
-        self.inputs = QPushButton("Random inputs…")
-        self.inputs.setObjectName("inputs")
-        self.inputs.setToolTip("Choose an .npz file of representative inputs, keyed by input name")
-        self.inputs.clicked.connect(self._choose_inputs)
-        self.name = QLineEdit(placeholderText="Name of the run")
-        self.name.setObjectName("newRunName")
-        self.check = QPushButton("Check before running")
-        self.check.setObjectName("preflight")
-        self.check.setToolTip("What a run would do, without measuring anything")
-        self.check.clicked.connect(self.preflight)
-        self.run = QPushButton("Run")
-        self.run.setObjectName("runFromSettings")
-        self.run.clicked.connect(self.run_wanted)
-        self.error = QLabel(wordWrap=True)
+        choose = push_button(CHOOSE_SHAPES, "", self.shapes_wanted)
+        self.dimensions = form_row(
+            form, "Shapes", choose, "chooseDimensions", ABOUT_CHOOSING_SHAPES
+        )
+        choose = push_button("Random inputs…", "", self._choose_inputs)
+        tip = "Choose an .npz file of representative inputs, keyed by input name"
+        self.inputs = form_row(form, "Inputs", choose, "inputs", tip)
+        name = QLineEdit(placeholderText="Name of the run")
+        self.name = form_row(form, "Name", name, "newRunName")
+        self.limits = LimitsForm()
+        tip = "What a run would do, without measuring anything"
+        self.check = push_button("Check before running", "preflight", self.preflight, tip)
+        self.run = push_button("Run", "runFromSettings", self.run_wanted)
+        self.error = text_label()
         self.error.hide()
 
         inner = QWidget()
-        box = QVBoxLayout(inner)
-        box.setContentsMargins(12, 10, 12, 10)
-        box.setSpacing(8)
-        heading = QLabel("Toolchains")
-        heading.setProperty("heading", True)
-        box.addWidget(heading)
-        hint = QLabel(
-            "The order decides greedy partitioning and exact ties; drag to reorder.", wordWrap=True
+        order = "The order decides greedy partitioning and exact ties; drag to reorder."
+        lay_out(
+            QVBoxLayout(inner),
+            text_label("Toolchains", "heading"),
+            text_label(order, "small"),
+            self.toolchains,
+            form,
+            text_label("Limits on what is deployed", "heading"),
+            self.limits,
+            self.error,
+            lay_out(QHBoxLayout(), self.check, self.run, None),
+            None,
+            margins=(12, 10, 12, 10),
+            spacing=8,
         )
-        hint.setProperty("small", True)
-        box.addWidget(hint)
-        box.addWidget(self.toolchains)
-        form = QFormLayout()
-        form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
-        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
-        for label, field in (
-            ("Device", self.device),
-            ("Target", self.target),
-            ("Threads", self.threads),
-            ("Budget", self.budget),
-            ("Measure", self.measure),
-            ("Costs", self.in_place),
-            ("Tuning", self.tune),
-            ("Precision", self.precision),
-            ("Tolerance", self.tolerance),
-            ("Outputs", self.unchecked),
-            ("", about_unchecked),
-            ("Input sizes", self.shapes),
-            ("Shapes", self.dimensions),
-            ("Inputs", self.inputs),
-            ("Name", self.name),
-        ):
-            form.addRow(label, field)
-            field.setAccessibleName(field.text() if isinstance(field, QCheckBox) else label)
-        document.shapes.changed.connect(self._show_shapes)
-        box.addLayout(form)
-        limits_heading = QLabel("Limits on what is deployed")
-        limits_heading.setProperty("heading", True)
-        box.addWidget(limits_heading)
-        box.addWidget(self.limits)
-        box.addWidget(self.error)
-        buttons = QHBoxLayout()
-        buttons.addWidget(self.check)
-        buttons.addWidget(self.run)
-        buttons.addStretch()
-        box.addLayout(buttons)
-        box.addStretch()
         scroll = QScrollArea(widgetResizable=True)
         scroll.setFrameShape(QScrollArea.Shape.NoFrame)
         scroll.setWidget(inner)
-        outer = QVBoxLayout(self)
-        outer.setContentsMargins(0, 0, 0, 0)
-        outer.addWidget(scroll)
+        lay_out(QVBoxLayout(self), scroll, margins=(0, 0, 0, 0))
         pad_spin_boxes(self)
         keep_from_wheel(self)
+        document.shapes.changed.connect(self._show_shapes)
         document.execution.running_changed.connect(self._enable)
         document.graph_changed.connect(self._opened)
         document.execution.settings_restored.connect(self._restored)

@@ -6,9 +6,7 @@ from PySide6.QtCore import QPoint, QSize, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QHBoxLayout,
-    QLabel,
     QLineEdit,
-    QPushButton,
     QScrollArea,
     QTabWidget,
     QVBoxLayout,
@@ -17,7 +15,6 @@ from PySide6.QtWidgets import (
 
 from collage_engine.records.placement import Run
 from collage_gui.document.document import Document
-from collage_gui.elided_label import plain
 from collage_gui.panels.all_runs import AllRunsPage
 from collage_gui.panels.bar_chart import BarChart
 from collage_gui.panels.changes import ChangesPage
@@ -27,8 +24,7 @@ from collage_gui.panels.run_headline import detail, remark
 from collage_gui.panels.shapes import ShapesPage
 from collage_gui.side_window import SideWindow
 from collage_gui.theme import Theme
-
-NAME_OF_THE_RUN = "Name of the run"
+from collage_gui.widgets import lay_out, named, push_button, text_label
 
 DETAILS_SIZE = QSize(620, 560)
 """Size of the window with the details of a run, in pixels; chosen."""
@@ -57,50 +53,37 @@ class RunsPanel(QWidget):
             ),
         )
         self.chart.chosen.connect(self._bar_chosen)
-        self.detail = plain(QLabel(wordWrap=True))
-        self.detail.setProperty("quiet", True)
-        self.remark = plain(QLabel(wordWrap=True))
-        self.remark.setObjectName("runRemark")
-        self.name = QLineEdit(placeholderText=NAME_OF_THE_RUN)
-        self.name.setObjectName("runName")
-        self.name.setAccessibleName(NAME_OF_THE_RUN)
+        self.detail = text_label(look="quiet")
+        self.remark = text_label(name="runRemark")
+        self.name = named(
+            QLineEdit(placeholderText="Name of the run"), "runName", "Name of the run"
+        )
         self.name.editingFinished.connect(self._rename)
-        self.note = QLineEdit(placeholderText="Note")
-        self.note.setObjectName("runNote")
-        self.note.setAccessibleName("Note on the run")
+        self.note = named(QLineEdit(placeholderText="Note"), "runNote", "Note on the run")
         self.note.editingFinished.connect(self._annotate)
-        self.delete = QPushButton("Delete run")
-        self.delete.setObjectName("deleteRun")
-        self.delete.clicked.connect(self._delete)
+        self.delete = push_button("Delete run", "deleteRun", self._delete)
         self.changes = ChangesPage(document, theme)
         self.changes.wanted_in_graph.connect(self.changes_wanted)
         self.all_runs = AllRunsPage(document, theme)
         self.shapes = ShapesPage(document, theme)
         self.facts = FactsTable(document)
         self.facts_window = SideWindow("Details of the run", self.facts, DETAILS_SIZE, self)
-        self.details = QPushButton("Details…")
-        self.details.setObjectName("runDetails")
-        self.details.setToolTip("Accuracy, memory, limits, formats and tuning")
-        self.details.clicked.connect(lambda: self.facts_window.open_at(QPoint(0, 0)))
-        self.tabs = QTabWidget()
-        self.tabs.setObjectName("compareTabs")
+        self.details = push_button(
+            "Details…",
+            "runDetails",
+            lambda: self.facts_window.open_at(QPoint(0, 0)),
+            "Accuracy, memory, limits, formats and tuning",
+        )
+        self.tabs = named(QTabWidget(), "compareTabs")
         self.tabs.setUsesScrollButtons(True)
         self.tabs.setMinimumSize(120, 90)
-        for page, title in (
-            (self.changes, "Changes"),
-            (self.all_runs, "All runs"),
-            (self.shapes, "Shapes"),
-        ):
-            self.tabs.addTab(page, title)
-
+        self.tabs.addTab(self.changes, "Changes")
+        self.tabs.addTab(self.all_runs, "All runs")
+        self.tabs.addTab(self.shapes, "Shapes")
         document.shapes.changed.connect(self._offer_shapes)
-
-        self._box = QHBoxLayout(self)
-        self._box.setContentsMargins(0, 0, 0, 0)
-        self._box.setSpacing(0)
         self._bars = self._bars_page()
-        self._box.addWidget(self._bars, 1)
-        self._box.addWidget(self.tabs, 1)
+        parts = ((self._bars, 1), (self.tabs, 1))
+        self._box = lay_out(QHBoxLayout(self), *parts, margins=(0, 0, 0, 0), spacing=0)
         for signal in (
             document.runs.changed,
             document.placement.changed,
@@ -128,19 +111,9 @@ class RunsPanel(QWidget):
 
     def _bars_page(self) -> QScrollArea:
         left = QWidget()
-        column = QVBoxLayout(left)
-        column.setContentsMargins(12, 8, 12, 8)
-        column.setSpacing(6)
-        column.addWidget(self.remark)
-        column.addWidget(self.chart)
-        column.addWidget(self.detail)
-        edit = QHBoxLayout()
-        edit.addWidget(self.name)
-        edit.addWidget(self.note, 1)
-        edit.addWidget(self.details)
-        edit.addWidget(self.delete)
-        column.addLayout(edit)
-        column.addStretch()
+        edit = lay_out(QHBoxLayout(), self.name, (self.note, 1), self.details, self.delete)
+        parts = (self.remark, self.chart, self.detail, edit, None)
+        lay_out(QVBoxLayout(left), *parts, margins=(12, 8, 12, 8), spacing=6)
         scroll = QScrollArea(widgetResizable=True)
         scroll.setFrameShape(QScrollArea.Shape.NoFrame)
         scroll.setWidget(left)

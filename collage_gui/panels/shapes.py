@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from collage_engine.drawing.formatting import time_text
 from collage_engine.drawing.shape_table import sharing_sentences
 from collage_engine.records.shapes import ShapeChoice, ShapeRow
 from collage_gui.document.document import Document
-from collage_gui.elided_label import plain
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
+from collage_gui.widgets import lay_out, push_button, text_label
 
 Line = tuple[ShapeChoice, ShapeRow | None]
 """A shape, and what its newest run found out; None before the first."""
@@ -50,22 +50,11 @@ class ShapesPage(QWidget):
         self.model.bold = lambda line: line[0] == self._shown()
         self.table = Table(self.model, "shapesTable", "Shapes", theme)
         self.table.selectionModel().currentRowChanged.connect(lambda *_: self._row_changed())
-        self.hint = plain(QLabel(wordWrap=True))
-        self.hint.setProperty("quiet", True)
-        self.choose = QPushButton("Choose shapes…")
-        self.choose.setObjectName("chooseShapes")
-        self.choose.clicked.connect(self.choose_wanted)
-        top = QHBoxLayout()
-        top.addWidget(self.hint, 1)
-        top.addWidget(self.choose)
-        page = QVBoxLayout(self)
-        page.setContentsMargins(8, 8, 8, 4)
-        page.addLayout(top)
-        page.addWidget(self.table, 1)
-        self.shared = plain(QLabel(wordWrap=True))
-        self.shared.setObjectName("shapesShared")
-        self.shared.setProperty("quiet", True)
-        page.addWidget(self.shared)
+        self.hint = text_label(look="quiet")
+        self.choose = push_button("Choose shapes…", "chooseShapes", self.choose_wanted)
+        self.shared = text_label(look="quiet", name="shapesShared")
+        top = lay_out(QHBoxLayout(), (self.hint, 1), self.choose)
+        lay_out(QVBoxLayout(self), top, (self.table, 1), self.shared, margins=(8, 8, 8, 4))
         self._refreshing = False
         document.shapes.changed.connect(self.refresh)
 

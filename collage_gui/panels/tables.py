@@ -97,7 +97,6 @@ class RowsModel(QAbstractTableModel):
         self.order = np.arange(0)
         self._sorted: tuple[int, Qt.SortOrder] | None = None
         self._filter = ""
-        self._keep: Callable[[Any], bool] | None = None
         self._units: list[tuple[str, float]] = [("", 1.0)] * len(self.columns)
         self.unknown = DASH
         """What stands where a value is not known."""
@@ -129,15 +128,10 @@ class RowsModel(QAbstractTableModel):
             self.changePersistentIndex(index, to)
         self.layoutChanged.emit()
 
-    def set_filter(self, text: str, keep: Callable[[Any], bool] | None = None) -> None:
-        """Show only some rows.
-
-        Args:
-            text: Words that the shown text of a row must contain.
-            keep: Whether a row is shown at all.
-        """
+    def set_filter(self, text: str) -> None:
+        """Show only the rows whose shown text contains all words of ``text``."""
         self.beginResetModel()
-        self._filter, self._keep = text.strip().lower(), keep
+        self._filter = text.strip().lower()
         self._reorder()
         self.endResetModel()
 
@@ -168,8 +162,6 @@ class RowsModel(QAbstractTableModel):
 
     def _reorder(self) -> None:
         order = np.arange(len(self.rows))
-        if self._keep is not None:
-            order = np.fromiter((i for i in order if self._keep(self.rows[i])), int)
         if self._filter:
             words = self._filter.split()
             order = np.fromiter(

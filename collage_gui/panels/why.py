@@ -19,6 +19,7 @@ from collage_engine.wording import why as words
 from collage_gui.document.document import Document
 from collage_gui.panels.cost_text import partition_text
 from collage_gui.theme import Theme
+from collage_gui.widgets import lay_out, named
 
 UNITS = re.compile(r"(?<=\d) (?=(?:µs|ms|s|%|B|KiB|MiB|GiB)\b|%)")
 """A pattern of the spaces between numbers and units, at which lines do not break."""
@@ -31,14 +32,10 @@ class WhyPanel(QWidget):
         super().__init__()
         self.document, self.theme = document, theme
         self.setObjectName("whyPanel")
-        self.text = QTextBrowser(openLinks=False)
-        self.text.setObjectName("whyText")
-        self.text.setAccessibleName("Why")
+        self.text = named(QTextBrowser(openLinks=False), "whyText", "Why")
         self.text.setFrameShape(QTextBrowser.Shape.NoFrame)
         self.text.anchorClicked.connect(self._clicked)
-        box = QVBoxLayout(self)
-        box.setContentsMargins(6, 4, 6, 4)
-        box.addWidget(self.text)
+        lay_out(QVBoxLayout(self), self.text, margins=(6, 4, 6, 4))
         document.selection.changed.connect(self.refresh)
         document.questions.explanation_changed.connect(self.refresh)
         document.placement.changed.connect(self.refresh)

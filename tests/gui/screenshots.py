@@ -132,7 +132,7 @@ def tell(folder: Path, theme: str, real: str | None, limit_s: float) -> None:
         story.rest(1.0)
         story.until(lambda: not document.execution.searching)
         page.docks.reveal("pins")
-        page.navigation.fit()
+        page.view.fit()
         story.shoot("7-pins")
         page.runs.start()
         story.until(lambda: not document.execution.running, limit_s)
@@ -141,7 +141,7 @@ def tell(folder: Path, theme: str, real: str | None, limit_s: float) -> None:
         from collage_gui.document.reference import Reference
 
         document.comparison.set_reference(Reference("run", first))
-        page.picture.show_changes()
+        page.picture.set_mode("changes")
         page.docks.reveal("partitions")
         story.rest(0.6)
         story.shoot("8-compare")
@@ -153,7 +153,7 @@ def tell(folder: Path, theme: str, real: str | None, limit_s: float) -> None:
         page.picture.collapse_partitions()
         story.until(lambda: not page.picture.busy)
         story.shoot("10-collapsed")
-        page.navigation.find()
+        page.find_bar.open()
         page.find_bar.text.setText("layer2")
         story.shoot("11-find")
         page.find_bar.dismiss()

@@ -122,7 +122,7 @@ class Automation(QObject):
             return
 
         def overview() -> None:
-            page.navigation.fit()
+            page.view.fit()
             self._shoot(folder / "overview.png", then=question)
 
         def question() -> None:
@@ -143,7 +143,7 @@ class Automation(QObject):
 
         def compare() -> None:
             document.selection.select(())
-            page.navigation.fit()
+            page.view.fit()
             page.docks.reveal("runs")
             self.window.preferences.set("panels", "around")
             for dock in ("placement", "node"):
