@@ -26,8 +26,9 @@ from collage_engine.artifact.paired_times import (
 from collage_engine.build.built import BOOKKEEPING, Kernel, parts_of_calls
 from collage_engine.records.errors import ArtifactError, UsageError
 from collage_engine.records.typed import convert
-from collage_engine.wording.command_line import TRACE_BETWEEN, TRACE_RUN
 
+TRACE_RUN, TRACE_BETWEEN = "run", "between partitions"
+"""Names of the tracks of the whole run, and of what lies between partitions."""
 RUNS = 20
 """Runs of which the median one is shown; chosen: some tens of milliseconds for most models."""
 

@@ -33,7 +33,6 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.typed import convert
 from collage_engine.report.progress import ProgressReport
 from collage_engine.service.engine import Engine
-from collage_engine.wording import command_line as words
 
 NOT_COMPARED = 2
 """Exit status where no comparison was possible."""
@@ -98,7 +97,7 @@ def _gate(options: argparse.Namespace) -> Gate:
                 session = Session.of_model(engine, model, settings.shapes)
                 session.place(settings, out=after)
             comparable = run is None or _baseline_again(engine, against, run, model, before)
-        with ERR.status(words.COMPARING):
+        with ERR.status("timing both in common rounds"):
             return judged(options, before if comparable else None, after, stored_us, where)
 
 
@@ -264,11 +263,17 @@ def not_slower(folder: str, result: dict[str, Any], allowed: float) -> tuple[dic
         UsageError: It has no such time, or another machine's.
     """
     if result.get("expected_us") is None:
-        raise UsageError(words.NO_EXPORTED_TIME.format(path=folder))
+        raise UsageError(
+            f"--fail-if-slower: {folder} does not say what one call took when it was exported (an "
+            "artifact of several shapes says it of each, in its folders)"
+        )
     here = _device_of(Path(folder))
     if result["expected_machine"] != here:
-        other = result["expected_machine"] or words.GATE_UNTOLD
-        raise UsageError(words.OTHER_MACHINE.format(path=folder, other=other, here=here))
+        other = result["expected_machine"] or "an untold one"
+        raise UsageError(
+            f"--fail-if-slower: the time of {folder} was measured on {other}, and this is {here}: "
+            "times of different machines are not compared"
+        )
     most_us = result["expected_us"] * (1 + allowed)
     for _ in range(STORED_LOADS - 1):
         if result["median_us"] > most_us:
@@ -284,44 +289,49 @@ def not_slower(folder: str, result: dict[str, Any], allowed: float) -> tuple[dic
 def sentence(check: GateCheck) -> str:
     """Say what a check found, for a reader who knows the baseline."""
     if check.name == "error":
-        return words.GATE_ERROR.format(error=f"{check.value:.1e}", limit=f"{check.limit:.1e}")
+        return f"largest error {check.value:.1e} (relative), allowed {check.limit:.1e}"
     if check.name == "memory":
         assert check.limit is not None
         taken = "?" if check.value is None else bytes_text(check.value)
-        return words.GATE_MEMORY.format(taken=taken, limit=bytes_text(check.limit))
+        return f"loading adds {taken}, allowed {bytes_text(check.limit)}"
     assert check.us is not None and check.limit is not None
     if check.value is None:
-        return words.GATE_NOT_COMPARED.format(us=time_text(check.us))
+        return (
+            f"{time_text(check.us)}; the baseline's model file is gone and its stored time is of "
+            "another machine"
+        )
     assert check.baseline_us is not None
-    text = words.GATE_LATENCY.format(
-        us=time_text(check.us),
-        baseline=time_text(check.baseline_us),
-        by=gain_text(check.value, 1.0),
-        limit=gain_text(check.limit, 1.0),
+    text = (
+        f"{time_text(check.us)}, the baseline {time_text(check.baseline_us)}: "
+        f"{gain_text(check.value, 1.0)}, allowed {gain_text(check.limit, 1.0)}"
     )
     if check.low is None:
-        return text + words.GATE_STORED.format(noise=f"{STORED_NOISE:.0%}")
-    return text + words.GATE_INTERVAL.format(
-        low=gain_text(check.low, 1.0),
-        high=gain_text(check.high, 1.0),
-        pairs=counted(check.pairs, "pair"),
+        return text + (
+            f" (stored time, of another moment: what lies {STORED_NOISE:.0%} above that is a tie)"
+        )
+    return text + (
+        f" (99 % interval {gain_text(check.low, 1.0)} to {gain_text(check.high, 1.0)}, "
+        f"{counted(check.pairs, 'pair')} of processes in common rounds)"
     )
 
 
 def markdown(gate: Gate) -> str:
     """Return the page of a gate, a table with a row for each check."""
+    noisy = ", the machine is too noisy to say" if gate.outcome == "tie" else ""
     lines = [
-        words.GATE_TITLES[gate.outcome].format(model=gate.model, against=gate.against),
+        f"{gate.model} against {gate.against}: **{gate.outcome}**{noisy}",
         "",
         "| check | outcome | |",
         "|---|---|---|",
         *(f"| {one.name} | {one.outcome} | {sentence(one)} |" for one in gate.checks),
         "",
-        words.GATE_MACHINE.format(machine=gate.machine),
+        f"Machine: {gate.machine}.",
     ]
     if not gate.same_machine:
-        other = gate.baseline_machine or words.GATE_UNTOLD
-        lines.append(words.GATE_OTHER_MACHINE.format(machine=other))
+        other = gate.baseline_machine or "an untold one"
+        lines.append(
+            f"The baseline was measured on another machine: {other}. Its stored time was not used."
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -42,7 +42,6 @@ from collage_engine.report.annotations import LAYER_SETTINGS
 from collage_engine.report.progress import ProgressReport
 from collage_engine.service.engine import Engine
 from collage_engine.session.earlier import earlier_session
-from collage_engine.wording import command_line as words
 
 _LOG = logging.getLogger(__name__)
 
@@ -57,7 +56,7 @@ def report_error(error: CollageError, options: argparse.Namespace) -> int:
     if isinstance(error, InfeasibleError) and getattr(options, "json", False):
         output.print_json({"infeasible": {"reason": str(error), **error.details}})
     if isinstance(error, Cancelled):
-        error = Cancelled(words.CANCELLED)
+        error = Cancelled("cancelled; what was measured is kept")
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     _LOG.error("%s: %s", type(error).__name__, error, extra=SHOWN)
     complain(f"collage: {bounded('; '.join(lines))}")
@@ -109,7 +108,10 @@ def _place(options: argparse.Namespace) -> int:
         is_complete = len(session.runs) > runs_before
     if not_written is not None:
         if is_complete and options.session and not_saved is None:
-            kept = words.RUN_IS_KEPT.format(error=not_written, session=options.session)
+            kept = (
+                f"{not_written}; the run is kept in {options.session}, and 'collage export "
+                f"{options.session} -o FOLDER' writes its artifact"
+            )
             raise ArtifactError(kept) from not_written
         raise not_written
     if options.json:
@@ -181,7 +183,7 @@ def _toolchains(options: argparse.Namespace) -> int:
     if options.all:
         raise UsageError("toolchains: --all belongs to `toolchains check`")
     # The first time on a machine this builds the toolchains' runtimes: most of a minute.
-    with ERR.status(words.LOOKING_AT_MACHINE), interruptible_engine() as engine:
+    with ERR.status("looking at what is on this machine"), interruptible_engine() as engine:
         states = engine.toolchains(anew=True).toolchains
     if options.json:
         output.print_json({"toolchains": states})
@@ -196,7 +198,8 @@ def _new_toolchain(options: argparse.Namespace) -> int:
     if len(options.names) != 1 or options.all or options.json:
         raise UsageError("toolchains new: name one toolchain, as users shall call it")
     (name,) = options.names
-    say(words.NEW_TOOLCHAIN.format(folder=write_package(name, Path()), name=name))
+    folder = write_package(name, Path())
+    say(f"{folder}: pip install ./{folder}, then: collage toolchains check {name}")
     return 0
 
 
@@ -223,9 +226,9 @@ def _check_toolchains(options: argparse.Namespace) -> int:
         documents.append({"toolchain": name, "findings": found, "not_made": not_made})
         if not options.json:
             if not_made:
-                say(words.NOT_CHECKED.format(checks=", ".join(not_made)))
+                say(f"not made, since they rest on what failed: {', '.join(not_made)}")
             passed, failed = outcomes.count("passed"), outcomes.count("failed")
-            say(words.CHECKS.format(name=name, passed=passed, checks=len(found), failed=failed))
+            say(f"{name}: {passed} of {len(found)} checks passed, {failed} failed")
     if options.json:
         output.print_json(documents[0] if len(documents) == 1 else {"checked": documents})
     every = [finding for document in documents for finding in document["findings"]]
@@ -300,10 +303,10 @@ def _export(options: argparse.Namespace) -> int:
         elif out:
             session.export_shapes(out, nearest=options.nearest)
     if settings:
-        say(words.ANNOTATED.format(path=options.annotated))
-        say(words.SESSION_OPTION.format(option=LAYER_SETTINGS, value=settings))
+        say(f"annotated model: {options.annotated}")
+        say(f"ONNX Runtime's option {LAYER_SETTINGS}: {settings}")
     if out:
-        say(words.ARTIFACT.format(path=out))
+        say(f"artifact: {out}")
     return 0
 
 
@@ -325,43 +328,38 @@ def _run(options: argparse.Namespace) -> int:
         output.print_json(result)
         return status
     if options.trace:
-        say(words.TRACE.format(path=options.trace))
+        say(f"trace: {options.trace} (opens in https://ui.perfetto.dev and chrome://tracing)")
     if "entries" in result:
         output.print_entries(result["entries"])
         return 0
-    say(words.SAMPLE_ERROR.format(error=f"{result['max_rel_error']:.1e}"))
+    say(f"largest error against the sample: {result['max_rel_error']:.1e} (relative)")
     if "runs_per_s" in result:
         expected = result["expected_runs_per_s"]
-        text = words.THROUGHPUT.format(
-            rate=significant(result["runs_per_s"]),
-            instances=counted(result["streams"], "instance"),
-            threads=counted(result["threads"], "thread"),
+        text = (
+            f"throughput: {significant(result['runs_per_s'])} runs per second by "
+            f"{counted(result['streams'], 'instance')} with {counted(result['threads'], 'thread')} "
+            "each"
         )
         if expected:
-            text = words.RATE_WHEN_EXPORTED.format(text=text, rate=significant(expected))
+            text = f"{text}; {significant(expected)} when it was exported"
         say(text)
     elif options.benchmark:
         say(
-            words.LOADED_IN.format(
-                load=time_text(result["load_s"] * 1e6),
-                first=time_text(result["first_result_s"] * 1e6),
-            )
+            f"loaded in {time_text(result['load_s'] * 1e6)}, first result after "
+            f"{time_text(result['first_result_s'] * 1e6)}"
         )
         say(
-            words.LATENCY.format(
-                p50=time_text(result["p50_us"]),
-                p90=time_text(result["p90_us"]),
-                p99=time_text(result["p99_us"]),
-                runs=counted(result["repeats"], "run"),
-                threads=counted(result["threads"], "thread"),
-            )
+            f"latency: p50 {time_text(result['p50_us'])}, p90 {time_text(result['p90_us'])}, p99 "
+            f"{time_text(result['p99_us'])} ({counted(result['repeats'], 'run')}, "
+            f"{counted(result['threads'], 'thread')})"
         )
         expected = result.get("expected_us")
         if expected:
-            say(words.WHEN_EXPORTED.format(us=time_text(expected)))
+            say(f"expected:  {time_text(expected)} when it was exported")
     if "slower_than_exported" in result:
         by = gain_text(result["median_us"], result["expected_us"])
-        say(words.SLOWER_BY[status].format(by=by))
+        slower = "slower" if status else "not slower"
+        say(f"{slower} than when it was exported by more than is allowed: {by}")
     return status
 
 

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from collage_engine.cli.parser import build_parser
 from collage_engine.records.errors import CollageError
 from collage_engine.records.versions import __version__
-from collage_engine.wording.command_line import DEFECT, NO_WORKING_FOLDER
 
 _LOG = logging.getLogger(__name__)
 
@@ -52,14 +51,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _forget_output()
         where = f"{error.filename}: " if error.filename else ""
         if error.filename is None and not _has_working_folder():
-            return _fail(NO_WORKING_FOLDER)
+            return _fail("the current folder does not exist any more: change to another one")
         return _fail(f"{where}{error.strerror or error}")
     except Exception as error:
         _LOG.exception("a defect ended the command")
         if os.environ.get(TRACE):
             raise
         kind = type(error).__name__
-        return _fail(DEFECT.format(kind=kind, reason=error, variable=TRACE))
+        return _fail(f"a defect of Collage Explorer: {kind}: {error} ({TRACE}=1 shows where)")
 
 
 def _has_working_folder() -> bool:

@@ -10,7 +10,7 @@ import msgspec
 
 from collage_engine.cli.screen import Columns, say, show
 from collage_engine.drawing.accuracy import tolerance_sentences
-from collage_engine.drawing.alternatives import why_rows
+from collage_engine.drawing.alternatives import ABOUT_COLUMNS, TITLES, why_rows
 from collage_engine.drawing.facts import changed_facts, run_facts
 from collage_engine.drawing.formatting import (
     DASH,
@@ -31,8 +31,6 @@ from collage_engine.records.shapes import items_of
 from collage_engine.records.text import printable_json
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.session.document import Document
-from collage_engine.wording import command_line as words
-from collage_engine.wording.why import ABOUT_COLUMNS, TITLES
 
 
 def print_json(document: Any) -> None:
@@ -75,10 +73,10 @@ def print_toolchains(states: Sequence[ToolchainState]) -> None:
     show(made.table)
     for state in states:
         if not state.available:
-            sentence = words.NO_DEVICE if state.builds else words.MISSING
-            say(sentence.format(name=state.name, reason=state.reason or words.NO_REASON))
+            what = "has no device here" if state.builds else "is missing"
+            say(f"{state.name} {what}: {state.reason or 'its probe gave no reason'}")
             if state.install:
-                say(words.TO_USE.format(command=state.install))
+                say(f"  to use it: {state.install}")
 
 
 def candidate_text(c: CandidateRecord, titles: NodeTitles) -> str:
@@ -121,7 +119,7 @@ def print_candidates(candidates: Sequence[CandidateRecord], titles: NodeTitles) 
     distinct = len({c.key for c in candidates})
     unknown = sum(c.cost.state == "unknown" for c in candidates)
     found = counted(len(candidates), "candidate")
-    say(words.CANDIDATES_LISTED.format(candidates=found, distinct=distinct, unknown=unknown))
+    say(f"{found}, {distinct:,} distinct, {unknown:,} not measured yet")
 
 
 def nodes_text(nodes: Sequence[int]) -> str:
@@ -141,12 +139,10 @@ def print_node(document: Document, numbers: Sequence[int]) -> None:
     number = numbers[0]
     titles = NodeTitles(calls)
     names = "".join(f" '{name}'" for name in calls[number].onnx_nodes)
-    about = words.NODE.format(
-        number=number, title=titles[number], names=names, operator=titles.lowered(number)
-    )
+    about = f"node {number}: {titles[number]}{names}, internally {titles.lowered(number)}"
     say(about, style="bold")
     if document.graph.count_nodes(numbers) > 1:
-        say(words.SEVERAL_NODES.format(numbers=nodes_text(numbers)))
+        say(f"Several nodes have this name: {nodes_text(numbers)}; explain them by number.")
 
 
 def print_tolerance(run: Run) -> None:
@@ -176,30 +172,30 @@ def print_explanation(answer: ExplainAnswer, toolchains: Sequence[ToolchainState
     say()
     show(made.table)
     say(ABOUT_COLUMNS)
-    say(words.EVERY_CANDIDATE.format(count=counted(len(answer.candidates), "candidate")))
+    say(f"--json has every candidate here: {counted(len(answer.candidates), 'candidate')}")
 
 
 def print_comparison(found: Comparison, names: tuple[str, str]) -> None:
     """Print the latencies of two runs, their partitions by toolchain, and the changed nodes."""
     a, b = found.measured_us
     one, other = names
-    say(words.TWO_TIMES.format(one=one, one_us=time_text(a), other=other, other_us=time_text(b)))
+    say(f"{one}: {time_text(a)}   {other}: {time_text(b)}")
     if a is not None and b is not None:
-        by = words.NO_DIFFERENCE if a == b else f"{signed(b - a)} ({gain_text(b, a)})"
-        say(words.DIFFERENCE.format(by=by))
+        by = "none" if a == b else f"{signed(b - a)} ({gain_text(b, a)})"
+        say(f"difference: {by}")
     for name, (ours, theirs) in found.by_toolchain.items():
         after = counted(theirs, "partition")
-        say(words.BY_TOOLCHAIN.format(toolchain=name, before=ours, after=after))
+        say(f"{name}: {ours} → {after}")
     moved = [change for change in found.nodes if change.change == "moved"]
     regrouped = [change.node for change in found.nodes if change.change == "regrouped"]
-    say(words.MOVED.format(nodes=counted(len(moved), "node"), regrouped=len(regrouped)))
+    say(f"{counted(len(moved), 'node')} moved, {len(regrouped)} regrouped")
     by_way: dict[tuple[str, str], list[int]] = {}
     for change in moved:
         by_way.setdefault((change.before or "–", change.after or "–"), []).append(change.node)
     for (old, new), nodes in by_way.items():
-        say(words.MOVED_FROM_TO.format(before=old, after=new, nodes=nodes_text(nodes)))
+        say(f"  {old} → {new}: {nodes_text(nodes)}")
     if regrouped:
-        say(words.REGROUPED.format(nodes=nodes_text(regrouped)))
+        say(f"  in other partitions of the same toolchain: {nodes_text(regrouped)}")
 
 
 def print_changed_facts(before: Run, after: Run) -> None:
@@ -224,17 +220,17 @@ def signed(us: float) -> str:
 
 def print_store(info: dict[str, Any]) -> None:
     """Print where the measurements are, how many, of what and since when."""
-    say(words.FILE.format(path=info["path"]))
+    say(f"file: {info['path']}")
     if not info["exists"]:
-        say(words.NO_FILE)
+        say("it does not exist yet: nothing has been measured")
         return
     if not info["writable"]:
-        say(words.READ_ONLY)
-    say(words.SIZE.format(bytes=bytes_text(info["bytes"])))
-    say(words.MEASUREMENTS.format(count=info["measurements"], invalid=info["invalid"]))
+        say("it cannot be written here: what it holds is used, and new measurements are not kept")
+    say(f"size: {bytes_text(info['bytes'])}")
+    say(f"measurements: {info['measurements']}, of them {info['invalid']} invalid")
     for kind in ("toolchains", "devices"):
         for name, count in info[kind].items():
-            say(words.KIND.format(name=name, count=count))
-    say(words.CONSTANTS.format(count=info["constants"]))
+            say(f"  {name}: {count}")
+    say(f"constants of this machine: {info['constants']}")
     if info["oldest"]:
-        say(words.MEASURED_FROM_TO.format(oldest=info["oldest"], newest=info["newest"]))
+        say(f"measured from {info['oldest']} to {info['newest']}")

@@ -22,7 +22,6 @@ from collage_engine.cli.options import (
 )
 from collage_engine.records.text import printable
 from collage_engine.records.versions import __version__
-from collage_engine.wording import command_line as say
 
 Commands = Any
 """What ``add_subparsers`` returns; argparse keeps the type to itself."""
@@ -104,7 +103,7 @@ class _Command(argparse.ArgumentParser):
                     near = difflib.get_close_matches(name, known, n=1)
                     self.error(
                         " ".join(
-                            [say.NO_OPTION.format(name=name), *map(say.DID_YOU_MEAN.format, near)]
+                            [f"there is no option {name}", *map("(did you mean {}?)".format, near)]
                         )
                     )
         return super().parse_known_args(args, namespace)

@@ -37,8 +37,6 @@ from collage_engine.drawing.shape_table import COLUMNS, NUMBERS, shape_cells, sh
 from collage_engine.records.errors import CollageError
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.shapes import ShapeRow, Sharing
-from collage_engine.wording import command_line as words
-from collage_engine.wording.runs import CANDIDATES, LESS, MORE
 
 if TYPE_CHECKING:
     from collage_engine.deployment.shapes import ShapesPlaced
@@ -54,7 +52,7 @@ def print_shapes(placed: ShapesPlaced, warned: Collection[str] = ()) -> None:
     _print_warnings(placed.runs, warned)
     print_shape_table(placed.rows, placed.sharing)
     if placed.session is not None:
-        say(words.SESSION.format(path=placed.session))
+        say(f"session: {placed.session}")
     if placed.artifact:
         say_artifact(placed.artifact)
 
@@ -93,7 +91,7 @@ def print_run(run: Run, warned: Collection[str] = ()) -> None:
     learn(run.toolchains)
     placement = run.placement
     if placement is None:
-        say(words.NO_PLACEMENT)
+        say("No placement.")
         return
     if placement.measured_us is None and run.winner == "unmeasured":
         _print_unmeasured(run, placement, warned)
@@ -107,12 +105,12 @@ def print_run(run: Run, warned: Collection[str] = ()) -> None:
         _print_estimate(placement)
     _print_accuracy(run)
     if run.measured_on:
-        say(words.MEASURED_ON.format(machine=run.measured_on))
+        say(f"Measured on {run.measured_on}, a machine of the farm")
     if clocks := clocks_text(run.machine):
-        say(words.CLOCKS.format(clocks=clocks))
+        say(f"Processor clocks at the beginning and the end: {clocks}")
     if run.memory is not None:
-        say(words.MEMORY.format(memory=memory_text(run.memory)))
-    say(CANDIDATES.format(counts=candidate_counts_text(run.candidates)))
+        say(f"Memory: {memory_text(run.memory)}")
+    say(f"Candidates: {candidate_counts_text(run.candidates)}")
     for sentence in ending_sentences(run):
         say(sentence)
     _print_constraints(run)
@@ -123,10 +121,9 @@ def _print_unmeasured(run: Run, placement: Placement, warned: Collection[str]) -
     """Print a placement that was compiled for a device that is not here."""
     _print_warnings([run], warned)
     say(
-        words.COMPILED.format(
-            target=run.target,
-            what=run.note,
-            partitions=counted(len(placement.partitions), "partition"),
+        (
+            f"Compiled for {run.target}, not measured: {run.note}, "
+            f"{counted(len(placement.partitions), 'partition')}"
         ),
         style="bold",
     )
@@ -136,16 +133,12 @@ def _print_unmeasured(run: Run, placement: Placement, warned: Collection[str]) -
 def _print_choice(run: Run, placement: Placement) -> None:
     won = next((base for base in run.baselines if base.name == run.winner), None)
     baseline = run.winner if won is None else baseline_title(won)
-    is_ours = run.winner == "collage"
+    whose = "Collage's placement" if run.winner == "collage" else f"the baseline {baseline}"
     say(
-        words.CHOSEN.format(
-            whose=words.COLLAGES if is_ours else words.BASELINE.format(name=baseline),
-            us=time_text(placement.measured_us),
-            nodes=counted(run.model["nodes"], "node"),
-            partitions=counted(len(placement.partitions), "partition"),
-            target=run.target,
-            threads=counted(run.threads, "thread"),
-        ),
+        f"Chosen: {whose}, {time_text(placement.measured_us)} for "
+        f"{counted(run.model['nodes'], 'node')} in "
+        f"{counted(len(placement.partitions), 'partition')} on {run.target} with "
+        f"{counted(run.threads, 'thread')}",
         style="bold",
     )
     partitions: dict[str, int] = {}
@@ -167,10 +160,10 @@ def _print_latencies(run: Run) -> None:
     say()
     show(latency_table(run, columns()))
     if run.tied:
-        say(words.ABOUT_TIES)
+        say("→ is exported; = is as fast as →, as far as their common rounds can tell.")
     for row in latency_rows(run):
         if row.reason is not None:
-            say(words.NO_TIME.format(name=row.name, kind=row.kind, reason=row.reason))
+            say(f"{row.name} ({row.kind}) has no time: {row.reason}")
 
 
 def _print_objective(run: Run) -> None:
@@ -188,18 +181,20 @@ def _print_objective(run: Run) -> None:
 def _print_estimate(placement: Placement) -> None:
     off = placement.additive_error_us
     if placement.estimated_us is not None and off is not None:
-        sentence = words.EXPECTED.format(
-            us=time_text(placement.estimated_us),
-            off=time_text(abs(off)),
-            direction=MORE if off >= 0 else LESS,
+        say(
+            f"Expected: {time_text(placement.estimated_us)}, the sum of its partitions, launches "
+            f"and hand-overs; measured, it takes {time_text(abs(off))} "
+            f"{'more' if off >= 0 else 'less'}."
         )
-        say(sentence)
 
 
 def _print_accuracy(run: Run) -> None:
     if run.accuracy is None and run.max_rel_error is not None:
         checked = checked_on(run.samples)
-        say(words.MODEL_ERROR.format(error=f"{run.max_rel_error:.1e}", inputs=checked))
+        say(
+            f"Largest error against the model's own result: {run.max_rel_error:.1e} "
+            f"(relative){checked}"
+        )
     for sentence in (*tolerance_sentences(run), *accuracy_sentences(run)):
         say(sentence)
 
@@ -209,26 +204,25 @@ def _print_constraints(run: Run) -> None:
     for pin in run.pins:
         price = ""
         if pin.price_us is not None:
-            price = words.PRICE.format(us=time_text(pin.price_us))
+            price = f"price {time_text(pin.price_us)}"
         reason = pin.reason or price  # the reason names the price
-        sentence = words.PIN_BECAUSE if reason else words.PIN
-        say(sentence.format(pin=pin.pin, state=pin.state, reason=reason))
+        say(f"pin {pin.pin}: {pin.state}" + (f", {reason}" if reason else ""))
     for limit in run.limits:
         more = f", {limit.reason}" if limit.reason else ""
-        say(words.LIMIT.format(text=f"{limit.text}: {limit.state}{more}"))
+        say(f"limit {limit.text}: {limit.state}{more}")
     barred: dict[str, list[str]] = {}
     for base in run.baselines:
         if base.barred:
             barred.setdefault(base.barred, []).append(baseline_name(base))
     for reason, names in barred.items():
-        say(words.BARRED.format(reason=reason, names=", ".join(names)))
+        say(f"May not be exported, {reason}: {', '.join(names)}")
 
 
 def _print_warnings(runs: Sequence[Run], warned: Collection[str]) -> None:
     """Print what is to be known before any number is read, once, unless it was shown before."""
     for warning in dict.fromkeys(text for run in runs for text in run.warnings):
         if warning not in warned:
-            say(words.WARNING.format(text=warning), style="yellow")
+            say(f"warning: {warning}", style="yellow")
 
 
 def _print_artifact(run: Run) -> None:
@@ -240,7 +234,7 @@ def say_artifact(folder: str) -> None:
     """Print where an artifact is, and what it needs beside what lies in it."""
     from collage_engine.artifact.manifest import requirements
 
-    say(words.ARTIFACT.format(path=folder))
+    say(f"artifact: {folder}")
     with contextlib.suppress(CollageError):  # a stored run's may be gone since
         for text in requirements(Path(folder)):
             say(f"  {text}")
@@ -252,18 +246,16 @@ def formats_text(placement: Placement) -> str:
     names = {name for p in parts for name in (*p.takes.values(), *p.gives.values())}
     count = sum(bool(p.takes or p.gives) for p in parts)
     times = [c.us for c in placement.conversions]
-    converted = words.NOTHING_CONVERTED
+    converted = "nothing is converted"
     if times:
         known = [us for us in times if us is not None]
         is_whole = len(known) == len(times)
-        took = words.IN_ALL.format(us=time_text(sum(known))) if is_whole else ""
-        sentence = words.ONE_CONVERTED if len(times) == 1 else words.SOME_CONVERTED
-        converted = sentence.format(values=counted(len(times), "value"), took=took)
-    return words.FORMATS.format(
-        count=count,
-        partitions=counted(len(parts), "partition"),
-        formats=", ".join(sorted(names)),
-        converted=converted,
+        took = f", {time_text(sum(known))} in all" if is_whole else ""
+        once = "is converted once" if len(times) == 1 else "are converted once each"
+        converted = f"{counted(len(times), 'value')} {once}{took}"
+    return (
+        f"{count} of {counted(len(parts), 'partition')} take or give {', '.join(sorted(names))}; "
+        f"{converted}"
     )
 
 

@@ -20,8 +20,6 @@ from collage_engine.records.files import read_file
 from collage_engine.records.text import bounded
 from collage_engine.search.check import CoverCheck
 from collage_engine.search.command import main_check, main_search
-from collage_engine.wording import command_line as words
-from collage_engine.wording.constraints import NO_PLACEMENT_EXISTS
 
 STANDARD_INPUT = "-"
 MOST_BYTES = 1 << 28
@@ -89,7 +87,7 @@ def _cover_text(given: str) -> bytes:
 @contextmanager
 def _saying_how_long(limit_s: float) -> Iterator[None]:
     """Say on standard error, once the work takes long, when it will end."""
-    text = words.SEARCHING.format(seconds=f"{limit_s:g}")
+    text = f"searching; this takes at most about {limit_s:g} s (--time-limit)"
     timer = threading.Timer(QUIET_S, complain, (text,))
     timer.daemon = True
     timer.start()
@@ -102,17 +100,17 @@ def _saying_how_long(limit_s: float) -> Iterator[None]:
 def _print_answer(answer: dict[str, Any]) -> None:
     if "infeasible" in answer:
         infeasible = answer["infeasible"]
-        say(NO_PLACEMENT_EXISTS.format(reason=infeasible["reason"]))
+        say(f"no placement exists: {infeasible['reason']}")
         for conflict in infeasible["further"]:
-            say(words.BESIDES.format(reason=conflict["reason"]))
+            say(f"besides: {conflict['reason']}")
         return
     if answer["cost_us"] is None:
-        say(words.NONE_FOUND_IN_TIME)
+        say("No placement was found in time, and none is proved not to exist (--time-limit).")
         return
-    bound = words.AT_LEAST.format(us=answer["lower_bound_us"])
-    bound = words.THE_LEAST if answer["optimal"] else bound
-    say(words.PLACEMENT_COSTS.format(us=answer["cost_us"], bound=bound))
-    say(words.ITS_CANDIDATES.format(names=", ".join(map(str, answer["cover"]))))
+    bound = f"at least {answer['lower_bound_us']} µs"
+    bound = "the least" if answer["optimal"] else bound
+    say(f"The placement costs {answer['cost_us']} µs ({bound}).")
+    say(f"Its candidates are {', '.join(map(str, answer['cover']))}")
     for verdict in (*answer["verdicts"], *answer["constraints"]):
         say(verdict["reason"])
     for place, ranked in enumerate(answer.get("ranked_covers", ()), start=1):
@@ -125,17 +123,13 @@ def _print_check(found: CoverCheck, as_json: bool) -> int:
     if as_json:
         print_json(found)
     elif found.valid:
-        say(words.IS_A_PLACEMENT.format(us=found.cost_us))
+        say(f"This is a placement that keeps to all pins and limits. It costs {found.cost_us} µs.")
     else:
-        say(words.IS_NO_PLACEMENT.format(faults=counted(len(found.faults), "fault")))
+        say(f"This is no placement as asked for: {counted(len(found.faults), 'fault')}.")
         for fault in found.faults[:MOST_FAULTS]:
             say(bounded(fault))
         if len(found.faults) > MOST_FAULTS:
-            say(
-                words.MORE_FAULTS.format(
-                    faults=counted(len(found.faults) - MOST_FAULTS, "more fault")
-                )
-            )
+            say(f"and {counted(len(found.faults) - MOST_FAULTS, 'more fault')} (--json lists all)")
         if found.cost_us is not None:
-            say(words.ITS_COST.format(us=found.cost_us))
+            say(f"Its cost is {found.cost_us} µs.")
     return 0 if found.valid else 1

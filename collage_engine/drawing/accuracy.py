@@ -6,7 +6,6 @@ from collage_engine.drawing.formatting import counted, significant, time_text
 from collage_engine.records.accuracy import Accuracy
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.precision import FLOAT32, short
-from collage_engine.wording import runs as words
 
 
 def accuracy_sentences(run: Run) -> list[str]:
@@ -23,12 +22,11 @@ def accuracy_sentences(run: Run) -> list[str]:
         return []
     sentences = [_where(placement, about), _error(about)]
     if about.products:
+        rounded = sum(product.rounded for product in about.products)
         sentences.append(
-            words.PRODUCTS_MAY_BE_ROUNDED.format(
-                rounded=sum(product.rounded for product in about.products),
-                products=counted(len(about.products), "product"),
-                trials=counted(len(about.tried), "whole model"),
-            )
+            f"rounding: {rounded} of {counted(len(about.products), 'product')} may be rounded "
+            f"within the tolerance; {counted(len(about.tried), 'whole model')} tried with some of "
+            "them rounded, or all"
         )
     sentences += _gain(about, placement)
     return sentences
@@ -47,12 +45,15 @@ def tolerance_sentences(run: Run) -> list[str]:
     if about is None or about.source != "rounding":
         return []
     moves = "; ".join(
-        words.OUTPUT_MOVES.format(
-            output=repr(name), moved=f"{moved:.1e}", allowed=f"{about.of(name):.1e}"
-        )
+        f"{name!r} by {moved:.1e}, so that an error of {about.of(name):.1e} is allowed there"
         for name, moved in about.noise.items()
     )
-    return [words.AMPLIFIES_ROUNDING.format(moves=moves, default=f"{about.default:g}")]
+    return [
+        (
+            "the model amplifies rounding: when inputs and weights change in the last bit, outputs "
+            f"move ({moves}; otherwise {about.default:g} is allowed)"
+        )
+    ]
 
 
 def precision_text(precision: str, max_rel_error: float | None) -> str:
@@ -66,36 +67,42 @@ def _where(placement: Placement, about: Accuracy) -> str:
     if not reduced:
         # What was not run may be faster.
         ran = about.tried and all(one.max_rel_error is not None for one in about.tried)
-        return words.NOTHING_REDUCED_KEEPS if ran else words.ALL_IN_FULL
+        return (
+            (
+                "precision: every partition computes as the model says; nothing faster in less "
+                "keeps the tolerance"
+            )
+            if ran
+            else "precision: every partition computes as the model says, none in less"
+        )
     worst = max((part.max_rel_error or 0.0 for part in reduced), default=0.0)
     names = ", ".join(dict.fromkeys(short(part.precision) for part in reduced))
     held = sum(part.size for part in reduced)
-    return words.SOME_REDUCED.format(
-        reduced=len(reduced),
-        partitions=counted(len(placement.partitions), "partition"),
-        nodes=counted(held, "node"),
-        precisions=names,
-        error=words.EACH_WITHIN.format(error=f"{worst:.1e}") if worst else "",
+    error = f", each by itself within {worst:.1e}" if worst else ""
+    return (
+        f"precision: {len(reduced)} of {counted(len(placement.partitions), 'partition')} "
+        f"({counted(held, 'node')}) in {names}{error}"
     )
 
 
 def _error(about: Accuracy) -> str:
     tolerance = f"{about.tolerance:g}"
     if about.max_rel_error is None:
-        return words.ERROR_NOT_KNOWN.format(tolerance=tolerance)
-    return words.ERROR_OF_MODEL.format(
-        inputs=inputs_text(about.samples), error=f"{about.max_rel_error:.1e}", tolerance=tolerance
+        return f"accuracy: not known; tolerance {tolerance}"
+    return (
+        f"accuracy: the whole model's largest error on {inputs_text(about.samples)} is "
+        f"{about.max_rel_error:.1e}, the tolerance {tolerance}"
     )
 
 
 def inputs_text(samples: int) -> str:
     """Return in words on how many sets of inputs outputs were compared."""
-    return words.ONE_INPUT if samples == 1 else words.SETS_OF_INPUTS.format(count=samples)
+    return "one input only" if samples == 1 else f"{samples} sets of inputs"
 
 
 def checked_on(samples: int) -> str:
     """Return an addition to an error that says on how many inputs; empty where it is not known."""
-    return words.CHECKED_ON.format(inputs=inputs_text(samples)) if samples else ""
+    return f", checked on {inputs_text(samples)}" if samples else ""
 
 
 def _gain(about: Accuracy, placement: Placement) -> list[str]:
@@ -103,4 +110,9 @@ def _gain(about: Accuracy, placement: Placement) -> list[str]:
     if ours is None or full is None or all(p.precision == FLOAT32 for p in placement.partitions):
         return []
     factor = significant(full / ours)
-    return [words.REDUCED_GAIN.format(us=time_text(ours), full_us=time_text(full), factor=factor)]
+    return [
+        (
+            f"gain: {time_text(ours)} against {time_text(full)} of the best placement without "
+            f"reduced precision, {factor} times as fast"
+        )
+    ]

@@ -7,7 +7,27 @@ from dataclasses import dataclass
 from collage_engine.drawing.formatting import DASH, signed_time, time_text
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.answers import Alternative, ExplainAnswer
-from collage_engine.wording.why import STATUS
+
+TITLES = ("Toolchain", "Nodes", "Here", "Whole model", "Status")
+_STATUS: dict[str, str] = {
+    "chosen": "chosen",
+    "tied": "as fast, within noise",
+    "slower": "slower",
+    "faster": "expected to be faster",
+    "at least": "slower",
+    "unmeasured": "not measured",
+    "not known": "not known: there was no time to search a placement with it",
+    "ruled out": "in no placement under the pins and limits",
+    "instead of the pin": "if it were pinned there instead",
+    "invalid": "cannot run",
+    "no candidate": "no candidate",
+}
+"""What is known of an alternative, by its status."""
+ABOUT_COLUMNS = (
+    "Here: the cost in this model. An isolated cost is mostly lower, since a candidate that runs "
+    "over and over by itself finds its weights in the caches. Whole model: the extra time of the "
+    "best placement with this choice, against the placement that is shown."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +64,9 @@ def why_rows(answer: ExplainAnswer) -> list[WhyRow]:
             operators=each.operators,
             here=time_text(each.here_us),
             whole=_whole(each),
-            status=f"{STATUS[each.status]}: {each.reason}" if each.reason else STATUS[each.status],
+            status=f"{_STATUS[each.status]}: {each.reason}"
+            if each.reason
+            else _STATUS[each.status],
             is_chosen=each.status == "chosen",
         )
         for each in best.values()

@@ -32,7 +32,6 @@ from collage_engine.drawing.rounding import OperatorRounding, RoundingState
 from collage_engine.drawing.scene import Scene
 from collage_engine.records.operator_titles import onnx_type, short_name
 from collage_engine.records.placement import Partition, Placement
-from collage_engine.wording import runs as words
 
 Mode = Literal[
     "toolchain",
@@ -79,8 +78,8 @@ ROUNDINGS: dict[RoundingState, tuple[str, str, Pattern]] = {
 is first."""
 
 _SCALE_COLOURS = {
-    words.FASTER_IN_MODEL: diverging(-0.6),
-    words.SLOWER_IN_MODEL: diverging(0.6),
+    "faster in the model": diverging(-0.6),
+    "slower in the model": diverging(0.6),
     "as estimated": diverging(0.0),
 }
 """Colours of the legend's entries for what is a continuous scale in the picture."""
@@ -96,6 +95,20 @@ _COST_STEPS = (
 step's name. Chosen: steps of about three, since most partitions take a few per cent."""
 _AS_ESTIMATED = 0.05
 """Largest share by which an in-model time differs from an estimate that it confirms; chosen."""
+_ROUNDING_LABELS: dict[str, str] = {
+    "rounded": "in reduced precision",
+    "full": "product in float32",
+    "without gain": "product in float32, rounding it saves nothing",
+    "no product": "no product",
+}
+"""What reduced precision does to an operator, by its state."""
+_ROUNDING_NOTES: dict[str, str] = {
+    "rounded": "Rounding it alone makes an error of {error}.",
+    "full": "Rounding it alone would make an error of {error}.",
+    "without gain": "Rounding it alone would make an error of {error}, and save nothing.",
+    "no product": "",
+}
+"""The same as a sentence with the error of the outputs."""
 
 
 @dataclass(frozen=True)
@@ -255,7 +268,7 @@ class _Colouring:
     def _by_change(self, style: BoxStyle, operators: Sequence[int]) -> tuple[BoxStyle, str]:
         changes = self.data.changes
         if changes is None:
-            return replace(style, tag="?"), words.NO_OTHER_RUN
+            return replace(style, tag="?"), "there is no other run to compare with"
         kinds = {changes.get(o, "same") for o in operators}
         kind = next((kind for kind in CHANGES if kind in kinds), "same")
         colour, tag, pattern = CHANGES[kind]
@@ -272,9 +285,9 @@ class _Colouring:
         errors = [one.error for one in found if one.state == state and one.error is not None]
         error = sum(one**2 for one in errors) ** 0.5  # errors of products add so
         value = f"{significant(100 * error)} %" if errors else ""
-        note = words.ROUNDING_NOTES[state].format(error=value) if errors else ""
+        note = _ROUNDING_NOTES[state].format(error=value) if errors else ""
         style = _coloured(style, colour, tag=tag, pattern=pattern, value=value, note=note)
-        return style, words.ROUNDING_LABELS[state]
+        return style, _ROUNDING_LABELS[state]
 
     def _by_cost(self, style: BoxStyle, partitions: list[Partition]) -> tuple[BoxStyle, str]:
         known = [p.estimated_us for p in partitions if p.estimated_us is not None]
@@ -324,7 +337,7 @@ class _Colouring:
         share = (now - before) / before
         label = "as estimated"
         if abs(share) > _AS_ESTIMATED:
-            label = words.SLOWER_IN_MODEL if share > 0 else words.FASTER_IN_MODEL
+            label = "slower in the model" if share > 0 else "faster in the model"
         # A time that is half as long, or half as long again, has the full colour.
         colour = diverging(max(-1.0, min(1.0, share * 2)))
         return _coloured(style, colour, filled=True, value=gain_text(now, before)), label

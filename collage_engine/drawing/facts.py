@@ -24,7 +24,6 @@ from collage_engine.records.pin import PinVerdict
 from collage_engine.records.placement import CandidateCounts, Placement, Run
 from collage_engine.records.precision import FLOAT32, short
 from collage_engine.records.tuning import TuneCounts
-from collage_engine.wording import runs as words
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ def placement_facts(placement: Placement) -> list[Fact]:
     for name in dict.fromkeys(f for p in parts for f in (*p.takes.values(), *p.gives.values())):
         held = sum(name in (*p.takes.values(), *p.gives.values()) for p in parts)
         facts.append(
-            Fact("Formats", words.BORDERS_OF_FORMAT.format(format=name), f"{held} of {len(parts)}")
+            Fact("Formats", f"partitions that take or give {name}", f"{held} of {len(parts)}")
         )
     if placement.conversions:
         times = [each.us for each in placement.conversions if each.us is not None]
@@ -86,7 +85,7 @@ def placement_facts(placement: Placement) -> list[Fact]:
         facts.append(
             Fact(
                 "Formats",
-                words.CONVERTED,
+                "values converted, once each",
                 f"{len(placement.conversions)}, {took} in all",
             )
         )
@@ -121,7 +120,7 @@ def _value(fact: Fact | None) -> str | None:
 def _verdict(state: str, price_us: float | None, reason: str | None) -> str:
     """Return a verdict as text: ``honoured, +11 µs``; without a price, with its reason."""
     if state == "honoured" and price_us is not None:
-        return f"honoured, {signed_time(price_us) if price_us else words.AT_NO_COST}"
+        return f"honoured, {signed_time(price_us) if price_us else 'at no cost'}"
     if not reason:
         return state
     return f"{state}, {reason}" if state == "honoured" else f"{state}: {reason}"
@@ -131,7 +130,7 @@ def _accuracy(run: Run) -> list[Fact]:
     facts = []
     about, placement = run.accuracy, run.placement
     if about is not None:
-        facts.append(Fact("Accuracy", words.LOWEST_PRECISION, short(about.precision)))
+        facts.append(Fact("Accuracy", "lowest precision admitted", short(about.precision)))
     if placement is not None:
         for precision in dict.fromkeys(p.precision for p in placement.partitions):
             held = [p for p in placement.partitions if p.precision == precision]
@@ -150,9 +149,9 @@ def _accuracy(run: Run) -> list[Fact]:
         facts.append(
             Fact(
                 "Accuracy",
-                words.MODEL_ERROR,
+                "error of the whole model",
                 f"{error:.1e}{checked_on(run.samples)}",
-                words.ABOUT_MODEL_ERROR,
+                "max|y−r| / max|r|, the largest over outputs and sets of inputs",
             )
         )
     return facts + (_promise(about, placement) if about is not None else [])
@@ -172,7 +171,7 @@ def _promise(about: Accuracy, placement: Placement | None) -> list[Fact]:
         facts.append(
             Fact(
                 "Accuracy",
-                words.BEST_FLOAT32,
+                "best in float32",
                 time_text(full) + ("" if error is None else f", error {error:.1e}"),
             )
         )
@@ -186,33 +185,30 @@ def _promise(about: Accuracy, placement: Placement | None) -> list[Fact]:
 def _memory(memory: MemoryUse) -> list[Fact]:
     seen = memory.seen
     sizes: list[tuple[str, int | None]] = [
-        (words.LOAD_PEAK, seen.load_peak_bytes),
-        (words.RUN_PEAK, seen.run_peak_bytes),
-        (words.BEFORE_LOADING, seen.base_bytes),
-        (words.MODEL_WEIGHTS, memory.weights_bytes),
-        *(
-            (words.WEIGHTS_HELD.format(toolchain=toolchain_title(name)), size)
-            for name, size in seen.held.items()
-        ),
-        (words.WEIGHTS_TWICE, memory.repeated_bytes or None),
+        ("largest while loading", seen.load_peak_bytes),
+        ("largest while running", seen.run_peak_bytes),
+        ("before the model is loaded", seen.base_bytes),
+        ("the model's weights", memory.weights_bytes),
+        *((f"weights held by {toolchain_title(name)}", size) for name, size in seen.held.items()),
+        ("weights stored once more", memory.repeated_bytes or None),
         ("artifact", memory.artifact_bytes),
-        (words.OF_IT_LIBRARIES, memory.library_bytes),
-        (words.PLACE_PEAK, memory.place_peak_bytes),
+        ("of it runtime libraries", memory.library_bytes),
+        ("largest of all processes while placing", memory.place_peak_bytes),
     ]
     return [Fact("Memory", name, bytes_text(size)) for name, size in sizes if size is not None]
 
 
 def _tuning(counts: TuneCounts) -> list[Fact]:
     return [
-        Fact("Tuning", words.KERNELS_THAT_MATTER, str(counts.workloads)),
+        Fact("Tuning", "kernels that could matter", str(counts.workloads)),
         Fact(
             "Tuning",
-            words.TUNED_NOW,
-            f"{counts.tuned}, {counted(counts.tried, 'variant')} "
-            f"in {duration_text(counts.seconds)}",
+            "tuned in this run",
+            f"{counts.tuned}, {counted(counts.tried, 'variant')} in "
+            f"{duration_text(counts.seconds)}",
         ),
-        Fact("Tuning", words.TUNED_BEFORE, str(counts.from_store)),
-        Fact("Tuning", words.TUNED_BETTER, str(counts.improved)),
+        Fact("Tuning", "known from earlier runs", str(counts.from_store)),
+        Fact("Tuning", "better than untuned", str(counts.improved)),
         Fact("Tuning", "tuned candidates", str(counts.candidates)),
     ]
 

@@ -120,11 +120,11 @@ def partition_sum_text(placement: Placement) -> str:
     if total.known == total.total == 1:
         return ""
     if total.is_whole:
-        return words.ADD_UP_TO.format(us=time_text(total.us))
+        return f"the partitions add up to {time_text(total.us)}"
     if not total.known:
-        return words.NO_COST_YET if placement.measured_us is None else ""
+        return "no partition has a cost yet" if placement.measured_us is None else ""
     partitions = counted(total.total, "partition")
-    return words.SOME_HAVE_COSTS.format(known=total.known, partitions=partitions)
+    return f"{total.known} of {partitions} have a cost"
 
 
 def estimate_text(placement: Placement) -> str:
@@ -133,18 +133,17 @@ def estimate_text(placement: Placement) -> str:
     if placement.estimated_us is None:
         return ""
     if off is None:
-        return words.EXPECTED_LATENCY.format(us=us)
+        return f"expected {us}"
     if abs(off) < LEAST_US:
-        return words.EXPECTED_SO
-    sentence = words.EXPECTED_AND_MORE if off >= 0 else words.EXPECTED_AND_LESS
-    return sentence.format(us=us, off=time_text(abs(off)))
+        return "as expected"
+    return f"expected {us} (measured is {time_text(abs(off))} {'more' if off >= 0 else 'less'})"
 
 
 def bound_text(run: Run) -> str:
     """``best by these costs: 3.64 ms (proved)``; empty where none is known."""
     if run.lower_bound_us is None:
         return ""
-    return words.LOWER_BOUND.format(us=time_text(run.lower_bound_us))
+    return f"best by these costs: {time_text(run.lower_bound_us)} (proved)"
 
 
 # -- latencies -------------------------------------------------------------------------
@@ -167,7 +166,7 @@ def against_text(us: float | None, reference_us: float | None, name: str) -> str
     """Returns ``−12.0 % against TVM only``; empty where one of the times is not known."""
     if us is None or not reference_us:
         return ""
-    return words.AGAINST.format(gain=gain_text(us, reference_us), name=name)
+    return f"{gain_text(us, reference_us)} against {name}"
 
 
 def best_baseline(run: Run, placement: Placement | None = None) -> Baseline | None:
@@ -207,14 +206,13 @@ def speed_text(us: float, other_us: float, other: str, noise_us: float = 0.0) ->
         noise_us: Differences up to this many microseconds decide nothing.
     """
     if abs(us - other_us) <= noise_us:
-        return words.NOT_DECIDED.format(other=other)
+        return f"{other}: not decided on this machine now"
     factor = max(us, other_us) / min(us, other_us)
     if factor >= TIMES_FROM:
-        sentence = words.TIMES_FASTER if us < other_us else words.TIMES_SLOWER
-        return sentence.format(factor=significant(factor, 2), other=other)
-    sentence = words.SHARE_FASTER if us < other_us else words.SHARE_SLOWER
-    share = f"{abs(us - other_us) / other_us * 100:.1f}"
-    return sentence.format(share=share, other=other)
+        by = f"{significant(factor, 2)} times"
+    else:
+        by = f"{abs(us - other_us) / other_us * 100:.1f} %"
+    return f"{by} {'faster' if us < other_us else 'slower'} than {other}"
 
 
 def answer_text(placement: Placement, run: Run | None) -> str:
@@ -233,10 +231,11 @@ def answer_text(placement: Placement, run: Run | None) -> str:
     if best.kind == "whole-model" and abs(us - best_us) > noise_us:
         single = [base for base in run.baselines if base.kind == "whole-model"]
         is_fastest = us < best_us and any(_is_itself(base, run, placement) for base in single)
-        which = words.NEXT_SINGLE if is_fastest else words.BEST_SINGLE
-        name = which.format(name=toolchain_title(best.name), us=time_text(best_us))
+        rank = "next best" if is_fastest else "best"
+        took = time_text(best_us)
+        name = f"the {rank} single toolchain ({toolchain_title(best.name)}, {took})"
     else:
-        name = words.OF_LATENCY.format(name=baseline_title(best), us=time_text(best_us))
+        name = f"{baseline_title(best)} ({time_text(best_us)})"
     return f"{latency_text(placement)} · {speed_text(us, best_us, name, noise_us)}"
 
 
@@ -269,18 +268,18 @@ def verdict_sentence(run: Run) -> str:
     """Return the outcome of a run in a sentence: what is exported, how fast it is, against what."""
     placement = run.placement
     if placement is None or placement.measured_us is None:
-        return words.NOT_MEASURED
+        return "The placement was not measured end to end."
     best = best_baseline(run)
     took = time_text(placement.measured_us)
     if run.winner == "collage":
         if best is None:
-            return words.COLLAGE_TAKES.format(us=took)
+            return f"Collage's placement takes {took}."
         title, best_us = baseline_title(best), time_text(best.measured_us)
         if best.name in run.tied:
-            return words.COLLAGE_WITHIN_NOISE.format(us=took, best=title, best_us=best_us)
+            return f"Collage's placement takes {took}, within noise of {title} ({best_us})."
         against = against_text(placement.measured_us, best.measured_us, title)
-        return words.COLLAGE_AGAINST.format(us=took, against=against, best_us=best_us)
-    exported = words.BASELINE_EXPORTED.format(winner=winner_title(run), us=took)
+        return f"Collage's placement takes {took}, {against} ({best_us})."
+    exported = f"{winner_title(run)} is exported: it takes {took}."
     return f"{exported} {why_not_found(run)}".strip()
 
 
@@ -290,15 +289,15 @@ def why_not_found(run: Run) -> str:
     if run.winner == "collage" or chosen is None:
         return ""
     if found is None:
-        return words.NOTHING_ELSE_FOUND
-    who = words.BEST_FOUND.format(toolchains=toolchains_text(found))
+        return "The search found no other placement."
+    who = f"The best placement of the search ({toolchains_text(found)})"
     if found.measured_us is None:
-        return words.FOUND_NOT_MEASURED.format(found=who, latency=latency_text(found))
+        return f"{who} was not measured end to end; it is {latency_text(found)}."
     us = time_text(found.measured_us)
     if "collage" in run.tied:
-        return words.FOUND_TIED.format(found=who, us=us, winner=winner_title(run))
+        return f"{who} takes {us}: a tie, and {winner_title(run)} is simpler."
     against = against_text(found.measured_us, chosen.measured_us, winner_title(run))
-    return words.FOUND_SLOWER.format(found=who, us=us, against=against)
+    return f"{who} takes {us}, {against}."
 
 
 # -- what was measured -----------------------------------------------------------------
@@ -336,9 +335,7 @@ def candidate_counts(counts: CandidateCounts) -> list[tuple[str, str]]:
 
 def candidate_counts_text(counts: CandidateCounts) -> str:
     """Return ``9 found, 8 distinct; 5 measured, 3 left unmeasured (3 excluded by …)``."""
-    found = words.DISTINCT.format(
-        enumerated=number_text(counts.enumerated), distinct=number_text(counts.distinct)
-    )
+    found = f"{number_text(counts.enumerated)} found, {number_text(counts.distinct)} distinct"
     return f"{found}; {costs_text(counts)}"
 
 
@@ -356,8 +353,9 @@ def few_measured_sentence(run: Run) -> str:
     if was_wanted_quickly(run) or not counts.distinct or measured_share(counts) >= FEW_MEASURED:
         return ""
     known = counts.measured + counts.from_store
-    return words.FEW_MEASURED.format(
-        known=number_text(known), distinct=number_text(counts.distinct)
+    return (
+        f"Only {number_text(known)} of {number_text(counts.distinct)} candidates were measured, "
+        "too few to search. A larger budget measures more."
     )
 
 
@@ -400,8 +398,10 @@ def unmeasured_text(run: Run) -> str:
     if not counts.skipped or was_wanted_quickly(run):
         return ""
     are = "candidate is" if counts.skipped == 1 else "candidates are"
-    text = words.UNMEASURED.format(candidates=f"{number_text(counts.skipped)} {are}")
-    return (words.LEFT_OUT if counts.unreached else words.NOT_NEEDED).format(text=text)
+    text = f"{number_text(counts.skipped)} {are} unmeasured"
+    if counts.unreached:
+        return f"{text}: the budget ended before the best placement was measured throughout"
+    return f"{text}: by what was measured, the best placement consists of others"
 
 
 def was_wanted_quickly(run: Run) -> bool:
@@ -420,27 +420,32 @@ def ending_sentences(run: Run) -> list[str]:
     if run.provisional:
         sentences.append(words.RUN_GOES_ON)
     if run.ended == "stopped":
-        sentences.append(words.STOPPED)
+        sentences.append("The run was stopped, and its best placement so far was kept.")
     left = run.unmeasured
     if left is not None and (left.candidates or left.contenders):
         what = []
         if left.candidates and not few:
             what.append(
-                words.CANDIDATES_LEFT.format(
-                    left=number_text(left.candidates),
-                    distinct=number_text(run.candidates.distinct),
-                )
+                f"{number_text(left.candidates)} of {number_text(run.candidates.distinct)} "
+                "candidates unmeasured"
             )
         if left.contenders:
             placements = counted(left.contenders, "placement")
-            what.append(words.PLACEMENTS_LEFT.format(placements=placements))
+            what.append(f"{placements} untimed")
         if what:
-            sentences.append(words.BUDGET_ENDED.format(left=" and ".join(what)))
+            sentences.append(f"The run ended with {' and '.join(what)}.")
     if run.confirmation == "quick":
         quickly = was_wanted_quickly(run)
-        sentences.append(words.CONFIRMED_QUICKLY if quickly else words.CONFIRMED_AGAINST_SOME)
+        sentences.append(
+            ("It was confirmed quickly: against the last run and the best baseline, in few rounds.")
+            if quickly
+            else (
+                "It was confirmed against the placements that may be the fastest: the time left "
+                "was not expected to be enough for all."
+            )
+        )
     elif run.confirmation == "trial" and not run.provisional:
-        sentences.append(words.CONFIRMED_BY_TRIAL)
+        sentences.append("It was not timed in a fresh process: the time had ended.")
     return sentences
 
 
@@ -464,10 +469,10 @@ def regret_known(
     """
     if candidate in regrets:
         regret = regrets[candidate]
-        return words.NO_PLACEMENT if regret is None else time_text(regret)
+        return "no placement" if regret is None else time_text(regret)
     if candidate in bounds:
         return f"≥ {time_text(bounds[candidate])}"
-    return words.NOT_KNOWN if measured else time_text(None)
+    return "not known" if measured else time_text(None)
 
 
 # -- runs at different times -----------------------------------------------------------
@@ -504,8 +509,8 @@ def drift_text(run: Run, reference: Run, name: str) -> str:
         return ""
     gain = gain_text(1 + drift, 1.0)
     if not name:
-        return words.DRIFT_OF_BASELINES.format(gain=gain)
-    return words.BASELINES_DRIFTED.format(gain=gain, run=name)
+        return f"baselines {gain}"
+    return f"baselines {gain} against {name}"
 
 
 def clocks_text(states: Sequence[MachineState]) -> str:
@@ -521,7 +526,7 @@ def clocks_text(states: Sequence[MachineState]) -> str:
 def round_trip_text(states: Sequence[MachineState]) -> str:
     """Returns what a cache line takes between two cores and back; empty where it is not known."""
     known = [state.round_trip_ns for state in states if state.round_trip_ns is not None]
-    return words.ROUND_TRIP.format(ns=f"{known[0]:,.0f}") if known else ""
+    return f"{known[0]:,.0f} ns for a cache line between two cores and back" if known else ""
 
 
 def load_text(states: Sequence[MachineState]) -> str:
@@ -530,17 +535,21 @@ def load_text(states: Sequence[MachineState]) -> str:
         return ""
     said = []
     if states[0].busy:
-        said.append(words.LOAD_AT_BEGINNING.format(load=states[0].busy))
+        said.append(f"at the beginning: {states[0].busy}")
     if len(states) > 1 and states[-1].busy:
-        said.append(words.LOAD_AT_END.format(load=states[-1].busy))
-    nothing = words.NO_OTHER_LOAD if len(states) > 1 else words.NO_LOAD_AT_BEGINNING
+        said.append(f"at the end: {states[-1].busy}")
+    nothing = (
+        "no other load at the beginning and the end"
+        if len(states) > 1
+        else "no other load at the beginning"
+    )
     return "; ".join(said) or nothing
 
 
 def threads_text(run: Run) -> str:
     """Returns ``1 (3.10 ms on 1 thread, 3.90 ms on 2 threads)``, as far as others were tried."""
     tried = ", ".join(
-        words.ON_THREADS.format(threads=counted(threads, "thread"), took=time_text(us))
+        f"{time_text(us)} on {counted(threads, 'thread')}"
         for threads, us in sorted(run.threads_us.items())
     )
     return f"{run.threads} ({tried})" if tried else str(run.threads)

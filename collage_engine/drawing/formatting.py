@@ -8,7 +8,6 @@ from datetime import datetime
 from collage_engine.records.counted import counted as counted
 from collage_engine.records.graph import Node, TensorType
 from collage_engine.records.memory import MemoryUse
-from collage_engine.wording import runs as words
 from collage_engine.wording.amounts import DASH as DASH
 from collage_engine.wording.amounts import LEAST_US
 from collage_engine.wording.amounts import MINUS as MINUS
@@ -124,27 +123,25 @@ def memory_text(memory: MemoryUse) -> str:
     seen, parts = memory.seen, []
     if seen.load_peak_bytes is not None and seen.run_peak_bytes is not None:
         parts.append(
-            words.PEAKS.format(
-                loading=bytes_text(seen.load_peak_bytes), running=bytes_text(seen.run_peak_bytes)
-            )
+            f"at most {bytes_text(seen.load_peak_bytes)} while loading, "
+            f"{bytes_text(seen.run_peak_bytes)} while running"
         )
     elif seen.peak_bytes is not None:
-        parts.append(words.PEAK.format(bytes=bytes_text(seen.peak_bytes)))
+        parts.append(f"at most {bytes_text(seen.peak_bytes)}")
     if parts and seen.base_bytes is not None:
-        parts.append(words.OF_IT_BEFORE_LOADING.format(bytes=bytes_text(seen.base_bytes)))
-    parts.append(words.WEIGHTS.format(bytes=bytes_text(memory.weights_bytes)))
+        parts.append(f"{bytes_text(seen.base_bytes)} of it before the model is loaded")
+    parts.append(f"weights {bytes_text(memory.weights_bytes)}")
     if seen.held:
         held = ", ".join(f"{name} {bytes_text(size)}" for name, size in seen.held.items())
-        parts.append(words.HELD_BY.format(held=held))
+        parts.append(f"held by {held}")
     if memory.repeated_bytes:
         repeated = bytes_text(memory.repeated_bytes)
-        parts.append(words.STORED_FOR_TWO.format(bytes=repeated))
+        parts.append(f"{repeated} of weights stored for two partitions")
     if memory.artifact_bytes is not None:
         parts.append(
-            words.ARTIFACT_SIZE.format(
-                bytes=bytes_text(memory.artifact_bytes), runtimes=bytes_text(memory.library_bytes)
-            )
+            f"artifact {bytes_text(memory.artifact_bytes)}, of it runtimes "
+            f"{bytes_text(memory.library_bytes)}"
         )
     if memory.place_peak_bytes is not None:
-        parts.append(words.PLACING_TOOK.format(bytes=bytes_text(memory.place_peak_bytes)))
+        parts.append(f"placing it took at most {bytes_text(memory.place_peak_bytes)}")
     return "; ".join(parts)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from collage_engine.drawing.baselines import baseline_title, contender_title
 from collage_engine.drawing.formatting import counted, gain_text
 from collage_engine.records.placement import Baseline, Run
-from collage_engine.wording.runs import ALSO, NOT_ALLOWED, TIED
 
 KINDS = {"whole-model": "whole model", "fuseops": "FuseOps", "greedy": "greedy", "user": "yours"}
 EXPORTED = "as exported"
@@ -35,8 +34,8 @@ class Row:
     @property
     def about(self) -> str:
         """Return its kind, and what else is to be known of it: ``greedy, not allowed``."""
-        notes = [ALSO.format(names=", ".join(self.also))] if self.also else []
-        notes += [NOT_ALLOWED] * bool(self.barred)
+        notes = [f"also {', '.join(self.also)}"] if self.also else []
+        notes += ["not allowed"] * bool(self.barred)
         return ", ".join([self.kind, *notes])
 
     def against(self, reference_us: float | None) -> str:
@@ -50,7 +49,7 @@ class Row:
         """
         if self.chosen:
             return ""
-        return TIED if self.tied else gain_text(self.us, reference_us)
+        return "tied" if self.tied else gain_text(self.us, reference_us)
 
 
 def latency_rows(run: Run) -> list[Row]:

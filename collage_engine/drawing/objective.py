@@ -5,7 +5,6 @@ from __future__ import annotations
 from collage_engine.drawing.formatting import DASH, gain_text, significant
 from collage_engine.records.counted import counted
 from collage_engine.records.placement import DeploymentRow, Run
-from collage_engine.wording import runs as words
 
 COLUMNS = (
     "instances",
@@ -23,14 +22,15 @@ NUMBERS = ("instances", "threads of each", "items per second", "time against it"
 def objective_sentences(run: Run) -> list[str]:
     """Return what the run's times are of; nothing where they are medians of single calls."""
     if run.objective == "p99":
-        return [words.ALL_P99]
+        return ["all times are 99th percentiles of single calls"]
     if run.objective == "throughput":
         measured = run.placement.measured_us if run.placement is not None else None
-        text = words.ALL_THROUGHPUT.format(
-            instances=counted(run.streams, "instance"), threads=counted(run.threads, "thread")
+        text = (
+            f"all times are those of {counted(run.streams, 'instance')} at once with "
+            f"{counted(run.threads, 'thread')} each, over the calls of all of them"
         )
         if measured:
-            text += words.RUNS_PER_SECOND.format(rate=significant(1e6 / measured))
+            text += f", {significant(1e6 / measured)} runs per second"
         return [text]
     return []
 

@@ -17,7 +17,6 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.records.work import work_of_operators
-from collage_engine.wording import runs as words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,12 +101,12 @@ def roofline_sentence(roofs: Iterable[PartitionRoof]) -> str:
     """
     left = sorted((roof.left_us for roof in roofs if roof.left_us is not None), reverse=True)
     if not left:
-        return words.NO_ROOFLINE
+        return "No partition has a time."
     total = sum(left)
-    text = words.ABOVE_ROOF.format(left=time_text(total))
+    text = f"{time_text(total)} are above what the best rates seen in this model allow"
     needed, part = 0.0, 0
     while part < len(left) and needed < total / 2:
         needed, part = needed + left[part], part + 1
     if total and len(left) > 1:
-        text += words.HALF_IN.format(partitions=counted(part, "partition"))
+        text += f"; half of that is in {counted(part, 'partition')}"
     return f"{text}."

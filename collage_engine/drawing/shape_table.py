@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from collage_engine.drawing.formatting import DASH, bytes_text, gain_text, significant, time_text
 from collage_engine.records.shapes import ShapeRow, Sharing
-from collage_engine.wording import runs as words
 
 COLUMNS = (
     "shape",
@@ -36,7 +35,10 @@ def sharing_sentences(rows: Sequence[ShapeRow], sharing: Sharing | None) -> list
     distinct = sum(row.distinct for row in rows[1:])
     said = []
     if known:
-        said.append(words.MEASURED_FOR_EARLIER_SHAPES.format(known=known, distinct=distinct))
+        said.append(
+            f"{known} of the {distinct} distinct candidates of the shapes after the first had been "
+            "measured before"
+        )
     return said if sharing is None else [*said, *artifact_sentences(len(rows), sharing)]
 
 
@@ -50,14 +52,14 @@ def artifact_sentences(shapes: int, sharing: Sharing) -> list[str]:
     said = []
     if sharing.apart_bytes:
         said.append(
-            words.FILES_OF_SHAPES.format(
-                shapes=shapes,
-                together=bytes_text(sharing.bytes),
-                apart=bytes_text(sharing.apart_bytes),
-            )
+            f"the files of {shapes} shapes take {bytes_text(sharing.bytes)} together; apart they "
+            f"would take {bytes_text(sharing.apart_bytes)}"
         )
     if sharing.padded:
-        said.append(words.PADDED_ALONG.format(dimensions=", ".join(sharing.padded)))
+        said.append(
+            f"inputs that are smaller along {', '.join(sharing.padded)} are padded to the next "
+            "larger shape"
+        )
     for dim, why in sharing.not_padded.items():
-        said.append(words.NOT_PADDED_ALONG.format(dimension=dim, reason=why))
+        said.append(f"inputs are not padded along {dim}: {why}")
     return said

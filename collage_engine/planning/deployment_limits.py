@@ -21,7 +21,6 @@ from collage_engine.search.limits import (
     limits_in_words,
     violated_limits,
 )
-from collage_engine.wording import constraints as say
 
 if TYPE_CHECKING:
     from collage_engine.records.candidate import Candidate
@@ -81,8 +80,10 @@ def size_warning(artifact_bytes: int | None, settings: RunSettings) -> list[str]
     if artifact_bytes is None or not most or artifact_bytes <= most:
         return []
     return [
-        say.ARTIFACT_TOO_LARGE.format(
-            megabytes=f"{artifact_bytes / 1e6:.4g}", most=f"{most / 1e6:.4g}"
+        (
+            f"the artifact has {artifact_bytes / 1e6:.4g} MB, more than the {most / 1e6:.4g} MB "
+            "asked for: its weights and runtime libraries fit, its code, samples and licences come "
+            "on top"
         )
     ]
 
@@ -115,22 +116,18 @@ def export_refusal(cover: Sequence[Candidate], limits: RuntimeLimits | None) -> 
     texts = {name: _violation(name, limits, used) for name in violated_limits(limits, used)}
     if "allow" in texts:
         texts.pop("licences", None)  # what is not wanted at all need not state its licences
-    return say.BEYOND_LIMITS.format(limits="; ".join(texts.values())) if texts else None
+    return f"beyond the limits: {'; '.join(texts.values())}" if texts else None
 
 
 def _violation(name: LimitName, limits: RuntimeLimits, used: set[str]) -> str:
     """Return how a cover that uses these runtimes violates a limit."""
     if name == "allow":
         names = ", ".join(sorted(used - set(limits.allow or ())))
-        return say.NOT_AMONG_RUNTIMES.format(names=names)
+        return f"{names} is not among the runtimes"
     if name == "max_runtimes":
         return counted(len(used), "runtime")
     if name == "max_bytes":
-        return say.MEGABYTES.format(megabytes=f"{limits.bytes_of(used) / 1e6:.4g}")
+        return f"{limits.bytes_of(used) / 1e6:.4g} MB"
     allowed = set(limits.licences or ())
     others = {each: sorted(set(limits.licences_of(each)) - allowed) for each in sorted(used)}
-    return "; ".join(
-        say.BRINGS_LICENCES.format(runtime=each, licences=", ".join(of))
-        for each, of in others.items()
-        if of
-    )
+    return "; ".join(f"{each} brings {', '.join(of)}" for each, of in others.items() if of)

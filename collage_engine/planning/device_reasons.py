@@ -13,12 +13,19 @@ import msgspec
 
 from collage_engine.records.placement import Placement
 from collage_engine.search.problem import HOST, CandidateId, Problem
-from collage_engine.wording import why as words
 
 Why = Literal["pin", "default", "only", "cost"]
 """``pin``: a device pin holds a node. ``default``: it is on the accelerator of the run; the host is
 what has to be asked for. ``only``: nothing on another device takes a node. ``cost``: it costs least
 there, copies included."""
+
+_REASONS = {
+    "pin": "it is pinned there",
+    "only": "nothing on another device takes it",
+    "cost": "it costs least there, copies included",
+    "default": "it is the default device, and nothing asks for another",
+}
+"""Why a node is on its device, by the search's reason."""
 
 
 def _reason(problem: Problem, device: str, nodes: Sequence[int]) -> Why | None:
@@ -61,4 +68,4 @@ def device_words(problem: Problem, cover: Sequence[CandidateId], node: int) -> l
     reason = None if holder is None else _reason(problem, device, [node])
     if reason is None:
         return []
-    return [words.ON_DEVICE.format(device=device, reason=words.REASON_OF_DEVICE[reason])]
+    return [f"It is on {device}: {_REASONS[reason]}."]

@@ -280,9 +280,9 @@ class PlacementPrices:
                 priced.append(verdict)
                 continue
             price_us = us - free_us
-            reason = say.HONOURED_AT.format(price=time_text(price_us))
+            reason = f"costs {time_text(price_us)}"
             if price_us < SAME_US:
-                reason = say.HONOURED_ANYWAY if price_us > -SAME_US else say.HONOURED_FREE
+                reason = say.HONOURED_ANYWAY if price_us > -SAME_US else "costs nothing"
             priced.append(
                 msgspec.structs.replace(verdict, state="honoured", price_us=price_us, reason=reason)
             )

@@ -30,7 +30,6 @@ from collage_engine.search.explain import Labels, explain_node
 from collage_engine.search.problem import Answer, CandidateId, Problem
 from collage_engine.search.ranked_covers import RankedCover
 from collage_engine.session.document import Document
-from collage_engine.wording import why as words
 from collage_engine.wording.amounts import time_text
 
 Amount = TypeVar("Amount", float, float | None)
@@ -69,7 +68,7 @@ def explain_document(
     shown = shown or (exported[-1] if exported else None)
     if shown is None and not any(c.cost.usable for c in document.candidates):
         return ExplainAnswer(
-            words=(words.NOTHING_MEASURED,),
+            words=("Nothing is measured yet here: a run measures it.",),
             alternatives=tuple(
                 Alternative(toolchain=name, status="no candidate", reason=reason)
                 for name, reason in refusals.items()
@@ -207,8 +206,12 @@ def _pinned(
         pin = document.pins[place]
         if node not in pin.nodes:
             continue
-        sentence = words.PIN_NOT_KEPT if place in broken else words.PINNED_HERE
-        said.append(sentence.format(pin=pin.text or pin.kind, outcome=verdict.reason))
+        name = pin.text or pin.kind
+        if place in broken:
+            text = f"This placement was made without the pin {name}, which it does not keep."
+        else:
+            text = f"The pin {name} puts it here: {verdict.reason}."
+        said.append(text)
     return said
 
 
@@ -266,17 +269,18 @@ def _of_the_run(
     found = run.best_found()
     ours = found.measured_us if found is not None else None
     took = shown.measured_us
-    text = words.EXPORTED_BASELINE.format(
-        run=document.title(run), baseline=_baseline_name(run, labels)
-    )
+    text = f"{document.title(run)} exports the baseline {_baseline_name(run, labels)}"
     if ours is None or took is None:
         return [f"{text}."]
-    sentence = words.BASELINE_FASTER if took <= ours else ""
     if "collage" in run.tied:
-        sentence = words.BASELINE_TIED
-    if not sentence:
-        return [f"{text}."]
-    return [f"{sentence.format(text=text, took=time_text(took), ours=time_text(ours))}."]
+        both = f"{time_text(took)} and {time_text(ours)}"
+        text += (
+            f": end to end it is tied with the search's best placement ({both}), and it is simpler"
+        )
+    elif took <= ours:
+        best = time_text(ours)
+        text += f": end to end it took {time_text(took)}, the search's best placement {best}"
+    return [f"{text}."]
 
 
 def _baseline_name(run: Run, labels: Labels) -> str:
@@ -297,7 +301,7 @@ def _calls(document: Document, chosen: CandidateRecord | None, labels: Labels) -
         f"{titles.joined(of)} ({', '.join(dict.fromkeys(map(labels.node, of)))})"
         for _, of in chosen.composites
     )
-    return [words.LIBRARY_CALLS.format(library=document.toolchain_title(library), calls=calls)]
+    return [f"It calls {document.toolchain_title(library)} for {calls}."]
 
 
 def _of_shown(
@@ -325,12 +329,8 @@ def _converted(problem: Problem, cover: Sequence[str], node: int, labels: Labels
     inside = set(holder.nodes)
     near = inside | {i for n in problem.nodes if n.id in inside for i in n.inputs}
     return [
-        (words.CONVERTED if each.us is None else words.CONVERTED_IN).format(
-            node=labels.node(each.node),
-            source=each.source,
-            target=each.target,
-            cost=time_text(each.us),
-        )
+        f"The value of {labels.node(each.node)} is converted once from {each.source} to "
+        f"{each.target}{'' if each.us is None else f': {time_text(each.us)}'}."
         for each in conversions_of(problem, cover)
         if each.node in near
     ]

@@ -50,7 +50,7 @@ def infeasible_details(
         for conflict in conflicts
     )
     reasons = [str(conflict["reason"]) for conflict in (first, *further)]
-    return {**first, "reason": say.BESIDES.join(reasons), "further": further}
+    return {**first, "reason": "; besides, ".join(reasons), "further": further}
 
 
 def _reason(
@@ -62,34 +62,35 @@ def _reason(
     blamed = [pins[k] for k in found.pins]
     why = _why_nodes(calls, blamed, found.nodes, without_candidates)
     if not blamed and not found.limits:
-        unmeasured = say.NOT_MEASURED_FOR.format(nodes=_named(calls, found.nodes))
+        unmeasured = f"no candidate was measured for {_named(calls, found.nodes)}"
         return why or (unmeasured if found.nodes else found.reason)
     quoted = [f"'{_text(pin)}'" for pin in blamed]
     if found.limits:
         return _beyond_limits(calls, found, quoted)
     if len(blamed) == 1:
-        sentence = say.PIN_NOT_HONOURED.format(pin=quoted[0])
-        why = why or {"exactly": say.NONE_EXACTLY, "together": say.NONE_HOLDS_ALL}.get(
-            blamed[0].kind, ""
-        )
+        sentence = f"the pin {quoted[0]} cannot be honoured"
+        why = why or {
+            "exactly": "no candidate is exactly these nodes",
+            "together": "no candidate holds all of these nodes",
+        }.get(blamed[0].kind, "")
     else:
-        sentence = say.PINS_NOT_TOGETHER.format(pins=", ".join(quoted[:-1]), last=quoted[-1])
+        sentence = f"the pins {', '.join(quoted[:-1])} and {quoted[-1]} cannot hold together"
     if not why:
-        left = say.NONE_LEFT_FOR.format(nodes=_named(calls, found.nodes))
+        left = f"no candidate is left for {_named(calls, found.nodes)}"
         why = left if found.nodes else say.NO_COMBINATION
-    return say.WITH_REASON.format(sentence=sentence, reason=why)
+    return f"{sentence}: {why}"
 
 
 def _beyond_limits(calls: Sequence[Node], found: Infeasible | Conflict, pins: Sequence[str]) -> str:
     """Name the limits that leave no placement, the pins that matter, and uncovered nodes."""
-    sentence = say.NONE_KEEPS_TO.format(limits=found.limits_text)
+    sentence = f"none keeps to {found.limits_text}"
     if pins:
-        template = say.WITH_PINS if len(pins) > 1 else say.WITH_PIN
-        sentence = template.format(sentence=sentence, pins=" and ".join(pins))
+        which = "pins" if len(pins) > 1 else "pin"
+        sentence += f" together with the {which} {' and '.join(pins)}"
     if not found.nodes:
         return sentence
-    reason = say.NONE_LEFT_FOR.format(nodes=_named(calls, found.nodes))
-    return say.WITH_REASON.format(sentence=sentence, reason=reason)
+    reason = f"no candidate is left for {_named(calls, found.nodes)}"
+    return f"{sentence}: {reason}"
 
 
 def _why_nodes(
@@ -107,11 +108,11 @@ def _why_nodes(
     named = _named(calls, nodes)
     wanted = {pin.toolchain for pin in blamed if pin.kind in ("on", "exactly") and pin.toolchain}
     if len(blamed) == 1 and blamed[0].kind == "device":
-        return say.NONE_ON_DEVICE.format(nodes=named, device=blamed[0].device)
+        return f"no candidate for {named} is on the device {blamed[0].device}; there is only cpu"
     instances = [name for name in without_candidates if not wanted or _is_one_of(name, wanted)]
     if len(wanted) == 1 and not instances:
         used = ", ".join(dict.fromkeys(name.partition("[")[0] for name in without_candidates))
-        return say.NOT_OF_THIS_RUN.format(toolchain=next(iter(wanted)), used=used)
+        return f"{next(iter(wanted))} is not among the toolchains of this run ({used})"
     text = refusal_text if wanted else named_refusal_text
     reasons = [
         text(without_candidates[name][node])
@@ -124,9 +125,9 @@ def _why_nodes(
         return ""
     why = "; ".join(dict.fromkeys(reasons))
     if blamed:
-        toolchain = next(iter(wanted), say.NO_TOOLCHAIN)
-        return say.HAS_NO_CANDIDATE.format(toolchain=toolchain, nodes=named, why=why)
-    return say.NOTHING_TAKES.format(nodes=named, why=why)
+        toolchain = next(iter(wanted), "no toolchain")
+        return f"{toolchain} has no candidate for {named} ({why})"
+    return f"no toolchain of this run takes {named} ({why}); allow more toolchains"
 
 
 def _is_one_of(instance: str, wanted: set[str]) -> bool:
@@ -141,14 +142,14 @@ def _named(calls: Sequence[Node], operators: Sequence[int]) -> str:
         op = titles[number]
         names = calls[number].onnx_nodes
         if names:
-            named.append(say.NAMED_NODE.format(name=names[0], type=op))
+            named.append(f"'{names[0]}' ({op})")
         else:
-            named.append(say.NUMBERED_NODE.format(number=number, type=op))
+            named.append(f"node {number} ({op})")
     left = len(nodes) - NODES_NAMED
     text = ", ".join(named)
     if left <= 0:
         return text
-    return (say.MORE_NODES if left > 1 else say.ONE_MORE_NODE).format(nodes=text, left=left)
+    return f"{text} and {left} more {'nodes' if left > 1 else 'node'}"
 
 
 def _text(pin: Pin) -> str:

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collage_engine.records.operator_titles import onnx_type
 from collage_engine.records.refusal import Refusal, RefusalKind
-from collage_engine.wording import constraints as say
 
 _TEXTS: dict[RefusalKind, str] = {
     "judged": "{detail}",
     "pattern": "{detail}",
-    "alone": say.NOT_BY_ITSELF,
-    "calls": say.NO_CALL,
-    "device": say.STAYS_ON_THE_HOST,
-    "precision": say.GAINS_NOTHING,
-    "partitions": say.NO_PARTITION_IS_VALID,
-    "no-rules": say.NO_RULES,
+    "alone": "{toolchain} does not take {operator} by itself",
+    "calls": (
+        "{toolchain} and {library} compute no group of operators with this {operator} together"
+    ),
+    "device": "{operator} stays on the host, not on {detail}",
+    "precision": "{operator} gains nothing in {detail}",
+    "partitions": "none of the partitions that {toolchain}'s rules propose passes its checks",
+    "no-rules": "{toolchain} has no rules of its own",
 }
 
 
 def refusal_text(refusal: Refusal) -> str:
     """Return a refusal as a sentence, in ONNX types and toolchains' titles."""
-    template = say.NO_CALL if refusal.library and refusal.kind == "alone" else _TEXTS[refusal.kind]
-    return template.format(
+    kind = "calls" if refusal.library and refusal.kind == "alone" else refusal.kind
+    return _TEXTS[kind].format(
         detail=refusal.detail,
         operator=onnx_type(refusal.operator),
         toolchain=refusal.toolchain,

@@ -49,7 +49,6 @@ from collage_engine.report import sections
 from collage_engine.report.graphml import placement_graphml
 from collage_engine.report.markdown import run_markdown
 from collage_engine.session.document import Document
-from collage_engine.wording import report as words
 from collage_engine.wording.runs import EXPECTED, ISOLATED, LAST_RUN
 
 MOST_TWICE = 1500
@@ -362,7 +361,6 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "roofline": sections.roofline(document, run),
         "memory": sections.memory(document, run),
         "found": sections.found(run),
-        "say": words,
         "collapsed": _is_collapsed(document, placement),
         "shapes": _shapes(run),
         "objective": objective_sentences(run),

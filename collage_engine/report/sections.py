@@ -27,8 +27,6 @@ from collage_engine.drawing.roofline import partition_roofs, roofline_sentence
 from collage_engine.records.placement import Run
 from collage_engine.session.compare import compare_runs
 from collage_engine.session.document import Document
-from collage_engine.wording import report as words
-from collage_engine.wording.runs import CANDIDATES
 
 SHOWN = 10
 """Number of partitions that a table shows before the reader opens it; chosen."""
@@ -42,14 +40,21 @@ def ties_sentences(run: Run) -> list[str]:
     chosen = winner_title(run)
     if not tied:
         timed = sum(base.measured_us is not None for base in run.baselines)
-        return [words.NO_TIES.format(chosen=chosen)] if timed else []
-    return [words.TIES.format(chosen=chosen, names=", ".join(tied))]
+        return [f"No other placement is tied with {chosen}."] if timed else []
+    return [
+        (
+            f"Tied with {chosen}: {', '.join(tied)}. In the rounds that they ran together they are "
+            "within 1 %, or within 3 % and a signed-rank test does not tell them apart."
+        )
+    ]
 
 
 def about_latencies(run: Run) -> str:
     """Returns the conditions under which the latencies were measured, in a sentence."""
-    return words.ABOUT_LATENCIES.format(
-        device=run.device or run.target, threads=counted(run.threads, "thread")
+    return (
+        f"The whole model, end to end, on {run.device or run.target} with "
+        f"{counted(run.threads, 'thread')}, timed in interleaved rounds. The range is from the "
+        "20th to the 80th percentile of the rounds."
     )
 
 
@@ -135,13 +140,13 @@ def other_runs(document: Document, run: Run) -> list[dict[str, Any]]:
 
 def found(run: Run) -> list[str]:
     """Returns how many candidates there were, and how long the stages took."""
-    said = [CANDIDATES.format(counts=candidate_counts_text(run.candidates)) + "."]
+    said = [f"Candidates: {candidate_counts_text(run.candidates)}."]
     if run.seconds:
         stages = ", ".join(
             f"{STAGE_TITLES.get(name, name).lower()} {seconds:.1f} s"
             for name, seconds in run.seconds.items()
         )
-        said.append(words.SECONDS.format(stages=stages))
+        said.append(f"The stages took: {stages}.")
     return said
 
 

@@ -24,7 +24,6 @@ from collage_engine.records.jobs import JobCall
 from collage_engine.records.results import Opened, RunUpdate
 from collage_engine.records.shapes import PaddingProofs, Sharing
 from collage_engine.toolchains.asking import note_questions
-from collage_engine.wording import stages as say
 
 _LOG = logging.getLogger(__name__)
 
@@ -81,7 +80,10 @@ def serve(call: JobCall, send: Callable[[object], None]) -> Any:
 def _in_words(error: OSError) -> CollageError:
     """Return what the system refused, as a sentence."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return CollageError(say.DISK_FULL.format(path=error.filename or tempfile.gettempdir()))
+        return CollageError(
+            f"no space left on the disk of {error.filename or tempfile.gettempdir()}, where a run "
+            "keeps what it needs on the way: free some, or set TMPDIR to a folder with more"
+        )
     where = f"{error.filename}: " if error.filename else ""
     return CollageError(f"{where}{error.strerror or error}")
 

@@ -21,7 +21,6 @@ from collage_engine.toolchains.capabilities import has_python_session
 from collage_engine.toolchains.registry import about, get
 from collage_engine.trials.baselines import COLLAGE, baselines
 from collage_engine.trials.contender import Contender
-from collage_engine.wording import constraints as say
 
 PARTITION_US = 100.0
 """Microseconds that a partition is charged with where no cost is known; chosen: more than any
@@ -33,7 +32,7 @@ def with_eligibility(data: ProblemData, contender: Contender) -> Contender:
     why = export_refusal(contender.cover, runtime_limits(data.settings, data.constants))
     broken = [pin for pin in data.pins if breaks_pin(contender.cover, pin)]
     if why is None and broken:
-        template = say.AGAINST_PIN if len(broken) == 1 else say.AGAINST_PINS
+        template = "against the pin {pins}" if len(broken) == 1 else "against the pins {pins}"
         why = template.format(pins=", ".join(f"'{pin.text or pin.kind}'" for pin in broken))
     return replace(contender, eligible=why is None, barred=why)
 

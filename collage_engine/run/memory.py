@@ -9,7 +9,6 @@ from collage_engine.records.memory import MemorySeen, MemoryUse
 from collage_engine.records.settings import RunSettings
 from collage_engine.trials.contender import ContenderResult
 from collage_engine.trials.race import RaceResult
-from collage_engine.wording import constraints as say
 from collage_engine.wording.amounts import time_text
 
 
@@ -74,10 +73,10 @@ def memory_verdict(settings: RunSettings, race_result: RaceResult) -> list[Limit
     if winner.measured_us is not None:
         price = max(0.0, winner.measured_us - min(barred, default=winner.measured_us))
     taken = winner.memory.running_bytes if winner.memory is not None else None
-    text = say.MOST_MEMORY.format(megabytes=f"{most / 1e6:.4g}")
+    text = f"at most {most / 1e6:.4g} MB of memory while running"
     reason = None
     if taken is not None:
-        template = say.HONOURED_WITH if price is None else say.HONOURED_WITH_AT
+        template = "with {megabytes} MB" if price is None else "with {megabytes} MB, price {price}"
         reason = template.format(megabytes=f"{taken / 1e6:.4g}", price=time_text(price or 0.0))
     return [
         LimitVerdict(

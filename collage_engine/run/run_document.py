@@ -45,7 +45,6 @@ from collage_engine.trials.contender import ContenderResult
 from collage_engine.trials.race import RaceResult
 from collage_engine.trials.tolerance import accuracy_of
 from collage_engine.tuning.tables import tables_of
-from collage_engine.wording import stages as say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +151,12 @@ def _unscheduled_warning(winner: ContenderResult) -> list[str]:
     count = winner.built.unscheduled if winner.built is not None else 0
     if not count:
         return []
-    return [say.UNSCHEDULED.format(kernels=counted(count, "kernel"))]
+    return [
+        (
+            f"the exported placement runs {counted(count, 'kernel')} as TVM's plain loops, which "
+            "are tens of times slower than scheduled kernels: none of our rules could write them"
+        )
+    ]
 
 
 def _ended(control: RunControl) -> Literal["finished", "budget", "stopped"]:

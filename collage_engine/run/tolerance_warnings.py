@@ -8,7 +8,6 @@ from collage_engine.records.accuracy import RunTolerance
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.settings import RunSettings
 from collage_engine.trials.contender import ContenderResult
-from collage_engine.wording import stages as say
 
 MANY = 0.5
 """Share of the contenders that ran from which on it is said that their numbers were refused;
@@ -30,11 +29,28 @@ def sample_warnings(not_finite: Mapping[str, float], settings: RunSettings) -> l
     said = []
     if none:
         names = ", ".join(map(repr, none))
-        said.append((say.NOT_CHECKED_GIVEN if given else say.NOT_CHECKED).format(outputs=names))
+        said.append(
+            (
+                (
+                    "not checked: {outputs}: on the given inputs all of the true values are NaN or "
+                    "infinite, so that wrong results would not be noticed; give others with "
+                    "--inputs"
+                )
+                if given
+                else (
+                    "not checked: {outputs}: on no range of random inputs is any of the true "
+                    "values finite; give inputs that the model is made for with --inputs, since "
+                    "wrong results would not be noticed"
+                )
+            ).format(outputs=names)
+        )
     part = {name: share for name, share in not_finite.items() if share < 1.0}
     if part and not given:
         shares = ", ".join(f"{share:.0%} of {name!r}" for name, share in part.items())
-        said.append(say.PARTLY_CHECKED.format(shares=shares))
+        said.append(
+            f"not checked: {shares}: on random inputs these values are NaN or infinite; inputs "
+            "that the model is made for (--inputs) may check them"
+        )
     return said
 
 
@@ -54,7 +70,20 @@ def refuse_unchecked(
     if settings.unchecked or not all(not_finite.get(name) == 1.0 for name in outputs):
         return
     given = settings.inputs_npz is not None
-    raise MeasureError(say.NOTHING_CHECKED_GIVEN if given else say.NOTHING_CHECKED)
+    raise MeasureError(
+        (
+            "no output could be checked: on the given inputs all of the true values are NaN or "
+            "infinite; give others with --inputs FILE.npz, or export it as it is with --unchecked "
+            "(in the desktop: run again with Export what cannot be checked)"
+        )
+        if given
+        else (
+            "no output could be checked: on no range of random inputs is any of the true values "
+            "finite; give inputs that the model is made for with --inputs FILE.npz, or export it "
+            "as it is with --unchecked (in the desktop: run again with Export what cannot be "
+            "checked)"
+        )
+    )
 
 
 def tolerance_warnings(tolerance: RunTolerance, outcomes: Sequence[ContenderResult]) -> list[str]:
@@ -71,9 +100,9 @@ def tolerance_warnings(tolerance: RunTolerance, outcomes: Sequence[ContenderResu
     if tolerance.source == "user" and tolerance.noise:
         name, moved = max(tolerance.noise.items(), key=lambda one: one[1])
         said.append(
-            say.AMPLIFIES_ROUNDING.format(
-                output=name, moved=f"{moved:.1e}", tolerance=f"{tolerance.value:g}"
-            )
+            f"the model amplifies rounding: its output {name!r} moves by {moved:.1e} when inputs "
+            f"and weights change in the last bit, and the given tolerance of {tolerance.value:g} "
+            "is hardly more; what only computes in another order may be refused"
         )
     large = {
         name: bound
@@ -82,10 +111,16 @@ def tolerance_warnings(tolerance: RunTolerance, outcomes: Sequence[ContenderResu
     }
     if large and tolerance.source != "user":
         name, bound = max(large.items(), key=lambda one: one[1])
-        which = say.OF_OUTPUT.format(output=name) if name else say.OF_OUTPUTS
+        which = f"{name!r}" if name else "an output"
         amplified = name in tolerance.noise or (not name and tolerance.source == "rounding")
-        why = say.BY_ROUNDING if amplified else say.BY_PRECISION
-        said.append(say.LARGE_TOLERANCE.format(which=which, bound=f"{bound:.2g}", why=why))
+        why = (
+            "the model amplifies rounding (--tolerance sets another bound)"
+            if amplified
+            else "as much is explained by roundings to the precision of its values"
+        )
+        said.append(
+            f"errors of {which} up to {bound:.2g} of its largest value are taken for right: {why}"
+        )
     ran = [one for one in outcomes if one.max_rel_error is not None]
     refused = [
         one
@@ -97,12 +132,9 @@ def tolerance_warnings(tolerance: RunTolerance, outcomes: Sequence[ContenderResu
     if refused and len(refused) >= MANY * len(ran):
         errors = sorted(one.max_rel_error or 0.0 for one in refused)
         said.append(
-            say.MANY_REFUSED.format(
-                refused=len(refused),
-                ran=len(ran),
-                least=f"{errors[0]:.1e}",
-                most=f"{errors[-1]:.1e}",
-                tolerance=f"{tolerance.value:g}",
-            )
+            f"{len(refused)} of {len(ran)} contenders were refused because their outputs differ "
+            f"from the reference's by {errors[0]:.1e} to {errors[-1]:.1e}, more than the tolerance "
+            f"of {tolerance.value:g}; what is left may be much slower than they are (--tolerance "
+            "admits more of floats, and never of whole numbers)"
         )
     return said

@@ -15,7 +15,6 @@ import msgspec
 
 from collage_engine.records.counted import counted
 from collage_engine.search.problem import HOST, PLAIN, toolchain_matches
-from collage_engine.wording import constraints as say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,14 +58,16 @@ def examine_cover(problem: Problem, cover: Sequence[CandidateId]) -> CoverCheck:
     chosen, unknown = _chosen(problem, cover)
     owner, twice = _owners(chosen)
     missing = [
-        say.IN_NO_CANDIDATE.format(node=node.id) for node in problem.nodes if node.id not in owner
+        f"node {node.id} is in no candidate of the placement"
+        for node in problem.nodes
+        if node.id not in owner
     ]
     pins, limits = _violated_pins(problem, chosen), violated_limits(problem, chosen)
     cycle = _cycle(problem, owner, len(chosen))
     faults = [*unknown, *twice, *missing, *pins, *limits]
     if cycle is not None:
         names = ", ".join(str(chosen[part].id) for part in cycle)
-        faults.append(say.WAIT_FOR_EACH_OTHER.format(names=names))
+        faults.append(f"candidates {names} wait for each other")
     cost = _cost(problem, chosen, owner) if not (unknown or twice or missing) else None
     if isinstance(cost, str):
         faults.append(cost)
@@ -107,9 +108,9 @@ def _chosen(
     for name in cover:
         candidate = known.get(str(name))
         if candidate is None:
-            faults.append(say.NO_SUCH_CANDIDATE.format(name=name))
+            faults.append(f"there is no candidate {name}")
         elif candidate.state != "measured" or candidate.cost_us is None:
-            faults.append(say.CANNOT_BE_CHOSEN.format(name=name, state=candidate.state))
+            faults.append(f"candidate {name} is {candidate.state}, so it cannot be chosen")
         else:
             chosen.append(candidate)
     return chosen, faults
@@ -124,7 +125,7 @@ def _owners(chosen: Sequence[ProblemCandidate]) -> tuple[dict[int, int], list[st
             if held in owner:
                 other = chosen[owner[held]].id
                 faults.append(
-                    say.IN_TWO_CANDIDATES.format(node=held, one=other, other=candidate.id)
+                    f"node {held} is in candidate {other} and in candidate {candidate.id}"
                 )
             else:
                 owner[held] = part
@@ -153,17 +154,17 @@ def violated_limits(problem: Problem, chosen: Sequence[ProblemCandidate]) -> lis
     faults = []
     if limits.allow is not None and not used.issubset(limits.allow):
         others = ", ".join(sorted(used.difference(limits.allow)))
-        faults.append(say.USES_OTHERS.format(names=others))
+        faults.append(f"it uses {others}, which is not allowed")
     if limits.max_runtimes is not None and len(used) > limits.max_runtimes:
         runtimes = counted(len(used), "runtime")
-        faults.append(say.USES_MORE.format(runtimes=runtimes, most=limits.max_runtimes))
+        faults.append(f"it uses {runtimes}; at most {limits.max_runtimes} are allowed")
     known = {name: limits.runtimes[name] for name in used if name in limits.runtimes}
     size = limits.base_bytes + sum(runtime.bytes for runtime in known.values())
     if limits.max_bytes is not None and size > limits.max_bytes:
-        faults.append(say.TAKES_MORE.format(bytes=size, most=limits.max_bytes))
+        faults.append(f"it takes {size} bytes; at most {limits.max_bytes} are allowed")
     if limits.licences is not None:
         faults += [
-            say.LICENCE_NOT_ALLOWED.format(name=name, licence=licence)
+            f"{name} is under {licence}, which is not allowed"
             for name, runtime in sorted(known.items())
             for licence in runtime.licences
             if licence not in limits.licences
@@ -231,6 +232,6 @@ def _cost(
         us = convert.get(conversion)
         if us is None:
             node_id, have, want = conversion
-            return say.NO_CONVERSION.format(node=node_id, source=have, target=want)
+            return f"the value of node {node_id} cannot be converted from {have} to {want}"
         amounts.append(us)
     return math.fsum(amounts)

@@ -153,21 +153,21 @@ class _ConflictFilter:
         if sets is not None:
             words = limits_in_words(sets.limits)
             text = " and ".join(_with_context(name, words, sets.limits) for name in names)
-            reason = say.NO_PLACEMENT_KEEPS_TO.format(limits=text)
+            reason = f"no placement keeps to {text}"
             if pins:
-                template = say.WITH_PINS if len(pins) > 1 else say.WITH_PIN
-                reason = template.format(sentence=reason, pins=texts)
+                which = "pins" if len(pins) > 1 else "pin"
+                reason += f" together with the {which} {texts}"
         elif len(core) == 1:
-            reason = say.THIS_PIN.format(pins=texts)
+            reason = f"the pin cannot be honoured: {texts}"
         else:
-            reason = say.THESE_PINS.format(pins=texts)
+            reason = f"these pins cannot hold together: {texts}"
         if nodes:
-            none_left = say.NONE_LEFT_FOR.format(nodes=nodes_in_words(nodes))
-            reason = say.IN_BRACKETS.format(sentence=reason, reason=none_left)
+            none_left = f"no candidate is left for {nodes_in_words(nodes)}"
+            reason = f"{reason} ({none_left})"
         elif sets is None:
-            reason = say.IN_BRACKETS.format(sentence=reason, reason=say.NO_COMBINATION)
+            reason = f"{reason} ({say.NO_COMBINATION})"
         if self.undecided:
-            reason = say.MAYBE_FEWER.format(sentence=reason)
+            reason = f"{reason}; there was no time to find out whether fewer of these are enough"
         return Conflict(
             reason=reason,
             pins=tuple(sorted(c for c in core if isinstance(c, int))),
@@ -184,7 +184,7 @@ def _verdict_of_pin(index: int, pin: ProblemPin, conflicts: Sequence[Conflict]) 
             return Verdict(
                 pin=index, state="infeasible", reason=conflict.reason, contradicts=others
             )
-    why = say.NOT_DECIDED.format(pin=describe(pin))
+    why = f"{describe(pin)}: it is not decided, since there is no placement to judge it by"
     return Verdict(pin=index, state="pending", reason=why)
 
 
@@ -203,12 +203,15 @@ def _infeasible_by_itself(search: Search) -> Infeasible:
     """Return why there is no cover even without pins and limits."""
     nodes = tuple(search.solver.uncovered(search.allowed([])))
     if nodes:
-        reason = say.NONE_COVERS.format(nodes=nodes_in_words(nodes))
+        reason = f"no measured candidate covers {nodes_in_words(nodes)}"
     else:
         nodes = search.solver.furthest_uncovered()
-        reason = say.NO_COMBINATION_AT_ALL
+        reason = (
+            "every node has measured candidates, but no combination of them is a placement: "
+            "partitions would overlap or wait for each other, or a conversion does not exist"
+        )
         if nodes:
-            reason = say.NO_FURTHER_THAN.format(sentence=reason, nodes=nodes_in_words(nodes))
+            reason = f"{reason}; the search gets no further than {nodes_in_words(nodes)}"
     return Infeasible(reason=reason, nodes=nodes)
 
 
@@ -216,8 +219,8 @@ def _with_context(name: LimitName, texts: Mapping[LimitName, str], limits: Runti
     """Return a limit that nothing keeps to in words, with what there is instead."""
     most, least = limits.max_bytes, limits.base_bytes
     if name == "max_bytes" and most is not None and least > most:
-        return say.WEIGHTS_ARE_LARGER.format(limit=texts[name], megabytes=f"{least / 1e6:.4g}")
+        return f"{texts[name]} (the weights by themselves take {least / 1e6:.4g} MB)"
     known = sorted({licence for each in limits.runtimes.values() for licence in each.licences})
     if name == "licences" and known:
-        return say.LICENCES_HERE.format(limit=texts[name], licences=", ".join(known))
+        return f"{texts[name]} (here there are {', '.join(known)})"
     return texts[name]

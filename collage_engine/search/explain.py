@@ -13,7 +13,6 @@ import msgspec
 
 from collage_engine.records.answers import Alternative, AlternativeStatus
 from collage_engine.search.problem import CandidateId
-from collage_engine.wording import why as words
 from collage_engine.wording.amounts import LEAST_US, time_text
 
 if TYPE_CHECKING:
@@ -99,14 +98,14 @@ def explain_node(
     lines = [_alternative(answer, c, owner, labels, noise_us) for c in holding]
     text: list[str] = []
     if chosen is None:
-        reason = answer.infeasible.reason if answer.infeasible else words.NO_PLACEMENT
-        text.append(words.NOT_PLACED.format(node=labels.node(node), reason=reason))
+        reason = answer.infeasible.reason if answer.infeasible else "no placement was found"
+        text.append(f"{labels.node(node)} is not placed: {reason}.")
     else:
         text.append(_headline(chosen, holding, answer, labels))
         text += _not_decided([line for line in lines if line.status == "tied"], labels)
     for verdict in answer.verdicts:
         if node in problem.pins[verdict.pin].nodes and verdict.reason:
-            text.append(words.PIN.format(number=verdict.pin + 1, reason=verdict.reason))
+            text.append(f"Pin {verdict.pin + 1}: {verdict.reason}")
     if runner_up is not None:
         text.append(explain_ranked_cover(problem, answer, runner_up, labels, node))
     without = (
@@ -124,14 +123,14 @@ def _not_decided(tied: Sequence[Alternative], labels: Labels) -> list[str]:
     """Say once which candidates cannot be told from the chosen one."""
     if not tied:
         return []
-    names = [
-        words.CANDIDATE.format(toolchain=labels.toolchain(each.toolchain), operators=each.operators)
-        for each in tied
-    ]
+    names = [f"{labels.toolchain(each.toolchain)}'s {each.operators}" for each in tied]
     listed, left = ", ".join(names[:NAMED]), len(names) - NAMED
     if left > 0:
-        listed = words.AND_MORE.format(names=listed, count=left)
-    return [words.NOT_DECIDED.format(candidates=listed)]
+        listed = f"{listed} and {left} more"
+    return [
+        f"Not decided on this machine now: {listed}. A placement with one of these takes as long, "
+        "as far as measurements tell."
+    ]
 
 
 def _by_regret(line: Alternative) -> tuple[int, float, str]:
@@ -145,11 +144,9 @@ def _headline(
     chosen: ProblemCandidate, holding: Sequence[ProblemCandidate], answer: Answer, labels: Labels
 ) -> str:
     """Return ``oneDNN runs conv+relu: 41 µs; by itself TVM would take 12 µs more``."""
-    text = words.RUNS.format(
-        toolchain=labels.toolchain(chosen.toolchain), operators=labels.candidate(chosen)
-    )
+    text = f"{labels.toolchain(chosen.toolchain)} runs {labels.candidate(chosen)}"
     if chosen.cost_us is not None:
-        text = words.WITH_TIME.format(text=text, cost=time_text(chosen.cost_us))
+        text = f"{text}: {time_text(chosen.cost_us)}"
     others = [
         c
         for c in holding
@@ -163,30 +160,38 @@ def _headline(
         more = (other.cost_us or 0.0) - chosen.cost_us
         name = labels.toolchain(other.toolchain)
         if abs(more) < LEAST_US:
-            text += words.AS_LONG.format(other=name)
+            text += f"; by itself {name} would take as long"
         elif more > 0:
-            text += words.SHORTER.format(more=time_text(more), other=name)
+            text += f"; by itself {name} would take {time_text(more)} more"
         else:
             reason = _why_not(other, answer)
-            text += words.LONGER.format(other=name, less=time_text(-more), reason=reason)
+            text += f"; by itself {name} would take {time_text(-more)} less, but {reason}"
     if answer.optimal or answer.gap_us is None:
         return f"{text}."
-    return f"{words.PROVEN_WITHIN.format(text=text, gap=time_text(answer.gap_us))}."
+    gap = time_text(answer.gap_us)
+    return f"{text} (the placement is proven to be at most {gap} above the best one)."
 
 
 def _why_not(other: ProblemCandidate, answer: Answer) -> str:
     """Return why a candidate with a lower isolated cost was not chosen."""
     regret = answer.regrets.get(other.id)
     if regret is not None and abs(regret) < LEAST_US:
-        return words.AS_FAST
+        return "the best placement with it takes as long"
     if regret is not None and regret < 0:
-        return words.EXPECTED_FASTER.format(less=time_text(-regret))
+        return f"another placement with it takes {time_text(-regret)} less"
     if regret is not None:
-        return words.HAND_OVERS_COST.format(more=time_text(regret))
+        return (
+            f"the best placement with it takes {time_text(regret)} longer, because of its "
+            "hand-overs"
+        )
     bound = answer.regret_bounds.get(other.id)
     if bound is not None:
-        return words.AT_LEAST_LONGER.format(more=time_text(bound))
-    return words.RULED_OUT if other.id in answer.regrets else words.NO_TIME
+        return f"the best placement with it takes at least {time_text(bound)} longer"
+    return (
+        "no placement contains it: a pin or its neighbours rule it out"
+        if other.id in answer.regrets
+        else "there was no time to find the best placement with it"
+    )
 
 
 def _alternative(
@@ -284,24 +289,24 @@ def explain_ranked_cover(
     gone = [known[name] for name in sorted(ours - theirs, key=lambda n: min(known[n].nodes))]
     come = [known[name] for name in sorted(theirs - ours, key=lambda n: min(known[n].nodes))]
     if not come:
-        return words.SECOND_IS_SAME
+        return "The second-best placement is the same."
 
     def listed(parts: list[ProblemCandidate]) -> str:
         names = ", ".join(
-            words.CANDIDATE.format(
-                toolchain=labels.toolchain(c.toolchain), operators=labels.located(c)
-            )
-            for c in parts[:NAMED]
+            f"{labels.toolchain(c.toolchain)}'s {labels.located(c)}" for c in parts[:NAMED]
         )
         left = len(parts) - NAMED
-        return words.AND_MORE.format(names=names, count=left) if left > 0 else names
+        return f"{names} and {left} more" if left > 0 else names
 
-    time = words.TIME_EQUAL
+    time = "as long"
     if abs(other.regret_us) >= LEAST_US:
-        sentence = words.TIME_LONGER if other.regret_us > 0 else words.TIME_SHORTER
-        time = sentence.format(more=time_text(abs(other.regret_us)))
+        more = "longer" if other.regret_us > 0 else "less"
+        time = f"{time_text(abs(other.regret_us))} {more}"
     if node is not None and not any(node in c.nodes for c in come):
-        return words.SECOND_HAS_SAME.format(
-            node=labels.node(node), theirs=listed(come), ours=listed(gone), time=time
+        return (
+            f"The second-best placement has the same at {labels.node(node)}; elsewhere it has "
+            f"{listed(come)} instead of {listed(gone)} and takes {time}."
         )
-    return words.SECOND_HAS.format(theirs=listed(come), ours=listed(gone), time=time)
+    return (
+        f"The second-best placement has {listed(come)} instead of {listed(gone)} and takes {time}."
+    )

@@ -22,7 +22,6 @@ from typing import Literal
 import msgspec
 
 from collage_engine.records.counted import counted
-from collage_engine.wording import constraints as say
 
 LimitName = Literal["allow", "max_runtimes", "max_bytes", "licences"]
 
@@ -99,17 +98,13 @@ def limits_in_words(limits: RuntimeLimits) -> dict[LimitName, str]:
     """Return the limits that are given, each in words."""
     texts: dict[LimitName, str] = {}
     if limits.allow is not None:
-        texts["allow"] = say.ALLOWED_RUNTIMES.format(names=", ".join(limits.allow) or say.NOTHING)
+        texts["allow"] = f"only the runtimes {', '.join(limits.allow) or '(none)'}"
     if limits.max_runtimes is not None:
-        texts["max_runtimes"] = say.MOST_RUNTIMES.format(
-            runtimes=counted(limits.max_runtimes, "runtime")
-        )
+        texts["max_runtimes"] = f"at most {counted(limits.max_runtimes, 'runtime')}"
     if limits.max_bytes is not None:
-        texts["max_bytes"] = say.MOST_BYTES.format(megabytes=f"{limits.max_bytes / 1e6:.4g}")
+        texts["max_bytes"] = f"at most {limits.max_bytes / 1e6:.4g} MB"
     if limits.licences is not None:
-        texts["licences"] = say.ALLOWED_LICENCES.format(
-            names=", ".join(limits.licences) or say.NOTHING
-        )
+        texts["licences"] = f"only the licences {', '.join(limits.licences) or '(none)'}"
     return texts
 
 

@@ -15,7 +15,6 @@ from collage_engine.search.problem import (
     ProblemPin,
     toolchain_matches,
 )
-from collage_engine.wording import constraints as say
 
 NODES_NAMED = 8
 """Nodes that a sentence names one by one; the others are counted (chosen)."""
@@ -55,20 +54,20 @@ def describe(pin: ProblemPin) -> str:
     """Return a pin in words: ``nodes 3, 4 on onednn``."""
     nodes = nodes_in_words(pin.nodes)
     if pin.not_toolchain is not None:
-        return say.NOT_ON.format(nodes=nodes, toolchain=pin.not_toolchain)
+        return f"{nodes} not on {pin.not_toolchain}"
     if pin.device is not None:
-        return say.ON_DEVICE.format(nodes=nodes, device=pin.device)
+        return f"{nodes} on device {pin.device}"
     text = nodes
     if pin.exactly:
-        text = say.EXACTLY.format(nodes=nodes)
+        text = f"exactly {nodes} as one partition"
     elif pin.together or pin.unsplit:
-        text = say.TOGETHER.format(nodes=nodes)
-    return say.ON.format(nodes=text, toolchain=pin.toolchain) if pin.toolchain is not None else text
+        text = f"{nodes} in one partition"
+    return f"{text} on {pin.toolchain}" if pin.toolchain is not None else text
 
 
 def nodes_in_words(nodes: Sequence[int]) -> str:
     """Return ``node 3`` or ``nodes 3, 4 and 9 more``."""
     shown = ", ".join(map(str, nodes[:NODES_NAMED]))
     left = len(nodes) - NODES_NAMED
-    numbers = say.AND_MORE.format(shown=shown, left=left) if left > 0 else shown
-    return (say.NODE if len(nodes) == 1 else say.NODES).format(numbers=numbers)
+    numbers = f"{shown} and {left} more" if left > 0 else shown
+    return ("node {numbers}" if len(nodes) == 1 else "nodes {numbers}").format(numbers=numbers)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collage_engine.search.search import Search
     from collage_engine.search.solution import Solution
 
+_TOO_WIDE = "but the graph is too wide to say what it costs exactly"
+
 
 def verdicts_of_pins(
     search: Search, pins: Sequence[ProblemPin], solution: Solution
@@ -35,12 +37,12 @@ def verdicts_of_pins(
     # On wide graphs all of them together may take as long again as one search.
     limit = search.solver.time_limit_s / max(len(pins), 1) if search.solver.too_wide else None
     for index, pin in enumerate(pins):
-        price, outcome = None, say.TOO_WIDE_FOR_A_PRICE
+        price, outcome = None, _TOO_WIDE
         if solution.optimal:
             rest = [*pins[:index], *pins[index + 1 :]]
             free = search.find(rest, regrets=False, time_limit_s=limit)
             price, outcome = _price(search, solution, free)
-        reason = say.VERDICT.format(what=describe(pin), outcome=outcome)
+        reason = f"{describe(pin)}: honoured, {outcome}"
         verdicts.append(
             Verdict(pin=index, state="honoured", price_us=price, reason=reason, outcome=outcome)
         )
@@ -62,12 +64,12 @@ def verdicts_of_limits(
         return ()
     verdicts = []
     for name, text in limits_in_words(sets.limits).items():
-        price, outcome = None, say.TOO_WIDE_FOR_A_PRICE
+        price, outcome = None, _TOO_WIDE
         if solution.optimal:
             rest = RuntimeSets(search.problem, without_limit(sets.limits, name))
             free = solve_within_limits(search.restricted(pins), rest, regrets=False)
             price, outcome = _price(search, solution, free, as_share=True)
-        reason = say.VERDICT.format(what=text, outcome=outcome)
+        reason = f"{text}: honoured, {outcome}"
         verdicts.append(
             RuntimeLimitVerdict(
                 limit=name,
@@ -93,12 +95,12 @@ def _price(
         as_share: Whether the words name the price's share of the least cost without it, too.
     """
     if solution.cost is None or free.cost is None or not free.optimal:
-        return None, say.NO_TIME_FOR_A_PRICE
+        return None, "but there was no time to say what it costs exactly"
     price, total = search.difference_us(solution.cost, free.cost), search.to_us(free.cost)
     if price <= 0:
         same = set(solution.cover) == set(free.cover)
-        return price, say.HONOURED_ANYWAY if same else say.HONOURED_FREE
+        return price, say.HONOURED_ANYWAY if same else "costs nothing"
     if as_share and total > 0:
         share = f"{100 * price / total:.1f}"
-        return price, say.HONOURED_AT_SHARE.format(price=time_text(price), share=share)
-    return price, say.HONOURED_AT.format(price=time_text(price))
+        return price, f"costs {time_text(price)} ({share} %)"
+    return price, f"costs {time_text(price)}"

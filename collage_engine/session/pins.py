@@ -10,8 +10,11 @@ from typing import Any
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin
-from collage_engine.wording import constraints as say
 
+HOW_PINS_ARE_WRITTEN = (
+    "write 'GLOB[,GLOB]=WHAT' with WHAT one of NAME, !NAME, exactly, exactly:NAME, together, "
+    "@DEVICE; a node's name that holds commas or brackets may stand in double quotes"
+)
 _WHAT = re.compile(r"@[^=]*|(?:exactly:|!)?\s*[^=,\[\]\"@!]+(?:\[[^\]]*\])?", re.IGNORECASE)
 """What may follow the ``=`` of a pin: a device, or a toolchain with its configuration; the words
 ``together`` and ``exactly`` look like one."""
@@ -39,11 +42,11 @@ def parse_pin(text: str, graph: GraphRecord, model: ModelRecord, known: Sequence
     places = (at for at, letter in enumerate(text) if letter == "=")
     splits = [at for at in places if _WHAT.fullmatch(text[at + 1 :].strip())]
     if not splits or not text[: splits[-1]].strip():
-        raise UsageError(say.NO_PIN.format(pin=text, how=say.HOW_PINS_ARE_WRITTEN))
+        raise UsageError(f"{text!r} is not a pin: {HOW_PINS_ARE_WRITTEN}")
     left, what = text[: splits[-1]].strip(), text[splits[-1] + 1 :].strip()
     parts = [(left, True)] if _match(left, True, graph)[0] else _parts(left)
     if not parts:
-        raise UsageError(say.PIN_WITHOUT_NODES.format(pin=text, how=say.HOW_PINS_ARE_WRITTEN))
+        raise UsageError(f"the pin {text!r} names no node: {HOW_PINS_ARE_WRITTEN}")
     operators: set[int] = set()
     names: dict[str, None] = {}
     for glob, exact in parts:
@@ -65,7 +68,7 @@ def parse_pin(text: str, graph: GraphRecord, model: ModelRecord, known: Sequence
         return Pin(kind="exactly", toolchain=_toolchain(what[8:], text, known), **common)
     if what.startswith("@"):
         if len(what) == 1:
-            raise UsageError(say.PIN_WITHOUT_DEVICE.format(pin=text, how=say.HOW_PINS_ARE_WRITTEN))
+            raise UsageError(f"the pin {text!r} names no device after '@': {HOW_PINS_ARE_WRITTEN}")
         return Pin(kind="device", device=what[1:], **common)
     if what.startswith("!"):
         return Pin(kind="never", toolchain=_toolchain(what[1:], text, known), **common)
@@ -75,7 +78,9 @@ def parse_pin(text: str, graph: GraphRecord, model: ModelRecord, known: Sequence
 def _toolchain(name: str, text: str, known: Sequence[str]) -> str:
     base = name.split("[", 1)[0].strip().lower()
     if base not in known:
-        raise UsageError(say.UNKNOWN_TOOLCHAIN.format(pin=text, name=name, known=", ".join(known)))
+        raise UsageError(
+            f"the pin {text!r}: there is no toolchain {name!r}; known are {', '.join(known)}"
+        )
     return base + name[len(base) :].strip() if "[" in name else base
 
 
@@ -110,11 +115,14 @@ def _nothing_matches(text: str, glob: str, graph: GraphRecord, model: ModelRecor
     pattern = re.compile(fnmatch.translate(glob.lower()))
     removed = [name for name in model.folded if pattern.match(name.lower())]
     if removed:
-        return say.CLEANED_UP.format(pin=text, glob=glob, node=removed[0])
+        return (
+            f"the pin {text!r}: {glob!r} matches only {removed[0]!r}, which clean-up removed (it "
+            "is computed once, when the model is read)"
+        )
     names = [name for node in graph.nodes for name in node.onnx_nodes]
     close = close_names(glob, names)
-    template = say.MATCHES_NOTHING_NEAR if close else say.MATCHES_NOTHING
-    return template.format(pin=text, glob=glob, near=", ".join(close))
+    near = f"; near are {', '.join(close)}" if close else ""
+    return f"the pin {text!r}: {glob!r} matches no node of the model{near}"
 
 
 def close_names(glob: str, names: list[str]) -> list[str]:
@@ -145,16 +153,16 @@ def rebind_pins(pins: Sequence[Pin], graph: GraphRecord) -> tuple[list[Pin], lis
     kept: list[Pin] = []
     report: list[str] = []
     for pin in pins:
-        label = pin.text or say.PIN_ON.format(kind=pin.kind, nodes=", ".join(pin.onnx_nodes[:3]))
+        label = pin.text or f"{pin.kind} pin on {', '.join(pin.onnx_nodes[:3])}"
         nodes: set[int] = set()
         missing = [name for name in pin.onnx_nodes if name not in by_name]
         for name in pin.onnx_nodes:
             nodes |= by_name.get(name, set())
         if not nodes:
-            report.append(say.PIN_DROPPED.format(pin=label))
+            report.append(f"{label}: none of its nodes is in this model; the pin is dropped")
             continue
         if missing:
-            report.append(say.NODES_GONE.format(pin=label, nodes=", ".join(missing)))
+            report.append(f"{label}: no longer in the model: {', '.join(missing)}")
         kept.append(
             Pin(
                 kind=pin.kind,

@@ -43,7 +43,6 @@ from collage_engine.trials.placement_process import PlacementProcess
 from collage_engine.trials.proposals import Trial
 from collage_engine.trials.runner import Module, TrialRunner
 from collage_engine.trials.trial_job import KernelTime
-from collage_engine.wording import stages as say
 
 COMMON_ROUNDS = 6
 """Rounds that a contender has together with the leader before it may leave: the fewest with which
@@ -397,18 +396,20 @@ class Race:
 
         to_build = [one for one in processes if not one.contender.python_session]
         missed = self.runner.build(
-            to_build, tell(say.BUILDING), lambda: is_over(lambda one: one.folder is not None)
+            to_build, tell("building {name}"), lambda: is_over(lambda one: one.folder is not None)
         )
         built = [one for one in processes if one not in missed and one.failure is None]
         self._make_room(len(built))
         missed += self.runner.load(
-            built, tell(say.CHECKING), lambda: is_over(lambda one: one.load_s > 0 and one.can_win)
+            built,
+            tell("checking {name}"),
+            lambda: is_over(lambda one: one.load_s > 0 and one.can_win),
         )
         new = [one for one in batch if one.takes_part]
         for entrant in new:
             entrant.loads += 1
         if new:
-            tell(say.TIMING)(new[0].process)
+            tell("timing {name}")(new[0].process)
             self._settle(new, ends_at)
         return [one for one in batch if one.process in missed]
 
@@ -557,7 +558,7 @@ class Race:
         entrant = self._entrants.get((contender.key, tolerance))
         if entrant is None:
             self._named = [one for one in self._named if one is not contender]
-            return Trial(failures=(say.NOT_REACHED,))
+            return Trial(failures=("the run ended before its turn came",))
         return self.trial_of(entrant)
 
     def time_apart(
@@ -656,7 +657,7 @@ class Race:
             self._last_rounds(on_progress)
         winner = self._choose()
         while winner.process.load_s + self._fresh_rounds_s < self.time_left:
-            on_progress(1, 1, say.TIMING.format(name=winner.contender.title))
+            on_progress(1, 1, f"timing {winner.contender.title}")
             if self._time_afresh(winner):
                 break
             winner = self._choose()
@@ -685,7 +686,7 @@ class Race:
             done = self._round - first
             total = max(ENOUGH_ROUNDS, done + 1)
             racing = counted(len(self.present), "contender")
-            now = say.ROUND.format(number=done + 1, rounds=total, contenders=racing)
+            now = f"round {done + 1} of {total}, {racing}"
             on_progress(done, total, now)
             self.round()
 
@@ -841,7 +842,7 @@ class Race:
                 found.append(replace(self.result_of(entrant), contender=shown, names=also))
                 continue
             reached = first.reason is not None
-            why = first.reason or say.NOT_REACHED
+            why = first.reason or "the run ended before its turn came"
             found.append(ContenderResult(contender=first, names=also, reason=why, reached=reached))
         return tuple(found)
 

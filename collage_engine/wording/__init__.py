@@ -1,6 +1,4 @@
-"""The sentences that the program says about runs and choices, by subject, to be reviewed here.
+"""The words that several rooms share; ``amounts`` writes numbers and times.
 
-Each is a constant; names in braces are filled with ``str.format``, by texts that the caller has
-formatted; ``amounts`` writes numbers and times. The desktop's own labels and tips stand where they
-are shown.
+A sentence that is said in one place stands there.
 """

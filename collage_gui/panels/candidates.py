@@ -12,12 +12,7 @@ from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.format import brief_border_words
-from collage_engine.wording.runs import (
-    ABOUT_EXPECTED,
-    ABOUT_ISOLATED,
-    ABOUT_REGRET,
-    TWO_COSTS,
-)
+from collage_engine.wording.runs import ABOUT_EXPECTED, ABOUT_REGRET
 from collage_gui.document.document import Document
 from collage_gui.document.pin_prices import measure_text
 from collage_gui.panels.cost_text import cost_tip
@@ -97,7 +92,11 @@ class CandidatesPanel(QWidget):
                     "Isolated",
                     lambda r: isolated_us(d.costs.of(r.id)),
                     "time",
-                    about=ABOUT_ISOLATED,
+                    about=(
+                        "Measured by itself, over and over, so that its weights and code are in "
+                        "the nearest caches. In the model, where everything else runs in between, "
+                        "it takes longer."
+                    ),
                     tip=lambda r: cost_tip(d.costs.of(r.id)),
                     width=92,
                 ),
@@ -250,7 +249,11 @@ class CandidatesPanel(QWidget):
         elif not document.selection.operators:
             self.hint.setText("Select a node or a partition to see only its candidates.")
         else:
-            self.hint.setText(TWO_COSTS if within else "")
+            two_costs = (
+                "Expected: in this model, where everything else runs in between. Isolated: over "
+                "and over by itself, with its weights in the caches."
+            )
+            self.hint.setText(two_costs if within else "")
         self.hint.setVisible(bool(self.hint.text()))
         self._enable()
 

@@ -17,19 +17,8 @@ from collage_engine.records.format import border_words, brief_border_words
 from collage_engine.records.placement import Partition
 from collage_engine.records.precision import FLOAT32, short
 from collage_engine.wording.runs import (
-    ABOUT_DIFFERENCE,
-    ABOUT_EFFICIENCY,
     ABOUT_EXPECTED,
-    ABOUT_GBPS,
-    ABOUT_GFLOPS,
-    ABOUT_INPUTS,
-    ABOUT_INSIDE,
-    ABOUT_LAST_RUN,
-    ABOUT_LEFT,
-    ABOUT_OUTPUTS,
     ABOUT_REGRET,
-    ABOUT_WEIGHTS,
-    EXPECTED_LATENCY,
 )
 from collage_gui.document.document import Document
 from collage_gui.panels.cost_text import cost_tip
@@ -96,7 +85,10 @@ class PartitionsPanel(QWidget):
                     lambda r: r.in_place_us,
                     "time",
                     width=96,
-                    about=ABOUT_LAST_RUN,
+                    about=(
+                        "Its part of the confirmed run, in which the whole exported model was "
+                        "profiled."
+                    ),
                     optional=True,
                 ),
                 Column(
@@ -104,7 +96,7 @@ class PartitionsPanel(QWidget):
                     self._difference,
                     "signed-time",
                     width=104,
-                    about=ABOUT_DIFFERENCE,
+                    about="The time in the last run less the expected one.",
                     optional=True,
                 ),
                 Column(
@@ -151,16 +143,35 @@ class PartitionsPanel(QWidget):
 
         return [
             Column(
-                "Left to win", figure("left_us"), "time", width=104, about=ABOUT_LEFT, extra=True
+                "Left to win",
+                figure("left_us"),
+                "time",
+                width=104,
+                about="The partition's time less what it would take at those rates",
+                extra=True,
             ),
-            Column("GFLOP/s", figure("gflops"), "number", about=ABOUT_GFLOPS, extra=True),
-            Column("GB/s", figure("gigabytes_per_s"), "number", about=ABOUT_GBPS, extra=True),
+            Column(
+                "GFLOP/s",
+                figure("gflops"),
+                "number",
+                about=(
+                    "Operations of convolutions and matrix products, computed directly, by the time"
+                ),
+                extra=True,
+            ),
+            Column(
+                "GB/s",
+                figure("gigabytes_per_s"),
+                "number",
+                about="Bytes of inputs, weights and outputs, by the time",
+                extra=True,
+            ),
             Column(
                 "Of roofline",
                 figure("efficiency", 100.0),
                 "share",
                 width=118,
-                about=ABOUT_EFFICIENCY,
+                about="The time at those rates as a share of the partition's time",
                 extra=True,
             ),
         ]
@@ -174,10 +185,35 @@ class PartitionsPanel(QWidget):
         return [
             Column(title, figure(name), "bytes", width=92, about=about, extra=True)
             for title, name, about in (
-                ("Weights", "weights", ABOUT_WEIGHTS),
-                ("Inputs", "inputs", ABOUT_INPUTS),
-                ("Outputs", "outputs", ABOUT_OUTPUTS),
-                ("Inside", "inside", ABOUT_INSIDE),
+                (
+                    "Weights",
+                    "weights",
+                    (
+                        "The bytes of the constants that these operators read, as the model stores "
+                        "them"
+                    ),
+                ),
+                (
+                    "Inputs",
+                    "inputs",
+                    (
+                        "The bytes of the values that the partition takes from other partitions or "
+                        "inputs"
+                    ),
+                ),
+                (
+                    "Outputs",
+                    "outputs",
+                    "The bytes of the values that it hands over or that leave the model",
+                ),
+                (
+                    "Inside",
+                    "inside",
+                    (
+                        "The bytes of the values between its own operators, each once; fused "
+                        "kernels never write most of them"
+                    ),
+                ),
             )
         ]
 
@@ -232,9 +268,7 @@ class PartitionsPanel(QWidget):
                 expected = time_text(placement.estimated_us)
                 several = len(placement.partitions) > 1
                 texts.append(
-                    f"with hand-overs {expected} expected"
-                    if several
-                    else EXPECTED_LATENCY.format(us=expected)
+                    f"with hand-overs {expected} expected" if several else f"expected {expected}"
                 )
             run = self.document.runs.find(shown.run)
             outside = [each.us for each in run.residual if each.us] if run is not None else []
@@ -256,8 +290,8 @@ class PartitionsPanel(QWidget):
             text = "The first placement stands here as soon as the run has timed one."
         elif self.document.graph is not None:
             text = (
-                "There is no placement yet. Run to see which toolchain takes which part, "
-                "and at what cost."
+                "There is no placement yet. Run to see which toolchain takes which part, and at "
+                "what cost."
             )
         else:
             text = "There is no placement yet."

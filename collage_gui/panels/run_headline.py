@@ -23,7 +23,7 @@ from collage_engine.drawing.figures import (
 )
 from collage_engine.drawing.formatting import time_text
 from collage_engine.records.placement import Run
-from collage_engine.wording.runs import OF_LATENCY, RUN_GOES_ON
+from collage_engine.wording.runs import RUN_GOES_ON
 from collage_gui.document.document import Document
 
 
@@ -41,7 +41,7 @@ def headline(document: Document) -> str:
         return latency_text(placement)
     baseline = comparison.reference_baseline()
     name = name if baseline is None else baseline_title(baseline)
-    other = OF_LATENCY.format(name=name, us=time_text(reference_us))
+    other = f"{name} ({time_text(reference_us)})"
     noise_us = math.inf if comparison.is_tied() else placement.noise_us
     return f"{latency_text(placement)} · {speed_text(us, reference_us, other, noise_us)}"
 
@@ -51,8 +51,8 @@ def detail(document: Document, run: Run | None) -> str:
     shown = document.placement.shown
     if shown is None:
         return (
-            "A run measures the candidates, searches for the fastest placement and confirms it "
-            "end to end against every baseline."
+            "A run measures the candidates, searches for the fastest placement and confirms it end "
+            "to end against every baseline."
         )
     parts = [shown.title, toolchains_text(shown.placement), partition_sum_text(shown.placement)]
     if shown.placement.measured_us is not None:
@@ -89,9 +89,8 @@ def remark(document: Document, run: Run | None) -> str:
             RUN_GOES_ON
             if run.provisional
             else (
-                "The run was cancelled. This is the best placement that it had found: it was "
-                "timed once and is "
-                "not kept in the session."
+                "The run was cancelled. This is the best placement that it had found: it was timed "
+                "once and is not kept in the session."
             )
         )
     sentences = [*ending_sentences(run), why_not_found(run)]

@@ -8,14 +8,13 @@ from html import escape
 from PySide6.QtCore import QUrl
 from PySide6.QtWidgets import QTextBrowser, QVBoxLayout, QWidget
 
-from collage_engine.drawing.alternatives import WhyRow, why_rows
+from collage_engine.drawing.alternatives import ABOUT_COLUMNS, TITLES, WhyRow, why_rows
 from collage_engine.drawing.formatting import counted, node_shapes, time_text
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_look, toolchain_title
 from collage_engine.records.answers import ExplainAnswer
 from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition
-from collage_engine.wording import why as words
 from collage_gui.document.document import Document
 from collage_gui.panels.cost_text import partition_text
 from collage_gui.theme import Theme
@@ -46,7 +45,7 @@ class WhyPanel(QWidget):
         """Explains the primary operator."""
         graph, primary = self.document.operators, self.document.selection.primary
         if graph is None or primary is None:
-            body = [f'<p class="q">{words.SELECT_A_NODE}</p>']
+            body = [f'<p class="q">{"Select a node to learn why it runs where it does."}</p>']
         else:
             body = [
                 *self._heading(graph, primary),
@@ -58,11 +57,10 @@ class WhyPanel(QWidget):
     def _style_sheet(self) -> str:
         c = self.theme.colours
         return (
-            f"<style>h3 {{ font-size: {self.theme.scaled(14)}px; font-weight: 600;"
-            f" margin: 10px 0 3px 0; }}"
-            f"p {{ margin: 3px 0; }} .q {{ color: {c.quiet}; }} a {{ color: {c.focus}; }}"
-            f"td, th {{ padding: 2px 10px 2px 0; text-align: left; vertical-align: top; }}"
-            f"th {{ color: {c.quiet}; font-weight: 400; }} .n {{ text-align: right; }}</style>"
+            f"<style>h3 {{ font-size: {self.theme.scaled(14)}px; font-weight: 600; margin: 10px 0 "
+            f"3px 0; }}p {{ margin: 3px 0; }} .q {{ color: {c.quiet}; }} a {{ color: {c.focus}; "
+            "}td, th { padding: 2px 10px 2px 0; text-align: left; vertical-align: top; }th { "
+            f"color: {c.quiet}; font-weight: 400; }} .n {{ text-align: right; }}</style>"
         )
 
     def _heading(self, graph: OperatorGraph, primary: int) -> list[str]:
@@ -70,9 +68,9 @@ class WhyPanel(QWidget):
         others = graph.count_nodes(self.document.selection.operators) - 1
         title = f"{graph.title(primary)} · {graph.name(primary)}"
         if others > 0:
-            title = words.AND_MORE.format(names=title, count=others)
+            title = f"{title} and {others} more"
         inside = graph.titles.lowered(primary)
-        about = words.INTERNALLY.format(shapes=node_shapes(node), operator=inside)
+        about = f"{node_shapes(node)} · internally {inside}"
         return [f"<h3>{escape(title)}</h3><p class='q'>{escape(about)}</p>"]
 
     def _partition(self, graph: OperatorGraph, primary: int) -> list[str]:
@@ -83,10 +81,10 @@ class WhyPanel(QWidget):
         look = toolchain_look(partition.toolchain)
         times = partition_text(partition, self.document.costs.of(partition.candidate))
         name = escape(partition.id, quote=True)
-        sentence = words.IN_PARTITION.format(
-            toolchain=_strong(toolchain_title(partition.toolchain)),
-            partition=f"<a href='partition:{name}'>{name}</a>",
-            operators=counted(graph.count_nodes(partition.nodes), "node"),
+        sentence = (
+            f"{_strong(toolchain_title(partition.toolchain))}, partition <a "
+            f"href='partition:{name}'>{name}</a> of "
+            f"{counted(graph.count_nodes(partition.nodes), 'node')}"
         )
         sentence = ", ".join(filter(None, [sentence, escape(times)]))
         return [
@@ -105,9 +103,9 @@ class WhyPanel(QWidget):
                 *_table(why_rows(explanation)),
             ]
         if not document.costs.candidates:
-            text = words.RUN_FIRST
+            text = "Run first: nothing is measured yet."
         elif document.placement.partition_of(primary) is None:
-            text = words.NO_PLACEMENT_YET
+            text = "There is no placement yet. Run, or search again."
         else:
             return []
         return [f'<p class="q">{text}</p>']
@@ -116,9 +114,9 @@ class WhyPanel(QWidget):
         """Return links to what can be done: measure again, see the second-best placement."""
         links = []
         if explanation.ties:
-            links.append(f"<a href='measure:'>{words.MEASURE_AGAIN}</a>")
+            links.append(f"<a href='measure:'>{'Measure again'}</a>")
         if explanation.runner_up is not None:
-            links.append(f"<a href='runner-up:'>{words.SHOW_RUNNER_UP}</a>")
+            links.append(f"<a href='runner-up:'>{'Show the second-best placement'}</a>")
         return [f"<p>{' · '.join(links)}</p>"] if links else []
 
     def _formats(self, partition: Partition) -> str:
@@ -130,11 +128,9 @@ class WhyPanel(QWidget):
             return text
         for each in shown.placement.conversions:
             if each.node in partition.nodes or each.node in partition.takes:
-                sentence = words.CONVERTED_ONCE.format(
-                    node=graph.name(each.node),
-                    source=each.source,
-                    target=each.target,
-                    cost=time_text(each.us),
+                sentence = (
+                    f"the value of {graph.name(each.node)} is converted from {each.source} to "
+                    f"{each.target} once, {time_text(each.us)}"
                 )
                 text += f"; {escape(sentence)}"
         return text
@@ -167,11 +163,11 @@ def _table(rows: list[WhyRow]) -> list[str]:
     """Return the table of alternatives; a click on a toolchain shows its nodes in the graph."""
     if not rows:
         return []
-    titles = "".join(f"<th>{title}</th>" for title in words.TITLES if title != "Nodes")
+    titles = "".join(f"<th>{title}</th>" for title in TITLES if title != "Nodes")
     return [
         f"<table><tr>{titles}</tr>",
         *map(_line, rows),
-        f"</table><p class='q'>{words.ABOUT_COLUMNS}</p>",
+        f"</table><p class='q'>{ABOUT_COLUMNS}</p>",
     ]
 
 

@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "control": ("records",),
     "machine": ("records",),
     "drawing": ("records", "wording"),
-    "session": ("records", "wording"),
+    "session": ("records",),
     "search": ("records", "wording"),
     "model": ("machine",),
     "report": ("drawing", "model", "resources", "session", "wording"),

@@ -23,7 +23,6 @@ from collage_engine.records.placement import (
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
 from collage_engine.session.document import Document
-from collage_engine.wording import why
 from collage_engine.wording.constraints import NOT_MEASURED
 from tests.support.graphs import chain
 from tests.support.runs import run_record
@@ -281,10 +280,12 @@ def test_the_reason_of_a_pinned_node_is_the_pin():
     opened.pins = [Pin(kind="on", nodes=(1,), toolchain="openvino", text="relu2=openvino")]
     told, search = explain_document(opened, 1)
     assert "relu2=openvino" in told.words[0] and told.chosen == parts["second"].id
-    assert told.words[0] == why.PIN_NOT_KEPT.format(pin="relu2=openvino")
+    assert told.words[0] == (
+        "This placement was made without the pin relu2=openvino, which it does not keep."
+    )
     whole = placement(parts["whole"], measured_us=32.7)
     told, _ = explain_document(opened, 1, search, whole)
-    assert told.words[0] == why.PINNED_HERE.format(pin="relu2=openvino", outcome="costs 25.0 µs")
+    assert told.words[0] == "The pin relu2=openvino puts it here: costs 25.0 µs."
     told, _ = explain_document(opened, 0, search, whole)
     assert "relu2" not in told.words[0], "the pin is on the other node"
 

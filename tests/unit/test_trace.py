@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from collage_engine.artifact.trace import TracedPlacement, trace_of
+from collage_engine.artifact.trace import TRACE_BETWEEN, TRACE_RUN, TracedPlacement, trace_of
 from collage_engine.records.typed import convert
-from collage_engine.wording.command_line import TRACE_BETWEEN, TRACE_RUN
 
 PLACEMENT: TracedPlacement = convert(
     {

@@ -29,7 +29,6 @@ from collage_engine.trials.calibration import (
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.proposals import ProfiledCover, Trial, run_proposals
 from collage_engine.trials.race import Race
-from collage_engine.wording import stages as say
 
 WORTH_CALIBRATING_S = 8.0
 """Seconds for calibration below which no cover is run; chosen: one is built, loaded and profiled
@@ -92,7 +91,7 @@ def _calibrated(
         try:
             result = find_covers(data.with_costs(costs), menu.without_candidates)
         except InfeasibleError as error:
-            control.log(say.NO_SEARCH_WITHIN_MODEL.format(reason=error))
+            control.log(f"no search on the costs within the model: {error}")
             return None
         return result.answer, list(result.placements)
 

@@ -37,7 +37,6 @@ from collage_engine.run.task import RunTask
 from collage_engine.run.tolerance_warnings import refuse_unchecked, sample_warnings
 from collage_engine.trials.baselines import unmeasured_choices
 from collage_engine.trials.contender import Contender
-from collage_engine.wording import stages as say
 
 UNMEASURED = "unmeasured"
 """The ``winner`` of a run in which nothing could be timed."""
@@ -74,9 +73,12 @@ def compile_unmeasured(
     """
     opened = task.open_model
     reason = menu.unmeasurable or ""
-    control.warn(say.NOTHING_MEASURED.format(reason=reason))
+    control.warn(
+        f"nothing was measured ({reason}): the placement follows the order of the toolchains, and "
+        "nobody knows whether it is fastest"
+    )
     if data.settings.tune_budget_s > 0:
-        control.warn(say.NOTHING_TUNED.format(reason=reason))
+        control.warn(f"nothing was tuned ({reason}): kernels are tuned by timing them there")
     contenders = unmeasured_choices(
         call_graph(opened.model.graph), menu, data.settings, pinned_to_host(data.pins)
     )

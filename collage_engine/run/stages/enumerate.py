@@ -32,7 +32,6 @@ from collage_engine.toolchains.asking import asking
 from collage_engine.toolchains.registry import about
 from collage_engine.toolchains.runtime.builder import find_compiler
 from collage_engine.trials.baselines import check_placements
-from collage_engine.wording import stages as say
 
 SET_UP_SHARE = 0.35
 """Share of the time left that compiling what toolchains need, once per machine, may take; chosen:
@@ -58,10 +57,10 @@ def enumerate_candidates(
     find_compiler()
     model, settings = task.open_model.model, task.settings
     with control.stage("enumerate") as report:
-        report.progress(0, 1, say.WHAT_TOOLCHAINS_RUN)
+        report.progress(0, 1, "what the toolchains can run of the model")
 
         def on_probe(name: str) -> None:
-            what = say.LOOKING_FOR.format(toolchain=name)
+            what = f"looking for {name}; what it needs is compiled, once per machine"
             report.progress(0, 1, what)
 
         waited_for = named_toolchains(task.pins, settings)
@@ -137,7 +136,19 @@ def _compiles_for(name: str, kind: str) -> bool:
 
 def not_ready_in_words(names: Sequence[str]) -> str:
     """Return a sentence about toolchains that the run does without until they are compiled."""
-    template = say.NOT_READY_ONE if len(names) == 1 else say.NOT_READY
+    template = (
+        (
+            "{toolchains} is left out of this run: it was not ready within {share} of the budget. "
+            "What a toolchain needs is compiled and tried once per machine; run `collage "
+            "toolchains` beforehand, or give a larger --budget"
+        )
+        if len(names) == 1
+        else (
+            "{toolchains} are left out of this run: they were not ready within {share} of the "
+            "budget. What a toolchain needs is compiled and tried once per machine; run `collage "
+            "toolchains` beforehand, or give a larger --budget"
+        )
+    )
     return template.format(toolchains=", ".join(names), share=f"{100 * SET_UP_SHARE:.0f} %")
 
 

@@ -15,7 +15,6 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.run.stages.confirm import ConfirmResult
 from collage_engine.run.stages.samples import RunSamples
 from collage_engine.run.task import RunTask
-from collage_engine.wording import stages as say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +72,7 @@ def export_winner(
         try:
             write_artifact(task.open_model.model, built, Path(task.out), contents)
         except ArtifactError as error:
-            report.detail = say.NOT_WRITTEN
+            report.detail = "the artifact could not be written"
             return ExportResult(artifact=None, not_exported=error, machine_after=after)
         report.detail = task.out
     return ExportResult(artifact=task.out, not_exported=None, machine_after=after)

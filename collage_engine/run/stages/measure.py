@@ -31,7 +31,6 @@ from collage_engine.timing.precompile import make_ready
 from collage_engine.transitions.transitions import transition_constants
 from collage_engine.trials.mixes import groups_of
 from collage_engine.trials.proposals import ProfiledCover
-from collage_engine.wording import stages as say
 
 MEASURING_SHARE = 0.65
 """Share of the time for improving the answer that isolated measuring may take; chosen: the rest is
@@ -182,7 +181,7 @@ class _Measurement:
             if isinstance(error, MeasureError):
                 if not has_cover(self.data):
                     raise
-                self._control.warn(say.MEASURING_ENDED_EARLY.format(error=error))
+                self._control.warn(f"measuring came to an early end: {error}")
             return False
 
     def _measure(self, budget: Budget, report: StageReport) -> bool:
@@ -200,7 +199,7 @@ class _Measurement:
             self._take_constants(now, self._control)
         opened, data = self._open_model, self.data
         make_ready(opened, self._menu, data.candidates, data.costs, now, self._control)
-        now(say.RECORDING_VALUES)
+        now("recording the model's own values")
         if data.settings.measure == "all":
             costs = self._measuring.add(data.candidates, data.costs, budget.deadline)
             self.data = data.with_costs(costs)

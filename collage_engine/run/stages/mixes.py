@@ -37,7 +37,6 @@ from collage_engine.trials.mixes import (
 from collage_engine.trials.placement_process import ONE_LOADED_FROM_BYTES
 from collage_engine.trials.proposals import ProfiledCover, Trial, run_proposals
 from collage_engine.trials.race import Race
-from collage_engine.wording import stages as say
 
 MIXES_SHARE = 0.6
 """Share of the time for improving the answer that mixes may take; chosen: where there is little,
@@ -173,16 +172,18 @@ class Mixing:
         fastest = min(ran, key=lambda one: one.measured_us or 0.0, default=None)
         groups = counted(len(self.groups), "group")
         if not eligible:
-            report.detail = say.NO_MIX_PROMISES.format(groups=groups)
+            report.detail = f"{groups} of operators, of which no mix of toolchains promises a gain"
         if fastest is None or fastest.measured_us is None:
-            report.detail = report.detail or say.NO_MIX_RAN.format(groups=groups)
+            report.detail = (
+                report.detail or f"{groups} of operators; no mix of toolchains could be timed"
+            )
             return self.data
         share = fastest.measured_us / min(self.alone_us.values()) - 1
-        report.detail = say.FASTEST_MIX.format(
-            groups=groups,
-            partitions=counted(len(fastest.contender.cover), "partition"),
-            ms=f"{fastest.measured_us / 1000:.3g}",
-            share=f"{100 * share:+.1f}",
+        report.detail = (
+            f"{groups} of operators; the fastest mix has "
+            f"{counted(len(fastest.contender.cover), 'partition')} and takes "
+            f"{fastest.measured_us / 1000:.3g} ms, {100 * share:+.1f} % against the fastest "
+            "toolchain alone"
         )
         return self._with_candidates(fastest.contender.cover)
 
@@ -203,7 +204,7 @@ class Mixing:
 
         def run(favouring: tuple[str, Cover]) -> Trial:
             name, cover = favouring
-            now = say.PROFILING_GROUPS_ON.format(toolchain=name)
+            now = f"what each group of operators takes on {name}, inside the model"
             report.progress(names.index(name), len(names), now)
             loose = learning_tolerance(cover, self.tolerance)
             return self.race.try_cover(

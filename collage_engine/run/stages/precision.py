@@ -50,7 +50,6 @@ from collage_engine.trials.baselines import COLLAGE
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.product_choice import ProductChoice, Products, choose_products
 from collage_engine.trials.race import Race
-from collage_engine.wording import stages as say
 
 SHARE = 0.25
 """Share of the run's budget that whole models before the stage leave to it: on seven models
@@ -164,26 +163,27 @@ def choose_precision(
         return ChosenPrecision()
     part = control.within(raced.budget.to_improve_s)
     with control.stage("precision") as report:
-        report.progress(0, 1, say.EMULATING)
+        report.progress(0, 1, "what rounding each product does")
         model, precision = task.open_model.model, task.settings.precision
         try:
             emulation = RoundingEmulation(model, precision, threads=len(allowed_processors()))
         except ToolchainError as error:
-            control.warn(say.NOT_EMULATED.format(reason=error))
+            control.warn(
+                "which products may be rounded is not known, so that only whole models are tried "
+                f"in reduced precision: {error}"
+            )
             return ChosenPrecision(allowed={})
         choosing = _Choosing(task, menu, raced, samples, emulation, part)
         try:
             choosing.choose(SINGLE_ERRORS_SHARE * min(seconds, raced.budget.to_improve_s))
-            report.progress(0, 1, say.BUILDING_PRECISION)
+            report.progress(0, 1, "the whole model with some products rounded")
             choosing.enter()
         except Cancelled:
             if control.cancelled.is_set():
                 raise
             control.cut("precision")
-        report.detail = say.PRODUCTS_ROUNDED.format(
-            rounded=sum(product.rounded for product in choosing.rounding().products),
-            products=len(emulation.products),
-        )
+        rounded = sum(product.rounded for product in choosing.rounding().products)
+        report.detail = f"{rounded} of {len(emulation.products)} products may be rounded"
         return ChosenPrecision(rounding=choosing.rounding(), allowed=choosing.allowed)
 
 

@@ -19,7 +19,6 @@ from collage_engine.run.task import RunTask
 from collage_engine.run.tolerance_warnings import refuse_unchecked, sample_warnings
 from collage_engine.trials.contender import Sample
 from collage_engine.trials.tolerance import MORE_SAMPLES, is_promised
-from collage_engine.wording import stages as say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +62,11 @@ def draw_samples(task: RunTask, control: RunControl) -> RunSamples:
     tolerance = run_tolerance(model, settings, given, control.cancelled.is_set)
     bounds = {name: tolerance.by_output.get(name, tolerance.value) for name, _ in model.outputs}
     for name, error in stated_errors(samples, bounds).items():
-        control.warn(say.STATED_OTHERWISE.format(output=name, error=f"{error:.1e}"))
+        control.warn(
+            f"the test data says something else of the output {name!r} than the model's file "
+            f"computes (relative error {error:.1e}); placements are compared with what the file "
+            "computes"
+        )
     nowhere = frozenset(name for name, share in not_finite.items() if share == 1.0)
     first, *further = (
         Sample(each.inputs, each.truth, tolerance.by_output, nowhere) for each in samples

@@ -17,8 +17,7 @@ from collage_engine.run.problem_data import ProblemData
 from collage_engine.search.api import reuse, solve
 from collage_engine.search.problem import Answer
 from collage_engine.trials.race import Race
-from collage_engine.wording import stages as say
-from collage_engine.wording.constraints import NO_PLACEMENT_EXISTS, UNDECIDED
+from collage_engine.wording.constraints import UNDECIDED
 
 REASONS = 3
 """Reasons of each kind that a sentence gives; chosen."""
@@ -105,14 +104,28 @@ def no_cover_error(
     ]
     reasons = "; ".join(dict.fromkeys([*failures[:REASONS], *invalid[:REASONS]]))
     if out_of_time and nodes and nodes <= not_wrong:
-        sentence = say.BUDGET_BEFORE_A_COVER_BECAUSE if reasons else say.BUDGET_BEFORE_A_COVER
+        sentence = (
+            (
+                "no placement has run with right numbers ({reasons}), and the budget was spent "
+                "before every node had a measured candidate: give a larger --budget; what was "
+                "measured is kept"
+            )
+            if reasons
+            else (
+                "the budget was spent before every node had a measured candidate: give a larger "
+                "--budget; what was measured is kept"
+            )
+        )
         return InfeasibleError(sentence.format(reasons=reasons), details)
     wrong = nodes - not_wrong
     if invalid and wrong and not details["pins"] and not details["constraints"]:
         names = ", ".join(f"'{name}'" for name in _onnx_names(data, wrong))
-        return InfeasibleError(say.NOTHING_RIGHT_FOR.format(nodes=names, reasons=reasons), details)
+        return InfeasibleError(
+            (f"no placement exists: no candidate of {names} runs with right numbers ({reasons})"),
+            details,
+        )
     more = f" ({reasons})" if reasons else ""
-    return InfeasibleError(NO_PLACEMENT_EXISTS.format(reason=f"{details['reason']}{more}"), details)
+    return InfeasibleError(f"no placement exists: {details['reason']}{more}", details)
 
 
 def _onnx_names(data: ProblemData, nodes: Set[int]) -> list[str]:

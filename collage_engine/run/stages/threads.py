@@ -13,7 +13,6 @@ from collage_engine.records.counted import counted
 from collage_engine.run.stages.samples import RunSamples
 from collage_engine.run.task import RunTask
 from collage_engine.trials.race import SLOWER, Race
-from collage_engine.wording import runs as say
 from collage_engine.wording.amounts import time_text
 
 AGAIN_SHARE = 0.5
@@ -76,7 +75,7 @@ def choose_threads(
             return task
         best = min(known, key=lambda threads: known[threads])
         report.detail = ", ".join(
-            say.ON_THREADS.format(threads=counted(threads, "thread"), took=time_text(taken))
+            f"{time_text(taken)} on {counted(threads, 'thread')}"
             for threads, taken in known.items()
         )
         if known[best] * SLOWER > all_us:

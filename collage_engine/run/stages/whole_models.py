@@ -30,7 +30,6 @@ from collage_engine.store.measurement import Measurement
 from collage_engine.trials.contender import Contender, ContenderResult
 from collage_engine.trials.objective import trial_settings
 from collage_engine.trials.race import Race
-from collage_engine.wording import stages as say
 from collage_engine.wording.amounts import time_text
 
 LARGEST_SHARE = 0.75
@@ -167,16 +166,12 @@ def timed(results: Sequence[ContenderResult]) -> list[ContenderResult]:
 def _detail(results: Sequence[ContenderResult], race: Race) -> str:
     """Return the outcome in a phrase, such as ``6 placements tried, 5 of them on one …``."""
     reached = [one for one in results if one.reached]
-    tried = say.WHOLE_MODELS_TRIED.format(
-        placements=counted(len(reached), "placement"),
-        single=sum(one.contender.kind == "whole-model" for one in reached),
-    )
+    single = sum(one.contender.kind == "whole-model" for one in reached)
+    tried = f"{counted(len(reached), 'placement')} tried, {single} of them on one toolchain"
     us = None if race.leader is None else race.time_us(race.leader)
     if race.leader is None or us is None:
-        return say.NONE_EXPORTABLE.format(tried=tried)
-    return say.FASTEST_TRIED.format(
-        tried=tried, name=race.leader.contender.title, took=time_text(us)
-    )
+        return f"{tried}; none can be exported"
+    return f"{tried}; the fastest is {race.leader.contender.title} with {time_text(us)}"
 
 
 def with_trial_costs(
