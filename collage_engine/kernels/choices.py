@@ -23,9 +23,6 @@ from collage_engine.records.toolchain import ToolchainInstance
 
 FOLDER = "tuned"
 """Name of the tables' folder inside the cache folder; chosen."""
-NEWEST = "newest"
-"""Name of the file that holds the hash of the union of all tables. It serves placements that were
-kept without the hash of their own table."""
 
 Choice = Mapping[str, Any]
 
@@ -93,8 +90,6 @@ def digest_of(table: Mapping[str, Choice]) -> str:
 def write_table(table: Mapping[str, Choice]) -> str:
     """Writes a table to the cache folder and returns the hash by which an instance names it.
 
-    The union of all tables is written beside it.
-
     Returns:
         The hash (see ``digest_of``); an empty text for an empty table, which is not written.
     """
@@ -103,36 +98,22 @@ def write_table(table: Mapping[str, Choice]) -> str:
         return ""
     folder = cache_folder() / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    everything = {**_newest(), **table}
-    for content in (table, everything):
-        path = folder / f"{digest_of(content)}.json"
-        if not path.exists():
-            write_atomically(path, _text(content))
-    write_atomically(folder / NEWEST, digest_of(everything))
+    path = folder / f"{digest}.json"
+    if not path.exists():
+        write_atomically(path, _text(table))
     return digest
 
 
-def _newest() -> dict[str, Choice]:
-    """Returns what all tables so far say together; empty when that is lost."""
-    try:
-        return read_table("")
-    except ToolchainError:
-        return {}
-
-
 def read_table(digest: str) -> dict[str, Choice]:
-    """Returns the table that a hash names, or the union of all tables for an empty hash.
+    """Returns the table that a hash names; an empty one for an empty hash.
 
     Raises:
         ToolchainError: The table's file is gone, or cannot be read.
     """
+    if not digest:
+        return {}
     folder = cache_folder() / FOLDER
     try:
-        if not digest:
-            newest = folder / NEWEST
-            digest = newest.read_text().strip() if newest.exists() else ""
-        if not digest:
-            return {}
         table = json.loads((folder / f"{digest}.json").read_text())
     except (OSError, ValueError) as error:
         raise ToolchainError(

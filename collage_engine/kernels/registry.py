@@ -17,8 +17,6 @@ from collage_engine.kernels.cpu.pointwise.rule import Pointwise
 from collage_engine.kernels.cpu.reductions.rule import RowChains
 from collage_engine.kernels.cpu.runtime_matmul.rule import RuntimeProduct
 from collage_engine.kernels.cpu.winograd.rule import Winograd
-from collage_engine.kernels.cuda.direct.rule import DirectConvolution
-from collage_engine.kernels.cuda.product.rule import TiledProduct
 from collage_engine.kernels.rule import Decision, Registry
 
 RULES = Registry(
@@ -36,8 +34,6 @@ RULES = Registry(
         Bfloat16Dots(),
         RowChains(),
         Pointwise(),
-        DirectConvolution(),
-        TiledProduct(),
     ]
 )
 

@@ -12,9 +12,8 @@ import hashlib
 import struct
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from collage_engine.lowering import cubin_store
 from collage_engine.records.errors import ToolchainError
@@ -69,41 +68,6 @@ def compile_cubin(source: str, architecture: str) -> bytes:
 
 
 _compiled: dict[str, bytes] = {}
-
-
-def keep_cubin(source: str, architecture: str, code: bytes) -> None:
-    """Keep code that another process has compiled, for when its source is asked for in this one."""
-    _compiled[hashlib.sha256(f"{architecture}\0{source}".encode()).hexdigest()] = code
-
-
-def source_of(kernel: Any, architecture: str) -> str:
-    """Return the CUDA source that TVM writes for a scheduled PrimFunc.
-
-    Nothing is compiled, also where TVM would compile for a device that is there.
-    """
-    import tvm
-    import tvm_ffi
-
-    from collage_engine.machine.cuda import cuda_target
-
-    given: list[str] = []
-
-    def collect(code: str) -> bytes:
-        given.append(str(code))
-        return b"\x7fELF"
-
-    before = tvm_ffi.get_global_func(TVM_CALLBACK, allow_missing=True)
-    tvm_ffi.register_global_func(TVM_CALLBACK, collect, override=True)
-    try:
-        module = tvm.IRModule({"kernel": kernel.with_attr("global_symbol", "kernel")})
-        built = tvm.tirx.build(module, cuda_target(architecture))
-    finally:
-        if before is not None:
-            tvm_ffi.register_global_func(TVM_CALLBACK, before, override=True)
-    if given:
-        return given[-1]
-    (device,) = device_modules(getattr(built, "mod", built))
-    return str(device.inspect_source())
 
 
 def compile_for_tvm(architecture: str) -> None:
@@ -234,14 +198,6 @@ def _by_nvrtc(source: str, architecture: str) -> bytes:
         return code.raw
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
-
-
-def device_modules(module: Any) -> Iterator[Any]:
-    """Yield the modules of device code below a built one."""
-    for child in module.imports:
-        if str(child.kind) == KIND.decode():
-            yield child
-        yield from device_modules(child)
 
 
 def with_cubins(

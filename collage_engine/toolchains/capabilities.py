@@ -221,8 +221,6 @@ class Tuner(Protocol):
     ) -> TuneRecord:
         """Searches for better kernels for at most ``seconds``, from what is known on.
 
-        For an instance on a device the caller also gives ``open_device``.
-
         Args:
             task: The kernel that is tuned, one of ``tasks``.
             instance: The instance whose kernel it is.

@@ -31,14 +31,8 @@ ProblemOf = Callable[[Sequence[Candidate], CostTable], Problem]
 
 
 def is_plain(instance: ToolchainInstance) -> bool:
-    """Tell whether an instance is untuned and without a library.
-
-    On a processor it must also compute in float32; kernels for a device are tuned in lower
-    precisions too.
-    """
-    if not instance.config:
-        return instance.precision == FLOAT32
-    return bool(instance.architecture) and all(name == "precision" for name, _ in instance.config)
+    """Tell whether an instance computes in float32 on the processor, untuned, without a library."""
+    return not (instance.config or instance.architecture) and instance.precision == FLOAT32
 
 
 def can_be_tuned(candidate: Candidate, costs: CostTable, toolchains: Sequence[str]) -> bool:

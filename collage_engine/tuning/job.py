@@ -9,7 +9,6 @@ from typing import Any
 from collage_engine.records.format import Formats
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneRecord, TuneTask
-from collage_engine.tuning.kernel_device import open_device
 
 JOB = "collage_engine.tuning.job:TuningJob"
 
@@ -54,15 +53,7 @@ class TuningJob:
         if isinstance(request, ListTasks):
             return tuner.tasks(self._function(request))
         assert isinstance(request, Tune)
-        more = {"open_device": open_device} if request.instance.architecture else {}
-        return tuner.tune(
-            request.task,
-            request.instance,
-            request.known,
-            request.seconds,
-            send,
-            **more,
-        )
+        return tuner.tune(request.task, request.instance, request.known, request.seconds, send)
 
     def _function(self, request: ListTasks) -> Any:
         from collage_engine.lowering.extract import function_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 MULTIPROCESSORS = {"80": 108, "86": 84, "87": 16, "89": 128, "90": 132, "100": 148, "120": 170}
 """Multiprocessors of a common device of each architecture; chosen: A100, A40, Orin, RTX 4090, H100
 SXM, B200 and RTX 5090. Plans are chosen for it, because kernels are also compiled where no device
-is; tuning measures on the device itself."""
+is."""
 UNKNOWN_MULTIPROCESSORS = 108
 """Multiprocessors that are assumed of an architecture that is not in the table; chosen: those of
 sm_80, the oldest of the data-centre devices in it."""

@@ -9,6 +9,7 @@ from typing import Any
 from tvm import relax
 from tvm.ir import Call, Expr
 
+from collage_engine.kernels.cuda.direct.plan import DirectPlan, DirectProblem, direct_chosen
 from collage_engine.kernels.cuda.direct.reference import (
     direct_out,
     few_rows,
@@ -16,15 +17,11 @@ from collage_engine.kernels.cuda.direct.reference import (
     packed_filters,
     shape_of_direct,
 )
+from collage_engine.kernels.cuda.gpu import Gpu
 from collage_engine.kernels.cuda.indices import worthwhile
-from collage_engine.kernels.cuda.planner import (
-    DirectPlans,
-    ProductPlans,
-    direct_planner,
-    product_planner,
-)
 from collage_engine.kernels.cuda.precisions import math_of
 from collage_engine.kernels.cuda.product.forms import Convolution, Form, Matmul, result_of
+from collage_engine.kernels.cuda.product.plan import ProductPlan, ProductSizes, chosen
 from collage_engine.kernels.cuda.product.reference import added
 from collage_engine.kernels.cuda.windows import Window, window_of
 from collage_engine.kernels.relax_values import (
@@ -37,6 +34,11 @@ from collage_engine.kernels.relax_values import (
 from collage_engine.kernels.tir_builder import Index
 from collage_engine.records.precision import FLOAT32
 
+ProductPlans = Callable[[ProductSizes, str, Gpu], ProductPlan]
+"""A function that returns the plan of a product, given its sizes, its arithmetic and the device."""
+DirectPlans = Callable[[DirectProblem, Gpu], DirectPlan | None]
+"""A function that returns the plan of a convolution; None where no plan fits."""
+
 
 class Products:
     """The legaliser of products for one architecture and precision."""
@@ -45,8 +47,8 @@ class Products:
         self,
         architecture: str,
         precision: str,
-        plans: ProductPlans | None = None,
-        direct_plans: DirectPlans | None = None,
+        plans: ProductPlans = chosen,
+        direct_plans: DirectPlans = direct_chosen,
         *,
         full: Collection[int] = (),
     ) -> None:
@@ -55,7 +57,7 @@ class Products:
         Args:
             architecture: The device's architecture, for example ``sm_90a``.
             precision: The lowest precision that products of float32 may have.
-            plans: Gives the plan of a product; by default the tuned table's or the rule's own.
+            plans: Gives the plan of a product.
             direct_plans: Gives the plan of a convolution with few channels a group, likewise.
             full: Which products of ``main``, counted in their order, stay in float32.
         """
@@ -63,8 +65,7 @@ class Products:
         self._is_full = False
         """Whether the product that is legalised now stays in float32."""
         self.architecture, self.precision = architecture, precision
-        self.plans = plans or product_planner(architecture)
-        self.direct_plans = direct_plans or direct_planner(architecture)
+        self.plans, self.direct_plans, self._gpu = plans, direct_plans, Gpu(architecture)
 
     def table(self) -> dict[str, Any]:
         """Returns the legalisations by operator name, for ``relax.transform.LegalizeOps``.
@@ -131,7 +132,7 @@ class Products:
         if weight is None or self._math(call, data, kernel) is None:
             return None
         shape = shape_of_direct(window, dtype)
-        plan = self.direct_plans(shape)
+        plan = self.direct_plans(shape, self._gpu)
         if plan is None:
             return None
 
@@ -160,7 +161,7 @@ class Products:
     def _emit(
         self, builder: relax.BlockBuilder, call: Call, form: Form, math: str, *operands: Expr
     ) -> Expr:
-        plan = self.plans(form.sizes, math)
+        plan = self.plans(form.sizes, math, self._gpu)
         dtype, given = dtype_of(operands[0]), dtype_of(call)
         kept = given if plan.split == 1 else "float32"
         result = builder.call_te(

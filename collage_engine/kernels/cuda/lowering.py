@@ -1,6 +1,6 @@
 """Lowers a Relax function to kernels for an NVIDIA device: it is legalised, fused and scheduled.
 
-The kernel rules of this package schedule matrix products and convolutions. DLight's rules schedule
+The schedules of this package are for matrix products and convolutions. DLight's rules schedule
 what else they understand: vectors, reductions, transposes. What is left runs as one thread per
 element. Source: tvm.s_tir.dlight. (DLight's own rule for matrix products does not use tensor cores
 on ``sm_90a``, whose number it cannot read, and sums float16 in float16.)
@@ -17,12 +17,21 @@ import tvm
 from tvm import relax, tirx
 from tvm.s_tir import Schedule
 
-from collage_engine.kernels.cuda.decisions import decision_in
+from collage_engine.kernels.cuda.direct.schedule import noted_as_direct, scheduled_direct
 from collage_engine.kernels.cuda.legalize import Products
+from collage_engine.kernels.cuda.product.note import annotated_product
+from collage_engine.kernels.cuda.product.schedule import scheduled
 from collage_engine.kernels.marks import SCHEDULE
 from collage_engine.machine.cuda import cuda_target
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.reasons import short_reason
+
+OWN = (
+    ("Product", annotated_product, scheduled),
+    ("Direct", noted_as_direct, scheduled_direct),
+)
+"""Our own schedules: the name, what reads the note of the legalisation in a function (None where
+there is none), and what writes the kernel."""
 
 
 @dataclass
@@ -132,11 +141,11 @@ def schedule_of(function: tirx.PrimFunc, target: Any, name: str) -> tuple[tirx.P
         ToolchainError: No rule can schedule the function; the message has every rule's reason.
     """
     reasons = []
-    decision = decision_in(function)
-    if decision is not None:
-        own = decision.rule.name
+    for own, note_in, write in OWN:
+        if note_in(function) is None:
+            continue
         try:
-            return _marked(decision.write(function), own), own
+            return _marked(write(function), own), own
         except ToolchainError as error:
             reasons.append(f"{own}: {error}")
     for rule in rules():

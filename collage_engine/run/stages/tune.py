@@ -40,8 +40,8 @@ def tune_kernels(
 ) -> TuneResult:
     """Tune kernels that could still change the answer, or take those that earlier runs found.
 
-    Where a run admits a lower precision, instances of several are tuned, one after the other, with
-    equal shares of the budget; what one leaves is the next one's.
+    Toolchains are tuned one after the other, with equal shares of the budget; what one leaves is
+    the next one's.
     """
     settings = data.settings
     if task.is_quick or not worth_tuning(task.open_model.store, menu, settings):

@@ -10,13 +10,11 @@ axes have size 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from collage_engine.kernels.cuda.gpu import Gpu
 from collage_engine.kernels.cuda.product.plan import widest
-from collage_engine.kernels.rule import Plan, Record, parameter
 
 MOST_SHARED = 40 << 10
 """Bytes of shared memory that a block may use; chosen, below the 48 KiB that every device allows
@@ -46,31 +44,6 @@ class DirectProblem:
     """Elements of padding in front of each axis."""
     dtype: str
 
-    family: ClassVar[str] = "direct"
-
-    def workload(self, machine: Gpu) -> str:
-        """Returns a line of text that equal convolutions on equal architectures share."""
-        sizes = " ".join(
-            "x".join(map(str, v)) if isinstance(v, tuple) else str(v)
-            for v in (
-                (self.batch, self.groups, self.rows, self.channels),
-                self.image,
-                self.out,
-                self.taps,
-                self.strides,
-                self.dilation,
-                self.before,
-                self.dtype,
-            )
-        )
-        return f"direct {sizes} {machine.architecture}"
-
-    @property
-    def multiply_adds(self) -> float:
-        """Returns how many products are added up."""
-        results = self.batch * self.groups * self.rows * math.prod(self.out)
-        return float(results * self.channels * math.prod(self.taps))
-
     @property
     def item(self) -> int:
         """Returns the bytes of an element of the image."""
@@ -85,37 +58,22 @@ class DirectProblem:
         """
         return (pixels - 1) * self.strides[axis] + (self.taps[axis] - 1) * self.dilation[axis] + 1
 
-    def to_record(self) -> Record:
-        """Returns the sizes as JSON values."""
-        values = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
-        return {"family": self.family, **values}
-
-    @staticmethod
-    def from_record(record: Mapping[str, Any]) -> DirectProblem:
-        """Returns the problem whose ``to_record`` this is."""
-        values: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value
-            for key, value in record.items()
-            if key != "family"
-        }
-        return DirectProblem(**values)
-
 
 @dataclass(frozen=True)
-class DirectPlan(Plan):
+class DirectPlan:
     """The division of the work: a block has ``groups · (rows / row) · down · across`` threads."""
 
-    groups: int = parameter(least=1)
+    groups: int
     """Groups of channels that one block of threads computes."""
-    row: int = parameter(least=1)
+    row: int
     """Rows (output channels) that a thread computes; a block computes all rows of its groups."""
-    down: int = parameter(least=1)
-    across: int = parameter(least=1)
+    down: int
+    across: int
     """Threads of a block along y and along x."""
-    high: int = parameter(least=1)
-    wide: int = parameter(least=1)
+    high: int
+    wide: int
     """Pixels that a thread computes along y and along x."""
-    deep: int = parameter(least=1)
+    deep: int
     """Input channels that shared memory holds at once."""
 
     def threads(self, shape: DirectProblem) -> int:
@@ -177,14 +135,6 @@ class DirectPlan(Plan):
             and self.shared_bytes(shape) <= MOST_SHARED
             and self.row * self.high * self.wide <= MOST_SUMS
             and max(grid_y, grid_z) < 1 << 16
-        )
-
-    @property
-    def name(self) -> str:
-        """Returns the division of the work in words."""
-        return (
-            f"{self.groups} groups, {self.down}x{self.across} threads of "
-            f"{self.row}x{self.high}x{self.wide}, {self.deep} deep"
         )
 
 

@@ -6,10 +6,11 @@ a padded image A that whole tiles cover. Sums are float32, or int32 for 8-bit va
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from tvm import te, tirx
 from tvm.ir import Expr
@@ -21,9 +22,19 @@ from collage_engine.kernels.cuda.windows import Window
 from collage_engine.kernels.tir_builder import Index
 
 DIRECT = "collage.direct"
-"""Key of the block's annotation that holds the shape, the plan and the result's shape as JSON."""
+"""Key of the block's annotation that holds the note as JSON."""
 
 Read = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class NotedDirect:
+    """The note on the block of a convolution with few channels a group."""
+
+    shape: DirectProblem
+    plan: DirectPlan
+    out: tuple[int, ...]
+
 
 FEWEST_ROWS = 8
 """Output channels of a group from which on matrix tiles are used instead; chosen."""
@@ -159,10 +170,9 @@ def noted_direct(
         kind = summed(shape)
         return te.sum(pixel.astype(kind) * weight.astype(kind), axis=[channel, *axes])
 
-    note = {"shape": shape.to_record(), "plan": plan.to_record(), "out": list(out)}
     return te.compute(
         (shape.batch, shape.groups, shape.rows, *whole),
         total,
         name="direct_c",
-        attrs={DIRECT: json.dumps(note, sort_keys=True)},
+        attrs={DIRECT: msgspec.json.encode(NotedDirect(shape, plan, out)).decode()},
     )

@@ -6,34 +6,23 @@ of some rows in its registers. What follows the convolution is done there before
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
 from tvm.s_tir import Schedule
 
-from collage_engine.kernels.cuda.direct.plan import DirectPlan, DirectProblem
-from collage_engine.kernels.cuda.direct.reference import DIRECT
+from collage_engine.kernels.cuda.direct.reference import DIRECT, NotedDirect
 from collage_engine.kernels.cuda.epilogue import epilogue
 from collage_engine.kernels.cuda.product.plan import widest
 from collage_engine.kernels.tir_builder import Index
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.reasons import short_reason
+from collage_engine.records.typed import decode
 
 UNROLLED = 49
 """Taps up to which all loops over taps are unrolled; above it only the loop along x is. Chosen:
 7 × 7."""
-
-
-@dataclass(frozen=True)
-class NotedDirect:
-    """The note on the block of a convolution with few channels a group."""
-
-    shape: DirectProblem
-    plan: DirectPlan
-    out: tuple[int, ...]
 
 
 def noted_as_direct(function: tirx.PrimFunc) -> NotedDirect | None:
@@ -43,12 +32,8 @@ def noted_as_direct(function: tirx.PrimFunc) -> NotedDirect | None:
         block = schedule.get_sblock("direct_c")
     except Exception:  # TVM's own error class: there is no such block
         return None
-    note = json.loads(str(schedule.get(block).annotations[DIRECT]))
-    return NotedDirect(
-        DirectProblem.from_record(note["shape"]),
-        DirectPlan.from_record(note["plan"]),
-        tuple(note["out"]),
-    )
+    note = str(schedule.get(block).annotations[DIRECT])
+    return decode(note, NotedDirect)
 
 
 def scheduled_direct(function: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from tvm import te, tirx
@@ -18,10 +18,14 @@ from tvm.ir import Expr
 
 from collage_engine.kernels.cuda.epilogue import OUT
 from collage_engine.kernels.cuda.indices import broadcast, fused, unfused, where
+from collage_engine.kernels.cuda.product.note import AnnotatedProduct
 from collage_engine.kernels.cuda.product.plan import PLAIN, ProductPlan, ProductSizes
 from collage_engine.kernels.cuda.product.reference import Element, noted_product
 from collage_engine.kernels.cuda.windows import Window
 from collage_engine.kernels.tir_builder import Index
+
+ITEMS = {"float32": 4, "int8": 1}
+"""Bytes of an element by its type; two for types that are not here."""
 
 Cast = Callable[[Any], Any]
 """A function that converts an element when it is read."""
@@ -41,8 +45,13 @@ class Form(Protocol):
         ...
 
     @property
-    def how(self) -> dict[str, Any]:
-        """Returns what the schedule has to know of the operator, as JSON values."""
+    def kind(self) -> Literal["matmul", "conv"]:
+        """Returns the kind of operator."""
+        ...
+
+    @property
+    def merged(self) -> bool:
+        """Tells whether the rows of all batches are taken together."""
         ...
 
     def vectors(self, math: str) -> tuple[int, int]:
@@ -80,8 +89,16 @@ def result_of(
     """
     at_a, at_b = form.elements(x, y, plan.tile.math)
     sizes, out = form.sizes, form.out
-    vectors, how = form.vectors(plan.tile.math), form.how
-    whole = noted_product(at_a, at_b, sizes, plan, dtype, how, out, vectors)
+    note = AnnotatedProduct(
+        plan=plan,
+        out=out,
+        sizes=sizes,
+        vectors=form.vectors(plan.tile.math),
+        item=ITEMS.get(dtype, 2),
+        kind=form.kind,
+        merged=form.merged,
+    )
+    whole = noted_product(at_a, at_b, dtype, note)
 
     def element(*index: Index) -> Expr:
         if plan.split == 1:
@@ -105,6 +122,7 @@ class Matmul:
     out: tuple[int, ...]
     cast: Cast | None = None
     """The conversion of an element of A."""
+    kind: Literal["matmul", "conv"] = "matmul"
 
     @property
     def merged(self) -> bool:
@@ -118,11 +136,6 @@ class Matmul:
         if self.merged:
             return ProductSizes(1, prod(a[:-1]), out[-1], a[-1])
         return ProductSizes(prod(out[:-2]), out[-2], out[-1], a[-1])
-
-    @property
-    def how(self) -> dict[str, Any]:
-        """Returns what the schedule has to know: the kind, and whether batches are merged."""
-        return {"kind": "matmul", "merged": self.merged}
 
     def vectors(self, math: str) -> tuple[int, int]:
         """Returns the lengths of the rows of A and of B, in elements."""
@@ -166,6 +179,8 @@ class Convolution:
     """The value with which the image is padded."""
     cast: Cast | None = None
     """The conversion of an element of the image."""
+    kind: Literal["matmul", "conv"] = "conv"
+    merged: bool = False
 
     @property
     def out(self) -> tuple[int, ...]:
@@ -185,11 +200,6 @@ class Convolution:
         """Returns the sizes of the product."""
         groups, rows, channels, *taps = self.filters
         return ProductSizes(groups, rows, self.out[0] * prod(self.out[2:]), channels * prod(taps))
-
-    @property
-    def how(self) -> dict[str, Any]:
-        """Returns what the schedule has to know: the kind and the number of groups."""
-        return {"kind": "conv", "groups": self.window.groups}
 
     def vectors(self, math: str) -> tuple[int, int]:
         """Returns the lengths of contiguous reads of the filters and of the image, in elements."""

@@ -1,27 +1,35 @@
-"""Reads the note that the legalisation writes on the block of a product."""
+"""Defines the note that the legalisation writes on the block of a product, and reads it back."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 from tvm import tirx
 from tvm.s_tir import Schedule
 
-from collage_engine.kernels.cuda.product.plan import ProductPlan, Tile
-from collage_engine.kernels.cuda.product.reference import PRODUCT
+from collage_engine.kernels.cuda.product.plan import ProductPlan, ProductSizes, Tile
+from collage_engine.records.typed import decode
+
+PRODUCT = "collage.product"
+"""Key of the block's annotation that holds the note as JSON."""
 
 
 @dataclass(frozen=True)
 class AnnotatedProduct:
-    """The contents of the note on a product's block."""
+    """What the schedule of a product has to know of it."""
 
     plan: ProductPlan
     out: tuple[int, ...]
-    sizes: tuple[int, int, int, int]
+    """The shape of the result that is made of the product."""
+    sizes: ProductSizes
     vectors: tuple[int, int]
-    how: dict[str, Any]
+    """Numbers of elements of which contiguous reads of A and of B are multiples."""
+    item: int
+    """Bytes of an operand's element."""
+    kind: Literal["matmul", "conv"]
+    merged: bool
+    """Whether the rows of all batches of a matmul are taken together."""
 
     @property
     def tile(self) -> Tile:
@@ -36,11 +44,5 @@ def annotated_product(function: tirx.PrimFunc) -> AnnotatedProduct | None:
         block = schedule.get_sblock("product_c")
     except Exception:  # TVM's own error class: there is no such block
         return None
-    note = json.loads(str(schedule.get(block).annotations[PRODUCT]))
-    return AnnotatedProduct(
-        ProductPlan.from_record(note["plan"]),
-        tuple(note["out"]),
-        tuple(note["sizes"]),
-        tuple(note["vectors"]),
-        note,
-    )
+    note = str(schedule.get(block).annotations[PRODUCT])
+    return decode(note, AnnotatedProduct)

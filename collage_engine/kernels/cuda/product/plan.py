@@ -9,12 +9,10 @@ tiles of C are too few for the device, the sum over k is split between blocks an
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from collage_engine.kernels.cuda.gpu import Gpu
-from collage_engine.kernels.rule import Plan, PlanError, Record, parameter
 
 PLAIN, F16, BF16, TF32, S8 = "plain", "f16", "bf16", "tf32", "s8"
 """The kinds of arithmetic: plain threads, and tensor cores by the element type that they
@@ -75,22 +73,6 @@ class Tile:
         # Buffers of one type share the memory; others lie beside each other.
         return max(slices, result) if self.math == TF32 else slices + result
 
-    def record(self) -> dict[str, Any]:
-        """Returns the tile as JSON values."""
-        return {**asdict(self), "thread": list(self.thread)}
-
-    @staticmethod
-    def from_record(record: Mapping[str, Any]) -> Tile:
-        """Returns the tile of a record.
-
-        Raises:
-            PlanError: It is no record of a tile.
-        """
-        try:
-            return Tile(**{**record, "thread": tuple(record["thread"])})
-        except (TypeError, KeyError) as error:
-            raise PlanError(f"{record!r} describes no tile: {error}") from error
-
 
 PLAIN_TILES = (
     Tile(128, 128, 8, (8, 8)),
@@ -137,33 +119,11 @@ def tiles_for(math_: str) -> tuple[Tile, ...]:
 
 
 @dataclass(frozen=True)
-class ProductPlan(Plan):
+class ProductPlan:
     """A tile, and the number of blocks between which each sum is split."""
 
     tile: Tile
-    split: int = parameter(1, least=1, most=MOST_SPLITS)
-
-    @property
-    def name(self) -> str:
-        """Returns the tile's and a thread's sizes, and the split."""
-        tile, (rows, columns) = self.tile, self.tile.thread
-        return f"{tile.m}x{tile.n}x{tile.k} by {rows}x{columns}, split {self.split}"
-
-    def to_record(self) -> Record:
-        """Returns the parameters as JSON values."""
-        return {"tile": self.tile.record(), "split": self.split}
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> ProductPlan:
-        """Returns the plan of a record.
-
-        Raises:
-            PlanError: A key is unknown or missing, or a value is of a wrong type or out of range.
-        """
-        values = dict(record)
-        if "tile" in values:
-            values["tile"] = Tile.from_record(values["tile"])
-        return super().from_record(values)
+    split: int = 1
 
 
 @dataclass(frozen=True)
@@ -211,7 +171,7 @@ def _split(sizes: ProductSizes, tile: Tile, count: int) -> int:
 
 
 def chosen(sizes: ProductSizes, math_: str, gpu: Gpu) -> ProductPlan:
-    """Returns the plan that is expected to be fastest; tuning may replace it by a measured one.
+    """Returns the plan that is expected to be fastest.
 
     In this rough model a multiprocessor works off its blocks' products and what they read, from
     memory and from shared memory. Where that is less, it waits for memory, with as many blocks at

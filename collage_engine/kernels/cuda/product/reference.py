@@ -5,70 +5,25 @@ Sums are float32, or int32 for integers. What the schedule has to know is noted 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from tvm import te, tirx
 from tvm.ir import Expr
 
 from collage_engine.kernels.cuda.indices import where
 from collage_engine.kernels.cuda.product.fragments import ELEMENTS, SUMS
 from collage_engine.kernels.cuda.product.intrinsics import ROUND_TF32
-from collage_engine.kernels.cuda.product.plan import TF32, ProductPlan, ProductSizes
+from collage_engine.kernels.cuda.product.note import PRODUCT, AnnotatedProduct
+from collage_engine.kernels.cuda.product.plan import TF32
 from collage_engine.kernels.tir_builder import Index
-
-PRODUCT = "collage.product"
-"""Key of the block's annotation that holds the plan and the layout of the result as JSON."""
-
-ITEMS = {"float32": 4, "int8": 1}
-"""Bytes of an element by its type; two for types that are not here."""
 
 Element = Callable[[Index, Index, Index], Any]
 """Reads an element of A at (s, m, k), or of B at (s, k, n)."""
 
 
-def noted_product(
-    at_a: Element,
-    at_b: Element,
-    sizes: ProductSizes,
-    plan: ProductPlan,
-    dtype: str,
-    how: dict[str, Any],
-    out: tuple[int, ...],
-    vectors: tuple[int, int],
-) -> Any:
-    """Returns the tensor C, with what the schedule has to know noted on its block.
-
-    Args:
-        at_a: Reads an element of A.
-        at_b: Reads an element of B.
-        sizes: The sizes of the product.
-        plan: The plan of the product.
-        dtype: The operands' element type.
-        how: What the schedule has to know of the operator.
-        out: The shape of the result that is made of C.
-        vectors: Numbers of elements of which contiguous reads of A and of B are multiples.
-    """
-    note = {
-        **how,
-        "plan": plan.to_record(),
-        "item": ITEMS.get(dtype, 2),
-        "out": list(out),
-        "vectors": list(vectors),
-        "sizes": [sizes.s, sizes.m, sizes.n, sizes.k],
-    }
-    return product(at_a, at_b, sizes, plan, dtype, note)
-
-
-def product(
-    at_a: Element,
-    at_b: Element,
-    sizes: ProductSizes,
-    plan: ProductPlan,
-    dtype: str,
-    note: dict[str, Any],
-) -> Any:
+def noted_product(at_a: Element, at_b: Element, dtype: str, note: AnnotatedProduct) -> Any:
     """Returns the tensor C with whole tiles, where A and B are zero outside their sizes.
 
     The parts of a split sum lie below each other.
@@ -76,12 +31,10 @@ def product(
     Args:
         at_a: Reads an element of A.
         at_b: Reads an element of B.
-        sizes: The sizes of the product.
-        plan: The plan, whose tiles C consists of.
-        dtype: The element type of C.
-        note: What is noted on the block of C.
+        dtype: The operands' element type.
+        note: What is noted on the block of C: its sizes, and the plan whose tiles it consists of.
     """
-    tile = plan.tile
+    sizes, plan, tile = note.sizes, note.plan, note.tile
     m, n = (-(-e // t) * t for e, t in ((sizes.m, tile.m), (sizes.n, tile.n)))
     part = -(-sizes.k // (tile.k * plan.split)) * tile.k
     deep = part * plan.split
@@ -119,7 +72,7 @@ def product(
         (plan.split * sizes.s, m, n),
         total,
         name="product_c",
-        attrs={PRODUCT: json.dumps(note, sort_keys=True)},
+        attrs={PRODUCT: msgspec.json.encode(note).decode()},
     )
 
 

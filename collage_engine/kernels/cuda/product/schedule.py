@@ -44,7 +44,7 @@ def scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 def axes_of(product: AnnotatedProduct) -> Callable[..., tuple[Any, ...]]:
     """Returns a function from an index of the result to (s, m, n), the axes of the product."""
-    out, (s_size, m_size, _, _), split = product.out, product.sizes, product.plan.split
+    out, sizes, split = product.out, product.sizes, product.plan.split
 
     def fused(index: Any, shape: Any) -> Any:
         total: Any = tirx.const(0)
@@ -53,13 +53,13 @@ def axes_of(product: AnnotatedProduct) -> Callable[..., tuple[Any, ...]]:
         return total
 
     def one(index: Any) -> tuple[Any, Any, Any]:
-        if product.how["kind"] == "conv":
+        if product.kind == "conv":
             image, channel, *pixel = index
             n = fused((image, *pixel), (out[0], *out[2:]))
-            if s_size == 1:
+            if sizes.s == 1:
                 return tirx.const(0), channel, n
-            return tirx.floordiv(channel, m_size), tirx.floormod(channel, m_size), n
-        if product.how["merged"]:
+            return tirx.floordiv(channel, sizes.m), tirx.floormod(channel, sizes.m), n
+        if product.merged:
             return tirx.const(0), fused(index[:-1], out[:-1]), index[-1]
         return fused(index[:-2], out[:-2]), index[-2], index[-1]
 
@@ -67,6 +67,6 @@ def axes_of(product: AnnotatedProduct) -> Callable[..., tuple[Any, ...]]:
         if split == 1:
             return one(index)
         s, m, n = one(index[1:])
-        return index[0] * s_size + s, m, n
+        return index[0] * sizes.s + s, m, n
 
     return axes

@@ -69,12 +69,12 @@ def fetch(
             copy, ("write", 0), lambda s, i, j: (s, j // FRAGMENT, i, j % FRAGMENT)
         )
     row, column = schedule.get_loops(copy)[-2:]
-    by_k = operand == 0 and tile.math == PLAIN and product.how["kind"] == "conv"
+    by_k = operand == 0 and tile.math == PLAIN and product.kind == "conv"
     if by_k:
         schedule.reorder(column, row)  # neighbouring threads read neighbouring rows
         row, column = column, row
     width = tile.n if operand else (tile.m if by_k else tile.k)
-    stored = max(tile.item, product.how["item"])  # float32 may be rounded on the way
+    stored = max(tile.item, product.item)  # float32 may be rounded on the way
     vector = 1 if tile.math == TF32 else vector_of(product.vectors[operand], width, stored)
     if turned and not by_k:
         vector = 1  # written down a column
@@ -117,6 +117,6 @@ def bind_blocks(schedule: Schedule, s: Any, m0: Any, n0: Any) -> None:
 
 def whole(product: AnnotatedProduct, vector: int) -> bool:
     """Returns whether every row of the result consists of whole vectors that no bound cuts."""
-    n = product.sizes[2]
-    row = n // product.out[0] if product.how["kind"] == "conv" else n
+    n = product.sizes.n
+    row = n // product.out[0] if product.kind == "conv" else n
     return n % vector == 0 and row % vector == 0

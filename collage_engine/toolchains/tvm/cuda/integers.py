@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from collage_engine.kernels.cuda.direct.plan import DirectPlan, DirectProblem
+from collage_engine.kernels.cuda.direct.plan import DirectPlan, DirectProblem, direct_chosen
 from collage_engine.kernels.cuda.direct.reference import (
     direct_out,
     few_rows,
@@ -19,11 +19,11 @@ from collage_engine.kernels.cuda.direct.reference import (
     packed_filters,
     shape_of_direct,
 )
+from collage_engine.kernels.cuda.gpu import Gpu
 from collage_engine.kernels.cuda.indices import worthwhile
-from collage_engine.kernels.cuda.planner import direct_planner, product_planner
 from collage_engine.kernels.cuda.precisions import FIRST
 from collage_engine.kernels.cuda.product.forms import Convolution, Form, Matmul, result_of
-from collage_engine.kernels.cuda.product.plan import S8, ProductPlan
+from collage_engine.kernels.cuda.product.plan import S8, ProductPlan, chosen
 from collage_engine.kernels.cuda.windows import Window
 from collage_engine.machine.cuda import generation
 from collage_engine.partition.quantized_numbers import Scaling
@@ -158,7 +158,7 @@ class CudaWriter(Writer):
         )
         if few_rows(window):
             direct = shape_of_direct(window, data.dtype)
-            plan = direct_planner(self.architecture)(direct)
+            plan = direct_chosen(direct, Gpu(self.architecture))
             if plan is None:
                 raise NoForm
             return DirectSums(weights, data, window, direct, plan)
@@ -180,4 +180,4 @@ class CudaWriter(Writer):
     def _plan(self, form: Form) -> ProductPlan:
         if generation(self.architecture) < FIRST[S8] or not worthwhile(form.sizes):
             raise NoForm
-        return product_planner(self.architecture)(form.sizes, S8)
+        return chosen(form.sizes, S8, Gpu(self.architecture))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from collage_engine.kernels.tuning.device import OpenDevice, no_device
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneRecord, TuneTask
@@ -36,16 +35,9 @@ class TvmTuner:
         from collage_engine.toolchains.tvm.lowering import lower_module
         from collage_engine.toolchains.tvm.rebuild import relax_module
 
-        instance = function.instance
         try:
             with using(Choices()) as choices:
-                if instance.architecture:
-                    from collage_engine.kernels.cuda import lowering as cuda
-
-                    module = relax_module(function)
-                    cuda.lower_module(module, instance.architecture, instance.precision)
-                else:
-                    lower_module(relax_module(function), cpu(instance.threads))
+                lower_module(relax_module(function), cpu(function.instance.threads))
         except ToolchainError:
             raise
         except Exception as error:
@@ -75,7 +67,6 @@ class TvmTuner:
         known: TuneRecord | None,
         seconds: float,
         better: Callable[[TuneRecord], None],
-        open_device: OpenDevice = no_device,
     ) -> TuneRecord:
         """Search for at most ``seconds``, from what is known on.
 
@@ -86,19 +77,10 @@ class TvmTuner:
             seconds: When to end.
             better: Keeps what was found so far, should this process not live to return. (A choice
                 without times is unconfirmed.)
-            open_device: Opens a device, for instances that run on one.
         """
-        from collage_engine.kernels.cuda.gpu import Gpu
-        from collage_engine.kernels.tuning import device_plans
-
         begun = time.monotonic()
         known = known or TuneRecord(workload=task.workload, toolchain="tvm")
-        deadline = begun + seconds
-        if instance.architecture:
-            bench = device_plans.bench_on(open_device, instance.architecture)
-            gpu = Gpu(instance.architecture)
-            return device_plans.tune(task, known, deadline, better, bench, gpu)
-        return _climb(task, instance, known, deadline, begun, better)
+        return _climb(task, instance, known, begun + seconds, begun, better)
 
 
 def _climb(
