@@ -1,6 +1,6 @@
 """Writes ONNX operators that Relax's importer lacks in terms of those that it has.
 
-An If whose condition is known becomes the branch that is taken; LSTM, GRU and RNN their steps.
+An If whose condition is known becomes the branch that is taken.
 Softmax and its like of old operator sets work along one axis.
 Operators whose definition in ONNX is a function of simpler ones are inlined with it;
 QLinearConv and QLinearMatMul become DequantizeLinear, the float operator, QuantizeLinear.
@@ -16,7 +16,6 @@ from onnx import defs, helper, inliner
 
 from collage_engine.model.draft import Draft, Op, op_from
 from collage_engine.model.onnx_branches import taken_branch
-from collage_engine.model.onnx_recurrent import GATES, written_out
 
 _BY_DEFINITION = {
     "Attention",
@@ -55,8 +54,6 @@ def _expanded(draft: Draft, op: Op) -> list[Op] | None:
         return None
     if op.type == "If":
         return taken_branch(draft, op)
-    if op.type in GATES:
-        return written_out(draft, op)
     if op.type in _BY_DEFINITION:
         return _inlined(draft, op)
     if op.type in _SOFTMAXES and draft.opset < SOFTMAX_OF_ONE_AXIS:
