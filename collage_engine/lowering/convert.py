@@ -25,7 +25,6 @@ class ValuesAtHand:
         builder: Any,
         graph: DataflowGraph,
         threads: int,
-        architecture: str = "",
         host: HostSide | None = None,
     ) -> None:
         """Start without any value.
@@ -34,8 +33,6 @@ class ValuesAtHand:
             builder: Relax's block builder of the module.
             graph: The dataflow graph whose values are handed on.
             threads: Threads of the conversions' kernels.
-            architecture: CUDA architecture of the device that the module runs on; empty: the
-                processor.
             host: Copies between the device and the host, in a module for a device.
         """
         self._host = host
@@ -43,7 +40,6 @@ class ValuesAtHand:
         self._builder = builder
         self._graph = graph
         self._threads = threads
-        self._architecture = architecture
         self._values: dict[int, dict[str, Any]] = {}
         self._kernels: dict[tuple[TensorType, str, str], Any] = {}
         self.conversions: list[tuple[int, str, str]] = []
@@ -70,7 +66,7 @@ class ValuesAtHand:
 
         known = self._values[index]
         if name not in known and self._host is not None and HOST in (name, *known):
-            # Only plain values are copied; other formats are made on the device.
+            # Only plain values are copied.
             if name == HOST:
                 known[HOST] = self._host.take(index, self.get(index, PLAIN))
                 self.conversions.append((index, PLAIN, HOST))
@@ -91,9 +87,7 @@ class ValuesAtHand:
         """Return the global variable of a conversion, added to the module when first used."""
         key = (kind, source, target)
         if key not in self._kernels:
-            function = self._writer.conversion(
-                kind, source, target, self._threads, self._architecture
-            )
+            function = self._writer.conversion(kind, source, target, self._threads)
             name = conversion_name(source, target)
             # Its mark keeps it apart from an equal kernel of a partition, which has another name:
             # profiles tell by name what belongs to no partition.

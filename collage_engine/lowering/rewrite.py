@@ -78,13 +78,12 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
     graph = model.graph
     builder = relax.BlockBuilder()
     params = []
-    architecture = architecture_of([f.instance for f in partitions])
-    host = HostSide(builder, graph) if architecture else None
+    on_device = architecture_of([f.instance for f in partitions])
+    host = HostSide(builder, graph) if on_device else None
     at_hand = ValuesAtHand(
         builder,
         graph,
         max((f.instance.threads for f in partitions), default=1),
-        architecture,
         host,
     )
     for index, (name, _) in zip(graph.record.inputs, model.inputs, strict=True):

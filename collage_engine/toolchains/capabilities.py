@@ -186,9 +186,7 @@ class ConvertsFormats(Protocol):
         """Returns the name of the toolchain."""
         ...
 
-    def conversion(
-        self, kind: TensorType, source: str, target: str, threads: int, architecture: str = ""
-    ) -> Any:
+    def conversion(self, kind: TensorType, source: str, target: str, threads: int) -> Any:
         """Returns a scheduled PrimFunc that brings a value from one stored form to another.
 
         Its parameters are the stored source and the stored target.
@@ -197,9 +195,7 @@ class ConvertsFormats(Protocol):
             kind: The value's logical type.
             source: The format that it has.
             target: The format that it gets.
-            threads: How many threads may share the work on the processor.
-            architecture: The NVIDIA device's architecture, for example ``sm_90a``; empty for the
-                processor.
+            threads: How many threads of the processor may share the work.
         """
         ...
 

@@ -38,8 +38,6 @@ class ConversionRequest:
 
     conversions: tuple[Conversion, ...]
     threads: int
-    architecture: str = ""
-    """CUDA architecture of the device ``cuda:0`` that runs them; empty: the processor does."""
     settings: ProtocolSettings = field(default_factory=lambda: NOTHING_DROPPED)
 
 
@@ -53,7 +51,6 @@ def conversion_constants(
     cancel: Flag | None = None,
     on_measuring: Callable[[], None] = lambda: None,
     job: str = JOB,
-    architecture: str = "",
 ) -> dict[str, float]:
     """Return what conversions cost, from the store or measured now.
 
@@ -66,7 +63,6 @@ def conversion_constants(
         cancel: ends the child when it is set.
         on_measuring: called when some are not stored yet.
         job: the child's work; tests give another one.
-        architecture: of the NVIDIA device that runs them; empty: the processor.
 
     Returns:
         Microseconds by ``records.format.conversion_constant``.
@@ -88,7 +84,7 @@ def conversion_constants(
     missing = tuple(each for name, each in wanted.items() if name not in known)
     if missing:
         on_measuring()
-        request = ConversionRequest(missing, threads, architecture)
+        request = ConversionRequest(missing, threads)
         try:
             known |= call_in_child(job, request, timeout_s=LIMIT_S, cancel=cancel, env=env)
         except WorkerError as error:
@@ -117,13 +113,12 @@ def run_job(request: ConversionRequest) -> dict[str, float]:
     writer, functions = format_converter(), dict[str, Any]()
     for number, each in enumerate(request.conversions):
         symbol = f"conversion{number}"
-        kernel = writer.conversion(*each, request.threads, request.architecture)
+        kernel = writer.conversion(*each, request.threads)
         functions[symbol] = kernel.with_attr("global_symbol", symbol)
-    module = tvm.tirx.build(tvm.IRModule(functions), build_target(request.architecture))
+    module = tvm.tirx.build(tvm.IRModule(functions), build_target())
     use_threads(request.threads)
-    timed_call = _device_timed_call if request.architecture else _timed_call
     timed = [
-        timed_call(module, symbol, each)
+        _timed_call(module, symbol, each)
         for symbol, each in zip(functions, request.conversions, strict=True)
     ]
     timings = time_interleaved(
@@ -137,7 +132,7 @@ def run_job(request: ConversionRequest) -> dict[str, float]:
 
 
 def _timed_call(module: Any, symbol: str, conversion: Conversion) -> TimedCall:
-    """Return what times calls of a conversion on the processor."""
+    """Return what times calls of a conversion."""
     import tvm
 
     from collage_engine.lowering.tensors import empty
@@ -154,25 +149,3 @@ def _timed_call(module: Any, symbol: str, conversion: Conversion) -> TimedCall:
         return float(evaluators[calls](*arguments).results[0]) * calls
 
     return time
-
-
-def _device_timed_call(module: Any, symbol: str, conversion: Conversion) -> TimedCall:
-    """Return what times calls of a conversion on the device, as candidates are timed there.
-
-    Calls are replayed from a CUDA graph, with the value in the cache.
-    """
-    import tvm
-
-    from collage_engine.lowering.compile_cuda import device_timer
-    from collage_engine.lowering.target import device_of
-    from collage_engine.machine.cuda_runtime import CudaRuntime
-
-    kind, source, target = conversion
-    arguments = []
-    for name in (source, target):
-        stored = stored_type(kind, name)
-        tensor = tvm.runtime.empty(stored.shape, stored.dtype, device_of("cuda:0"))
-        tensor.copyfrom(tensor.numpy() * 0)
-        arguments.append(tensor)
-    entry = module[symbol]
-    return device_timer([lambda: entry(*arguments)], CudaRuntime())

@@ -80,7 +80,6 @@ def transition_constants(
             env=env,
             cancel=control.cancelled,
             on_measuring=lambda: now("conversions between formats on this machine, once"),
-            architecture=next((i.architecture for i in instances), ""),
         ),
     )
 

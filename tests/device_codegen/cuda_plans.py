@@ -14,7 +14,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import ImportedModel, import_onnx
-from collage_engine.records.format import NHWC
 
 Ints = tuple[int, ...]
 
@@ -55,28 +54,15 @@ def whole(model: ImportedModel) -> tuple[int, Ints, Ints]:
     return (nodes, *graph.boundary(nodes))
 
 
-def stored_formats(model: ImportedModel, nhwc: bool) -> dict[int, str]:
-    """Every image that crosses the border with its channels innermost, or none."""
-    _, inputs, outputs = whole(model)
-    images = (i for i in (*inputs, *outputs) if len(model.graph.nodes[i].type.shape) == 4)
-    return dict.fromkeys(images, NHWC) if nhwc else {}
-
-
 def carried_out(
-    model: ImportedModel, formats: dict[int, str], execute: Callable[[list[np.ndarray]], object]
+    model: ImportedModel, execute: Callable[[list[np.ndarray]], object]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(what ``execute`` writes into the last argument, in logical order; the model's own)."""
+    """(what ``execute`` writes into the last argument; the model's own)."""
     graph = model.graph
     _, inputs, (output,) = whole(model)
     values = model.random_inputs(0)
     names = dict(zip(graph.record.inputs, (name for name, _ in model.inputs), strict=True))
-
-    def stored(index: int, array: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(array.transpose(0, 2, 3, 1) if index in formats else array)
-
     kind = graph.nodes[output].type
-    result = stored(output, np.zeros(kind.shape, kind.dtype))
-    execute([*(stored(i, values[names[i]]) for i in inputs), result])
-    if output in formats:
-        result = result.transpose(0, 3, 1, 2)
+    result = np.zeros(kind.shape, kind.dtype)
+    execute([*(values[names[i]] for i in inputs), result])
     return result, original_outputs(model, values)["y"]

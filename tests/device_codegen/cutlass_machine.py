@@ -40,25 +40,11 @@ class Machine:
             y = np.maximum(y, 0)
         elif s["epilogue"] == "silu":
             y = y / (1 + np.exp(-y))
-        elif s["epilogue"] == "gelu":
-            y = y * np.vectorize(lambda v: 0.5 * (1 + math.erf(v / 2**0.5)))(y)
-        elif s["epilogue"] == "gelu_tanh":
-            y = 0.5 * y * (1 + np.tanh((2 / np.pi) ** 0.5 * (y + 0.044715 * y**3)))
         self.flat(s["d"], s["dtype"])[at : at + y.size] = y.reshape(-1)
 
     def operand(self, s: dict[str, Any], name: str) -> np.ndarray:
         """All of an operand."""
         return self.flat(s[name], s["dtype"]).astype(np.float32)
-
-    def gemm(self, s: dict[str, Any]) -> None:
-        m, n, k = s["m"], s["n"], s["k"]
-        by_columns = "_columns_" in s["family"]
-        for i in range(s["batch"]):
-            a = self.operand(s, "a")[i * s.get("stride_a", 0) :][: m * k].reshape(m, k)
-            b = self.operand(s, "b")[i * s.get("stride_b", 0) :][: k * n]
-            b = b.reshape(n, k).T if by_columns else b.reshape(k, n)
-            assert s.get("stride_c") == s.get("stride_d")
-            self.finish(a @ b, s, i * s.get("stride_d", 0))
 
     def conv(self, s: dict[str, Any]) -> None:
         images = (s["images"], s["height"], s["width"], s["channels"])

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from onnx import TensorProto
 
 from collage_engine.control.run_control import RunControl
 from collage_engine.records.candidate import CandidateRecord
@@ -27,16 +28,17 @@ pytestmark = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
 
 MODEL = model_of(
     [
-        node("MatMul", ["x", "w"], "p"),
+        node("Conv", ["x", "w"], "p"),
         node("Relu", ["p"], "q"),
-        node("MatMul", ["q", "u"], "r"),
+        node("Conv", ["q", "u"], "r"),
         node("Tanh", ["r"], "y"),
     ],
-    {"x": (4, 8)},
-    {"w": normal(8, 6), "u": normal(6, 6)},
-    (4, 6),
+    {"x": (1, 8, 4, 4)},
+    {"w": normal(6, 8, 1, 1, dtype="float16"), "u": normal(6, 6, 1, 1, dtype="float16")},
+    (1, 6, 4, 4),
+    TensorProto.FLOAT16,
 )
-INSTANCE = get("cutlass").instances(Target.cuda("sm_90a"), "tf32")[-1]
+(INSTANCE,) = get("cutlass").instances(Target.cuda("sm_90a"), "float32")
 
 
 def record(state: str, *numbers: int) -> CandidateRecord:
@@ -82,8 +84,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Family]:
 def test_each_family_of_the_unmeasured_candidates_is_compiled_once(
     asked: list[Family],
 ) -> None:
-    relu = Family("gemm", "tf32", "rows", "relu", 1)
-    none = Family("gemm", "tf32", "rows", "none", 1)
+    relu = Family("float16", "relu", 2)
+    none = Family("float16", "none", 2)
     # One that CUTLASS refuses, one that is measured already, two that share a family.
     told = ready([record("unknown", 3), record("measured", 2), record("unknown", 0, 1)])
     assert asked == [relu]
@@ -104,9 +106,7 @@ def test_what_does_not_compile_is_told_and_the_run_goes_on(
     monkeypatch.setattr(library, "build", build)
     control = RunControl()
     ready([record("unknown", 0)], control)
-    assert control.warnings == [
-        "cutlass[precision=tf32]: nvcc refuses CUTLASS's kernels: error: no"
-    ]
+    assert control.warnings == ["cutlass: nvcc refuses CUTLASS's kernels: error: no"]
 
 
 def test_a_cancel_ends_the_compiler_and_the_run(

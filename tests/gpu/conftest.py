@@ -44,7 +44,7 @@ def kernels(request: pytest.FixtureRequest) -> None:
             graph = model.graph
             everything = node_set(graph.operators)
             try:
-                wanted.update(dry_plan(graph, everything, case.math))
+                wanted.update(dry_plan(graph, everything))
             except UnsupportedError:
                 continue  # the test says why
     architecture = choose_target("cuda").architecture

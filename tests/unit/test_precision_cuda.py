@@ -37,7 +37,7 @@ def test_a_reduced_instance_stands_beside_the_plain_one() -> None:
 
 
 # TensorRT's depend on its library: tests/device_codegen/test_toolchain_tensorrt.py.
-@pytest.mark.parametrize("name", ["cublas", "cudnn", "cutlass", "tvm"])
+@pytest.mark.parametrize("name", ["cublas", "cudnn", "tvm"])
 @pytest.mark.parametrize("precision", [TF32, FLOAT16, BFLOAT16])
 def test_every_toolchain_offers_float32_beside_what_the_run_admits(
     name: str, precision: str

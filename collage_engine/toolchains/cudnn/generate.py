@@ -9,7 +9,6 @@ import numpy as np
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members, node_set
 from collage_engine.records.errors import UnsupportedError
-from collage_engine.records.format import NHWC
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.operator_titles import onnx_type
@@ -18,13 +17,11 @@ from collage_engine.toolchains.cudnn.spatial import (
     SPACE,
     deconvolution_end,
     in_order,
-    with_row,
-    with_row_post,
 )
 from collage_engine.toolchains.runtime.per_axis import pads, per_axis
 from collage_engine.toolchains.runtime.places import Constants, blank
 
-CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
+CONVOLUTIONS = ("nn.conv2d", "nn.conv3d")
 DECONVOLUTIONS = tuple(f"{op}_transpose" for op in CONVOLUTIONS)
 """Relax operators that cuDNN computes by its convolution and backward-data functions."""
 UNARY = {
@@ -34,19 +31,10 @@ UNARY = {
     "nn.silu": {"mode": "swish"},
     "nn.gelu": {"mode": "gelu"},
     "nn.gelu_tanh": {"mode": "gelu_tanh"},
-    "nn.softplus": {"mode": "softplus"},
-    "exp": {"mode": "exp"},
-    "sqrt": {"mode": "sqrt"},
-    "rsqrt": {"mode": "rsqrt"},
-    "erf": {"mode": "erf"},
-    "abs": {"mode": "abs"},
-    "negative": {"mode": "negative"},
 }
 """The mode of cuDNN's pointwise operation for each Relax operator of one operand."""
-BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
-COMMUTATIVE = ("add", "multiply", "maximum", "minimum")
-"""Relax operators of two operands that cuDNN computes, and those whose operands may be
-exchanged."""
+BINARY = ("add", "multiply")
+"""Relax operators of two operands that cuDNN computes behind a convolution."""
 FUSED = 4
 """Pointwise operations that may follow a convolution in one graph; chosen, because engines fuse
 few."""
@@ -102,13 +90,7 @@ class Generator:
                 f"{onnx_type(node.op)}: cuDNN has no kernel layout {kernel_layout}"
             )
         array = array.transpose([kernel_layout.index(c) for c in wanted])
-        channels_last = x.strides[1] == 1 and x.dims[1] > 1
-        if channels_last:
-            # Stored (K, space, C), seen as (K, C, space): what channels-last engines read.
-            stored = program.constant(np.moveaxis(array, 1, -1))
-            w = stored.permuted((0, rank + 1, *range(1, rank + 1)))
-        else:
-            w = program.constant(array)
+        w = program.constant(array)
         strides, dilation = (per_axis(attributes[k], rank) for k in ("strides", "dilation"))
         begin, end = pads(attributes["padding"], rank)
         if transposed:
@@ -119,11 +101,6 @@ class Generator:
             end = deconvolution_end(node, x, array.shape[2:], strides, dilation, begin, layout)
         last, posts = self._posts(node)
         y = in_order(program.result(last.index), layout, logical, node.op)
-        if rank == 1:  # cuDNN convolves images: a signal is one row
-            x, w, y = (with_row(v) for v in (x, w, y))
-            posts = [with_row_post(p) for p in posts]
-            strides, dilation = (1, *strides), (1, *dilation)
-            begin, end = (0, *begin), (0, *end)
         program.emit(
             "deconv" if transposed else "conv",
             node.name or f"{node.op} {node.index}",
@@ -183,11 +160,7 @@ class Generator:
         sizes = zip(other_view.dims, node.type.shape, strict=True)
         if any(d not in (1, full) for d, full in sizes):
             return None
-        return {
-            "mode": node.op,
-            "other": other_view,
-            "swapped": node.inputs[1] == source and node.op not in COMMUTATIVE,
-        }
+        return {"mode": node.op, "other": other_view}
 
 
 def plan_of(
@@ -197,7 +170,6 @@ def plan_of(
     outputs: tuple[NodeIndex, ...],
     constants: Constants,
     *,
-    formats: dict[int, str] | None = None,
     strict: bool = True,
     dry: bool = False,
 ) -> tuple[dict[str, Any], bytes]:
@@ -209,20 +181,18 @@ def plan_of(
         inputs: The nodes that it takes, in the order of its arguments.
         outputs: The nodes that it gives, in the order of its arguments.
         constants: Gives the values of constant nodes.
-        formats: The formats of inputs and outputs that are not plain.
         strict: Whether float32 is computed in float32, and not rounded to tf32 inside.
         dry: Whether only the shape of the program counts; constants then have no values.
 
     Raises:
         UnsupportedError: cuDNN cannot compute it, for the reason in the message.
     """
-    formats = formats or {}
-    program = CudnnProgram(graph, constants, NHWC in formats.values(), strict, dry)
+    program = CudnnProgram(graph, constants, strict, dry)
     for place, index in enumerate((*inputs, *outputs)):
         kind = graph.nodes[index].type
         program.check(kind, graph.nodes[index].op or "an input")
         about = {"where": "argument", "at": place}
-        view = dense(about, kind, formats.get(index) == NHWC)
+        view = dense(about, kind)
         (program.views if place < len(inputs) else program.outputs)[index] = view
     Generator(program, nodes & ~node_set(inputs), node_set(outputs)).lower()
     return program.as_json(), bytes(program.weights)

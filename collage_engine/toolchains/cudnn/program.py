@@ -9,7 +9,6 @@ import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.errors import UnsupportedError
-from collage_engine.records.format import NHWC, TO_LOGICAL, TO_STORED
 from collage_engine.records.graph import TensorType
 from collage_engine.records.operator_titles import onnx_type
 from collage_engine.toolchains.runtime.per_axis import row_major
@@ -58,13 +57,9 @@ class View:
         }
 
 
-def dense(place: dict[str, Any], kind: TensorType, channels_last: bool) -> View:
-    """Returns memory that holds a value: row-major, or an image with its channels innermost."""
-    shape = tuple(kind.shape)
-    if not channels_last or len(shape) != 4:
-        return View(place, shape, row_major(shape), kind.dtype)
-    stored = tuple(shape[axis] for axis in TO_STORED[NHWC])
-    return View(place, stored, row_major(stored), kind.dtype).permuted(TO_LOGICAL[NHWC])
+def dense(place: dict[str, Any], kind: TensorType) -> View:
+    """Returns memory that holds a value in row-major order."""
+    return View(place, tuple(kind.shape), row_major(kind.shape), kind.dtype)
 
 
 @dataclass
@@ -73,8 +68,6 @@ class CudnnProgram:
 
     graph: DataflowGraph
     constants: Constants
-    channels_last: bool = False
-    """Whether what passes between steps lies N, H, W, C, as what crosses the border does."""
     strict: bool = True
     """Whether float32 is computed in float32, and not rounded to tf32 inside."""
     dry: bool = False
@@ -114,24 +107,20 @@ class CudnnProgram:
             found = self.views[index] = self.constant(self.constants(index))
         return found
 
-    def constant(self, array: np.ndarray, dims: Ints | None = None) -> View:
-        """Adds an array to the weights.
-
-        It returns it as a tensor, with other sizes where they are given.
-        """
-        dense = np.ascontiguousarray(array)
+    def constant(self, array: np.ndarray) -> View:
+        """Adds an array to the weights, and returns it as a tensor."""
         self.weights.extend(b"\0" * (-len(self.weights) % ALIGN))
         place = {"where": "weight", "at": len(self.weights)}
-        self.weights.extend(dense.tobytes())
-        shape = tuple(dense.shape) if dims is None else dims
-        return View(place, shape, row_major(shape), str(dense.dtype))
+        if not self.dry:
+            self.weights.extend(np.ascontiguousarray(array).tobytes())
+        return View(place, array.shape, row_major(array.shape), str(array.dtype))
 
     def result(self, index: int) -> View:
         """Returns the tensor to which the value of a node is to be written."""
         found = self.outputs.get(index)
         if found is None:
             kind = self.graph.nodes[index].type
-            found = dense({"where": "scratch", "at": self.scratch}, kind, self.channels_last)
+            found = dense({"where": "scratch", "at": self.scratch}, kind)
             self.scratch += -(-kind.bytes // ALIGN) * ALIGN
         self.views[index] = found
         return found

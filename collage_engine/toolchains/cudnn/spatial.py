@@ -1,8 +1,6 @@
-"""Derives axes, paddings and views of convolutions of 1 to 3 dimensions."""
+"""Derives axes and paddings of convolutions of images and of volumes."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
@@ -22,23 +20,6 @@ def in_order(view: View, layout: str, logical: str, op: str) -> View:
     if sorted(layout) != sorted(logical):
         raise UnsupportedError(f"{onnx_type(op)}: cuDNN has no layout {layout}")
     return view.permuted(tuple(layout.index(c) for c in logical))
-
-
-def with_row(view: View) -> View:
-    """Returns a batch of signals as images of one row."""
-    dims, strides = view.dims, view.strides
-    return View(
-        view.place,
-        (*dims[:2], 1, dims[2]),
-        (*strides[:2], strides[2] * dims[2], strides[2]),
-        view.dtype,
-    )
-
-
-def with_row_post(post: dict[str, Any]) -> dict[str, Any]:
-    """Returns a post-op whose other operand, if it has one, is seen as images of one row."""
-    other = post.get("other")
-    return {**post, "other": with_row(other)} if isinstance(other, View) else post
 
 
 def deconvolution_end(

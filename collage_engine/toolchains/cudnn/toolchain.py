@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from collage_engine.records.errors import ToolchainError
-from collage_engine.records.format import FORMATS
-from collage_engine.records.toolchain import RuntimeLibrary, ToolchainAbout, ToolchainInstance
+from collage_engine.records.toolchain import RuntimeLibrary, ToolchainAbout
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.builder import RuntimeSource
 from collage_engine.toolchains.runtime.cuda import (
@@ -67,10 +66,6 @@ class CudnnToolchain(CudaToolchain):
         """
         return sorted(self.library().parent.glob("libcudnn*.so.9"))
 
-    def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
-        """Implements ``capabilities.BorderFormats``."""
-        return FORMATS
-
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """Return the plan and the weights of a function, for its C++ runtime."""
         from collage_engine.toolchains.cudnn.generate import plan_of
@@ -81,7 +76,6 @@ class CudnnToolchain(CudaToolchain):
             function.inputs,
             function.outputs,
             function.constant,
-            formats={**function.takes, **function.gives},
             strict=function.instance.precision == "float32",
         )
 

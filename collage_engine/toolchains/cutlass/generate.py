@@ -20,8 +20,6 @@ def plan_of(
     inputs: tuple[NodeIndex, ...],
     outputs: tuple[NodeIndex, ...],
     constants: Constants,
-    precision: str = "float32",
-    formats: dict[int, str] | None = None,
     *,
     dry: bool = False,
 ) -> tuple[dict[str, Any], bytes, tuple[Family, ...]]:
@@ -35,15 +33,13 @@ def plan_of(
         inputs: The nodes that it takes, in the order of its arguments.
         outputs: The nodes that it gives, in the order of its arguments.
         constants: Gives the values of constant nodes.
-        precision: The precision of the run.
-        formats: The formats of inputs and outputs that are not plain.
         dry: Whether the weights are left out.
 
     Raises:
         UnsupportedError: CUTLASS cannot compute it, for the reason in the message.
     """
     places = Places(graph, inputs, outputs, constants, dry)
-    generator = Generator(places, formats or {}, outputs, precision)
+    generator = Generator(places, outputs)
     leaving = node_set(outputs)
     left = nodes & ~node_set(inputs)
     for product in sorted(products(graph, left, leaving, DIALECT), key=lambda p: p.result):
@@ -52,9 +48,7 @@ def plan_of(
     return plan, bytes(places.weights), tuple(sorted(generator.families))
 
 
-def dry_plan(
-    graph: DataflowGraph, nodes: NodeSet, precision: str = "float32"
-) -> tuple[Family, ...]:
+def dry_plan(graph: DataflowGraph, nodes: NodeSet) -> tuple[Family, ...]:
     """Returns the families that some operators need, from the shapes of their weights only.
 
     Raises:
@@ -62,4 +56,4 @@ def dry_plan(
     """
     closed = graph.close(nodes)
     inputs, outputs = graph.boundary(closed)
-    return plan_of(graph, closed, inputs, outputs, blank(graph), precision, dry=True)[2]
+    return plan_of(graph, closed, inputs, outputs, blank(graph), dry=True)[2]

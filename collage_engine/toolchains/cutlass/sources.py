@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from collage_engine.toolchains.cutlass.families import Family, Tile
+from collage_engine.toolchains.cutlass.families import TILES, Family, Tile
 
-ELEMENTS = {"float16": "cutlass::half_t", "bfloat16": "cutlass::bfloat16_t", "float32": "float"}
+ELEMENTS = {"float16": "cutlass::half_t", "bfloat16": "cutlass::bfloat16_t"}
 """The C++ type of an element, by element type."""
-ORDERS = {"rows": "cutlass::layout::RowMajor", "columns": "cutlass::layout::ColumnMajor"}
-"""The C++ layout of a matrix, by its order of elements."""
-FUNCTORS = {
-    "none": "Identity",
-    "relu": "ReLu",
-    "gelu": "GELU",
-    "gelu_tanh": "GELU_taylor",
-    "silu": "SiLu",
-}
+FUNCTORS = {"none": "Identity", "relu": "ReLu", "silu": "SiLu"}
 """The name of CUTLASS's functor, by activation."""
 
 
 def source_of(family: Family) -> str:
     """Returns the translation unit of a library."""
-    aliases = [
-        f"using Kernel{number} = {_kernel(family, tile)};"
-        for number, tile in enumerate(family.tiles)
-    ]
+    aliases = [f"using Kernel{n} = {_kernel(family, tile)};" for n, tile in enumerate(TILES)]
     entries = [
-        f'    collage::Entry<Kernel{number}>::Make("{tile.name}"),'
-        for number, tile in enumerate(family.tiles)
+        f'    collage::Entry<Kernel{n}>::Make("{tile.name}"),' for n, tile in enumerate(TILES)
     ]
     return "\n".join(
         [
-            f'#include "{family.op}.h"',
+            '#include "conv.h"',
             "",
             "namespace {",
             "",
@@ -52,13 +40,10 @@ def source_of(family: Family) -> str:
 
 
 def _kernel(family: Family, tile: Tile) -> str:
-    order = f"{ORDERS[family.order]}, " if family.op == "gemm" else ""
     warp = _shape(tile.m // tile.warps[0], tile.n // tile.warps[1], tile.k)
-    instruction = _shape(16, 8, 8 if family.math == "tf32" else 16)
     return (
-        f"collage::{'Gemm' if family.op == 'gemm' else 'Conv'}<Element, {order}"
-        f"{_shape(tile.m, tile.n, tile.k)}, {warp}, {instruction}, {tile.stages}, {family.align}, "
-        f"collage::Fused<Element, {family.align}, Activation>>"
+        f"collage::Conv<Element, {_shape(tile.m, tile.n, tile.k)}, {warp}, {tile.stages}, "
+        f"{family.align}, collage::Fused<Element, {family.align}, Activation>>"
     )
 
 

@@ -1,4 +1,4 @@
-"""Runs products and convolutions with fused epilogues by CUTLASS, kernels chosen by time."""
+"""Runs convolutions with fused epilogues by CUTLASS, kernels chosen by time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from collage_engine.machine.cuda import generation
 from collage_engine.records.errors import ToolchainError, UnsupportedError
-from collage_engine.records.format import FORMATS
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
     Target,
@@ -17,11 +16,7 @@ from collage_engine.records.toolchain import (
 )
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime import builder
-from collage_engine.toolchains.runtime.cuda import (
-    FIRST_TF32,
-    CudaToolchain,
-    cudart_library,
-)
+from collage_engine.toolchains.runtime.cuda import CudaToolchain, cudart_library
 from collage_engine.toolchains.runtime.nvcc import need_nvcc
 
 if TYPE_CHECKING:
@@ -30,8 +25,13 @@ if TYPE_CHECKING:
     from collage_engine.toolchains.cutlass.families import Family
 
 
+FIRST = 80
+"""Architecture (Ampere) that CUTLASS's 2.x kernels with asynchronous copies are for (CUTLASS's
+``cutlass/arch/arch.h``, ``Sm80``)."""
+
+
 class CutlassToolchain(CudaToolchain):
-    """Products and convolutions with what follows them, by CUTLASS's 2.x templates.
+    """Convolutions in half precision with what follows them, by CUTLASS's 2.x templates.
 
     Kernels are compiled per family when a partition first needs them; probing compiles none.
     """
@@ -62,13 +62,13 @@ class CutlassToolchain(CudaToolchain):
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
         """Return its configurations; see ``Toolchain.instances``."""
-        if generation(target.architecture) < FIRST_TF32:
+        if generation(target.architecture) < FIRST:
             return ()  # older than its kernels
         return super().instances(target, precision)
 
-    def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
-        """Implements ``capabilities.BorderFormats``."""
-        return FORMATS
+    def rounds_to(self, architecture: str, precision: str) -> str | None:
+        """Returns None: its kernels read half precision only, as the model has it."""
+        return None
 
     def precompile(
         self,
@@ -85,7 +85,7 @@ class CutlassToolchain(CudaToolchain):
         wanted: set[Family] = set()
         for calls in dict.fromkeys(sets):
             try:
-                wanted.update(dry_plan(graph, calls, instance.precision))
+                wanted.update(dry_plan(graph, calls))
             except UnsupportedError:
                 continue
         if wanted:
@@ -101,8 +101,6 @@ class CutlassToolchain(CudaToolchain):
             function.inputs,
             function.outputs,
             function.constant,
-            function.instance.precision,
-            {**function.takes, **function.gives},
         )
         built = self.kernels(families, function.instance.architecture)
         for step in plan["steps"]:
@@ -142,8 +140,6 @@ class CutlassToolchain(CudaToolchain):
                     function.inputs,
                     function.outputs,
                     blank(function.graph),
-                    function.instance.precision,
-                    {**function.takes, **function.gives},
                     dry=True,
                 )
             except UnsupportedError:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from collage_engine.machine.cuda import cuda_probe, generation
 from collage_engine.records.errors import ToolchainError
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
     from collage_engine.partition.candidate_source import Composites
     from collage_engine.partition.spec import PartitionSpec
-    from collage_engine.records.numbering import NodeSet
 
 SHARED = Path(__file__).resolve().parent / "cuda_src"
 SYSTEM = (Path("/usr/local/cuda"), Path("/usr"))
@@ -39,6 +39,9 @@ CUDART = "libcudart.so.13"
 FIRST_TF32 = 80
 """Architecture (Ampere) whose tensor cores first took tf32 and bfloat16 (CUDA C++ Programming
 Guide, compute capabilities)."""
+
+_TAKEN_ALONG: WeakKeyDictionary[DataflowGraph, dict[str, NodeSet]] = WeakKeyDictionary()
+"""By graph and toolchain, the operators that it runs at least along with others."""
 
 
 def find_file(packages: tuple[str, ...], name: str, folder: str = "") -> Path:
@@ -219,23 +222,58 @@ class CudaToolchain(CppToolchain):
         return TF32 if precision in lower and generation(architecture) >= FIRST_TF32 else None
 
     def rules(self) -> Any:
-        """Import ``<folder>/rules.py``: reason_against, refused, partition_spec."""
+        """Import ``<folder>/rules.py``: the patterns of its partitions, and why others are none."""
         return importlib.import_module(f"{type(self).__module__.rpartition('.')[0]}.rules")
 
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
-        """Implements ``Toolchain.supports``."""
-        found: str | None = self.rules().reason_against(graph, index, instance.precision)
-        return found
+        """Implements ``Toolchain.supports``: an operator by itself, or along with others."""
+        from collage_engine.model.index_set import one_node
+
+        reason: str | None = self.rules().refused(graph, one_node(index))
+        if reason is None or self._taken_along(graph) >> index & 1:
+            return None
+        return reason
+
+    def _taken_along(self, graph: DataflowGraph) -> NodeSet:
+        """Returns the calls of a graph that are in a match of the patterns, found out once."""
+        from collage_engine.model.index_set import NO_NODES
+        from collage_engine.partition.patterns import all_matches
+
+        by_name = _TAKEN_ALONG.setdefault(graph, {})
+        if self.name not in by_name:
+            rules, found = self.rules(), NO_NODES
+            for _, pattern in rules.patterns():
+                for root in graph.operators:
+                    for match in all_matches(graph, pattern, root):
+                        if match.nodes & ~found and rules.refused(graph, match.nodes) is None:
+                            found |= match.nodes
+            by_name[self.name] = found
+        return by_name[self.name]
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
-        """Implements ``Toolchain.partition_spec``."""
-        spec: PartitionSpec = self.rules().partition_spec(self.name, instance, graph)
-        return spec
+        """Implements ``Toolchain.partition_spec``: the matches of the patterns, nothing joined."""
+        from collage_engine.model.index_set import one_node
+        from collage_engine.partition.rule_trees import byoc_rules
+        from collage_engine.partition.spec import PartitionSpec
+
+        rules = self.rules()
+        rule = byoc_rules(
+            [
+                (name, pattern, lambda graph, match: rules.refused(graph, match.nodes))
+                for name, pattern in rules.patterns()
+            ],
+            "NoFusion",
+            name=self.name,
+            supports=lambda graph, index: rules.refused(graph, one_node(index)),
+        )
+        return PartitionSpec(
+            self.name, rule, lambda sub_graph: rules.refused(sub_graph.graph, sub_graph.inside)
+        )
 
     def composites_of(
         self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
     ) -> Composites | None:
         """Return what only goes along with a product is no candidate without one."""
-        return () if self.rules().refused(graph, nodes, instance.precision) is None else None
+        return () if self.rules().refused(graph, nodes) is None else None

@@ -285,8 +285,6 @@ def _joins(graph: DataflowGraph, product: Product, node: Node, other: int) -> bo
     shape, result = tuple(graph.nodes[other].type.shape), tuple(node.type.shape)
     if tuple(graph.nodes[product.anchor].type.shape) != result:
         return False
-    if graph.nodes[product.anchor].type.dtype == "int32":
-        return False  # integer products have no such epilogue
     along = [1] * len(result)
     along[product.axis] = result[product.axis]
     if (1,) * (len(result) - len(shape)) + shape == tuple(along) and along[product.axis] > 1:

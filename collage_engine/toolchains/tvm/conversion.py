@@ -12,30 +12,18 @@ from collage_engine.records.graph import TensorType
 from collage_engine.toolchains.tvm.lowering import lower_module
 
 
-def conversion(
-    kind: TensorType, source: str, target: str, threads: int, architecture: str = ""
-) -> Kernel:
+def conversion(kind: TensorType, source: str, target: str, threads: int) -> Kernel:
     """Returns a scheduled kernel that brings a value from one stored form to another.
 
     It is a transposition in squares held in registers (``cpu/pointwise/transposed_copies``), shared
-    by the threads where it is long enough; on an NVIDIA device in shared memory.
+    by the threads where it is long enough.
 
     Args:
         kind: The value's logical type.
         source: The format that it has.
         target: The format that it gets.
         threads: How many threads may share the work on the processor.
-        architecture: The NVIDIA device's architecture; empty for the processor.
     """
-    if architecture:
-        from collage_engine.kernels.cuda.transpose import converted
-
-        function, plain = (
-            f.without_attr("global_symbol") if "global_symbol" in f.attrs else f
-            for f in converted(kind, source, target)
-        )
-        marks = {"tirx.is_scheduled": True, "tirx.noalias": True}
-        return Kernel(function.with_attr(marks), plain, "squares")
     rank = range(len(kind.shape))
     to_logical = TO_LOGICAL.get(source, tuple(rank))
     to_stored = TO_STORED.get(target, tuple(rank))

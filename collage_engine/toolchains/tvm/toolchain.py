@@ -202,13 +202,11 @@ class TvmToolchain(Toolchain):
             reason = short_reason(error)
             raise ToolchainError(f"TVM could not lower {function.symbol}: {reason}") from error
 
-    def conversion(
-        self, kind: TensorType, source: str, target: str, threads: int, architecture: str = ""
-    ) -> Any:
+    def conversion(self, kind: TensorType, source: str, target: str, threads: int) -> Any:
         """Implements ``capabilities.ConvertsFormats``."""
         from collage_engine.toolchains.tvm.conversion import conversion
 
-        return conversion(kind, source, target, threads, architecture).function
+        return conversion(kind, source, target, threads).function
 
     def tuner(self) -> TvmTuner:
         """Implements ``capabilities.Tunes``."""

@@ -67,17 +67,11 @@ using GraphTensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
 const std::unordered_map<std::string, fe::PointwiseMode_t>& Modes() {
   static const std::unordered_map<std::string, fe::PointwiseMode_t> modes = {
-      {"add", fe::PointwiseMode_t::ADD},          {"subtract", fe::PointwiseMode_t::SUB},
-      {"multiply", fe::PointwiseMode_t::MUL},     {"divide", fe::PointwiseMode_t::DIV},
-      {"maximum", fe::PointwiseMode_t::MAX},      {"minimum", fe::PointwiseMode_t::MIN},
+      {"add", fe::PointwiseMode_t::ADD},          {"multiply", fe::PointwiseMode_t::MUL},
       {"relu", fe::PointwiseMode_t::RELU_FWD},    {"clip", fe::PointwiseMode_t::RELU_FWD},
       {"sigmoid", fe::PointwiseMode_t::SIGMOID_FWD}, {"tanh", fe::PointwiseMode_t::TANH_FWD},
-      {"swish", fe::PointwiseMode_t::SWISH_FWD},  {"elu", fe::PointwiseMode_t::ELU_FWD},
-      {"gelu", fe::PointwiseMode_t::GELU_FWD},    {"gelu_tanh", fe::PointwiseMode_t::GELU_APPROX_TANH_FWD},
-      {"softplus", fe::PointwiseMode_t::SOFTPLUS_FWD}, {"exp", fe::PointwiseMode_t::EXP},
-      {"sqrt", fe::PointwiseMode_t::SQRT},        {"rsqrt", fe::PointwiseMode_t::RSQRT},
-      {"erf", fe::PointwiseMode_t::ERF},          {"abs", fe::PointwiseMode_t::ABS},
-      {"negative", fe::PointwiseMode_t::NEG},
+      {"swish", fe::PointwiseMode_t::SWISH_FWD},  {"gelu", fe::PointwiseMode_t::GELU_FWD},
+      {"gelu_tanh", fe::PointwiseMode_t::GELU_APPROX_TANH_FWD},
   };
   return modes;
 }
@@ -208,12 +202,8 @@ class Step {
     if (Has(post, "slope")) {
       attributes.set_relu_lower_clip_slope(static_cast<float>(Get<double>(post, "slope")));
     }
-    if (Has(post, "alpha")) attributes.set_elu_alpha(static_cast<float>(Get<double>(post, "alpha")));
     if (!Has(post, "other")) return graph_->pointwise(value, attributes);
-    GraphTensor other = Input(Field(post, "other").cast<json::Object>());
-    bool swapped = Has(post, "swapped") && Get<bool>(post, "swapped");
-    return swapped ? graph_->pointwise(other, value, attributes)
-                   : graph_->pointwise(value, other, attributes);
+    return graph_->pointwise(value, Input(Field(post, "other").cast<json::Object>()), attributes);
   }
 
   GraphTensor Posts(GraphTensor value) {

@@ -1,7 +1,7 @@
 // What a kernel library offers to the runtime: plain C, so that one runtime serves all of them.
 //
-// A library holds the kernels of one family (operation, element type, layout, activation,
-// alignment) for one architecture, one per tile. Sizes are run-time arguments.
+// A library holds the kernels of one family (element type, activation, alignment) for one
+// architecture, one per tile. Sizes are run-time arguments.
 #ifndef COLLAGE_CUTLASS_ABI_H_
 #define COLLAGE_CUTLASS_ABI_H_
 
@@ -12,15 +12,11 @@
 extern "C" {
 #endif
 
-#define COLLAGE_CUTLASS_ABI 3
+#define COLLAGE_CUTLASS_ABI 4
 
-// D = activation(A B + bias + C). Of a product: A is [m,k] by rows, B [k,n] by rows or by columns,
-// bias [n], C and D [m,n] by rows; strides are elements from one matrix of the batch to the next.
-// Of a convolution: A is the images, NHWC, B the filters [K,R,S,C], C and D images. bias and
-// c may be null.
+// D = activation(A * B + bias + C): A is the images, NHWC, B the filters [K,R,S,C], bias [K], C and D
+// images. bias and c may be null.
 typedef struct CollageProblem {
-  int32_t m, n, k, batch;
-  int64_t stride_a, stride_b, stride_c, stride_d;
   int32_t images, height, width, channels;
   int32_t filters, kernel_h, kernel_w, out_h, out_w;
   int32_t pad_h, pad_w, stride_h, stride_w, dilation_h, dilation_w;

@@ -1,6 +1,6 @@
-// Products and convolutions on NVIDIA devices by CUTLASS's kernels.
+// Convolutions on NVIDIA devices by CUTLASS's kernels.
 //
-// The plan is a list of steps over row-major operands and NHWC images. Kernels come from libraries
+// The plan is a list of steps over images, NHWC in between. Kernels come from libraries
 // that lie beside this one, compiled per family; of those that can take a step's sizes
 // each is timed, and the choice is serialised with the plan. A kernel is made ready for given
 // addresses once and launched again and again.
@@ -129,13 +129,10 @@ class Transposition : public Step {
 // What a kernel was made ready for, beside sizes, which never change.
 using Addresses = std::array<const void*, 5>;
 
-// Sizes, steps and numbers of a step; what a plan does not name is 0, or 1 where that is nothing.
 CollageProblem ReadProblem(const json::Object& about) {
   CollageProblem problem{};
-  problem.batch = 1;
   using Problem = CollageProblem;
   static const std::pair<const char*, int32_t Problem::*> sizes[] = {
-      {"m", &Problem::m}, {"n", &Problem::n}, {"k", &Problem::k}, {"batch", &Problem::batch},
       {"images", &Problem::images}, {"height", &Problem::height}, {"width", &Problem::width},
       {"channels", &Problem::channels}, {"filters", &Problem::filters},
       {"kernel_h", &Problem::kernel_h}, {"kernel_w", &Problem::kernel_w},
@@ -144,23 +141,15 @@ CollageProblem ReadProblem(const json::Object& about) {
       {"stride_w", &Problem::stride_w}, {"dilation_h", &Problem::dilation_h},
       {"dilation_w", &Problem::dilation_w},
   };
-  static const std::pair<const char*, int64_t Problem::*> steps[] = {
-      {"stride_a", &Problem::stride_a}, {"stride_b", &Problem::stride_b},
-      {"stride_c", &Problem::stride_c}, {"stride_d", &Problem::stride_d},
-  };
-  for (const auto& [key, field] : sizes) {
-    problem.*field = static_cast<int32_t>(GetInt(about, key, problem.*field));
-  }
-  for (const auto& [key, field] : steps) problem.*field = GetInt(about, key, 0);
+  for (const auto& [key, field] : sizes) problem.*field = static_cast<int32_t>(Get<int64_t>(about, key));
   return problem;
 }
 
-// A product or a convolution, with what follows it.
-class Product : public Step {
+// A convolution with what follows it.
+class Convolution : public Step {
  public:
-  explicit Product(const json::Object& about)
-      : what_(GetString(about, "op")),
-        name_(GetString(about, "name")),
+  explicit Convolution(const json::Object& about)
+      : name_(GetString(about, "name")),
         family_(GetString(about, "family")),
         problem_(ReadProblem(about)),
         a_(Field(about, "a").cast<json::Object>()),
@@ -225,7 +214,7 @@ class Product : public Step {
 
   json::Object Describe() const final {
     json::Object out;
-    out.Set(ffi::String("what"), ffi::String(what_ == "conv" ? "convolution" : "matmul"));
+    out.Set(ffi::String("what"), ffi::String("convolution"));
     out.Set(ffi::String("name"), ffi::String(name_));
     out.Set(ffi::String("family"), ffi::String(family_));
     out.Set(ffi::String("kernels"), static_cast<int64_t>(choices_.size()));
@@ -262,7 +251,7 @@ class Product : public Step {
     return problem;
   }
 
-  std::string what_, name_, family_;
+  std::string name_, family_;
   CollageProblem problem_;
   Addresses bound_{};
   Operand a_, b_, d_;
@@ -283,9 +272,9 @@ class CutlassModule : public StepsModule<Step> {
     for (size_t i = 0; i < given.size(); ++i) {
       const auto about = given[static_cast<int64_t>(i)].cast<json::Object>();
       if (GetString(about, "op") == "transpose") continue;
-      auto product = std::make_unique<Product>(about);
-      any = &product->library();
-      steps()[i] = std::move(product);
+      auto convolution = std::make_unique<Convolution>(about);
+      any = &convolution->library();
+      steps()[i] = std::move(convolution);
     }
     for (size_t i = 0; i < given.size(); ++i) {
       if (steps()[i]) continue;

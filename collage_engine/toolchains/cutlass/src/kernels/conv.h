@@ -22,9 +22,9 @@ inline cutlass::conv::Conv2dProblemSize SizeOf(const CollageProblem& p) {
           cutlass::conv::Mode::kCrossCorrelation};
 }
 
-template <typename Element, typename Tile, typename Warp, typename Instruction, int kStageCount,
-          int kAlign, typename Epilogue>
+template <typename Element, typename Tile, typename Warp, int kStageCount, int kAlign, typename Epilogue>
 struct Conv {
+  using Instruction = cutlass::gemm::GemmShape<16, 8, 16>;
   using Kernel = typename cutlass::conv::kernel::DefaultConv2dFpropWithBroadcast<
       Element, Images, Element, Images, Element, Images, float, cutlass::arch::OpClassTensorOp,
       cutlass::arch::Sm80, Tile, Warp, Instruction, Epilogue,

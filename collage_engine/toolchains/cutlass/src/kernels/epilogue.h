@@ -1,4 +1,4 @@
-// The epilogue of all templates, as a functor over pieces of a row.
+// The epilogue of all kernels, as a functor over pieces of a row.
 #ifndef COLLAGE_CUTLASS_EPILOGUE_H_
 #define COLLAGE_CUTLASS_EPILOGUE_H_
 
