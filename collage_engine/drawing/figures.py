@@ -516,17 +516,9 @@ def drift_text(run: Run, reference: Run, name: str) -> str:
 def clocks_text(states: Sequence[MachineState]) -> str:
     """Returns ``3,700 → 3,650 MHz, performance``: a run's clocks, as far as they are known."""
     told = [f"{state.mhz:,.0f}" for state in states if state.mhz is not None]
-    device = [f"{state.device_mhz:,.0f}" for state in states if state.device_mhz is not None]
     texts = [f"{' → '.join(told)} MHz"] if told else []
-    texts += [f"device {' → '.join(device)} MHz"] if device else []
     texts += list(dict.fromkeys(state.governor for state in states if state.governor))
     return ", ".join(texts)
-
-
-def round_trip_text(states: Sequence[MachineState]) -> str:
-    """Returns what a cache line takes between two cores and back; empty where it is not known."""
-    known = [state.round_trip_ns for state in states if state.round_trip_ns is not None]
-    return f"{known[0]:,.0f} ns for a cache line between two cores and back" if known else ""
 
 
 def load_text(states: Sequence[MachineState]) -> str:
@@ -572,7 +564,6 @@ def conditions(run: Run) -> list[tuple[str, str]]:
         ("precision", str(settings.get("precision", "float32"))),
         ("started", moment_text(run.started_at)),
         ("clocks", clocks_text(run.machine)),
-        ("round trip", round_trip_text(run.machine)),
         ("load", load_text(run.machine)),
         ("versions", versions),
     ]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from collage_engine.records.ranges import Positive
-
 
 class MachineState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Clocks and load, as far as the system reports them."""
@@ -14,16 +12,8 @@ class MachineState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """ISO 8601, UTC."""
     mhz: float | None = None
     """Clock of the processors that this program may use: their median."""
-    lowest_mhz: float | None = None
-    highest_mhz: float | None = None
     governor: str = ""
     """Who chooses the clock (Linux's name, such as ``performance``); several, by commas."""
-    device_mhz: float | None = None
-    """Clock of an NVIDIA device's multiprocessors."""
-    device_memory_mhz: float | None = None
-    round_trip_ns: Positive | None = None
-    """What a cache line takes from one core to another and back, at the beginning of a run; None:
-    it was not measured, or there is one core. Some machines have several values, by the minute."""
     busy: str | None = None
     """A sentence where other programs or guests used the processors; None: they did not, or the
     system does not tell."""

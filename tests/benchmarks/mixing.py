@@ -80,7 +80,7 @@ class Study:
                 run_id="mixing",
                 previous=None,
                 started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-                machine_before=machine_state("cpu"),
+                machine_before=machine_state(),
             )
             menu, data = enumerate_candidates(task, budget, control)
             samples = draw_samples(task, control)

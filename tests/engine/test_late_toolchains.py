@@ -64,7 +64,7 @@ def enumerated(name: str, folder: Path, patch: pytest.MonkeyPatch) -> tuple[Menu
                 run_id="run",
                 previous=None,
                 started_at="",
-                machine_before=machine_state("cpu"),
+                machine_before=machine_state(),
             )
             found = enumerate_candidates(task, RunBudget.of(settings), control)
             return (*found, " ".join(control.warnings))

@@ -70,7 +70,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
                 run_id="run",
                 previous=None,
                 started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-                machine_before=machine_state("cpu"),
+                machine_before=machine_state(),
             )
             budget = RunBudget.of(settings)
             menu, data = enumerate_candidates(task, budget, control)

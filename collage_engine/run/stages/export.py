@@ -51,7 +51,7 @@ def export_winner(
     Raises:
         MeasureError: The settings are strict, and others used the machine after the race.
     """
-    after = quiet_enough(machine_state(task.settings.target), task.settings)
+    after = quiet_enough(machine_state(), task.settings)
     if task.out is None:
         return ExportResult(artifact=None, not_exported=None, machine_after=after)
     built = confirmed.race_result.winner.folder
