@@ -145,12 +145,11 @@ class ToolchainState(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the toolchain is unavailable only for want of a device: what it compiles for one can
     be exported here."""
     targets: tuple[str, ...] = ()
-    """Kinds of devices that the toolchain compiles for, ``cpu`` and ``cuda``; empty where an older
-    engine did not say."""
+    """Kinds of devices that the toolchain compiles for, ``cpu`` and ``cuda``."""
     title: str = ""
-    """The toolchain's name as its makers write it; empty where an older engine did not say."""
+    """The toolchain's name as its makers write it."""
     colour: str = ""
-    """The colour of its boxes and bars as ``#rrggbb``; empty where an older engine did not say."""
+    """The colour of its boxes and bars as ``#rrggbb``."""
     letters: str = ""
     """Two letters that stand for it in pictures."""
     pattern: str = ""

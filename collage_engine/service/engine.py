@@ -366,11 +366,8 @@ class Engine:
 
     def session_open(self, params: p.SessionOpen) -> p.ModelAnswer:
         """Open a session's file."""
-        from collage_engine.toolchains.registry import described_by_name
-
         path = user_path(params.path)
         document = load_session(path)
-        document.toolchains = described_by_name(document.toolchains)
         shapes = document.shapes
         answer = self._admit(document)
         opened = self.document(answer.document)

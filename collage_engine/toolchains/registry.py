@@ -344,20 +344,6 @@ def described(state: ToolchainState, about: ToolchainAbout) -> ToolchainState:
     )
 
 
-def described_by_name(states: Sequence[ToolchainState]) -> list[ToolchainState]:
-    """Completes records of an older engine, which did not say what toolchains look like.
-
-    A record that says it, and one of a toolchain that is not known here, stay as they are.
-    """
-    found = []
-    for state in states:
-        if not state.title and state.name in _targets():
-            with contextlib.suppress(ToolchainError):
-                state = described(state, about(state.name))
-        found.append(state)
-    return found
-
-
 def _main(name: str) -> None:
     """Prints one toolchain's state and what it rests on as a line of JSON, in a child process."""
     end_with_parent()

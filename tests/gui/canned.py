@@ -18,7 +18,7 @@ from collage_engine.records.placement import (
     Run,
 )
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
-from collage_engine.toolchains.registry import described_by_name
+from collage_engine.toolchains.registry import about, described
 from tests.support.runs import run_record
 
 _PROBED = (
@@ -39,7 +39,7 @@ _PROBED = (
         devices=(),
     ),
 )
-STATES = tuple(described_by_name(_PROBED))
+STATES = tuple(described(state, about(state.name)) for state in _PROBED)
 """With the titles and looks of the real toolchains."""
 learn(STATES)
 AVAILABLE = ("tvm", "onnxruntime", "onednn")

@@ -174,13 +174,3 @@ def test_a_record_says_what_the_toolchain_says_of_itself() -> None:
     assert found.licence == about.licence
     here = registry.described(ToolchainState(name="cublas", available=True), about)
     assert here.install is None
-
-
-def test_a_record_of_an_older_engine_is_completed() -> None:
-    old, strange = (
-        ToolchainState(name="onednn", available=True),
-        ToolchainState(name="elsewhere", available=True),
-    )
-    found = registry.described_by_name([old, strange])
-    assert found[0].title == "oneDNN" and found[0].colour
-    assert found[1] == strange
