@@ -54,7 +54,7 @@ def run(model: ImportedModel) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
     """(plan, its result, the model's own)."""
     nodes, inputs, outputs = whole(model)
     plan, weights = plan_of(model.graph, nodes, inputs, outputs, model.constant, "float32")
-    result, truth = carried_out(model, {}, lambda given: carry_out(plan, weights, given))
+    result, truth = carried_out(model, lambda given: carry_out(plan, weights, given))
     return plan, result, truth
 
 
