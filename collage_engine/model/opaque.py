@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -176,14 +176,3 @@ def _value(attribute: AttributeProto) -> Any:
         return [v.decode("utf-8", "replace") for v in value]
     data = attribute.SerializeToString(deterministic=True)
     return hashlib.sha256(data).hexdigest()
-
-
-def same_meaning(nodes: Iterable[NodeProto], written_for: int, wanted: int) -> bool:
-    """Return whether standard operators mean the same in two operator sets of the standard.
-
-    Operators of runtimes have a version of their own and always do.
-    """
-    for node in nodes:
-        if is_standard(node) and _version(node, written_for) != _version(node, wanted):
-            return False
-    return True

@@ -23,7 +23,6 @@ from tests.device_codegen.cuda_plans import (
     model_of,
     node,
     normal,
-    stored_formats,
 )
 
 pytestmark = [
@@ -32,7 +31,7 @@ pytestmark = [
 ]
 
 
-def function(name: str, model: ImportedModel, *, nhwc: bool = False) -> Function:
+def function(name: str, model: ImportedModel) -> Function:
     toolchain = get(name)
     try:
         toolchain.source()  # type: ignore[attr-defined]
@@ -40,13 +39,7 @@ def function(name: str, model: ImportedModel, *, nhwc: bool = False) -> Function
         pytest.skip(str(error))
     (instance,) = toolchain.instances(Target.cuda("sm_90a"), "float32")
     operators = tuple(range(len(model.graph.operators)))
-    made = function_of(model, instance, operators, "candidate")
-    formats = stored_formats(model, nhwc)
-    return replace(
-        made,
-        takes={i: f for i, f in formats.items() if i in made.inputs},
-        gives={i: f for i, f in formats.items() if i in made.outputs},
-    )
+    return function_of(model, instance, operators, "candidate")
 
 
 def made_and_loaded(name: str, given: Function) -> list[dict[str, Any]]:
@@ -117,9 +110,8 @@ def test_cudnn() -> None:
         {"w": normal(8, 8, 3, 3), "b": normal(8), "u": normal(8, 4, 2, 2)},
         (2, 4, 12, 12),
     )
-    for nhwc in (False, True):
-        given = function("cudnn", model, nhwc=nhwc)
-        assert [s["what"] for s in made_and_loaded("cudnn", given)] == ["conv", "deconv"]
+    given = function("cudnn", model)
+    assert [s["what"] for s in made_and_loaded("cudnn", given)] == ["conv", "deconv"]
 
 
 def test_cudnn_finds_its_parts_beside_the_runtime(tmp_path: Path) -> None:
