@@ -8,14 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from collage_engine.kernels.choices import plan_for
-from collage_engine.kernels.cpu.depthwise.rule import DepthwiseFirst, DepthwiseLast
+from collage_engine.kernels.cpu.depthwise import DepthwiseFirst, DepthwiseLast
 from collage_engine.kernels.cpu.direct_channels.rule import DirectChannels
-from collage_engine.kernels.cpu.direct_spatial.rule import DirectSpatial
+from collage_engine.kernels.cpu.direct_spatial import DirectSpatial
 from collage_engine.kernels.cpu.dots.rule import Bfloat16Dots, Int8Depthwise, Int8Dots
 from collage_engine.kernels.cpu.packed_matmul.rule import PackedRow, PackedRows
-from collage_engine.kernels.cpu.pointwise.rule import Pointwise
-from collage_engine.kernels.cpu.reductions.rule import RowChains
-from collage_engine.kernels.cpu.runtime_matmul.rule import RuntimeProduct
+from collage_engine.kernels.cpu.pointwise.rule import Pointwise, RowChains
+from collage_engine.kernels.cpu.runtime_matmul import RuntimeProduct
 from collage_engine.kernels.cpu.winograd.rule import Winograd
 from collage_engine.kernels.rule import Decision, Registry
 

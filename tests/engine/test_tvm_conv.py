@@ -13,8 +13,8 @@ import tvm
 from tvm import relax
 
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
-from collage_engine.kernels.cpu.depthwise.rule import SPARE_REGISTERS
-from collage_engine.kernels.cpu.direct_spatial.plan import band_bytes
+from collage_engine.kernels.cpu.depthwise import SPARE_REGISTERS
+from collage_engine.kernels.cpu.direct_spatial import band_bytes
 from collage_engine.kernels.registry import RULES
 from collage_engine.kernels.target import cpu, cpu_target
 from collage_engine.toolchains.tvm import channels_last

@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 
 from collage_engine.build.build import build_cover
-from collage_engine.kernels.cpu.reductions.rule import RowChains
+from collage_engine.kernels.cpu.pointwise.rule import RowChains
 from collage_engine.kernels.operators import SUPPORTED
 from collage_engine.kernels.scheduler import kernel_for, schedule
 from collage_engine.kernels.target import cpu, cpu_target

@@ -1,15 +1,38 @@
-"""Gives the plain computation of a convolution, whichever way its weight is packed."""
+"""Gives the plain computation of a convolution, whichever way its weight is packed.
+
+Weights are packed in blocks of output channels.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from tvm import te, tirx
 from tvm.ir import Expr
 
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.tir_builder import Index
+
+
+def in_blocks(problem: ConvProblem, weight: np.ndarray, block: int) -> np.ndarray:
+    """Returns a weight [O, I, *kernel] cut into blocks of output channels.
+
+    Args:
+        problem: The convolution.
+        weight: Its weight: output channels, input channels of a group, kernel.
+        block: Output channels per block.
+
+    Returns:
+        A float32 array [groups, blocks, block, input channels of a group, *kernel]; the channels
+        that the last block lacks are zero.
+    """
+    groups, co, ci = problem.groups, problem.co_group, problem.ci_group
+    blocks = -(-co // block)
+    padded = np.zeros((groups, blocks * block, ci, *problem.kernel), np.float32)
+    padded[:, :co] = weight.astype(np.float32).reshape(groups, co, ci, *problem.kernel)
+    return padded.reshape(groups, blocks, block, ci, *problem.kernel)
 
 
 def taps_of(problem: ConvProblem) -> list[Any]:

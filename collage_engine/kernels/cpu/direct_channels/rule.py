@@ -12,11 +12,10 @@ import numpy as np
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from collage_engine.kernels.cpu.convolution.packing import in_blocks
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
-from collage_engine.kernels.cpu.convolution.reference import blocked_sum, taps_of
+from collage_engine.kernels.cpu.convolution.reference import blocked_sum, in_blocks, taps_of
 from collage_engine.kernels.cpu.convolution.shape import ConvShape
-from collage_engine.kernels.cpu.direct_channels.plan import ChannelSizes, ChannelsPlan
+from collage_engine.kernels.cpu.direct_channels.channel_tiles import ChannelSizes, ChannelsPlan
 from collage_engine.kernels.cpu.direct_channels.writer import write
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.note import note

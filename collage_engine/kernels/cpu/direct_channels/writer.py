@@ -4,24 +4,329 @@ For data with channels last, and for small channels-first images. The weight is 
 [groups, blocks, chunks, *kernel, channels of the chunk, block] so that a step of the reduction
 reads one contiguous row of it; a register tile is some positions by one block of channels.
 Products with a packed operand are written the same way: rows are positions.
+
+Where the input channels are many, their weights are used chunk by chunk: a group of tile rows,
+as many as fit the first-level cache, adds one chunk after the other to sums in a buffer, and
+leaves when all are added; channels first, by transposed squares of the sums. Channels-first data
+may be turned group by group as well, into a second buffer.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from tvm import tirx
 from tvm.ir import Expr
 
-from collage_engine.kernels.cpu.convolution.shape import ConvShape, Prepared, prepare
-from collage_engine.kernels.cpu.direct_channels.channel_tiles import ChannelTiles
-from collage_engine.kernels.cpu.direct_channels.chunked_sums import by_chunks
-from collage_engine.kernels.cpu.direct_channels.plan import ChannelsPlan
+from collage_engine.kernels.cpu.convolution.shape import ConvShape, Prepared, prepare, spread_pitch
+from collage_engine.kernels.cpu.direct_channels.channel_tiles import ChannelsPlan, ChannelTiles
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
+from collage_engine.kernels.cpu.writing.register_transpose import (
+    transposed_tile,
+    vector_load,
+    vector_store,
+)
 from collage_engine.kernels.cpu.writing.tile_choice import spans
+from collage_engine.kernels.cpu.writing.transposed_stores import give_squares
 from collage_engine.kernels.program import shape_of
-from collage_engine.kernels.tir_builder import Index, Stmt, int64, seq
+from collage_engine.kernels.tir_builder import (
+    Index,
+    Stmt,
+    allocate,
+    bound,
+    f32,
+    for_range,
+    int64,
+    load,
+    loop,
+    nest,
+    prefetch,
+    seq,
+    split_index,
+    store,
+    vectorized,
+    when,
+    workspace,
+)
+
+
+def by_chunks(tiles: ChannelTiles) -> Stmt:
+    """Returns the loops over groups of rows whose sums wait in a buffer while all chunks are added.
+
+    Without data made ready before, every group first turns its own data to channels last.
+    """
+    return _Chunks(tiles).write()
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Tile rows that share a buffer of sums, for one block of channels; all are expressions."""
+
+    n: Index
+    lead: tuple[Index, ...]
+    """Indices of the output's axes before the image's rows and columns."""
+    g: Index
+    b: Index
+    """``g`` and ``b``: the group of channels, and the block of output channels in it."""
+    first: Index
+    """The group's first image row."""
+    last: Any
+    """Whether the group is the last one of the image."""
+    tiles: Any
+    """Tile rows of the group that are full."""
+    count: Any
+    """Image rows of the group."""
+
+
+class _Chunks:
+    def __init__(self, tiles: ChannelTiles) -> None:
+        self.tiles = tiles
+        (self.rows, self.columns), (self.height, self.width) = tiles.image, tiles.tile
+        self.full_rows, self.rest_rows = divmod(self.rows, self.height)
+        self.per_group, self.groups, self.last_rows = self._groups()
+        group_rows = self.per_group * self.height
+        self.most = max(group_rows if self.groups > 1 else 0, self.last_rows)
+        self.sums = workspace((self.most * self.columns * tiles.block,), name="sums")
+
+    def _groups(self) -> tuple[int, int, int]:
+        """Returns how the image's rows are cut into groups.
+
+        Groups are as large as their sums fit the first-level cache beside the weights, and evenly
+        so; none has fewer positions than a vector has lanes unless the image has fewer.
+
+        Returns:
+            Tile rows per group, the number of groups, and image rows of the last group.
+        """
+        cpu, full = self.tiles.context.cpu, self.full_rows
+        row_bytes = 4 * self.height * self.columns * self.tiles.block
+        most = max(1, min(full, cpu.l1_bytes * 2 // 3 // row_bytes))
+        most = min(full, self.tiles.plan.group or most)
+        per_group = -(-full // -(-full // most))
+        while True:
+            groups = -(-full // per_group)
+            last = self.rows - (groups - 1) * per_group * self.height
+            smallest = min(last, per_group * self.height) if groups > 1 else last
+            if groups == 1 or smallest * self.columns >= self.tiles.lanes:
+                return per_group, groups, last
+            per_group += 1
+
+    def write(self) -> Stmt:
+        if self.tiles.data.flat is None:
+            return self._turning()
+        return self.tiles.spread((self.groups,), self._group)
+
+    def _turning(self) -> Stmt:
+        """Writes groups that turn their own data first, once for all blocks of channels."""
+        tiles = self.tiles
+        shape, groups, group_rows = tiles.shape, self.groups, self.per_group * self.height
+        pitch = spread_pitch(shape.ci, tiles.lanes)
+        length = self.most * pitch
+        turned = workspace((length + tiles.lanes,), name="turned")
+        tiles.data = Prepared(turned, pitch, shape.size, None)
+
+        def task(index: Index) -> Stmt:
+            n, group = split_index(index, (shape.batch, groups))
+            tiles.first = int64(group) * group_rows
+            held: Index = int64(self.last_rows if groups == 1 else group_rows)
+            if groups > 1 and self.last_rows != group_rows:
+                held = tirx.Select(group == groups - 1, int64(self.last_rows), held)
+            return seq(
+                allocate(turned),
+                # It is longer than any source, so never in its place: see ``convolution/shape.py``.
+                store(turned, f32(0.0), int64(length + tiles.lanes - 1)),
+                self._turn(n, turned, pitch, held),
+                loop(tiles.blocks, lambda b: self._group(n, (), int64(0), b, group)),
+            )
+
+        return tiles.context.share(shape.work)(shape.batch * groups, task)
+
+    def _turn(self, n: Index, target: Any, pitch: int, count: Any) -> Stmt:
+        """Returns the group's positions of all channels, channels last.
+
+        The last square overlaps.
+        """
+        tiles = self.tiles
+        shape, lanes = tiles.shape, tiles.lanes
+        plane = prod(shape.size)
+        source = tiles.context.views.flat(shape.data)
+
+        def square(c: Index, i: Index) -> Stmt:
+            start = tirx.min(int64(i) * lanes, count - lanes)
+            channel = (int64(n) * shape.ci + int64(c) * lanes) * plane + tiles.first + start
+            return bound(
+                channel,
+                lambda begin: bound(
+                    start * pitch + int64(c) * lanes,
+                    lambda end: transposed_tile(
+                        lanes,
+                        lambda r: vector_load(source, begin + r * plane, lanes),
+                        lambda j, v: vector_store(target, v, end + j * pitch, lanes),
+                    ),
+                ),
+            )
+
+        squares = (count + (lanes - 1)) // lanes
+        return loop(shape.ci // lanes, lambda c: for_range(squares, lambda i: square(c, i)))
+
+    # One group ---------------------------------------------------------------------------------
+
+    def _group(self, n: Index, lead: tuple[Index, ...], g: Index, b: Index, number: Any) -> Stmt:
+        """Clears the sums of a group, adds all chunks to them, and has them leave."""
+        groups, per_group = self.groups, self.per_group
+        last = number == groups - 1 if groups > 1 else True
+        if self.full_rows % per_group:
+            tiles = tirx.Select(
+                last, int64(self.full_rows - (groups - 1) * per_group), int64(per_group)
+            )
+        else:
+            tiles = int64(per_group)
+        group_rows = per_group * self.height
+        count: Any = int64(group_rows)
+        if groups == 1 or self.last_rows != group_rows:
+            count = (
+                tirx.Select(last, int64(self.last_rows), count) if groups > 1 else self.last_rows
+            )
+            count = int64(count)
+        group = _Group(n, lead, g, b, int64(number) * group_rows, last, tiles, count)
+        return seq(
+            allocate(self.sums),
+            for_range(count, self._clear),
+            loop(self.tiles.chunks, lambda chunk: self._add(group, chunk)),
+            self.tiles.block_columns(b, lambda kept: self._leave(group, kept)),
+        )
+
+    def _clear(self, i: Index) -> Stmt:
+        """Sets row ``i`` of the sums to zero."""
+        block, lanes = self.tiles.block, self.tiles.lanes
+        return nest(
+            (self.columns, len(self.tiles.vectors)),
+            lambda j, v: vectorized(
+                lanes,
+                lambda x: store(
+                    self.sums, f32(0.0), (i * self.columns + j) * block + v * lanes + x
+                ),
+            ),
+        )
+
+    def _add(self, group: _Group, chunk: Index) -> Stmt:
+        """Returns the chunk's products, added to the sums of all tiles."""
+        height = self.height
+        full = for_range(
+            group.tiles, lambda i: self._across(group, chunk, group.first + i * height, height)
+        )
+        if not self.rest_rows:
+            return seq(full)
+        rest = self._across(group, chunk, int64(self.full_rows * height), self.rest_rows)
+        return seq(full, when(group.last, rest) or seq())
+
+    def _across(self, group: _Group, chunk: Index, row: Index, height: int) -> Stmt:
+        """Returns a row of tiles.
+
+        While this chunk is used, the next one is fetched, a little in every step.
+        """
+        tiles, columns, width = self.tiles, self.columns, self.width
+        block = tiles.block
+        steps = tiles.shape.taps * tiles.chunk
+        across = -(-columns // width)
+        stride = -(-block // (self.per_group * across))
+        weight = tiles.context.views.flat(tiles.shape.weight)
+        number = (row - group.first) // self.height * across
+        next_chunk = ((int64(group.g) * tiles.blocks + group.b) * tiles.chunks + chunk + 1) * (
+            steps * block
+        )
+
+        def at(position: tuple[Index, Index], lane: Index) -> Any:
+            row, column = position
+            return ((row - group.first) * columns + column) * block + lane
+
+        def one(column: Index, w: int) -> Stmt:
+            begin = next_chunk + (number + column // width) * (steps * stride)
+
+            def ahead(step: Index) -> Stmt:
+                at = begin + step * stride
+                return seq(*(prefetch(weight, at + o) for o in range(0, stride, 16)))
+
+            return tiles.product_tile(
+                group.n,
+                group.lead,
+                group.g,
+                group.b,
+                chunk,
+                (row, column),
+                (height, w),
+                lambda position, lane, value: store(self.sums, value, at(position, lane)),
+                None,
+                lambda position, lane: load(self.sums, at(position, lane)),
+                ahead,
+            )
+
+        return seq(
+            *(
+                loop(count, lambda j, w=w, f=f: one(int64(j) * w + f, w))
+                for count, f, w in spans(columns, width)
+            )
+        )
+
+    # Sums leave --------------------------------------------------------------------------------
+
+    def _leave(self, group: _Group, kept: Any) -> Stmt:
+        """Stores the finished sums of the columns ``kept``, given as (first, width) each."""
+        if self.tiles.turns_back():
+            return self._turned_back(group, kept)
+        return for_range(group.count, lambda i: self._finish(group, i, kept))
+
+    def _finish(self, group: _Group, i: Index, kept: Any) -> Stmt:
+        """Stores row ``i`` of the group, channels in the lanes."""
+        tiles = self.tiles
+        channels = group.g * tiles.co + group.b * tiles.block
+
+        def point(j: Index) -> Stmt:
+            place = tiles.place(group.lead, group.first + i, j)
+            sums = (i * self.columns + j) * tiles.block
+
+            def vector(c: int, w: int) -> Stmt:
+                return vectorized(
+                    w,
+                    lambda x: tiles.give(
+                        group.n,
+                        place,
+                        channels + (int64(c) + x),
+                        load(self.sums, sums + (int64(c) + x)),
+                    ),
+                )
+
+            return seq(*(vector(c, w) for c, w in kept))
+
+        return loop(self.columns, point)
+
+    def _turned_back(self, group: _Group, kept: Any) -> Stmt:
+        """Returns the positions into the lanes: squares of the sums, transposed.
+
+        The last overlaps.
+        """
+        tiles = self.tiles
+        lanes = tiles.lanes
+        channels = group.g * tiles.co + group.b * tiles.block
+        total = group.count * self.columns
+        origin: Index = int64(0)
+        for p, e in zip((*group.lead, group.first), (*tiles.outer, self.rows), strict=True):
+            origin = origin * e + p
+
+        collapsed = tiles.collapsed
+        assert collapsed is not None
+        return give_squares(
+            self.sums,
+            tiles.block,
+            lanes,
+            total,
+            kept,
+            lambda c, position, value: collapsed.store(
+                (group.n, channels + c), origin * self.columns + position, (), value
+            ),
+        )
 
 
 def write(shape: ConvShape, plan: ChannelsPlan, epilogue: Epilogue, context: Context) -> Stmt:

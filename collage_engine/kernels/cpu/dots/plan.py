@@ -10,10 +10,10 @@ from collage_engine.kernels.cpu.writing.tile_choice import (
     MOST_POSITIONS,
     MOST_VECTORS,
     best_positions,
+    fits,
     near,
     tile_cost,
 )
-from collage_engine.kernels.cpu.writing.tile_cost import fits
 from collage_engine.kernels.rule import Plan, PlanError, parameter
 from collage_engine.kernels.target import Cpu
 

@@ -11,11 +11,8 @@ from tvm.ir import Expr
 
 from collage_engine.kernels.bfloat16_numbers import PRODUCTS, real
 from collage_engine.kernels.cpu.dots import plan as cutting
-from collage_engine.kernels.cpu.dots.bfloat16 import Pairs
-from collage_engine.kernels.cpu.dots.dot_data import PAIR, QUAD, DotShape
-from collage_engine.kernels.cpu.dots.dot_tiles import DotTiles
-from collage_engine.kernels.cpu.dots.int8 import Quads
-from collage_engine.kernels.cpu.dots.int8_depthwise import Depthwise
+from collage_engine.kernels.cpu.dots.dot_data import PAIR, QUAD, DotShape, Pairs, Quads
+from collage_engine.kernels.cpu.dots.dot_tiles import Depthwise, DotTiles
 from collage_engine.kernels.cpu.dots.plan import DotPlan
 from collage_engine.kernels.cpu.dots.problem import DotProblem
 from collage_engine.kernels.cpu.dots.reference import grouped, in_steps, input_at, taps_of

@@ -16,9 +16,8 @@ import numpy as np
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from collage_engine.kernels.cpu.convolution.shape import ConvShape
-from collage_engine.kernels.cpu.convolution.sizes import of_points
-from collage_engine.kernels.cpu.direct_channels.plan import ChannelSizes, ChannelsPlan
+from collage_engine.kernels.cpu.convolution.shape import ConvShape, of_points
+from collage_engine.kernels.cpu.direct_channels.channel_tiles import ChannelSizes, ChannelsPlan
 from collage_engine.kernels.cpu.direct_channels.writer import write_prepared
 from collage_engine.kernels.cpu.matmul.problem import PackedMatmul
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue

@@ -1,4 +1,4 @@
-"""Decides on kernels of elementwise stages, broadcasts and moves, in which nothing is added up."""
+"""Decides on kernels without an anchor: elementwise stages, broadcasts, moves, and reductions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm import te
 
-from collage_engine.kernels.cpu.reductions.row_chains import write_program
+from collage_engine.kernels.cpu.reductions import write_program
 from collage_engine.kernels.program import Program
 from collage_engine.kernels.rule import KernelRule, NoPlan
 from collage_engine.kernels.target import Cpu
@@ -37,3 +37,16 @@ class Pointwise(KernelRule[Program, NoPlan, Cpu]):
         ``epilogue`` is the context alone, since nothing follows a whole program.
         """
         return write_program(problem, epilogue)
+
+
+class RowChains(Pointwise):
+    """The rule that writes reductions row by row where stages agree on leading axes.
+
+    They are softmax, normalisations, means and pools.
+    """
+
+    name = "rows"
+
+    def matches(self, problem: Program, machine: Cpu) -> bool:
+        """Return whether it is a program with a reduction."""
+        return not super().matches(problem, machine)

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.cpu.winograd.matrices import OUTPUTS, TAPS
-from collage_engine.kernels.cpu.writing.tile_choice import best_positions, block_of, spans
-from collage_engine.kernels.cpu.writing.tile_cost import cycles
+from collage_engine.kernels.cpu.writing.tile_choice import best_positions, block_of, cycles, spans
 from collage_engine.kernels.target import (
     BYTES_PER_CYCLE,
     Cpu,

@@ -18,16 +18,15 @@ from collage_engine.kernels.cpu.convolution.reference import blocked_sum
 from collage_engine.kernels.cpu.convolution.shape import ConvShape
 from collage_engine.kernels.cpu.winograd import cost, reference
 from collage_engine.kernels.cpu.winograd.matrices import OUTPUTS
-from collage_engine.kernels.cpu.winograd.plan import WinogradPlan
-from collage_engine.kernels.cpu.winograd.writer import write
+from collage_engine.kernels.cpu.winograd.writer import WinogradPlan, write
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.tile_choice import (
     MOST_POSITIONS,
     MOST_VECTORS,
     best_positions,
+    fits,
     near,
 )
-from collage_engine.kernels.cpu.writing.tile_cost import fits
 from collage_engine.kernels.note import note
 from collage_engine.kernels.rule import KernelRule, PlanError
 from collage_engine.kernels.target import Cpu

@@ -12,7 +12,7 @@ from tvm.ir import Expr, Var
 from tvm.ir.expr import TensorLoad
 
 from collage_engine.kernels.bfloat16_numbers import LANES, ROUND, ROUNDING, of_upper_half
-from collage_engine.kernels.cpu.reductions import row_chains as rows
+from collage_engine.kernels.cpu import reductions as rows
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.contiguous import used_outside_loads
 from collage_engine.kernels.cpu.writing.register_transpose import vector_load, vector_store

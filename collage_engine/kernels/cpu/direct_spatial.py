@@ -1,4 +1,7 @@
-"""Writes the loops of a channels-first convolution with positions in the vector lanes.
+"""Writes direct convolutions of channels-first data, positions in the vector lanes.
+
+It is preferred where there are fewer output channels than lanes, or so few products per result
+that moving the image's channels into the lanes and back would not pay.
 
 The input is padded, and split into as many phases as the strides skip, so that every tap of the
 kernel is one constant offset: output position ``row · pitch + column`` reads phase position
@@ -11,21 +14,27 @@ The weight is packed [groups, blocks, channels in, *kernel, channels of the bloc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from tvm import tirx
+import numpy as np
+from tvm import te, tirx
 from tvm.ir import Expr
 
 from collage_engine.kernels.cpu.convolution.padded_phases import Planes, make_planes
+from collage_engine.kernels.cpu.convolution.problem import ConvProblem
+from collage_engine.kernels.cpu.convolution.reference import blocked_sum, in_blocks, taps_of
 from collage_engine.kernels.cpu.convolution.shape import ConvShape
-from collage_engine.kernels.cpu.direct_spatial.plan import SpatialPlan, band_bytes
-from collage_engine.kernels.cpu.direct_spatial.tile import vectors_of
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import tile
+from collage_engine.kernels.cpu.writing.tile_choice import cost, fits, near
+from collage_engine.kernels.note import note
 from collage_engine.kernels.program import shape_of
+from collage_engine.kernels.rule import KernelRule, Plan, PlanError, parameter
+from collage_engine.kernels.target import Cpu
 from collage_engine.kernels.tir_builder import (
     Index,
     Stmt,
@@ -41,6 +50,77 @@ from collage_engine.kernels.tir_builder import (
     vectorized,
     workspace,
 )
+
+MOST_CHANNELS = 16
+"""Output channels of a register tile that are considered. Chosen: half of the 32 registers that an
+instruction set has at most."""
+MOST_VECTORS = 6
+"""Vectors of positions in a register tile that are considered. Chosen: with more, fewer than four
+output channels fit 32 registers, and every load serves few products."""
+BAND_SHARE = 1.5
+"""Finished sums that are gathered before they are stored without surplus columns, as a share of the
+first-level cache. Chosen: they are written and read once, in order, so that some may wait in the
+second level; tuning halves and doubles it."""
+
+
+@dataclass(frozen=True)
+class SpatialPlan(Plan):
+    """The parameters of kernels with positions in the vector lanes."""
+
+    block: int = parameter(least=1, most=MOST_CHANNELS)
+    """Output channels of a register tile, which are a block of the packed weight."""
+    vectors: int | None = parameter(None, least=1, most=MOST_VECTORS)
+    """Vectors of positions of a register tile; None: as estimated for each band of rows."""
+    band: int | None = parameter(None, least=1 << 10)
+    """Bytes of sums of one band of rows; None: ``BAND_SHARE`` of the first-level cache."""
+    inside: bool | None = None
+    """Whether blocks of channels are the inner loop and bands the outer one; None: where the
+    weight fits half the second-level cache."""
+
+
+def band_bytes(plan: SpatialPlan, cpu: Cpu) -> int:
+    """Return the bytes of sums of one band of rows."""
+    return plan.band or int(BAND_SHARE * cpu.l1_bytes)
+
+
+def channels_of(cpu: Cpu, channels: int, positions: int) -> int:
+    """Returns the output channels of a register tile that are estimated to cost least."""
+    lanes = cpu.lanes("float32")
+    vectors = -(-positions // lanes)
+    best = None
+    for h in range(1, min(MOST_CHANNELS, channels) + 1):
+        for v in range(1, min(MOST_VECTORS, vectors) + 1):
+            if not fits(cpu, h, v):
+                continue
+            padded = -(-channels // h) * h
+            estimate = (cost(cpu, padded, vectors, h, v), -h)
+            if best is None or estimate < best:
+                best = estimate
+    assert best is not None
+    return -best[1]
+
+
+def vectors_of(cpu: Cpu, height: int, vectors: int) -> int:
+    """Return the vectors of a register tile of so many channels, of so many vectors in all."""
+    most = min(MOST_VECTORS, vectors)
+    widths = [v for v in range(1, most + 1) if fits(cpu, height, v)] or [1]
+    return min(widths, key=lambda v: (cost(cpu, height, vectors, height, v), -v))
+
+
+def positions_of(problem: ConvProblem, cpu: Cpu) -> int:
+    """Returns how many positions are computed, surplus columns and whole vectors included."""
+    pitches = [
+        -(-(b + s + a) // stride)
+        for b, s, a, stride in zip(
+            problem.before, problem.size, problem.after, problem.strides, strict=True
+        )
+    ]
+    span = 0
+    for o, p in zip(problem.out, pitches, strict=True):
+        span = span * p + (o - 1)
+    lanes = cpu.lanes("float32")
+    return -(-(span + 1) // lanes) * lanes
+
 
 UNEVEN = 1.02
 """Factor for bands that do not cover the rows evenly: the rest has code of its own. Chosen: a
@@ -252,3 +332,83 @@ def _bands(
     if rest:
         spans.append((rest, 1, positions(rest)))
     return spans
+
+
+SHALLOW = 256
+"""Products per result below which channels-first images keep their layout. Chosen: moving the
+channels into the lanes and back takes some eight instructions for each vector of results, which
+beside fewer multiply-adds than these is more than a few hundredths."""
+LEAST_BAND, MOST_BAND = 1 / 8, 1 / 2
+"""The smallest band that tuning tries as a share of the first-level cache, and the largest one as a
+share of the second level; chosen."""
+
+
+class DirectSpatial(KernelRule[ConvProblem, SpatialPlan, Cpu]):
+    """The rule that writes channels-first convolutions with positions in the vector lanes."""
+
+    name = "conv spatial"
+    problem_type = ConvProblem
+    plan_type = SpatialPlan
+
+    def matches(self, problem: ConvProblem, machine: Cpu) -> bool:
+        """Tells whether the data is channels first and its positions fill a vector."""
+        if problem.depthwise or problem.channels_last:
+            return False
+        return prod(problem.out) >= machine.lanes("float32")
+
+    def worthwhile(self, problem: ConvProblem, machine: Cpu) -> bool:
+        """Tells whether output channels do not fill a vector, or results have few products."""
+        narrow = problem.co_group < machine.lanes("float32")
+        return narrow or problem.depth < SHALLOW
+
+    def default(self, problem: ConvProblem, machine: Cpu) -> SpatialPlan:
+        """Returns the tile of channels by vectors that is estimated to cost least."""
+        return SpatialPlan(channels_of(machine, problem.co_group, positions_of(problem, machine)))
+
+    def neighbours(
+        self, problem: ConvProblem, plan: SpatialPlan, machine: Cpu
+    ) -> Iterator[SpatialPlan]:
+        """Yields other tiles, bands and loop orders."""
+        total = positions_of(problem, machine) // machine.lanes("float32")
+        wide = plan.vectors or vectors_of(machine, plan.block, total)
+        for height in near(plan.block, min(MOST_CHANNELS, problem.co_group)):
+            widths = [v for v in range(1, MOST_VECTORS + 1) if fits(machine, height, v)]
+            if widths:
+                yield replace(plan, block=height, vectors=min(wide, max(widths)))
+        for vectors in near(wide, MOST_VECTORS):
+            if fits(machine, plan.block, vectors):
+                yield replace(plan, vectors=vectors)
+        now = band_bytes(plan, machine)
+        for band in (now // 2, now * 2):
+            if LEAST_BAND * machine.l1_bytes <= band <= MOST_BAND * machine.l2_bytes:
+                yield replace(plan, band=band)
+        for inside in (False, True):
+            yield replace(plan, inside=inside)
+
+    def check(self, problem: ConvProblem, plan: SpatialPlan, machine: Cpu) -> None:
+        """Raises ``PlanError`` where the tile has more channels than the group, or does not fit."""
+        if plan.block > problem.co_group:
+            raise PlanError(f"tiles of {plan.block} channels for {problem.co_group} channels")
+        if plan.vectors is not None and not fits(machine, plan.block, plan.vectors):
+            raise PlanError(f"{plan.block} channels by {plan.vectors} vectors do not fit")
+
+    def pack(
+        self, problem: ConvProblem, plan: SpatialPlan, machine: Cpu, weight: np.ndarray
+    ) -> np.ndarray:
+        """Returns the weight as [groups, blocks, input channels, *kernel, block]."""
+        split = in_blocks(problem, weight, plan.block)
+        return split.transpose(0, 1, 3, *range(4, 4 + problem.dims), 2)
+
+    def reference(self, problem: ConvProblem, plan: SpatialPlan, *operands: te.Tensor) -> te.Tensor:
+        """Returns the sums of data times packed weight."""
+        data, weight = operands
+        taps, block = taps_of(problem), int(weight.shape[-1])
+
+        def weight_at(group: Index, b: Index, channel: Index, r: Index) -> Expr:
+            return weight(group, b, channel, *taps, r)
+
+        return blocked_sum(problem, data, block, taps, weight_at, note(self, problem, plan))
+
+    def write(self, problem: ConvProblem, plan: SpatialPlan, epilogue: Epilogue) -> Stmt:
+        """Returns the loops, bands of rows after the image was split into phases."""
+        return write(ConvShape.of(problem, epilogue.anchor), plan, epilogue, epilogue.context)

@@ -1,1 +1,0 @@
-"""Writes channels-first convolutions with positions in the vector lanes."""

@@ -1,1 +1,0 @@
-"""Writes softmax, normalisations, means and pools."""

@@ -1,1 +1,0 @@
-"""Products of two values that are known only at run time."""
