@@ -322,6 +322,12 @@ def test_any_run_or_baseline_is_the_reference_of_all_numbers(drive) -> None:
         and f"{time / page.document.placement.shown.placement.measured_us:.2f}" == "1.72"
     )
     assert "1.7 times faster than TVM only" in page.answer.text.text()
+    shown = page.document.placement.shown
+    page.panels.runs.chart.chosen.emit(
+        "baseline:onednn"
+    )  # a click shows, and compares with nothing
+    assert page.document.comparison.reference == Reference("baseline", "tvm")
+    assert page.document.placement.shown is shown
 
 
 def test_two_runs_are_compared_in_the_graph_and_in_tables(drive) -> None:
