@@ -16,9 +16,7 @@ from collage_engine.artifact.manifest import expected_machine, read_manifest, ve
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.records.errors import ArtifactError
 from collage_engine.records.reasons import last_line, one_sentence
-
-RUN_TIMEOUT_S = 3600.0
-"""Seconds after which an artifact that runs is ended; chosen, an hour for long benchmarks."""
+from collage_engine.records.time_limits import JOB_S
 
 
 class ArtifactResult(TypedDict, total=False):
@@ -66,9 +64,7 @@ class EntryResults(TypedDict):
     entries: list[ArtifactResult]
 
 
-def run_artifact(
-    folder: Path, benchmark: bool = False, limit_s: float = RUN_TIMEOUT_S
-) -> dict[str, Any]:
+def run_artifact(folder: Path, benchmark: bool = False, limit_s: float = JOB_S) -> dict[str, Any]:
     """Run an artifact on its sample in a process of its own, as its user would.
 
     Args:

@@ -13,12 +13,9 @@ import msgspec
 from collage_engine.artifact.loader import run_artifact
 from collage_engine.artifact.loader.run_artifact import FORMAT, MANIFEST
 from collage_engine.records.errors import ArtifactError, UsageError
-from collage_engine.records.files import read_file
+from collage_engine.records.files import LARGEST_TEXT, read_file
 from collage_engine.records.reasons import one_sentence
 from collage_engine.records.typed import convert
-
-LARGEST_MANIFEST = 64 << 20
-"""Bytes of the largest manifest that is read; chosen: those of the largest models have a tenth."""
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +49,7 @@ class _Manifest(msgspec.Struct, frozen=True, kw_only=True):
 def is_artifact(folder: Path) -> bool:
     """Return whether a folder holds an artifact (of any version)."""
     try:
-        manifest = json.loads(read_file(folder / MANIFEST, LARGEST_MANIFEST))
+        manifest = json.loads(read_file(folder / MANIFEST, LARGEST_TEXT))
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(manifest, dict) and manifest.get("format") == FORMAT

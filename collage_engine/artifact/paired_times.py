@@ -29,9 +29,9 @@ from collage_engine.artifact.loader.run_artifact import (
 )
 from collage_engine.artifact.manifest import read_manifest, verify_files
 from collage_engine.build.stopwatch import stamp_kernels
-from collage_engine.machine.time_limits import with_weights
 from collage_engine.machine.worker import Worker
 from collage_engine.records.errors import ArtifactError, UsageError
+from collage_engine.records.time_limits import ANSWER_S, WORK_S, with_weights
 
 LEAST_PAIRS, MOST_PAIRS = 5, 14
 """Pairs of processes with which a comparison may end, and with which it does; the first is the
@@ -47,8 +47,6 @@ after a call."""
 CONFIDENCE = 0.99
 """Of the interval in which the mean ratio lies. It is looked at after every pair: with 95 % equal
 artifacts were called slower in 2.4 of 100 simulated comparisons on a very noisy machine."""
-LOAD_TIMEOUT_S, ROUND_TIMEOUT_S = 120.0, 600.0
-"""Seconds after which loading or a round counts as hanging; chosen, far above what they take."""
 
 Outcome = Literal["slower", "within", "tie"]
 
@@ -247,7 +245,7 @@ def timed_pair(
         for _ in range(ROUNDS):
             for number in random.sample(range(2), 2):
                 time.sleep(rest_s)
-                taken = workers[number].call(TimeCalls(ROUND_S, LEAST_CALLS), ROUND_TIMEOUT_S)
+                taken = workers[number].call(TimeCalls(ROUND_S, LEAST_CALLS), WORK_S)
                 rounds[number].append(statistics.median(taken))
     finally:
         for worker in workers:
@@ -268,7 +266,7 @@ def open_artifact(worker: Worker, folder: Path) -> Opened:
     """Load an artifact in a process that ``timer`` returned."""
     size = (folder / "model.so").stat().st_size
     opened: Opened = worker.call(
-        OpenArtifact(str(folder.absolute())), with_weights(LOAD_TIMEOUT_S, size)
+        OpenArtifact(str(folder.absolute())), with_weights(2 * ANSWER_S, size)
     )
     return opened
 

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from collage_engine.artifact.paired_times import (
-    LOAD_TIMEOUT_S,
     TraceCalls,
     open_artifact,
     timed_manifest,
@@ -25,6 +24,7 @@ from collage_engine.artifact.paired_times import (
 )
 from collage_engine.build.built import BOOKKEEPING, Kernel, parts_of_calls
 from collage_engine.records.errors import ArtifactError, UsageError
+from collage_engine.records.time_limits import ANSWER_S
 from collage_engine.records.typed import convert
 
 TRACE_RUN, TRACE_BETWEEN = "run", "between partitions"
@@ -86,7 +86,7 @@ def trace_artifact(folder: Path) -> dict[str, Any]:
     worker = timer(manifest)
     try:
         open_artifact(worker, folder)
-        names, moments = worker.call(TraceCalls(RUNS), LOAD_TIMEOUT_S)
+        names, moments = worker.call(TraceCalls(RUNS), 2 * ANSWER_S)
     finally:
         worker.close()
     median = sorted(moments, key=lambda run: run[-1] - run[0])[len(moments) // 2]

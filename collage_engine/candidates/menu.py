@@ -26,10 +26,11 @@ from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.reasons import MOST_CHARACTERS, first_line
 from collage_engine.records.refusal import Refusal
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.time_limits import WORK_S
 from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
 from collage_engine.records.typed import convert
 from collage_engine.store.keys import KeyContext, KeyMaker
-from collage_engine.toolchains.asking import RULES_S, asked, asking
+from collage_engine.toolchains.asking import asked, asking
 from collage_engine.toolchains.base import Toolchain
 from collage_engine.toolchains.capabilities import (
     CallsLibraries,
@@ -326,13 +327,11 @@ def _asked_spec(name: str, spec: PartitionSpec, graph: DataflowGraph) -> Partiti
     """
     if not isinstance(spec, PartitionSpec):
         raise ToolchainError(f"its partition spec is {spec!r:.40}")
-    with asking(name, RULES_S):
+    with asking(name, WORK_S):
         for _, rule in spec.rule.patterns():
             rule.matches(graph)
     validate = None if spec.validate is None else asked(name, spec.validate)
-    return replace(
-        spec, rule=AskedRule(spec.rule, lambda: asking(name, RULES_S)), validate=validate
-    )
+    return replace(spec, rule=AskedRule(spec.rule, lambda: asking(name, WORK_S)), validate=validate)
 
 
 def _asked_reason(

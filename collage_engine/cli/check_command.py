@@ -29,6 +29,7 @@ from collage_engine.records.errors import Cancelled, CollageError, UsageError
 from collage_engine.records.files import check_writable, write_atomically
 from collage_engine.records.gate import CheckOutcome, Gate, GateCheck
 from collage_engine.records.placement import Run
+from collage_engine.records.same_work import PROCESSES
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.typed import convert
 from collage_engine.report.progress import ProgressReport
@@ -40,8 +41,6 @@ STORED_NOISE = 0.1
 """By what share the stored time of a baseline may be off, besides what is allowed: the same module
 takes up to 10 % more in some processes (``LUCK`` in ``trials/race.py``), and the stored time is of
 one process and another moment."""
-STORED_LOADS = 3
-"""Processes in which an artifact is timed where it is compared with a stored time; chosen."""
 
 
 def check(
@@ -169,7 +168,7 @@ def judged(
             found.opened.wrong is not None,
         )
     else:
-        results = [run_artifact(after, benchmark=True) for _ in range(STORED_LOADS)]
+        results = [run_artifact(after, benchmark=True) for _ in range(PROCESSES)]
         us = statistics.median(result["median_us"] for result in results)
         same = machine == where
         checks = [stored_check(us, stored_us if same else None, options.max_slower)]
@@ -275,7 +274,7 @@ def not_slower(folder: str, result: dict[str, Any], allowed: float) -> tuple[dic
             "times of different machines are not compared"
         )
     most_us = result["expected_us"] * (1 + allowed)
-    for _ in range(STORED_LOADS - 1):
+    for _ in range(PROCESSES - 1):
         if result["median_us"] > most_us:
             again = run_artifact(folder, benchmark=True)
             result = min(result, again, key=lambda one: float(one["median_us"]))

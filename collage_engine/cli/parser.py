@@ -21,14 +21,12 @@ from collage_engine.cli.options import (
     size,
 )
 from collage_engine.records.text import printable
+from collage_engine.records.time_limits import ANSWER_S
 from collage_engine.records.versions import __version__
 
 Commands = Any
 """What ``add_subparsers`` returns; argparse keeps the type to itself."""
 
-SEARCH_TIME_LIMIT_S = 30.0
-"""Time limit of ``collage search`` in seconds, where none is given (chosen: whoever waits longer
-than that wants to have asked for it)."""
 
 FARM_PORT = 8786
 """Port of a farm's scheduler where none is named: the default of ``dask scheduler --port``."""
@@ -460,9 +458,9 @@ def _add_search_command(commands: Commands) -> None:
     search.add_argument(
         "--time-limit",
         type=duration,
-        default=SEARCH_TIME_LIMIT_S,
+        default=ANSWER_S,
         metavar="TIME",
-        help=f"time for the answer (default: {SEARCH_TIME_LIMIT_S:g}s); where it is too short for "
+        help=f"time for the answer (default: {ANSWER_S:g}s); where it is too short for "
         "the best placement, the answer says how far from it the placement can be",
     )
     search.add_argument(

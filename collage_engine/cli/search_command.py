@@ -16,15 +16,12 @@ from collage_engine.cli.output import print_json
 from collage_engine.cli.screen import complain, say
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import UsageError
-from collage_engine.records.files import read_file
+from collage_engine.records.files import LARGEST_TEXT, read_file
 from collage_engine.records.text import bounded
 from collage_engine.search.check import CoverCheck
 from collage_engine.search.command import main_check, main_search
 
 STANDARD_INPUT = "-"
-MOST_BYTES = 1 << 28
-"""Bytes of the largest problem or placement that is read, 256 MiB (chosen: some hundred times the
-problem of EfficientNet)."""
 MOST_FAULTS = 20
 """Faults of a placement that are printed (chosen: about a screen)."""
 QUIET_S = 3.0
@@ -66,12 +63,12 @@ def _read(name: str) -> bytes:
     """Return what is in a file, or on standard input."""
     try:
         if name != STANDARD_INPUT:
-            return read_file(name, MOST_BYTES)
-        data = sys.stdin.buffer.read(MOST_BYTES + 1)
+            return read_file(name, LARGEST_TEXT)
+        data = sys.stdin.buffer.read(LARGEST_TEXT + 1)
     except (OSError, ValueError) as error:
         raise UsageError(f"{name}: {getattr(error, 'strerror', None) or error}") from error
-    if len(data) > MOST_BYTES:
-        raise UsageError(f"standard input has more than {MOST_BYTES >> 20} MiB")
+    if len(data) > LARGEST_TEXT:
+        raise UsageError(f"standard input has more than {LARGEST_TEXT >> 20} MiB")
     return data
 
 

@@ -36,14 +36,13 @@ from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.greedy import greedy
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.reasons import MOST_CHARACTERS
 from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains import capabilities, registry, runtime
 from collage_engine.toolchains.base import Toolchain
 from collage_engine.toolchains.capabilities import LowersToTir
 from collage_engine.toolchains.sources import source_hash
 
-MOST_CHARACTERS = 200
-"""Of a reason, so that a table can show it; chosen."""
 KINDS = ("cpu", "cuda")
 """Kinds of devices that a toolchain can compile for."""
 NEARLY = 0.8

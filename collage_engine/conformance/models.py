@@ -11,15 +11,13 @@ from onnx import ModelProto, ValueInfoProto, helper, numpy_helper, shape_inferen
 OPSET = 17
 """Version of ONNX's operator set of the models; chosen: every operator in them exists unchanged
 since version 14."""
-SEED = 7
-"""Of the weights; chosen."""
 
 
 class _Net:
     """A model under construction; every method returns a value's name."""
 
     def __init__(self) -> None:
-        self._random = np.random.default_rng(SEED)
+        self._random = np.random.default_rng(0)
         self._nodes: list[Any] = []
         self._inputs: list[Any] = []
         self._weights: list[Any] = []

@@ -13,13 +13,11 @@ from collage_engine.conformance.subject import Nonconformance, NotApplicable, Su
 from collage_engine.machine.worker import Worker, WorkerError
 from collage_engine.records.errors import CollageError, ToolchainError
 from collage_engine.records.reasons import fault_reason, short_reason
+from collage_engine.records.time_limits import WORK_S
 from collage_engine.timing.child import measuring_environment
 from collage_engine.toolchains import registry
 
 JOB = "collage_engine.conformance.run:run_checks"
-LIMIT_S = 900.0
-"""Seconds that all checks may take together; chosen: the slowest toolchain on a busy machine with
-two cores takes two minutes."""
 
 Outcome = Literal["passed", "failed", "skipped"]
 
@@ -80,7 +78,7 @@ def check_toolchain(name: str, on_finding: Callable[[Finding], None]) -> list[Fi
     env = measuring_environment([name], 2)
     with Worker(JOB, env=env, name="collage-check") as worker:
         try:
-            worker.call(name, timeout_s=LIMIT_S, on_message=keep)
+            worker.call(name, timeout_s=WORK_S, on_message=keep)
         except WorkerError as error:
             check = list(CHECKS)[min(len(found), len(CHECKS) - 1)]
             keep(Finding(check, "failed", f"it ended the process: {short_reason(error)}"))

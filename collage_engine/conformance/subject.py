@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from collage_engine.conformance.models import MODELS
-from collage_engine.lowering.accuracy import worst
+from collage_engine.lowering.accuracy import TOLERANCES, worst
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues
@@ -24,9 +24,8 @@ from collage_engine.toolchains import registry
 from collage_engine.toolchains.base import Function, Toolchain
 from collage_engine.toolchains.capabilities import LowersToTir, border_formats, composites_of
 
-TOLERANCE = 1e-4
-"""Largest ``max|y−r| / max|r|`` of a float32 candidate of these models; chosen: a hundred times
-the rounding of their sums, a hundredth of what a wrong operator leaves."""
+TOLERANCE = TOLERANCES[FLOAT32]
+"""Largest ``max|y−r| / max|r|`` of a float32 candidate of these models."""
 ARCHITECTURE = "sm_86"
 """What is asked for where a toolchain compiles for NVIDIA devices only; chosen: every one of ours
 compiles for it."""

@@ -18,17 +18,13 @@ from collage_engine.deployment.work_folder import work_folder
 from collage_engine.records.errors import CollageError, SessionError
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.shapes import ShapeChoice, ShapeRow, Sharing
+from collage_engine.records.shapes import STOPPED_BUDGET_S, ShapeChoice, ShapeRow, Sharing
 from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine
 from collage_engine.session.earlier import earlier_session
 from collage_engine.session.shape_rows import shape_row
 
 _LOG = logging.getLogger(__name__)
-
-STOPPED_BUDGET_S = 1.0
-"""Seconds of budget for each shape that is left when the user ends the run with what it has;
-chosen: the first stage alone, which times each toolchain on the whole model, takes about that."""
 
 
 @dataclass(frozen=True)

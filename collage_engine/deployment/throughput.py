@@ -17,9 +17,10 @@ from collage_engine.machine.device import physical_cores
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import ArtifactError, ToolchainError
 from collage_engine.records.placement import DeploymentRow, Run
-from collage_engine.records.same_work import SAME_WORK_FACTOR
+from collage_engine.records.same_work import PROCESSES, SAME_WORK_FACTOR
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import items_of
+from collage_engine.records.time_limits import ANSWER_S
 from collage_engine.service.engine import Engine
 from collage_engine.session.shape_rows import best_alone, inputs_of, toolchains_of
 
@@ -27,11 +28,6 @@ _LOG = logging.getLogger(__name__)
 
 MOST_WAYS = 4
 """Ways of sharing the processors that are tried; chosen: each takes a run of its own."""
-DUELS = 3
-"""Turns of each way in that comparison; chosen: the least with a median."""
-DUEL_S = 60.0
-"""Seconds that one turn may take; chosen: it loads an artifact and runs it for two seconds, and a
-toolchain that hangs in it must not hold the run up."""
 LEAST_BUDGET_S = 1.0
 """Seconds of budget of a run for which nothing is left; it then takes the fastest whole model."""
 
@@ -157,9 +153,9 @@ def fastest(runs: list[Run], folders: list[Path]) -> int:
     if len(near) > 1 and folders and all(runs[k].objective == "throughput" for k in near):
         rates: dict[int, list[float]] = {k: [] for k in near}
         try:
-            for _ in range(DUELS):
+            for _ in range(PROCESSES):
                 for k in near:
-                    result = run_artifact(folders[k], benchmark=True, limit_s=DUEL_S)
+                    result = run_artifact(folders[k], benchmark=True, limit_s=ANSWER_S)
                     rates[k].append(result["runs_per_s"])
         except ArtifactError as error:
             _LOG.warning("the ways of sharing processors cannot be compared again: %s", error)

@@ -16,25 +16,32 @@ from collage_engine.drawing.layered import Layered
 
 BOX_WIDTH, BOX_HEIGHT = 172.0, 46.0
 """Size of a box in scene units, which are pixels at the scale 1; chosen."""
-ACROSS_GAP, ALONG_GAP = 30.0, 26.0
-"""Gaps between boxes of one rank, and between ranks; chosen."""
+STEP = 6.0
+"""Distance of two lines that run beside each other, in scene units, by which all others are
+measured; chosen."""
+ACROSS_GAP, ALONG_GAP = 5 * STEP, 4.5 * STEP
+"""Gaps between boxes of one rank, and between ranks."""
+STRIP = 5 * STEP
+"""Width of a box's coloured strip, in scene units: a tag of letters fits."""
 FAN = 6
-"""Readers of a value above which those far away are not drawn as lines; chosen."""
-_GUTTER = 78.0
-"""Gap between columns; chosen, so that ``_LANES`` lanes fit."""
-_LANE, _LANE_STEP = 6.0, 2.0
-"""Distance of two lanes in the gutter, and above and below the columns; chosen."""
-_BELOW, _BESIDE, _ABOVE = 9.0, 25.0, 12.0
-"""Distance of the first lane from the boxes below, beside and above; chosen."""
-_PORT_STEP = 18.0
-"""Distance of two edges at a box at most; chosen."""
-_FOLD_RANKS = 22
+"""Readers of a value above which those over more than so many ranks are not drawn as lines, which
+would say nothing that the jump stubs do not (a mask that all layers read); chosen."""
+_LANE_STEP = STEP / 3
+"""Distance of two lanes above and below the columns, where most of their length is in the gutter.
+"""
+_BELOW, _BESIDE, _ABOVE = 1.5 * STEP, 4 * STEP, 2 * STEP
+"""Distance of the first lane from the boxes below, beside and above."""
+_PORT_STEP = 3 * STEP
+"""Distance of two edges at a box at most."""
+FOLD_RANKS = 22
 """Graphs with fewer ranks are read well in one column; chosen."""
 _SLIM = 0.45
 """Graphs that are slimmer than this share of the wanted aspect are folded; chosen."""
 _LANES = 8
 """At most this many edges are led from one column to the next; with more, all become jumps. Chosen,
 since more lines beside each other cannot be followed."""
+_GUTTER = _BESIDE + (_LANES + 1) * STEP
+"""Gap between columns, in which all lanes fit."""
 
 
 class LayoutRequest(msgspec.Struct, kw_only=True):
@@ -176,7 +183,7 @@ class _Folded:
 
     def _choose_starts(self, request: LayoutRequest, crossing: Sequence[int]) -> list[int]:
         """Return the columns whose picture comes nearest to the wanted aspect."""
-        if not request.fold or self.ranks <= _FOLD_RANKS:
+        if not request.fold or self.ranks <= FOLD_RANKS:
             return [0]
         wanted = request.aspect if self.upright else 1 / request.aspect
         wide, tall = self._extent([0])
@@ -274,7 +281,7 @@ class _Router:
         ranks = folded.starts[last] - 1 - folded.starts[first]
         bottom = ranks * folded.along + folded.deep + _BELOW + lane * _LANE_STEP
         right = folded.offset[first] + folded.spans[first][1] * folded.across + folded.half
-        gutter = right + _BESIDE + lane * _LANE
+        gutter = right + _BESIDE + lane * STEP
         top = -_ABOVE - lane * _LANE_STEP
         return [(across, bottom), (gutter, bottom), (gutter, top), (target, top)]
 

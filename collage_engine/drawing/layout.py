@@ -3,10 +3,10 @@
 1. *Order.* Collapsing groups can close cycles; edges against the order become jumps.
 2. *Ranks* by longest path; sources without inputs sink next to their first consumer, so that
    one attention mask does not draw eighty lines through the whole graph.
-3. *Cut.* An edge over more than ``CUT_RANKS`` ranks becomes a jump: a stub at each end. The
-   cost of layered layout is the dummy vertices of long edges, not the number of nodes
-   (measured: 8.9 s → 0.4 s on 10,000 nodes), and nobody can follow such a line anyway.
-   The same for all but the nearest readers of a value that very many read.
+3. *Cut.* An edge over more ranks than two columns hold (``2 * FOLD_RANKS``) becomes a jump: a
+   stub at each end. The cost of layered layout is the dummy vertices of long edges, not the
+   number of nodes (measured: 8.9 s → 0.4 s on 10,000 nodes), and nobody can follow such a line
+   anyway. The same for all but the nearest readers of a value that very many read.
 4. *Place* from waist to waist, with ``fast_sugiyama``, or ``layered`` where it is missing.
 5. *Fold.* A deep network is a thread hundreds of times longer than wide. Ranks are cut into
    columns, like a newspaper, where few edges cross; those are led to the next column's top.
@@ -23,16 +23,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from collage_engine.drawing.columns import FAN, Layout, LayoutRequest, picture
+from collage_engine.drawing.columns import FAN, FOLD_RANKS, Layout, LayoutRequest, picture
 from collage_engine.drawing.layered import Layered, layered
-
-CUT_RANKS = 40
-"""An edge over more ranks than this becomes a jump; chosen, see step 3."""
-FAN_RANKS = 5
-"""A value with more readers than ``FAN`` is drawn only to those within so many ranks; chosen, since
-the lines of a mask that all layers read say nothing that the jump stubs do not."""
-_FEWEST_WAISTS, _FEWEST_VERTICES = 3, 60
-"""Smaller graphs are laid out in one piece; chosen, since they take milliseconds."""
 
 
 def lay_out(request: LayoutRequest) -> Layout:
@@ -55,11 +47,8 @@ def lay_out(request: LayoutRequest) -> Layout:
     fan = [0] * count
     for a, _ in forward:
         fan[a] += 1
-    short = [
-        (a, b)
-        for a, b in forward
-        if ranks[b] - ranks[a] <= (FAN_RANKS if fan[a] > FAN else CUT_RANKS)
-    ]
+    longest = [FAN if readers > FAN else 2 * FOLD_RANKS for readers in fan]
+    short = [(a, b) for a, b in forward if ranks[b] - ranks[a] <= longest[a]]
     engine = request.engine
     placed: Layered | None = None
     if engine == "fast-sugiyama":
@@ -89,7 +78,7 @@ def _in_pieces(
     for vertex, rank in enumerate(ranks):
         held[rank].append(vertex)
     waists = _waists(held, edges, ranks)
-    if len(waists) < _FEWEST_WAISTS or count < _FEWEST_VERTICES:
+    if not waists:
         return _from_zero(engine(count, edges, ranks))
     bounds = sorted({0, *waists, total - 1})
     inside: list[list[tuple[int, int]]] = [[] for _ in bounds]

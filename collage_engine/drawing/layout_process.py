@@ -17,14 +17,13 @@ import msgspec
 
 from collage_engine.drawing.columns import Layout, LayoutRequest
 from collage_engine.drawing.layout import lay_out
+from collage_engine.records.time_limits import ANSWER_S
 from collage_engine.records.typed import decode
 
 _LOG = logging.getLogger(__name__)
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 COMMAND = (sys.executable, "-P", "-m", "collage_engine.drawing.layout_process")
-LIMIT_S = 60
-"""Seconds after which a layout is given up; chosen."""
 
 
 def lay_out_safely(request: LayoutRequest) -> Layout:
@@ -35,7 +34,7 @@ def lay_out_safely(request: LayoutRequest) -> Layout:
             COMMAND,
             input=msgspec.json.encode(request),
             capture_output=True,
-            timeout=LIMIT_S,
+            timeout=ANSWER_S,
             check=True,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (_ROOT, before)))},
         )

@@ -10,12 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from collage_engine.records.counted import NAMED
 from collage_engine.records.graph import GraphRecord, Node, nodes_of
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.operator_titles import NodeTitles, short_name
-
-_KINDS_NAMED = 3
-"""Kinds of operators that the name of a group lists; chosen."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class OperatorGraph:
     def content(self, operators: Sequence[int]) -> str:
         """Returns a group's nodes in short, the most frequent first: ``Conv ×9, Add ×8``."""
         counts = Counter(self.titles.of(n for n in operators if n < self.count))
-        named = counts.most_common(_KINDS_NAMED)
+        named = counts.most_common(NAMED)
         return ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in named)
 
     def count_nodes(self, operators: Iterable[int]) -> int:

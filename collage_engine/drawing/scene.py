@@ -16,6 +16,7 @@ from collage_engine.drawing.columns import (
     LayoutRequest,
 )
 from collage_engine.drawing.groups import (
+    LEGIBLE_BOXES,
     DisplayGraph,
     Group,
     display_graph,
@@ -29,12 +30,9 @@ from collage_engine.drawing.operators import OperatorGraph, operator_graph
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Placement
 
-SKIP_REACH = 44.0
-"""Least distance, in scene units, by which the curve of a cut edge reaches out of its boxes;
-chosen."""
-SKIPS_DRAWN = 300
+SKIPS_DRAWN = 2 * LEGIBLE_BOXES
 """Up to this many boxes every cut edge is drawn as a curve; in larger pictures only those of the
-boxes that are selected or under the pointer. Chosen, since more curves cannot be followed."""
+boxes that are selected or under the pointer, since more curves cannot be followed."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +221,7 @@ def skip_curve(shown: Scene, a: int, b: int) -> list[tuple[float, float]]:
     ax, ay, w, h = shown.rectangle(a)
     bx, by, _, _ = shown.rectangle(b)
     start, end = (ax + w, ay + h * 0.75), (bx + w, by + h * 0.25)
-    reach = SKIP_REACH + 0.08 * abs(end[1] - start[1])
+    reach = BOX_HEIGHT + 0.08 * abs(end[1] - start[1])
     return [start, (start[0] + reach, start[1]), (end[0] + reach, end[1]), end]
 
 

@@ -7,6 +7,7 @@ from xml.sax.saxutils import escape
 
 from collage_engine.drawing import formatting
 from collage_engine.drawing.box_styles import BoxStyle, ColouringData, LegendEntry, style_boxes
+from collage_engine.drawing.columns import ACROSS_GAP, STRIP
 from collage_engine.drawing.hand_overs import HandOver, hand_overs, labels_on_the_left
 from collage_engine.drawing.palette import mix
 from collage_engine.drawing.scene import (
@@ -40,13 +41,9 @@ _DARK = {
     "border": "#4b5057",
     "pattern": "dark-pattern-",
 }
-_STRIP = 28.0
-"""Width of a box's coloured strip in scene units, as on the screen; chosen."""
 TITLE_LETTER_PX = 7.9
 """Width of a letter of a box's title, in scene units; chosen for a wide fallback font, since a
 report cannot know which font its reader has."""
-_MARGIN = 28.0
-"""Margin around the graph, in scene units; chosen."""
 
 _PATTERNS = {
     "rising": '<path d="M-1,7 l8,-8 M-1,1 l2,-2 M5,7 l2,-2"/>',
@@ -87,8 +84,8 @@ def render(
     """
     ink = _DARK if dark else _LIGHT
     head = 34.0 + (30.0 if legend else 0.0)
-    width = max(shown.width + 2 * _MARGIN, 480.0)
-    height = shown.height + 2 * _MARGIN + head
+    width = max(shown.width + 2 * ACROSS_GAP, 480.0)
+    height = shown.height + 2 * ACROSS_GAP + head
     used = sorted({style.pattern for style in styles if style.pattern != "solid"})
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
@@ -104,11 +101,11 @@ def render(
         ),
         "</defs>",
         f'<rect width="100%" height="100%" fill="{ink["canvas"]}"/>',
-        f'<text x="{_MARGIN}" y="32" font-size="15" font-weight="600" fill="{ink["text"]}">'
+        f'<text x="{ACROSS_GAP}" y="32" font-size="15" font-weight="600" fill="{ink["text"]}">'
         f"{escape(title)}</text>",
     ]
     out.extend(_legend(legend, ink))
-    out.append(f'<g transform="translate({_MARGIN} {_MARGIN + head})">')
+    out.append(f'<g transform="translate({ACROSS_GAP} {ACROSS_GAP + head})">')
     for rim in (True, False):
         out.extend(_tint(shown, part, styles, ink, rim) for part in parts)
     out.append(f'<g fill="none" stroke="{ink["line"]}" stroke-width="1.2">')
@@ -133,7 +130,7 @@ def render(
 
 def _legend(legend: Sequence[LegendEntry], ink: dict[str, str]) -> list[str]:
     out: list[str] = []
-    x = _MARGIN
+    x = ACROSS_GAP
     for entry in legend:
         label = f"{entry.label or 'not placed'}: {entry.detail or entry.count}"
         out.append(
@@ -229,17 +226,17 @@ def _box(shown: Scene, box: int, style: BoxStyle, ink: dict[str, str]) -> str:
     left = x + 14
     if item.is_work and not style.filled:
         shape = (
-            f'd="M{x + 5:.1f},{y:.1f} h{_STRIP - 5} v{h} h-{_STRIP - 5} '
+            f'd="M{x + 5:.1f},{y:.1f} h{STRIP - 5} v{h} h-{STRIP - 5} '
             f'a5,5 0 0 1 -5,-5 v-{h - 10} a5,5 0 0 1 5,-5 z"'
         )
         out.append(f'<path {shape} fill="{style.colour}"/>')
         if style.pattern != "solid":
             out.append(f'<path {shape} fill="url(#{ink["pattern"]}{style.pattern})"/>')
         out.append(
-            f'<text x="{x + _STRIP / 2:.1f}" y="{y + h / 2 + 4:.1f}" font-size="11" '
+            f'<text x="{x + STRIP / 2:.1f}" y="{y + h / 2 + 4:.1f}" font-size="11" '
             f'font-weight="600" text-anchor="middle" fill="{style.text}">{escape(style.tag)}</text>'
         )
-        left = x + _STRIP + 8
+        left = x + STRIP + 8
     value_px = 6.6 * len(style.value) + 8 if style.value else 0.0
     limit = max(4, int((x + w - 8 - value_px - left) / TITLE_LETTER_PX))
     out.append(
@@ -256,7 +253,7 @@ def _box(shown: Scene, box: int, style: BoxStyle, ink: dict[str, str]) -> str:
     if style.share is not None:
         out.append(
             f'<rect x="{left:.1f}" y="{y + h - 5:.1f}" '
-            f'width="{max(1.0, style.share * (w - _STRIP - 16)):.1f}" height="2.5" '
+            f'width="{max(1.0, style.share * (w - STRIP - 16)):.1f}" height="2.5" '
             f'fill="{style.colour}"/>'
         )
     out.append("</g>")

@@ -18,11 +18,10 @@ from pathlib import Path
 from collage_engine.lowering import cubin_store
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.reasons import compiler_reason
+from collage_engine.records.time_limits import WORK_S
 from collage_engine.toolchains.runtime.builder import find_in_wheel
 from collage_engine.toolchains.runtime.nvcc import find_nvcc
 
-COMPILE_SECONDS = 600.0
-"""Seconds after which a compiler of device code is stopped. Chosen."""
 KIND = b"cuda"
 """Module kind under which TVM serialises device code: format, kernels, code."""
 SOURCE = b"cuda"
@@ -121,7 +120,7 @@ def _by_nvcc(source: str, architecture: str) -> bytes:
                 command,
                 capture_output=True,
                 text=True,
-                timeout=COMPILE_SECONDS,
+                timeout=WORK_S,
                 stdin=subprocess.DEVNULL,
             )
         except (OSError, subprocess.TimeoutExpired) as error:

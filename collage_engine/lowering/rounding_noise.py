@@ -27,7 +27,7 @@ import numpy as np
 
 from collage_engine.lowering.accuracy import NOISE_FACTOR, counts_values, errors
 from collage_engine.lowering.reference import run_onnx
-from collage_engine.model.mapped_weights import data_bytes
+from collage_engine.model.mapped_weights import MAPPED_FROM_BYTES, data_bytes
 from collage_engine.records.errors import Cancelled
 
 if TYPE_CHECKING:
@@ -41,10 +41,6 @@ LIMIT_S = 4.0
 FAR_BELOW = 0.01
 """Share of the default tolerance: noise below it in the first try needs no second one, unless the
 model quantises or gives whole numbers; chosen."""
-MOST_WEIGHT_BYTES = 600e6
-"""Weights beyond are left as they are, since each try copies them; chosen."""
-SEED = 20261122
-"""Seed of the signs, so that a run can be repeated; chosen."""
 LAST_BIT = 2.0**-23
 """Relative change. Values of float64 change as much, since toolchains may compute them in float32;
 those of half precision do not change: their tolerance allows for their own roundings."""
@@ -93,9 +89,11 @@ def rounding_noise(
         truth = run_onnx(model, given)
     except Exception:  # whoever evaluates ONNX has error classes of its own
         return None
-    random = np.random.default_rng(SEED)
+    random = np.random.default_rng(0)
     found = [0.0] * len(truth)
-    few_bytes = sum(map(data_bytes, model.graph.initializer)) < MOST_WEIGHT_BYTES
+    few_bytes = (
+        sum(map(data_bytes, model.graph.initializer)) < MAPPED_FROM_BYTES
+    )  # each try copies them
     steps = any(node.op_type == "QuantizeLinear" for node in model.graph.node)
     steps = steps or any(counts_values(array.dtype) for array in truth)
     for number in range(TRIES):

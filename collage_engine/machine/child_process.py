@@ -39,8 +39,8 @@ from collage_engine.records.reasons import MOST_CHARACTERS, last_line, place_in_
 TAIL_BYTES = 16384
 """Bytes of the child's output that are kept; chosen: a long stack trace fits."""
 PIPE_BYTES = 1 << 20
-"""Size in bytes that is asked for the reply pipe, and read at a time; chosen: arrays need fewer
-turns of the loop than with Linux's default of 64 KiB."""
+"""Size in bytes that is asked for the reply pipe, and read at a time: the most that Linux gives
+without privileges (``pipe-max-size`` in pipe(7)), so that arrays need few turns of the loop."""
 END_S = 2.0
 """Seconds that a child may take to end after its life pipe was closed, or after it closed its own
 pipes; chosen: the warden needs milliseconds unless the machine is swapping."""

@@ -18,13 +18,12 @@ from typing import Any
 
 from collage_engine.records.errors import UsageError
 from collage_engine.records.reasons import last_line
+from collage_engine.records.time_limits import ANSWER_S
 from collage_engine.records.toolchain import Device
 
 DEFAULT_ARCHITECTURE = "sm_90a"
 """The architecture that is compiled for where no device says otherwise; chosen."""
 
-PROBE_SECONDS = 60.0
-"""Seconds that the driver may take to answer; chosen: it may have to load a kernel module."""
 
 THREADS = 1024
 """Threads of a block, at most, on every architecture (CUDA C++ Programming Guide, table of
@@ -169,11 +168,11 @@ def cuda_probe() -> CudaProbe:
             [sys.executable, "-P", "-c", _CHILD, *sys.path],
             capture_output=True,
             text=True,
-            timeout=PROBE_SECONDS,
+            timeout=ANSWER_S,
             stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired:
-        return CudaProbe(reason=f"the NVIDIA driver did not answer within {PROBE_SECONDS:g} s")
+        return CudaProbe(reason=f"the NVIDIA driver did not answer within {ANSWER_S:g} s")
     if child.returncode < 0:
         return CudaProbe(reason=f"the NVIDIA driver crashed (signal {-child.returncode})")
     try:

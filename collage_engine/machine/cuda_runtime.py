@@ -8,6 +8,7 @@ next candidate.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -22,8 +23,8 @@ FAULTS = frozenset({214, 220, 226, 700, 702, 710, 713, 714, 715, 716, 717, 718, 
 """cudaError values after which the context is unusable: uncorrectable ECC, NVLink and contained
 faults, illegal addresses and instructions, launch time-outs and failures, device assertions."""
 
-LOST_DEVICE = 70
-"""Exit status of a child process whose device context is spoiled for good; chosen (EX_SOFTWARE)."""
+LOST_DEVICE = os.EX_SOFTWARE
+"""Exit status of a child process whose device context is spoiled for good."""
 
 LIBRARY = "libcudart.so.13"
 

@@ -15,11 +15,10 @@ import time
 from pathlib import Path
 
 from collage_engine.records.locks import HeldLock
+from collage_engine.records.time_limits import ANSWER_S
 
 PREFIX = "collage-scratch-"
 LOCK = "owner.lock"
-YOUNG_S = 60.0
-"""Seconds after its creation in which a folder may not have been locked yet; chosen."""
 
 
 class Scratch:
@@ -78,7 +77,7 @@ def remove_orphans(beside: Path | None = None) -> None:
 
 def _remove_if_orphan(folder: Path) -> None:
     status = folder.stat()
-    if status.st_uid != os.getuid() or time.time() - status.st_mtime < YOUNG_S:
+    if status.st_uid != os.getuid() or time.time() - status.st_mtime < ANSWER_S:
         return
     if not (folder / LOCK).exists():  # it died before it locked it, or while it was removed
         shutil.rmtree(folder, ignore_errors=True)

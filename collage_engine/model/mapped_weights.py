@@ -8,6 +8,7 @@ when they are touched, shares among processes and drops when memory is short.
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,16 +16,16 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, TensorProto, checker, helper
 
-MAPPED_FROM_BYTES = 1 << 30
-"""Bytes of weights in files beside a model from which on they are mapped; below they are read.
-Chosen: protobuf ends at 2 GiB, and half of that leaves room for weights that clean-up changes."""
+MAPPED_FROM_BYTES = checker.MAXIMUM_PROTOBUF // 2
+"""Bytes of weights in files beside a model from which on they are mapped; below they are read, and
+half of what protobuf can hold leaves room for weights that clean-up changes."""
 VARIABLE = "COLLAGE_MAPPED_WEIGHTS_FROM"
 """Environment variable with another number of bytes, which every process of a run obeys."""
-LEAST_BYTES = 1 << 12
-"""Bytes of a tensor from which on it is mapped. Chosen: one page; smaller ones are read, since many
-small values are looked at when a model is cleaned."""
+LEAST_BYTES = mmap.PAGESIZE
+"""Bytes of a tensor from which on it is mapped; smaller ones are read, since many small values are
+looked at when a model is cleaned."""
 ALIGNMENT = 64
 """Bytes to which a tensor's first byte must be aligned to be used where it is mapped: what TVM
 asserts of the tensors that its kernels read."""

@@ -35,7 +35,7 @@ from collage_engine.model.mapped_weights import is_mapped
 from collage_engine.model.onnx_outer_values import with_branches
 from collage_engine.model.opaque import is_standard
 from collage_engine.records.errors import ModelError
-from collage_engine.records.reasons import shown
+from collage_engine.records.reasons import MOST_CHARACTERS, shown
 
 OLDEST_OPSET = 7
 """Operator set of the standard from which on models are imported as they are; older ones broadcast
@@ -45,9 +45,6 @@ CONVERTED_TO = 13
 MOST_NODES = 200_000
 """Nodes of a model after its local functions are written out, at most. Chosen: the largest exports
 with functions known (language models, node by node) have a quarter of it."""
-MOST_SAID = 400
-"""Characters of a library's message that a sentence quotes, at most; chosen: a node's name, its
-operator and what is wrong with it take half of that."""
 _LARGE_BYTES = 1024
 """Bytes of an initializer from which it is left out of what is checked; chosen: what an operator
 reads as sizes, axes or indices is smaller."""
@@ -158,8 +155,8 @@ def check_sizes(draft: Draft) -> None:
 
 def one_line(said: str) -> str:
     """Return what a library says on one line of bearable length."""
-    words = " ".join(shown(word) for word in said[: 10 * MOST_SAID].split())
-    return words if len(words) <= MOST_SAID else words[: MOST_SAID - 1] + "…"
+    words = " ".join(shown(word) for word in said[: 10 * MOST_CHARACTERS].split())
+    return words if len(words) <= MOST_CHARACTERS else words[: MOST_CHARACTERS - 1] + "…"
 
 
 def _skeleton(model: ModelProto) -> ModelProto:

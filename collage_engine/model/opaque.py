@@ -20,9 +20,7 @@ from onnx import AttributeProto, NodeProto, TensorProto, defs, helper
 
 from collage_engine.model.onnx_outer_values import outer_values
 from collage_engine.model.opaque_names import PREFIX
-
-MOST_TYPES = 4
-"""ONNX types in the name of an opaque operator that stands for several nodes, at most; chosen."""
+from collage_engine.records.counted import NAMED
 
 
 @dataclass(frozen=True)
@@ -42,8 +40,8 @@ class OpaqueOperator:
     def name(self) -> str:
         """Return its name in the dataflow graph: ``onnx:LSTM``, ``onnx:com.microsoft.Inverse``."""
         types = [type_name(node) for node in self.nodes]
-        more = len(types) - MOST_TYPES
-        shown = types if more <= 1 else [*types[:MOST_TYPES], f"{more} more"]
+        more = len(types) - NAMED
+        shown = types if more <= 1 else [*types[:NAMED], f"{more} more"]
         return PREFIX + "+".join(shown)
 
     def attributes(self, opsets: Mapping[str, int]) -> dict[str, Any]:

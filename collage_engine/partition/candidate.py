@@ -11,10 +11,8 @@ from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.format import Formats
 from collage_engine.records.numbering import NodeSet, OperatorNumber
+from collage_engine.records.reasons import MOST_OF_A_NAME
 from collage_engine.records.toolchain import ToolchainInstance
-
-LABEL_LIMIT = 80
-"""Characters of a candidate's label, at most. Chosen: it fits a column of a table."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +79,12 @@ def candidate_id(
 
 def shorten(text: str) -> str:
     """Return a label with its middle left out, at operator borders where that is possible."""
-    if len(text) <= LABEL_LIMIT:
+    if len(text) <= MOST_OF_A_NAME:
         return text
     parts = text.split("+")
     head: list[str] = []
     tail: list[str] = []
-    room = LABEL_LIMIT - len("+…+")
+    room = MOST_OF_A_NAME - len("+…+")
     while parts and len(head) + len(tail) < len(text):
         side = head if len("+".join(head)) <= len("+".join(tail)) else tail
         part = parts.pop(0) if side is head else parts.pop()
@@ -94,7 +92,7 @@ def shorten(text: str) -> str:
             break
         side.append(part) if side is head else side.insert(0, part)
     if not head or not tail:
-        half = (LABEL_LIMIT - 1) // 2
+        half = (MOST_OF_A_NAME - 1) // 2
         return f"{text[:half]}…{text[-half:]}"
     return "+".join([*head, "…", *tail])
 

@@ -19,11 +19,11 @@ from collage_engine.planning.measured_placements import identity, problem_parts
 from collage_engine.planning.refusals import refusal_text
 from collage_engine.records.answers import Alternative, ExplainAnswer, NoCandidate
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.counted import counted
+from collage_engine.records.counted import NAMED, counted
 from collage_engine.records.format import border_words
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.numbering import OperatorNumber
-from collage_engine.records.operator_titles import NODES_NAMED, NodeTitles
+from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search.explain import Labels, explain_node
@@ -316,7 +316,7 @@ def _label(c: CandidateRecord, names: dict[int, str], titles: NodeTitles) -> str
     """Name a candidate by its nodes; by their number and both ends where there are many."""
     formats = border_words(c.takes, c.gives)
     nodes, count = titles.joined(c.nodes), len(titles.of(c.nodes))
-    if count > NODES_NAMED:
+    if count > NAMED:
         nodes = f"{counted(count, 'node')}, {names[c.nodes[0]]} to {names[c.nodes[-1]]}"
     return nodes + (f" ({formats})" if formats else "")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from collage_engine.planning.refusals import named_refusal_text, refusal_text
+from collage_engine.records.counted import NAMED
 from collage_engine.records.graph import GraphRecord, Node, nodes_of
 from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.pin import Pin
@@ -14,8 +15,6 @@ from collage_engine.wording import constraints as say
 
 WithoutCandidates = Mapping[str, Mapping[int, Refusal]]
 """Toolchain instance to operator number to why it has no candidate for it."""
-NODES_NAMED = 3
-"""Nodes that a sentence names one by one; the others are counted (chosen)."""
 
 
 def infeasible_details(
@@ -116,7 +115,7 @@ def _why_nodes(
     text = refusal_text if wanted else named_refusal_text
     reasons = [
         text(without_candidates[name][node])
-        for node in nodes[:NODES_NAMED]
+        for node in nodes[:NAMED]
         for name in instances
         if node in without_candidates[name]
     ]
@@ -138,14 +137,14 @@ def _named(calls: Sequence[Node], operators: Sequence[int]) -> str:
     """Return ``'conv1' (Conv), 'fc' (MatMul) and 7 more nodes``."""
     named, titles, owners = [], NodeTitles(calls), nodes_of(calls)
     nodes = list({owners[number]: number for number in reversed(operators)}.values())[::-1]
-    for number in nodes[:NODES_NAMED]:
+    for number in nodes[:NAMED]:
         op = titles[number]
         names = calls[number].onnx_nodes
         if names:
             named.append(f"'{names[0]}' ({op})")
         else:
             named.append(f"node {number} ({op})")
-    left = len(nodes) - NODES_NAMED
+    left = len(nodes) - NAMED
     text = ", ".join(named)
     if left <= 0:
         return text

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+NAMED = 4
+"""Things that a sentence or a label names one by one; the others are counted. Chosen: with the
+counted ones they fit a line."""
+
 
 def counted(number: int, noun: str) -> str:
     """Returns ``1 partition``, ``2,358 partitions``, for nouns whose plural takes an s."""

@@ -7,7 +7,7 @@ import re
 from collage_engine.records.errors import InvalidValue
 
 LONGEST_S = 1e9
-"""Seconds above which no budget is believed, 30 years; chosen."""
+"""Seconds above which neither a budget nor a time is believed, 30 years; chosen."""
 _SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600}
 """Seconds of each unit."""
 _PART = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*([a-z]*)\s*")

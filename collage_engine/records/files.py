@@ -19,9 +19,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-UNFINISHED_S = 3600.0
-"""Seconds after which an unfinished file counts as left by a writer that was killed; chosen: no
-file of this program takes so long to write."""
+from collage_engine.records.time_limits import JOB_S
+
+LARGEST_TEXT = 1 << 28
+"""Bytes of the largest document that is read at once, and of the largest row of a table, 256 MiB;
+chosen: some fifty times the largest seen."""
+LARGEST_TABLE = 1 << 30
+"""Bytes of the largest file that is read row by row, 1 GiB; chosen, as above."""
+MOST_ROWS = 2_000_000
+"""Rows of the largest table that is read; chosen, as above."""
 _UNFINISHED_BYTES = 18
 """Bytes by which an unfinished file's name is longer than the file's (``atomic_file``)."""
 _KINDS = {
@@ -121,7 +127,7 @@ def remove_unfinished(target: Path) -> None:
     """Remove what writers of ``target`` that were killed left beside it."""
     for left in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):
         with contextlib.suppress(OSError):
-            if time.time() - left.lstat().st_mtime > UNFINISHED_S:
+            if time.time() - left.lstat().st_mtime > JOB_S:
                 left.unlink()
 
 

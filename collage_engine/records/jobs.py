@@ -17,16 +17,11 @@ from collage_engine.records.placement import Run
 from collage_engine.records.results import Opened, RunUpdate
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import PaddingProofs, ShapeChoice, Sharing
+from collage_engine.records.time_limits import JOB_S, WORK_S
 
 Answer = TypeVar("Answer")
 Shapes = dict[str, tuple[int, ...]]
 """Shapes of a model's inputs that the user chose, by name."""
-
-OPEN_LIMIT_S = 300.0
-"""Seconds for opening a model; chosen, some ten times the largest seen."""
-ASK_LIMIT_S, WORK_LIMIT_S = 1800.0, 3600.0
-"""Seconds for questions about a model, and for measuring or building parts of it; chosen, some ten
-times the longest seen, with runtimes that have to be compiled first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +33,7 @@ class Job(Generic[Answer]):
 
     name: ClassVar[str]
     """What the job is called in sentences and in the log."""
-    limit_s: ClassVar[float | None] = ASK_LIMIT_S
+    limit_s: ClassVar[float | None] = JOB_S
     """Seconds for the whole job; None: a run, which has its budget."""
     silence_s: ClassVar[float | None] = None
     """Seconds without any event after which the job is given up."""
@@ -59,7 +54,7 @@ class OpenModelJob(Job[Opened]):
 
     shapes: Shapes
     name = "open"
-    limit_s = OPEN_LIMIT_S
+    limit_s = WORK_S
     opens = True
 
 
@@ -69,7 +64,7 @@ class PrepareJob(Job[None]):
 
     shapes: Shapes
     name = "prepare"
-    limit_s = OPEN_LIMIT_S
+    limit_s = WORK_S
     opens = True
 
 
@@ -81,7 +76,7 @@ class ResolveShapesJob(Job[tuple[Shapes, ...]]):
     inputs_npz: bytes | None = None
     """The user's representative inputs, which say what the choices leave open."""
     name = "shapes"
-    limit_s = OPEN_LIMIT_S
+    limit_s = WORK_S
     opens = True
 
 
@@ -90,7 +85,7 @@ class DimensionsJob(Job[dict[str, tuple[str, ...]]]):
     """Find the inputs that have each dimension that a model names; nothing is imported."""
 
     name = "dimensions"
-    limit_s = OPEN_LIMIT_S
+    limit_s = WORK_S
     opens = True
 
 
@@ -100,7 +95,7 @@ class PaddingJob(Job[PaddingProofs]):
 
     dims: tuple[str, ...]
     name = "padding"
-    limit_s = OPEN_LIMIT_S
+    limit_s = WORK_S
     opens = True
 
 
@@ -112,7 +107,7 @@ class AnnotateJob(Job[None]):
     """Metadata by the node's name."""
     out: str
     name = "annotate"
-    limit_s = OPEN_LIMIT_S
+    limit_s = WORK_S
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +146,7 @@ class RunJob(ModelJob[RunUpdate]):
     spent_s: float = 0.0
     name = "run"
     limit_s = None
-    silence_s = WORK_LIMIT_S
+    silence_s = JOB_S
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +158,7 @@ class MeasureJob(ModelJob[list[CandidateRecord]]):
     toolchains: tuple[str, ...] = ()
     longer: bool = False
     name = "measure"
-    limit_s = WORK_LIMIT_S
+    limit_s = JOB_S
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +177,7 @@ class ExportJob(ModelJob[bytes | None]):
     run: Run
     out: str | None
     name = "export"
-    limit_s = WORK_LIMIT_S
+    limit_s = JOB_S
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +189,7 @@ class ExportShapesJob(Job[tuple[bytes | None, Sharing]]):
     out: str | None
     nearest: bool
     name = "export_shapes"
-    limit_s = WORK_LIMIT_S
+    limit_s = JOB_S
 
 
 @dataclass(frozen=True, kw_only=True)

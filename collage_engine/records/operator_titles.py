@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from collage_engine.records.counted import NAMED
 from collage_engine.records.graph import Node, nodes_of
 from collage_engine.records.operators import OPERATORS
 
-NODES_NAMED = 4
-"""Nodes that the name of a partition lists; chosen."""
 _TYPE = re.compile(r"[A-Z][A-Za-z]*")
 """The last part of names such as ``/layer1/conv1/Conv``, which only repeats the type."""
 
@@ -58,9 +57,9 @@ class NodeTitles:
     def joined(self, operators: Iterable[int]) -> str:
         """Return a partition's nodes in short: ``Conv+Relu``, ``Div+Erf+Add+Mul+… (23 nodes)``."""
         titles = self.of(operators)
-        if len(titles) <= NODES_NAMED:
+        if len(titles) <= NAMED:
             return "+".join(titles)
-        return "+".join(titles[:NODES_NAMED]) + f"+… ({len(titles)} nodes)"
+        return "+".join(titles[:NAMED]) + f"+… ({len(titles)} nodes)"
 
 
 def short_name(name: str) -> str:

@@ -6,11 +6,12 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from collage_engine.records.durations import LONGEST_S
+
 LARGEST_INTEGER = 2**63 - 1
 """Largest integer that SQLite keeps ("Datatypes in SQLite", section 2)."""
-LONGEST_US = 1e12
-"""Microseconds above which no time of a call is believed, 11 days; chosen. Figures of other units
-have the same bound."""
+LONGEST_US = 1e6 * LONGEST_S
+"""Microseconds above which no time is believed. Figures of other units have the same bound."""
 
 Count = Annotated[int, Meta(ge=0, le=LARGEST_INTEGER)]
 """A number of things, or of bytes."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from collage_engine.records.errors import CollageError
+from collage_engine.records.text import SENTENCE_CHARACTERS
 
 _LOG = logging.getLogger(__name__)
 
@@ -22,9 +23,6 @@ MOST_CHARACTERS = 300
 MOST_OF_A_NAME = 80
 """Characters of a name out of a file that a sentence shows, at most; chosen: the names that
 exporters make (paths of modules) are shorter."""
-MOST_OF_A_SENTENCE = 1000
-"""Characters of a sentence about a file, at most, without the file's own path; chosen: what names
-three nodes and says what to do is shorter."""
 
 
 def shown(name: str) -> str:
@@ -50,10 +48,12 @@ def one_sentence(text: str, path: str = "") -> str:
         The message with long words shortened and without control characters.
     """
     parts = text.split(path) if path else [text]
-    left = MOST_OF_A_SENTENCE
+    left = SENTENCE_CHARACTERS
     said = []
     for part in parts:
-        words = (_LONG.sub(lambda found: shown(found[0]), part[: 100 * MOST_OF_A_SENTENCE])).split()
+        words = (
+            _LONG.sub(lambda found: shown(found[0]), part[: 100 * SENTENCE_CHARACTERS])
+        ).split()
         around = (" " if part[:1].isspace() else "", " " if part[-1:].isspace() else "")
         plain = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in " ".join(words))
         if len(plain) > left:

@@ -15,8 +15,11 @@ from collage_engine.records.typed import Checked, convert
 
 MOST_SHAPES = 64
 """Shapes of one artifact, at most; chosen: each is a run of its own, which takes minutes."""
+STOPPED_BUDGET_S = 1.0
+"""Seconds of budget for each shape that is left when the user ends the run with what it has;
+chosen: the first stage alone, which times each toolchain on the whole model, takes about that."""
 MOST_AXES = 64
-"""Sizes of one input, at most; chosen, that of NumPy's arrays."""
+"""Sizes of one input, at most: NPY_MAXDIMS, the most of NumPy's arrays."""
 MOST_ELEMENTS = 2**40
 """Elements of an input, at most; chosen: terabytes, more than any machine has."""
 

@@ -50,7 +50,7 @@ def printable_json(text: str) -> str:
     )
 
 
-SENTENCE_CHARACTERS = 800
+SENTENCE_CHARACTERS = 1000
 """Characters of a sentence at most; chosen: ten lines of a terminal. Files hold longer names."""
 
 

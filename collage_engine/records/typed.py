@@ -14,10 +14,7 @@ from typing import Any, TypeVar, overload
 import msgspec
 
 from collage_engine.records.errors import InvalidValue
-
-MOST_CHARACTERS = 300
-"""Characters of an error's text: longer ones lose their middle; chosen: a sentence that can be
-read."""
+from collage_engine.records.reasons import MOST_CHARACTERS
 
 T = TypeVar("T")
 Document = bytes | bytearray | memoryview | str | msgspec.Raw

@@ -30,7 +30,7 @@ from collage_engine.drawing.formatting import (
     spread_text,
     time_text,
 )
-from collage_engine.drawing.groups import partitions_help
+from collage_engine.drawing.groups import LEGIBLE_BOXES, partitions_help
 from collage_engine.drawing.latencies import latency_rows
 from collage_engine.drawing.objective import deployment_cells, objective_sentences
 from collage_engine.drawing.palette import learn, toolchain_title
@@ -51,9 +51,9 @@ from collage_engine.report.markdown import run_markdown
 from collage_engine.session.document import Document
 from collage_engine.wording.runs import EXPECTED, ISOLATED, LAST_RUN
 
-MOST_TWICE = 1500
+MOST_TWICE = 10 * LEGIBLE_BOXES
 """Nodes of a graph that is drawn twice, for light and for dark pages; larger ones are drawn for
-light pages only, so that the file stays small. Chosen."""
+light pages only, so that the file stays small."""
 Format = Literal[
     "html", "notebook", "csv", "latencies", "runs", "shapes", "json", "svg", "graphml", "md"
 ]

@@ -20,21 +20,17 @@ from collage_engine.planning.estimates import Estimates, Timed
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost
 from collage_engine.run.problem_data import ProblemData
-from collage_engine.search.api import Search
+from collage_engine.search.api import BRIEF_SEARCH_S, Search
 from collage_engine.search.problem import Problem
 from collage_engine.timing.measurer import CandidateGroup, group_candidates
+from collage_engine.trials.mixes import FAST_ALONE
 from collage_engine.trials.proposals import ProfiledCover
 
-FAST_ALONE = 1.3
-"""Operators are measured on the toolchains that are expected to take no more than so many times the
-fastest; chosen: what is slower on the whole model is rarely the fastest for a part that matters."""
 HEAVY_SHARE = 0.8
 """Share of the model's time that the single operators measured first take together; chosen."""
 ROUND = 16
 """Operator sets that are measured before the search is asked again; chosen: a search takes less
 time than measuring so many, and what is measured changes the estimates of the others."""
-SEARCH_S = 3.0
-"""Seconds for one search of a graph that is too wide for exact search; chosen."""
 
 
 class MeasuresInWaves(Protocol):
@@ -117,7 +113,7 @@ class MeasurementPlanner:
                 problem = msgspec.structs.replace(
                     self._problem(candidates), pins=pins, limits=limits
                 )
-                found = Search(problem, time_limit_s=SEARCH_S).find(pins, regrets=False)
+                found = Search(problem, time_limit_s=BRIEF_SEARCH_S).find(pins, regrets=False)
                 if not found.decided:
                     return False
                 wanted = self._beside([candidates[place] for place in found.cover], candidates)

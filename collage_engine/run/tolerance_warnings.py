@@ -9,9 +9,6 @@ from collage_engine.records.errors import MeasureError
 from collage_engine.records.settings import RunSettings
 from collage_engine.trials.contender import ContenderResult
 
-MANY = 0.5
-"""Share of the contenders that ran from which on it is said that their numbers were refused;
-chosen."""
 LARGE_TOLERANCE = 0.01
 """Share of an output's largest value from which on its tolerance is said at the top; chosen: an
 error of that size is no rounding to whoever reads the numbers."""
@@ -129,7 +126,7 @@ def tolerance_warnings(tolerance: RunTolerance, outcomes: Sequence[ContenderResu
         and (one.max_rel_error or 0.0)
         > tolerance.value  # no --tolerance admits another one of whole numbers
     ]
-    if refused and len(refused) >= MANY * len(ran):
+    if refused and 2 * len(refused) >= len(ran):
         errors = sorted(one.max_rel_error or 0.0 for one in refused)
         said.append(
             f"{len(refused)} of {len(ran)} contenders were refused because their outputs differ "

@@ -35,9 +35,10 @@ __all__ = ["Search", "check", "k_best", "reuse", "solve"]
 SOLVE_TIME_SHARE = 0.75
 """Share of a given time limit that finding the cover may take where there are pins or limits; the
 rest is for what these cost (chosen)."""
-OPTIMISTIC_TIME_LIMIT_S = 2.0
-"""Seconds for the bounds on regrets of unmeasured candidates. Where these make the graph wide,
-weaker bounds soon are worth more than the best ones late (chosen)."""
+BRIEF_SEARCH_S = 2.0
+"""Seconds for a search with unmeasured candidates, for bounds on their regrets or to find out what
+to measure next. Where these make the graph wide, weaker bounds soon are worth more than the best
+ones late (chosen)."""
 
 
 def solve(
@@ -185,7 +186,7 @@ def _regret_bounds_of_unmeasured(
     }
     if not wanted or solution.cost is None:
         return {}
-    limit = min(search.solver.time_limit_s, OPTIMISTIC_TIME_LIMIT_S)
+    limit = min(search.solver.time_limit_s, BRIEF_SEARCH_S)
     optimistic = Search(problem, optimistic=True, time_limit_s=limit)
     best = optimistic.find(problem.pins)
     least = search.to_us(solution.cost)

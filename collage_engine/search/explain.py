@@ -12,18 +12,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from collage_engine.records.answers import Alternative, AlternativeStatus
+from collage_engine.records.counted import NAMED
 from collage_engine.search.problem import CandidateId
 from collage_engine.wording.amounts import LEAST_US, time_text
 
 if TYPE_CHECKING:
     from collage_engine.search.problem import Answer, Problem, ProblemCandidate
     from collage_engine.search.ranked_covers import RankedCover
-
-
-NAMED = 3
-"""Candidates of another placement that the text names (a count; chosen)."""
-NAMES_IN_LABEL = 6
-"""Operators that the label of a candidate names one by one (a count; chosen)."""
 
 
 class Labels(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,9 +38,9 @@ class Labels(msgspec.Struct, frozen=True, kw_only=True):
         if known is not None:
             return known
         names = [self.nodes.get(n, str(n)) for n in candidate.nodes]
-        if len(names) <= NAMES_IN_LABEL:
+        if len(names) <= NAMED:
             return "+".join(names)
-        shown = NAMES_IN_LABEL - 1
+        shown = NAMED - 1
         return f"{'+'.join(names[:shown])}+{len(names) - shown} more"
 
     def located(self, candidate: ProblemCandidate) -> str:

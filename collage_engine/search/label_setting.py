@@ -121,10 +121,9 @@ DOMINANCE_COMPARISONS = 12
 """Labels that a new one is compared with (a count), the cheapest first, which dominate most; more
 comparisons cost more time than the labels that they drop. Chosen; its effect on time and states is
 seen with ``python -m tests.benchmarks.bench_search``."""
-BUDGET_CHECK_MASK = 255
-"""Work and time are checked at every state whose number has none of these bits (chosen)."""
-CLOCK_CHECK_LABELS = 256
-"""Labels of one state from which on the time is checked within it too (a count; chosen)."""
+CHECK_EVERY = 256
+"""States after which work and time are checked, and labels of one state after which the time is
+checked within it too (a count; chosen)."""
 
 
 class LabelSetting:
@@ -181,7 +180,7 @@ class LabelSetting:
             SearchLimitExceeded: The work or time exceeds its limit.
         """
         for done, state in enumerate(reversed(self.states)):
-            if not done & BUDGET_CHECK_MASK:
+            if not done % CHECK_EVERY:
                 self.check_budget(done)
             if state.first_uncovered == self.space.count:
                 self.backward_labels[state.index] = [((), 0)]
@@ -199,7 +198,7 @@ class LabelSetting:
             if not later:
                 continue
             self.work += len(later)
-            if len(later) > CLOCK_CHECK_LABELS:
+            if len(later) > CHECK_EVERY:
                 self.check_clock()
             if move.node_set is None:
                 for demands, cost in later:
@@ -265,7 +264,7 @@ class LabelSetting:
         unconsumed = state.unconsumed
         kept: list[BackwardLabel] = []
         for number, (demands, cost) in enumerate(ordered):
-            if number % CLOCK_CHECK_LABELS == CLOCK_CHECK_LABELS - 1:
+            if number % CHECK_EVERY == CHECK_EVERY - 1:
                 self.check_clock()
             for other, least in kept[:DOMINANCE_COMPARISONS]:
                 slack = cost - least
@@ -292,7 +291,7 @@ class LabelSetting:
         arriving: list[dict[Values, int] | None] = [None] * len(self.space.states)
         arriving[self.space.start().index] = {(): 0}
         for done, state in enumerate(self.states):
-            if not done & BUDGET_CHECK_MASK:
+            if not done % CHECK_EVERY:
                 self.check_budget(len(self.states))
             here = arriving[state.index]
             if not here:
@@ -308,7 +307,7 @@ class LabelSetting:
                 there = arriving[target]
                 if there is None:
                     there = arriving[target] = {}
-                if len(labels) > CLOCK_CHECK_LABELS:
+                if len(labels) > CHECK_EVERY:
                     self.check_clock()
                 self.extend_forward(labels, move, there)
                 if move.node_set is not None:

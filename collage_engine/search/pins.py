@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from collage_engine.records.counted import NAMED
 from collage_engine.search.problem import (
     HOST,
     Problem,
@@ -15,9 +16,6 @@ from collage_engine.search.problem import (
     ProblemPin,
     toolchain_matches,
 )
-
-NODES_NAMED = 8
-"""Nodes that a sentence names one by one; the others are counted (chosen)."""
 
 
 def forbidden_by(problem: Problem, pin: ProblemPin) -> list[int]:
@@ -67,7 +65,7 @@ def describe(pin: ProblemPin) -> str:
 
 def nodes_in_words(nodes: Sequence[int]) -> str:
     """Return ``node 3`` or ``nodes 3, 4 and 9 more``."""
-    shown = ", ".join(map(str, nodes[:NODES_NAMED]))
-    left = len(nodes) - NODES_NAMED
+    shown = ", ".join(map(str, nodes[:NAMED]))
+    left = len(nodes) - NAMED
     numbers = f"{shown} and {left} more" if left > 0 else shown
     return ("node {numbers}" if len(nodes) == 1 else "nodes {numbers}").format(numbers=numbers)

@@ -14,15 +14,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from collage_engine.records.errors import UsageError
+from collage_engine.records.ranges import LONGEST_US
 from collage_engine.records.typed import decode
 from collage_engine.search.problem import Problem, ProblemCandidate, ProblemPin, Transitions
 
 if TYPE_CHECKING:
     from collage_engine.search.limits import RuntimeLimits
-
-MOST_US = 1e15
-"""The largest cost in microseconds: thirty years (chosen). Sums of larger ones would come near
-``pricing.IMPOSSIBLE``."""
 
 
 def read_problem(text: str | bytes) -> Problem:
@@ -84,7 +81,7 @@ def _check_once(where: str, names: Iterable[object]) -> None:
         seen.add(name)
 
 
-def _check_range(where: str, *amounts: float | None, most: float = MOST_US) -> None:
+def _check_range(where: str, *amounts: float | None, most: float = LONGEST_US) -> None:
     for amount in amounts:
         if amount is not None and not 0 <= amount <= most:
             raise UsageError(f"{where}: {amount} is not between 0 and {most:g}")

@@ -12,6 +12,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from collage_engine.records.time_limits import ANSWER_S, STEP_SHARE
 from collage_engine.search.label_setting import LabelSetting
 from collage_engine.search.pricing import IMPOSSIBLE
 from collage_engine.search.problem import PLAIN
@@ -32,15 +33,10 @@ tests.benchmarks.bench_search``."""
 STEPS_PER_MOVE = 5
 """Steps that a move of the state space counts for while it is explored (chosen so that exploring
 takes about as long as the label setting may)."""
-EXACT_TIME_SHARE = 0.5
-"""Share of the time limit that label setting may spend before the integer program takes over
-(chosen)."""
 WIDE_STATES = 45.0
 """Estimated states for each node from which on label setting is not even tried. Measured with
 ``python -m tests.benchmarks.bench_search``: dense blocks have 39 and take it a second, NASNet has
 50 and takes the integer program half as long; twenty models have 4 to 17."""
-DEFAULT_TIME_LIMIT_S = 60.0
-"""Time limit of one solve in seconds, where none is given (chosen)."""
 
 
 class Solver:
@@ -61,7 +57,7 @@ class Solver:
             time_limit_s: Time limit of one solve, in seconds.
         """
         self.problem = problem
-        self.time_limit_s = DEFAULT_TIME_LIMIT_S if time_limit_s is None else time_limit_s
+        self.time_limit_s = ANSWER_S if time_limit_s is None else time_limit_s
         self.work = EXACT_WORK + EXACT_WORK_PER_NODE * len(problem.nodes)
         self.deadline: float | None = None
         """When every solve ends, whatever its limit, in :func:`time.monotonic` seconds."""
@@ -128,10 +124,10 @@ class Solver:
             self.has_answered = True
         if not self.too_wide:
             try:
-                return self._exact(allowed, regrets, began + limit * EXACT_TIME_SHARE)
+                return self._exact(allowed, regrets, began + limit * STEP_SHARE)
             except SearchLimitExceeded:
                 # Cut short by earlier solves, it says nothing of how long a whole solve takes.
-                self.too_wide = limit > EXACT_TIME_SHARE * most
+                self.too_wide = limit > STEP_SHARE * most
         return self._wide(allowed, regrets, began + limit)
 
     def _exact(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Solution:

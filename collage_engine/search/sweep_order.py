@@ -7,11 +7,12 @@ taken.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 
-MOST_LIVE_COUNTED = 60
-"""Live values above which the estimate of the states grows no further (chosen: it keeps the sum of
-powers of two within the precision of a float)."""
+MOST_LIVE_COUNTED = sys.float_info.mant_dig
+"""Live values above which the estimate of the states grows no further: it keeps the sum of powers
+of two within the precision of a float."""
 
 
 def sweep_order(inputs: Sequence[Sequence[int]]) -> list[int]:

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from collage_engine.records.errors import UsageError
-from collage_engine.records.files import read_file
+from collage_engine.records.files import LARGEST_TABLE, read_file
 
-MOST_FILE_BYTES = 1 << 32
-"""Bytes of the largest file that an option may name, 4 GiB; chosen: inputs are smaller."""
+MOST_FILE_BYTES = 4 * LARGEST_TABLE
+"""Bytes of the largest file that an option may name: inputs may be larger than tables."""
 ONLY_INPUT = ".npy"
 """Member of an archive whose array is for the model's only input, whatever that is called."""
 

@@ -34,6 +34,7 @@ from collage_engine.records.jobs import (
     PrepareJob,
     RunJob,
 )
+from collage_engine.records.time_limits import SHORTEST_RUN_S
 
 _LOG = logging.getLogger(__name__)
 
@@ -44,9 +45,6 @@ KILLED_FROM_OUTSIDE = (
     "its process was ended twice by SIGKILL, which the system does when memory runs out, or a "
     "person; that says nothing about the model: see that memory is free, and start again"
 )
-AGAIN_LEAST_S = 10.0
-"""Seconds of its budget that a run has at least when it is started again; chosen: what was measured
-is known, and one whole model is placed in that time."""
 
 
 class Ticket:
@@ -283,7 +281,7 @@ def _in_time_left(job: Job[Answer], spent_s: float) -> Job[Answer]:
     """Return a job as it is done again: a run has less of its budget left by then."""
     if not isinstance(job, RunJob):
         return job
-    most_s = job.settings.budget_s + job.settings.tune_budget_s - AGAIN_LEAST_S
+    most_s = job.settings.budget_s + job.settings.tune_budget_s - SHORTEST_RUN_S
     again = replace(job, spent_s=max(job.spent_s, min(job.spent_s + spent_s, most_s)))
     return cast(Job[Answer], again)
 

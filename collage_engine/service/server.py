@@ -19,6 +19,7 @@ from typing import IO, Any
 
 import msgspec
 
+from collage_engine.machine.worker import TICK_S
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import CollageError
 from collage_engine.records.event import Event, Measured, Progress
@@ -29,9 +30,6 @@ from collage_engine.service.protocol import METHODS, MeasuredMany, Notification,
 from collage_engine.service.run_client import Ticket
 
 _LOG = logging.getLogger(__name__)
-
-INTERVAL_S = 0.05
-"""Seconds between batches of notifications, at least; chosen: 20 a second look continuous."""
 
 
 class Notifier:
@@ -89,7 +87,7 @@ class Notifier:
             self._wake.wait()
             self._wake.clear()
             self.flush()
-            time.sleep(INTERVAL_S)
+            time.sleep(TICK_S)
 
 
 class Server:

@@ -19,7 +19,7 @@ import msgspec
 
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import InvalidValue, SessionError
-from collage_engine.records.files import atomic_file
+from collage_engine.records.files import LARGEST_TABLE, LARGEST_TEXT, MOST_ROWS, atomic_file
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node
 from collage_engine.records.locks import folder_locked
 from collage_engine.records.numbering import NodeIndex
@@ -30,6 +30,7 @@ from collage_engine.records.reasons import shown
 from collage_engine.records.refusal import Refusal
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.sqlite import plain_tables, within_limits
+from collage_engine.records.time_limits import ANSWER_S
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.records.typed import decode
 from collage_engine.records.versions import SESSION_FORMAT
@@ -40,17 +41,6 @@ from collage_engine.session.rows import TABLES, StoredShape
 
 if TYPE_CHECKING:
     import sqlite_utils
-
-MOST_BYTES = 1 << 29
-"""Bytes of the largest file that is read, 512 MiB; chosen, some hundred times that of a session of
-EfficientNet (5 MB)."""
-MOST_ROW_BYTES = 1 << 28
-"""Bytes of the largest text in a row, 256 MiB; chosen: one run's record with all its costs."""
-MOST_ROWS = 2_000_000
-"""Rows of the largest table that is read; chosen, some hundred times the candidates of a session of
-EfficientNet."""
-READ_S = 60.0
-"""Seconds that reading a file may take; chosen, some hundred times what one of 5 MB takes."""
 
 T = TypeVar("T")
 
@@ -135,12 +125,12 @@ def load_session(path: str | Path) -> Document:
         raise SessionError(f"there is no session file {path}") from None
     if not stat.S_ISREG(status.st_mode):
         raise SessionError(f"there is no session file {path}: what is there is no regular file")
-    if status.st_size > MOST_BYTES:
-        raise SessionError(f"{path} is larger than {MOST_BYTES >> 20} MiB: it is no session")
+    if status.st_size > LARGEST_TABLE:
+        raise SessionError(f"{path} is larger than {LARGEST_TABLE >> 20} MiB: it is no session")
     try:
         connection = sqlite3.connect(_uri(path), uri=True)
         try:
-            within_limits(connection, time.monotonic() + READ_S, MOST_ROW_BYTES)
+            within_limits(connection, time.monotonic() + ANSWER_S, LARGEST_TEXT)
             document = _read(connection, path)
         finally:
             connection.close()

@@ -13,19 +13,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from collage_engine.records.errors import MeasureError
+from collage_engine.records.files import LARGEST_TEXT
 from collage_engine.records.locks import locked
 from collage_engine.records.sqlite import plain_tables, within_limits
+from collage_engine.records.time_limits import ANSWER_S
 from collage_engine.records.versions import STORE_SCHEMA
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
-BUSY_S = 30.0
-"""Seconds to wait while another process writes; chosen: a transaction takes milliseconds, a disk
-that is asleep or full of other work takes seconds."""
-
-MOST_ROW_BYTES = 1 << 28
-"""Bytes of the largest row, 256 MiB; chosen: tables of tuned kernels take some MB."""
 
 TABLES = """
     create table measurements (
@@ -71,7 +67,7 @@ def open_database(path: Path, *, writes: bool) -> Database:
     from sqlite_utils import Database
 
     uri = f"{path.resolve().as_uri()}?mode={'rwc' if writes else 'ro'}"
-    connection = sqlite3.connect(uri, uri=True, timeout=BUSY_S, check_same_thread=False)
+    connection = sqlite3.connect(uri, uri=True, timeout=ANSWER_S, check_same_thread=False)
     try:
         if writes:
             # Going over to a WAL fails at once, whatever the timeout, while another does too.
@@ -162,7 +158,7 @@ def _make_tables(connection: sqlite3.Connection) -> None:
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse what is no store of this version, and what SQLite would run by itself."""
-    within_limits(connection, None, MOST_ROW_BYTES)
+    within_limits(connection, None, LARGEST_TEXT)
     plain_tables(connection)
     version = _version_of(connection)
     if version == STORE_SCHEMA:

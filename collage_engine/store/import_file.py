@@ -12,17 +12,12 @@ import msgspec
 
 from collage_engine.records.checks import cost_fault
 from collage_engine.records.errors import MeasureError
-from collage_engine.records.files import read_file
+from collage_engine.records.files import LARGEST_TABLE, MOST_ROWS, read_file
 from collage_engine.records.reasons import shown
 from collage_engine.records.typed import decode
 from collage_engine.records.versions import STORE_EXPORT
 from collage_engine.store.measurement import Measurement
 
-MOST_BYTES = 1 << 30
-"""Bytes of the largest export that is read, 1 GiB; chosen, some hundred times the largest seen."""
-MOST_ROWS = 2_000_000
-"""Measurements of the largest export that is read; chosen, as many as the rows of a session's
-largest table."""
 CLOCKS_APART = timedelta(days=1)
 """By how much another machine's clock may be ahead of this one's; chosen: zones that were set
 wrong."""
@@ -41,7 +36,7 @@ def read_export(source: Path) -> Iterator[Measurement]:
             something that no measurement can be; the sentence names the line.
     """
     try:
-        lines = io.BytesIO(read_file(source, MOST_BYTES))
+        lines = io.BytesIO(read_file(source, LARGEST_TABLE))
     except OSError as error:
         raise MeasureError(f"{source} cannot be read: {error.strerror}") from error
     try:

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 FILE_NAME = "measurements.db"
-CHUNK = 500
-"""Keys in one query, each up to two parameters; chosen far below the 32,766 that SQLite takes."""
 
 
 class StoreReader:
@@ -85,16 +83,16 @@ class StoreReader:
         with self._reading() as database:
             if database is None:
                 return found
-            for start in range(0, len(wanted), CHUNK):
-                part = wanted[start : start + CHUNK]
-                part += [_row_key(key, model) for key in part if model]
-                marks = ",".join("?" * len(part))
-                query = f"select key, cost from measurements where key in ({marks}) order by key"
-                for key, cost in database.execute(query, part).fetchall():
-                    decoded = _usable(key, cost)
-                    if decoded is not None:  # In this order a model's own row replaces the common.
-                        stored = msgspec.structs.replace(decoded, from_store=True)
-                        found[key.partition("@")[0]] = stored
+            wanted += [_row_key(key, model) for key in wanted if model]
+            query = (
+                "select key, cost from measurements"
+                " where key in (select value from json_each(?)) order by key"
+            )
+            for key, cost in database.execute(query, [json.dumps(wanted)]).fetchall():
+                decoded = _usable(key, cost)
+                if decoded is not None:  # In this order a model's own row replaces the common.
+                    stored = msgspec.structs.replace(decoded, from_store=True)
+                    found[key.partition("@")[0]] = stored
         return found
 
     def measurements(self) -> Iterator[Measurement]:
@@ -126,16 +124,10 @@ class StoreReader:
 
     def tuning_values(self, keys: Iterable[str]) -> dict[str, str]:
         """Return what tuning kept under these keys, as JSON text (``TuningRecords``)."""
-        wanted = list(keys)
-        found: dict[str, str] = {}
+        wanted = json.dumps(list(keys))
+        query = "select key, value from tuning where key in (select value from json_each(?))"
         with self._reading() as database:
-            for start in range(0, len(wanted) if database is not None else 0, CHUNK):
-                part = wanted[start : start + CHUNK]
-                marks = ",".join("?" * len(part))
-                query = f"select key, value from tuning where key in ({marks})"
-                assert database is not None
-                found.update(database.execute(query, part).fetchall())
-        return found
+            return dict(database.execute(query, [wanted]).fetchall()) if database else {}
 
     def has_tuning(self, context: str) -> bool:
         """Return whether anything was tuned in a context (``tuning_records.context_hash``)."""

@@ -13,20 +13,15 @@ from pathlib import Path
 from collage_engine.lowering.virtual_machine import virtual_machine_environment
 from collage_engine.machine.processes import private_bytes
 from collage_engine.machine.risk_marker import AtRisk, RiskMarker
-from collage_engine.machine.time_limits import with_weights
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout
 from collage_engine.records.errors import MeasureError
+from collage_engine.records.faults import FAULTS
 from collage_engine.records.flag import Flag
+from collage_engine.records.time_limits import WORK_S, with_weights
 from collage_engine.timing.messages import OpenRequest, TimingReply, TimingRequest
 
 _LOG = logging.getLogger(__name__)
 
-OPEN_LIMIT_S = 600.0
-"""Seconds for importing a model in the child, besides those for its weights (``with_weights``), at
-the most: a run's time for measuring may end before; chosen, some ten times the largest seen."""
-OPEN_ATTEMPTS = 3
-"""Children that are started for a model before it counts as one that cannot be opened; chosen: the
-first may have been killed by the system or by a person."""
 BLOATED_SHARE = 0.5
 """Share of its own limit from which on a child is replaced between groups; chosen."""
 
@@ -112,14 +107,14 @@ class MeasuringChild:
             False where the ``timeout_s`` were over first; there is no child then.
 
         Raises:
-            MeasureError: ``OPEN_ATTEMPTS`` children died, or one took longer than any may.
+            MeasureError: ``FAULTS`` children died, or one took longer than any may.
             Cancelled: The user stopped it.
         """
         if self._worker.alive and self._opened == self._worker.generation:
             return True
-        most_s = with_weights(OPEN_LIMIT_S, self._weights_bytes)
+        most_s = with_weights(WORK_S, self._weights_bytes)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        for attempt in range(1, OPEN_ATTEMPTS + 1):
+        for attempt in range(1, FAULTS + 1):
             left_s = math.inf if deadline is None else deadline - time.monotonic()
             if left_s <= 0:
                 return False
@@ -131,7 +126,7 @@ class MeasuringChild:
                 timed_out = isinstance(error, WorkerTimeout)
                 if timed_out and left_s < most_s:
                     return False
-                if timed_out or attempt == OPEN_ATTEMPTS:
+                if timed_out or attempt == FAULTS:
                     raise MeasureError(
                         f"{self._open.model_path} could not be opened for measuring: {error}"
                     ) from error

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from collage_engine.machine.risk_marker import AtRisk
-from collage_engine.machine.time_limits import within_budget
 from collage_engine.machine.worker import WorkerCrashed, WorkerError, WorkerTimeout
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost, invalid
@@ -23,6 +22,7 @@ from collage_engine.records.errors import Cancelled, MeasureError
 from collage_engine.records.event import Event, Log, Measured, Progress
 from collage_engine.records.faults import FaultTracker
 from collage_engine.records.flag import Flag
+from collage_engine.records.time_limits import ANSWER_S, LEAST_S, within_budget
 from collage_engine.store.measurement import Measurement
 from collage_engine.store.store import Store
 from collage_engine.timing.child import MeasuringChild
@@ -40,11 +40,6 @@ NOT_OPENED = (
     "the measuring process did not open the model within {seconds:.0f} s, which was all the time "
     "that there was for measuring: a larger --budget gives it more"
 )
-CANDIDATE_LIMIT_S = 60.0
-"""Seconds that a candidate may take to be compiled, and to be run, besides those for the model's
-weights (``machine.time_limits``); chosen."""
-CANDIDATE_LEAST_S = 5.0
-"""Seconds for either however little time is left for measuring; chosen: most take less than one."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +91,7 @@ class Measurer:
         versions: Mapping[str, str] | None = None,
         model_hash: str = "",
         settings: ProtocolSettings | None = None,
-        candidate_limit_s: float = CANDIDATE_LIMIT_S,
+        candidate_limit_s: float = ANSWER_S,
         weights_bytes: int = 0,
         memory_limit_bytes: int | None = None,
         faults: FaultTracker | None = None,
@@ -274,7 +269,7 @@ class _MeasureCall:
                 nodes,
                 {p: c.instance for p, c in waiting.items()},
                 {p: (c.takes, c.gives) for p, c in waiting.items()},
-                limit_s=within_budget(most_s, left_s, min(CANDIDATE_LEAST_S, most_s)),
+                limit_s=within_budget(most_s, left_s, min(LEAST_S, most_s)),
             )
             try:
                 if not child.has_open(left_s, self.cancel):

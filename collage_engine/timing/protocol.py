@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from collage_engine.records.placement import TIE_SHARE
+
 TimedCall = Callable[[int], float]
 """Makes this many calls, and returns how many seconds they took."""
 
@@ -33,9 +35,8 @@ class ProtocolSettings:
     """Rounds that are taken at most; chosen."""
     budget_s: float = 0.06
     """Seconds for each timed call; chosen."""
-    agreeing: float = 0.01
-    """Samples agree when their 20th and 80th percentile are this share of the median apart;
-    chosen."""
+    agreeing: float = TIE_SHARE
+    """Samples agree when their 20th and 80th percentile are this share of the median apart."""
     worse: float = 1.25
     """One is clearly slower when its 20th percentile lies above the fastest's 80th by this factor;
     chosen."""

@@ -14,19 +14,10 @@ from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from collage_engine.machine.risk_marker import RiskMarker
-from collage_engine.machine.time_limits import within_budget
 from collage_engine.records.errors import ToolchainFault
 from collage_engine.records.reasons import fault_reason
+from collage_engine.records.time_limits import ANSWER_S, within_budget
 
-ANSWER_S = 60.0
-"""Seconds that a toolchain may take to answer one question about a model; chosen, some thousand
-times what any takes."""
-RULES_S = 600.0
-"""Seconds that finding candidates by a toolchain's rules may take; chosen: the largest models take
-a tenth on a machine that does other work beside."""
-LEAST_S = 5.0
-"""Seconds for either however little a run has left; chosen: the first question may load a library.
-"""
 SHARE = 0.25
 """Share of the time that a run has left which one answer, or the rules, may take; chosen: the model
 is opened again afterwards, and placed without the toolchain."""
@@ -69,7 +60,7 @@ def asking(toolchain: str, limit_s: float = ANSWER_S) -> Iterator[None]:
     marker = _process.marker
     before = marker.get() if marker is not None else None
     if marker is not None:
-        marker.set(toolchain, "", within_budget(limit_s, _process.left_s(), LEAST_S, SHARE))
+        marker.set(toolchain, "", within_budget(limit_s, _process.left_s(), share=SHARE))
     try:
         yield
     except ToolchainFault:

@@ -19,15 +19,15 @@ from dataclasses import dataclass
 import psutil
 
 from collage_engine.machine.cgroups import memory_bytes
-from collage_engine.machine.processes import descendants, tree_private_bytes
+from collage_engine.machine.processes import STEP_S, descendants, tree_private_bytes
+from collage_engine.machine.worker import MEMORY_SHARE
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.time_limits import WORK_S
 
 _LOG = logging.getLogger(__name__)
 
 LIFE = "COLLAGE_PROBE_LIFE"
 """Environment variable of a probe: a descriptor that is closed when its parent ends."""
-LOOK_SECONDS = 0.5
-"""Seconds between looks at a probe's processor time and memory; chosen."""
 
 _children: set[subprocess.Popen[str]] = set()
 """Processes of the probes that are under way."""
@@ -39,15 +39,14 @@ _lock = threading.Lock()
 class ProbeLimits:
     """The limits at which a probe is ended."""
 
-    whole_s: float = 180.0
-    """Seconds that a probe may take; chosen: enough to import TVM and to compile a runtime on a
-    slow, busy machine."""
+    whole_s: float = WORK_S
+    """Seconds that a probe may take, which compiles a runtime where that is needed."""
     idle_s: float = 8.0
     """Seconds that a probe and its children may pass without any processor time; chosen, below the
     time that the shortest run waits for toolchains. Whoever loads a library, compiles, or polls the
     lock of another process that compiles uses some."""
-    memory_share: float = 0.5
-    """Share of the machine's memory that they may hold; chosen: TVM needs 0.3 GiB, a compiler 1."""
+    memory_share: float = MEMORY_SHARE
+    """Share of the machine's memory that they may hold."""
 
 
 class ProbeEnded(ToolchainError):
@@ -124,7 +123,7 @@ def _watched(child: subprocess.Popen[str], limits: ProbeLimits) -> tuple[int, st
         now = time.monotonic()
         left_s = began + limits.whole_s - now
         try:
-            printed, said = child.communicate(timeout=max(0.0, min(LOOK_SECONDS, left_s)))
+            printed, said = child.communicate(timeout=max(0.0, min(STEP_S, left_s)))
             return child.returncode, printed, said
         except subprocess.TimeoutExpired:
             pass

@@ -15,6 +15,7 @@ from collage_engine.records.errors import MeasureError
 from collage_engine.records.flag import Flag
 from collage_engine.records.format import conversion_constant, stored_type
 from collage_engine.records.graph import TensorType
+from collage_engine.records.time_limits import WORK_S
 from collage_engine.records.versions import MEASURING_PROTOCOL
 from collage_engine.store.keys import KeyContext, constant_name
 from collage_engine.store.store import Store
@@ -25,8 +26,6 @@ from collage_engine.transitions.chain_bench import NOTHING_DROPPED
 
 JOB = "collage_engine.transitions.conversions:run_job"
 """The function that the child runs."""
-LIMIT_S = 300.0
-"""Seconds for building and timing all conversions; chosen."""
 
 Conversion = tuple[TensorType, str, str]
 """Logical type, from format, to format."""
@@ -86,7 +85,7 @@ def conversion_constants(
         on_measuring()
         request = ConversionRequest(missing, threads)
         try:
-            known |= call_in_child(job, request, timeout_s=LIMIT_S, cancel=cancel, env=env)
+            known |= call_in_child(job, request, timeout_s=WORK_S, cancel=cancel, env=env)
         except WorkerError as error:
             raise MeasureError(f"conversion costs could not be measured: {error}") from error
         if store is not None:

@@ -16,24 +16,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from collage_engine.machine.cuda_runtime import CudaRuntime
+from collage_engine.machine.cuda_timer import WARM_S
 from collage_engine.machine.worker import WorkerError, call_in_child
 from collage_engine.records.copies import TO_DEVICE, TO_HOST, byte_constant, call_constant
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.flag import Flag
+from collage_engine.records.time_limits import WORK_S
 from collage_engine.records.versions import MEASURING_PROTOCOL
 from collage_engine.store.keys import KeyContext, constant_name
 from collage_engine.store.store import Store
 
 JOB = "collage_engine.transitions.copies:run_job"
-LIMIT_S = 120.0
-"""Seconds for timing the copies; chosen."""
 SMALL, LARGE = 256, 4 << 20
 """Bytes of the two copies that a line is drawn through; chosen: a copy of next to nothing, and one
 that the bus bounds."""
 ROUNDS = 40
 """Copies of each size whose median counts; chosen."""
-WARM_S = 0.05
-"""Seconds of copies before; chosen."""
 _TO_HOST, _TO_DEVICE = 2, 1
 """cudaMemcpyKind"""
 
@@ -75,7 +73,7 @@ def copy_constants(
     if known is None:
         on_measuring()
         try:
-            known = call_in_child(job, CopiesRequest(), timeout_s=LIMIT_S, cancel=cancel, env=env)
+            known = call_in_child(job, CopiesRequest(), timeout_s=WORK_S, cancel=cancel, env=env)
         except WorkerError as error:
             raise MeasureError(f"copies between device and host: {error}") from error
         if store is not None:

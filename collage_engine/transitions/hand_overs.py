@@ -21,10 +21,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from collage_engine.machine.risk_marker import RiskMarker
-from collage_engine.machine.time_limits import within_budget
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerError, WorkerTimeout
+from collage_engine.records.faults import FAULTS
 from collage_engine.records.flag import Flag
 from collage_engine.records.hand_over_constants import PAIR, pair_name
+from collage_engine.records.time_limits import ANSWER_S, WORK_S, within_budget
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import MEASURING_PROTOCOL
 from collage_engine.store.keys import KeyContext, constant_name
@@ -33,21 +34,12 @@ from collage_engine.transitions.chain_bench import HandoverRequest, LeftOut, Pai
 
 JOB = "collage_engine.transitions.chain_bench:run_job"
 """The function that the child runs."""
-LIMIT_S = 300.0
-"""Seconds for building and timing all chains; chosen."""
 
 LEFT_OUT = ":left out"
 """End of the name, in the store, of what is kept beside constants: toolchain → why it has none."""
 
 WAITED = ":waited"
 """End of the name, in the store, of the seconds for which a toolchain was waited in vain."""
-
-STEP_S = 5.0, 30.0
-"""Least and most seconds that one step (compiling a chain, a sample of its time) may take before
-the child is ended; between them half of what the run has left counts. Chosen: a step takes a second
-or two on a busy machine."""
-PAIRS = 2
-"""Pairs of a toolchain whose chains end the child before all of its chains are left out; chosen."""
 
 
 def transition_constants(
@@ -101,7 +93,7 @@ def transition_constants(
     name = constant_name("transitions", about)
     known = store.constant(name) if store is not None else None
     left_out: dict[str, str] = {}
-    step_s = within_budget(STEP_S[1], left_s, STEP_S[0])
+    step_s = within_budget(ANSWER_S, left_s)
     if known is not None and store is not None:
         left_out = store.constant(name + LEFT_OUT) or {}
         if step_s > (store.constant(name + WAITED) or step_s):
@@ -162,7 +154,7 @@ class _Measurement:
             WorkerError: The child ended early while no toolchain was at risk, or the time is over.
             Cancelled: The user stopped it.
         """
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + WORK_S
         with (
             tempfile.TemporaryDirectory(prefix="collage-transitions-") as folder,
             contextlib.closing(RiskMarker(Path(folder) / "marker", create=True)) as marker,
@@ -200,7 +192,7 @@ class _Measurement:
     def leave_out(self, pair: Pair, error: WorkerCrashed | WorkerTimeout) -> None:
         """Leave out the pair that was at risk when the child ended, or a whole toolchain.
 
-        A toolchain is left out where it ran by itself, or where ``PAIRS`` of its pairs ended a
+        A toolchain is left out where it ran by itself, or where ``FAULTS`` of its pairs ended a
         child.
 
         Args:
@@ -212,7 +204,7 @@ class _Measurement:
             how = f"gave no answer within {error.seconds:g} s"
         without = (*self.request.without, pair)
         counts = Counter(name for each in without for name in set(each))
-        culprits = {name for name in pair if pair[0] == pair[1] or counts[name] >= PAIRS}
+        culprits = {name for name in pair if pair[0] == pair[1] or counts[name] >= FAULTS}
         for name in culprits:
             self.left_out[name] = how
             self.unanswered |= isinstance(error, WorkerTimeout)

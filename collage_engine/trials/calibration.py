@@ -28,6 +28,7 @@ from collage_engine.records.cost_table import CostTable, InModelCost
 from collage_engine.records.counted import counted
 from collage_engine.records.placement import Placement
 from collage_engine.records.precision import is_reduced
+from collage_engine.records.time_limits import SHORTEST_RUN_S, STEP_SHARE
 from collage_engine.search.api import Search, check, k_best
 from collage_engine.search.problem import Answer, Problem
 from collage_engine.trials.in_model_costs import (
@@ -60,10 +61,8 @@ class CalibrationSettings:
     """Proposals of the corrected search that are tried at most; chosen."""
     budget_share: float = 0.25
     """Share of the measuring budget for calibration; chosen."""
-    least_s: float = 10.0
-    """Seconds for it at least; chosen."""
-    start_share: float = 0.5
-    """Share of that time, at most, for finding covers to begin with; chosen."""
+    start_share: float = STEP_SHARE
+    """Share of that time, at most, for finding covers to begin with."""
     avoided_factor: float = 8.0
     """A cover that favours one toolchain takes others only where they cost so many times less;
     chosen."""
@@ -80,7 +79,7 @@ class CalibrationSettings:
         Args:
             budget_s: Seconds of the run's measuring budget.
         """
-        return max(self.least_s, self.budget_share * budget_s)
+        return max(SHORTEST_RUN_S, self.budget_share * budget_s)
 
 
 @dataclass(frozen=True, kw_only=True)

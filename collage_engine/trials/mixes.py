@@ -25,11 +25,18 @@ from collage_engine.partition.fuse_ops import fused_groups
 from collage_engine.partition.regions import merge_regions
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.numbering import OperatorNumber
+from collage_engine.records.placement import TIE_SHARE
+from collage_engine.trials.in_model_costs import FLOOR_US
 from collage_engine.trials.proposals import Proposer, Trial
 
 OperatorGroup: TypeAlias = tuple[OperatorNumber, ...]
 """Operators that TVM would fuse into one kernel, ascending."""
 Cover: TypeAlias = tuple[Candidate, ...]
+
+FAST_ALONE = 1.3
+"""Toolchains take part where they are expected to take no more than so many times the fastest, on
+the whole model or on an operator; chosen: what is slower on the whole model is rarely the fastest
+for a part that matters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,19 +46,18 @@ class MixSettings:
     least_group_share: float = 0.004
     """Groups that take less of the model's time than this share stay where they were first; chosen:
     half of a model's groups, which together take a few percent of its time."""
-    base_factor: float = 1.35
-    """Toolchains that take so many times the fastest one alone are no base of a mix; chosen."""
+    base_factor: float = FAST_ALONE
+    """Toolchains that take so many times the fastest one alone are no base of a mix."""
     moved_groups: tuple[int, ...] = (1, 3, 8)
     """How many groups leave a base, those with the largest saving first; chosen."""
-    least_saving_us: float = 5.0
-    """A group leaves a base only where that saves so many microseconds; chosen: about what a
-    hand-over costs."""
+    least_saving_us: float = FLOOR_US
+    """A group leaves a base only where that saves so many microseconds, about what a hand-over
+    costs."""
     least_saving_share: float = 0.003
     """The same, as a share of what the base takes alone; chosen."""
-    least_gain: float = 0.01
+    least_gain: float = TIE_SHARE
     """A mix is tried where its groups' times promise at least this gain over the fastest toolchain
-    alone, as a share; chosen: launches and hand-overs, which these times leave out, take more than
-    what is less."""
+    alone, as a share: with less it could only tie."""
     most: int = 4
     """Mixes that are tried at most, those that promise most; chosen."""
 

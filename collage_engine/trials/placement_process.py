@@ -20,12 +20,12 @@ from collage_engine.build.build_job import BuildCover
 from collage_engine.build.built import MODULE_FILE, BuiltModule, attribute_kernels
 from collage_engine.lowering.accuracy import wrong_by
 from collage_engine.lowering.npz import write_npz
-from collage_engine.machine.time_limits import with_weights, within_budget
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout, unless_killed
 from collage_engine.records.errors import Cancelled, CollageError, ModelError
 from collage_engine.records.faults import FaultTracker
 from collage_engine.records.flag import Flag
 from collage_engine.records.memory import MemorySeen
+from collage_engine.records.time_limits import ANSWER_S, WORK_S, with_weights, within_budget
 from collage_engine.timing.messages import WRONG_NUMBERS
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.trial_job import (
@@ -46,18 +46,14 @@ NOT_ACCURATE = "not accurate enough"
 of another one begins with ``WRONG_NUMBERS``."""
 BUILD_JOB = "collage_engine.build.build_job:BuildJob"
 TRIAL_JOB = "collage_engine.trials.trial_job:TrialJob"
-BUILD_TIMEOUT_S, BUILD_LEAST_S = 900.0, 20.0
-"""Seconds for building one placement, besides those for its weights (``with_weights``): at most,
-some ten times the longest seen, and however little the run has left; chosen."""
-LOAD_TIMEOUT_S, LOAD_LEAST_S = 120.0, 10.0
-"""The same for loading a placement and running it on every sample; chosen: a runtime's libraries
-are loaded in a second or two, on a busy machine in five."""
-CALL_TIMEOUT_S, CALL_LOADS = 20.0, 10.0
-"""Seconds after which a round or a profile counts as hanging, or so many times what loading took,
-which runs the placement too, where that is more; chosen."""
-CALL_LEAST_LOADS = 2.0
-"""How many times the seconds of loading a round or a profile may take however little the run has
-left; chosen."""
+LOAD_TIMEOUT_S = 2 * ANSWER_S
+"""Seconds after which loading a placement and running it on every sample counts as hanging, besides
+those for its weights (``with_weights``): two answers in one."""
+LOAD_LEAST_S = 10.0
+"""Seconds for that however little the run has left; chosen: a runtime's libraries are loaded in a
+second or two, on a busy machine in five."""
+BUILD_LEAST_S = 2 * LOAD_LEAST_S
+"""The same for building a placement, which a compiler's libraries are loaded for, too."""
 RUNTIME_ONLY = {"TVM_USE_RUNTIME_LIB": "1"}
 """A placement needs TVM's runtime, not its compiler: half the time to start, less memory."""
 
@@ -269,7 +265,7 @@ class PlacementProcess:
         """Whether it was unloaded for others and is loaded again when it is asked for something."""
         weights = files.model.weights_bytes
         copies = max(1, deployed.streams)
-        self._build_s = with_weights(BUILD_TIMEOUT_S, weights), with_weights(BUILD_LEAST_S, weights)
+        self._build_s = with_weights(WORK_S, weights), with_weights(BUILD_LEAST_S, weights)
         self._load_s = (
             with_weights(LOAD_TIMEOUT_S, weights, copies),
             with_weights(LOAD_LEAST_S, weights, copies),
@@ -565,8 +561,8 @@ class PlacementProcess:
             self._open()
         worker = self._worker
         assert worker is not None
-        most_s = max(CALL_TIMEOUT_S, CALL_LOADS * self.load_s)
-        limit_s = within_budget(most_s, self._left_s(), 1.0 + CALL_LEAST_LOADS * self.load_s)
+        most_s, least_s = self._load_s  # loading runs it on every sample, too
+        limit_s = within_budget(most_s, self._left_s(), least_s)
         return unless_killed(lambda: worker.call(request, limit_s, self._cancelled), self._open)
 
     def close(self) -> None:

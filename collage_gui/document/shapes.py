@@ -10,15 +10,11 @@ from PySide6.QtCore import QObject, Signal
 
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.shapes import ShapeRow
+from collage_engine.records.shapes import STOPPED_BUDGET_S, ShapeRow
 from collage_engine.service import protocol
 from collage_gui.document.execution import Execution
 from collage_gui.document.requests import EngineRequests
 from collage_gui.document.runs import Runs
-
-STOPPED_BUDGET_S = 1.0
-"""Seconds of budget for each shape that is left when the user ends the run with what it has;
-chosen: the first stage alone, which times each toolchain on the whole model, takes about that."""
 
 Switch = Callable[[protocol.ShapeEntry, Callable[[], None]], None]
 """Shows the document of a shape, and calls back when its graph has arrived."""

@@ -8,7 +8,8 @@ import msgspec
 from PySide6.QtCore import QObject, QProcess, QTimer, Signal
 
 from collage_engine.drawing.columns import Layout, LayoutRequest
-from collage_engine.drawing.layout_process import COMMAND, LIMIT_S
+from collage_engine.drawing.layout_process import COMMAND
+from collage_engine.records.time_limits import ANSWER_S
 from collage_engine.records.typed import decode
 from collage_gui.connections import python_environment
 
@@ -47,7 +48,7 @@ class LayoutClient(QObject):
         process.start(COMMAND[0], list(COMMAND[1:]))
         process.write(msgspec.json.encode(request))
         process.closeWriteChannel()
-        self._limit.start(LIMIT_S * 1000)
+        self._limit.start(round(ANSWER_S * 1000))
 
     def cancel(self) -> None:
         """Kill the process; its layout is not wanted any more."""
@@ -81,7 +82,7 @@ class LayoutClient(QObject):
         request = self._request
         self.cancel()
         if request is not None:
-            self._fall_back(f"layout took longer than {LIMIT_S} s")
+            self._fall_back(f"layout took longer than {ANSWER_S:g} s")
 
     def _fall_back(self, reason: str) -> None:
         request, then = self._request, self._then

@@ -26,15 +26,13 @@ from PySide6.QtGui import (
 )
 
 from collage_engine.drawing.box_styles import BoxStyle
-from collage_engine.drawing.columns import BOX_HEIGHT
+from collage_engine.drawing.columns import BOX_HEIGHT, STRIP
 from collage_engine.drawing.formatting import DASH
 from collage_engine.drawing.palette import mix, toolchain_look
 from collage_engine.drawing.scene import skip_curve
 from collage_gui.graph_view.picture import Marks, Picture
 from collage_gui.theme import Colours
 
-STRIP = 28.0
-"""Width of a box's coloured strip, in scene units; chosen."""
 FAR_PX, NEAR_PX = 9.0, 30.0
 """Heights of a box on the screen below which it is drawn far, and from which it is drawn near;
 chosen."""

@@ -45,7 +45,7 @@ from tests.benchmarks.budgets import ONCE_PER_MACHINE
 from tests.benchmarks.estimates import rows_of
 from tests.benchmarks.peers_run import Load, Peer
 from tests.benchmarks.peers_stats import paired_ratio
-from tests.benchmarks.place import ROOT
+from tests.support.command import ROOT
 
 SETS, ROUNDS = 3, 10
 """Sets of processes in which artifacts are timed, and rounds in each."""

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import argparse
 import functools
+import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,9 +37,9 @@ from collage_engine.toolchains import registry
 from collage_engine.toolchains.capabilities import rounds
 from collage_engine.trials.product_choice import Products, choose_products
 from tests import zoo
-from tests.benchmarks.bench_toolchains import Call, bound_session, interleaved
 from tests.support.toolchain_cases import error, imported, reference, whole
 
+Call = Callable[[], Any]
 Feeds = dict[str, np.ndarray]
 
 MODELS = (
@@ -52,6 +53,44 @@ MODELS = (
     "light_shufflenet",
 )
 TOOLCHAINS = ("tvm", "onednn", "openvino")
+
+
+def interleaved(calls: dict[str, Call], seconds: float = 1.0, rounds: int = 25) -> dict[str, float]:
+    """Median seconds of process CPU time per call, each round every contender in turn."""
+    repeats: dict[str, int] = {}
+    for name, call in calls.items():
+        call()
+        start = time.process_time()
+        call()
+        once = max(time.process_time() - start, 1e-6)
+        repeats[name] = max(1, int(seconds / rounds / len(calls) / once))
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    names = list(calls)
+    for turn in range(rounds):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            call, n = calls[name], repeats[name]
+            start = time.process_time()
+            for _ in range(n):
+                call()
+            times[name].append((time.process_time() - start) / n)
+    return {name: statistics.median(found) for name, found in times.items()}
+
+
+def bound_session(model: ModelProto, feeds: Feeds) -> Call:
+    """ONNX Runtime by itself: its Python module, everything bound beforehand."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    binding = session.io_binding()
+    for name, value in feeds.items():
+        binding.bind_cpu_input(name, value)
+    for output in session.get_outputs():
+        binding.bind_output(output.name, "cpu")
+    return lambda: session.run_with_iobinding(binding)
 
 
 def openvino_itself(model: ModelProto, feeds: dict[str, np.ndarray], **more: Any) -> Any:

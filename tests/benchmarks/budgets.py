@@ -16,11 +16,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -30,7 +27,8 @@ from typing import Any
 import onnx
 
 from collage_engine.machine.folders import cache_folder
-from tests.benchmarks.place import ROOT, model_file
+from tests.benchmarks.place import model_file
+from tests.support.command import collage
 from tests.zoo.text import bert
 
 MODELS = ("mnist", "se_resnet50", "light_densenet121", "transformer500")
@@ -112,15 +110,9 @@ def run(
     with tempfile.TemporaryDirectory(prefix="budgets-") as scratch:
         cache = cache_without_measurements(Path(scratch), toolchain_cache)
         began = time.monotonic()
-        options = ["-o", f"{scratch}/out", "--json", "--budget", f"{budget_s:.0f}s"]
-        options += ["--threads", str(threads)] if threads else []
-        done = subprocess.run(
-            [sys.executable, "-m", "collage_engine", "place", str(model), *options],
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            env={**os.environ, "COLLAGE_CACHE_DIR": str(cache)},
-        )
+        command = f"place {model} -o {scratch}/out --json --budget {budget_s:.0f}s"
+        command += f" --threads {threads}" if threads else ""
+        done = collage(command, cache=cache, timeout=None)
         seconds = time.monotonic() - began
     document = json.loads(done.stdout) if done.returncode == 0 else None
     return Outcome(name, budget_s, seconds, document, done.stderr)

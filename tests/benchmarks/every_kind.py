@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -33,7 +32,7 @@ from onnx import ModelProto
 from tests import zoo
 from tests.benchmarks.budgets import cache_without_measurements
 from tests.benchmarks.peers_report import OURS
-from tests.benchmarks.place import ROOT
+from tests.support.command import collage
 from tests.zoo.few_bits import float8_weights, int4_weights
 
 MODELS: dict[str, tuple[Callable[[], ModelProto], tuple[str, ...]]] = {
@@ -69,16 +68,12 @@ def place(name: str, folder: Path, budget_s: float, threads: int) -> dict[str, A
     make, options = MODELS[name]
     onnx.save(make(), model)
     shutil.rmtree(out, ignore_errors=True)
-    command = [sys.executable, "-m", "collage_engine", "place", str(model), "-o", str(out)]
-    command += ["--json", "--threads", str(threads), "--budget", f"{budget_s:g}s", *options]
     with tempfile.TemporaryDirectory(prefix="kinds-") as scratch:
-        cache = cache_without_measurements(Path(scratch))
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            env={**os.environ, "COLLAGE_CACHE_DIR": str(cache)},
+        done = collage(
+            f"place {model} -o {out} --json --threads {threads} --budget {budget_s:g}s",
+            *options,
+            cache=cache_without_measurements(Path(scratch)),
+            timeout=None,
         )
     if done.returncode:
         return {"failed": (done.stderr.strip().splitlines() or ["no message"])[-1]}

@@ -6,7 +6,7 @@
 
 A model is a name of ``tests.zoo`` or an .onnx file; without any, the eleven (at int8: the
 quantised ResNet block). Each is placed by ``collage place`` and its artifact run through its own
-loader, beside ONNX Runtime, OpenVINO, torch (eager), TVM alone and oneDNN alone. Every runtime
+loader, beside ONNX Runtime, OpenVINO, TVM alone and oneDNN alone. Every runtime
 has a process of its own that sleeps while another runs. ``--out`` is written after every model;
 what it holds is not measured again unless ``--again``.
 """
@@ -17,7 +17,6 @@ import argparse
 import json
 import os
 import random
-import sys
 import tempfile
 import time
 from datetime import UTC, datetime
@@ -270,7 +269,7 @@ def placed(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of what takes part, as installed here; torch says its own where it runs."""
+    """Of what takes part, as installed here."""
     found = {}
     for package in (
         "collage-explorer",
@@ -293,8 +292,8 @@ SETTINGS = (
     "runs; rounds are interleaved in changing order, a round is the median of its calls; for each "
     "launch of some rounds all processes are started anew",
     "onnxruntime: its Python session with all optimisations, inputs and outputs bound once; "
-    "openvino: compiled model, precision hint float32 (bf16 where said), tensors set once; torch: "
-    "eager; NAME alone: the whole model as one partition of that toolchain, in our artifact",
+    "openvino: compiled model, precision hint float32 (bf16 where said), tensors set once; "
+    "NAME alone: the whole model as one partition of that toolchain, in our artifact",
     "ours: the artifact of `collage place --threads N`, run by the loader it ships",
 )
 
@@ -333,14 +332,8 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--budget", default="10m", help="place's time for measuring")
     parser.add_argument("--tune-budget", default="0s", help="place's time for tuning TVM")
-    parser.add_argument("--peers", help="only these runtimes: onnxruntime,openvino,torch,tvm,…")
+    parser.add_argument("--peers", help="only these runtimes: onnxruntime,openvino,tvm,…")
     parser.add_argument("--no-alone", action="store_true", help="without the toolchains alone")
-    parser.add_argument(
-        "--torch",
-        default=sys.executable,
-        metavar="PYTHON",
-        help="an interpreter that has torch, numpy and onnx",
-    )
     parser.add_argument(
         "--cache",
         type=Path,

@@ -96,29 +96,10 @@ def open_openvino(spec: dict[str, Any], inputs: dict[str, np.ndarray]) -> Opened
     )
 
 
-def open_torch(spec: dict[str, Any], inputs: dict[str, np.ndarray]) -> Opened:
-    """The graph's operators as torch functions, eagerly."""
-    import torch
-
-    sys.path.insert(0, str(Path(__file__).parent))
-    from peers_torch import Program
-
-    torch.set_num_threads(spec["threads"])
-    program = Program(spec["model"], torch.bfloat16 if spec["precision"] == "bf16" else None)
-    values = program.bind(inputs)
-
-    def call() -> Any:
-        with torch.inference_mode():
-            return program(values)
-
-    return call, lambda: [y.float().numpy() for y in call()], torch.__version__
-
-
 OPEN = {
     "artifact": open_artifact,
     "onnxruntime": open_onnxruntime,
     "openvino": open_openvino,
-    "torch": open_torch,
 }
 
 

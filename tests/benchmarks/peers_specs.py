@@ -13,7 +13,8 @@ from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.registry import get, probe_all
 from tests.benchmarks.peers_report import FLOAT32, OURS
 from tests.benchmarks.peers_run import PeerFailed
-from tests.benchmarks.place import ROOT, model_file
+from tests.benchmarks.place import model_file
+from tests.support.command import ROOT, collage
 
 FLOAT_TWIN = {"resnet_block_int8": "resnet_block"}
 """Quantised model → the same in float32, for the float32 runtimes beside it."""
@@ -27,28 +28,11 @@ def place(
     kept = out.with_suffix(".json")
     if options.reuse and kept.exists() and out.exists():
         return json.loads(kept.read_text())
-    command = [
-        sys.executable,
-        "-m",
-        "collage_engine",
-        "place",
-        str(model),
-        "-o",
-        str(out),
-        "--json",
-        "--threads",
-        str(threads),
-        "--budget",
-        options.budget,
-        "--tune-budget",
-        options.tune_budget,
-        "--precision",
-        options.precision,
-    ]
-    command += more
+    command = f"place {model} -o {out} --json --threads {threads} --budget {options.budget} "
+    command += f"--tune-budget {options.tune_budget} --precision {options.precision}"
     if options.tolerance:
-        command += ["--tolerance", str(options.tolerance)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+        command += f" --tolerance {options.tolerance}"
+    done = collage(command, *more, timeout=None)
     if done.returncode:
         raise PeerFailed(f"collage place: {done.stderr.strip().splitlines()[-1]}")
     kept.write_text(done.stdout)
@@ -65,18 +49,8 @@ def tuned_alone(
     out = keep / f"{model.stem}-{threads}-tvm-tuned"
     spec = {"name": "tvm tuned alone", "kind": "artifact", "folder": str(out)}
     try:
-        document = place(
-            model,
-            out,
-            threads,
-            options,
-            "--toolchains",
-            "tvm",
-            "--pin",
-            "*=exactly",
-            "--tune-budget",
-            "0s",
-        )
+        more = ("--toolchains", "tvm", "--pin", "*=exactly", "--tune-budget", "0s")
+        document = place(model, out, threads, options, *more)
     except PeerFailed as failure:
         return spec | {"failed": str(failure)}
     if not any(part["config"].get("tuned") for part in document["placement"]["partitions"]):
@@ -97,21 +71,9 @@ def alone(model: Path, artifact: Path, threads: int, keep: Path) -> list[dict[st
             if instance.library:
                 continue  # that is two of them
             out = keep / f"{model.stem}-{threads}-{instance.id}"
-            done = subprocess.run(
-                [
-                    sys.executable,
-                    "-m",
-                    "tests.benchmarks.peers_alone",
-                    str(model),
-                    instance.id,
-                    str(threads),
-                    str(artifact),
-                    str(out),
-                ],
-                capture_output=True,
-                text=True,
-                cwd=ROOT,
-            )
+            command = [sys.executable, "-m", "tests.benchmarks.peers_alone", str(model)]
+            command += [instance.id, str(threads), str(artifact), str(out)]
+            done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
             spec: dict[str, str] = {
                 "name": f"{instance.id} alone",
                 "kind": "artifact",
@@ -135,7 +97,6 @@ def specs_of(
         {"name": OURS, "kind": "artifact", "folder": str(artifact), "precision": precision}
     ]
     kinds = [("onnxruntime", sys.executable), ("openvino", sys.executable)]
-    kinds.append(("torch", options.torch))
     for kind, python in kinds:
         specs.append({"name": kind, "kind": kind, "model": str(twin), "python": python})
         if precision == "bf16" and kind != "onnxruntime":  # which has no bfloat16 on CPUs
@@ -148,7 +109,7 @@ def specs_of(
                     "precision": "bf16",
                 }
             )
-        if precision == "int8" and kind != "torch" and twin != model:
+        if precision == "int8" and twin != model:
             specs.append(
                 {
                     "name": f"{kind} int8",

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import shutil
 import statistics
@@ -48,7 +47,7 @@ from collage_engine.artifact.manifest import read_manifest
 from tests.benchmarks.budgets import cache_without_measurements
 from tests.benchmarks.open_models import MODELS
 from tests.benchmarks.peers_stats import paired_ratio
-from tests.benchmarks.place import ROOT
+from tests.support.command import ROOT, collage
 
 SHAPES = {"mobilenet_v2": ("batch", (1, 4, 16)), "bert_small": ("sequence", (32, 128, 512))}
 """Model → the dimension that it names, and the sizes at which it is placed: a batch of
@@ -156,20 +155,14 @@ def place(model: Path, out: Path, sizes: str, budget_s: float, threads: int) -> 
     if document.exists():
         return
     shutil.rmtree(out, ignore_errors=True)
-    command = [sys.executable, "-m", "collage_engine", "place", str(model), "-o", str(out)]
-    command += ["--json", "--dim", sizes, "--threads", str(threads), "--budget", f"{budget_s:g}s"]
     with tempfile.TemporaryDirectory(prefix="shapes-") as scratch:
         cache = cache_without_measurements(Path(scratch))
         began = time.monotonic()
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            env={**os.environ, "COLLAGE_CACHE_DIR": str(cache)},
-        )
+        command = f"place {model} -o {out} --json --dim {sizes} --threads {threads}"
+        command += f" --budget {budget_s:g}s"
+        done = collage(command, cache=cache, timeout=None)
     if done.returncode:
-        raise SystemExit(f"{' '.join(command)}: status {done.returncode}\n{done.stderr[-3000:]}")
+        raise SystemExit(f"{command}: status {done.returncode}\n{done.stderr[-3000:]}")
     print(f"{out}: {time.monotonic() - began:.0f} s of {budget_s:g} s", flush=True)
     document.write_text(done.stdout)
 

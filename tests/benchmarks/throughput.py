@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import shutil
 import statistics
@@ -43,7 +42,8 @@ from collage_engine.deployment.throughput import ways
 from collage_engine.machine.device import physical_cores
 from tests.benchmarks.budgets import cache_without_measurements
 from tests.benchmarks.peers_stats import paired_ratio
-from tests.benchmarks.place import ROOT, model_file
+from tests.benchmarks.place import model_file
+from tests.support.command import ROOT, collage
 
 MODELS = ("mobilenet_v2", "light_resnet50", "light_densenet121", "bert_small")
 """Four models of published size, of tens of milliseconds and less a run."""
@@ -117,20 +117,13 @@ def place(model: Path, out: Path, budget_s: float) -> None:
     if document.exists():
         return
     shutil.rmtree(out, ignore_errors=True)
-    command = [sys.executable, "-m", "collage_engine", "place", str(model), "-o", str(out)]
-    command += ["--json", "--objective", "throughput", "--budget", f"{budget_s:g}s"]
     with tempfile.TemporaryDirectory(prefix="throughput-") as scratch:
         cache = cache_without_measurements(Path(scratch))
         began = time.monotonic()
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            env={**os.environ, "COLLAGE_CACHE_DIR": str(cache)},
-        )
+        command = f"place {model} -o {out} --json --objective throughput --budget {budget_s:g}s"
+        done = collage(command, cache=cache, timeout=None)
     if done.returncode:
-        raise SystemExit(f"{' '.join(command)}: status {done.returncode}\n{done.stderr[-3000:]}")
+        raise SystemExit(f"{command}: status {done.returncode}\n{done.stderr[-3000:]}")
     print(f"{out}: {time.monotonic() - began:.0f} s of {budget_s:g} s", flush=True)
     document.write_text(done.stdout)
 

@@ -24,6 +24,7 @@ from onnx import TensorProto, helper
 from collage_engine.cli.main import main
 from tests import zoo
 from tests.support.caches import fresh_cache
+from tests.support.command import collage
 from tests.support.json_schemas import assert_fits
 from tests.support.kept_children import kept_children
 
@@ -75,33 +76,12 @@ def session(tmp_path_factory, cache) -> Path:
     folder = tmp_path_factory.mktemp("session")
     onnx.save(zoo.build("tiny"), folder / "tiny.onnx")
     done = collage(
-        "place",
-        folder / "tiny.onnx",
-        "-o",
-        folder / "out",
-        "--budget",
-        "5s",
-        "--threads",
-        "1",
-        "--toolchains",
-        "tvm",
-        "--session",
-        folder / "s.collage",
+        f"place {folder / 'tiny.onnx'} -o {folder / 'out'} --budget 5s "
+        f"--threads 1 --toolchains tvm --session {folder / 's.collage'}",
         cache=cache,
     )
     assert done.returncode == 0, done.stderr
     return folder / "s.collage"
-
-
-def collage(*arguments, cache: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "collage_engine", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        cwd=ROOT,
-        env={**os.environ, "COLLAGE_CACHE_DIR": str(cache), **environment},
-    )
 
 
 def save(model: onnx.ModelProto, path: Path) -> Path:
@@ -435,10 +415,7 @@ def test_a_full_disk_under_the_whole_run(cache, session, tmp_path):
     try:
         out = disk / "out"
         done = collage(
-            "place",
-            session.parent / "tiny.onnx",
-            "-o",
-            out,
+            f"place {session.parent / 'tiny.onnx'} -o {out}",
             *("--toolchains", "tvm", "--session", disk / "s.collage"),
             *("--budget", "5s", "--threads", "1"),
             cache=cache,
@@ -449,7 +426,7 @@ def test_a_full_disk_under_the_whole_run(cache, session, tmp_path):
         assert "Traceback" not in done.stderr
         assert not out.exists()
         assert not list(disk.iterdir())
-        exported = collage("export", session, "-o", disk / "again", cache=cache)
+        exported = collage(f"export {session} -o {disk / 'again'}", cache=cache)
         assert exported.returncode == 1 and "No space left" in exported.stderr
         assert not (disk / "again").exists()
     finally:
@@ -459,7 +436,7 @@ def test_a_full_disk_under_the_whole_run(cache, session, tmp_path):
 def test_a_store_that_cannot_be_written(cache, session, tmp_path):
     blocked = tmp_path / "file"
     blocked.touch()
-    done = collage("store", "import", session, cache=blocked / "cache")
+    done = collage(f"store import {session}", cache=blocked / "cache")
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert done.stderr.count("\n") == 1
 
@@ -485,7 +462,7 @@ def test_a_toolchain_that_crashes_on_load_costs_itself_only(cache, session, tmp_
         "    'registry._main(sys.argv[1])', name]\n"
     )
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    listed = collage("toolchains", "--json", cache=cache, PYTHONPATH=path)
+    listed = collage("toolchains --json", cache=cache, PYTHONPATH=path)
     assert listed.returncode == 0, listed.stderr
     states = {t["name"]: t for t in json.loads(listed.stdout)["toolchains"]}
     assert not states["bad"]["available"]
@@ -495,18 +472,13 @@ def test_a_toolchain_that_crashes_on_load_costs_itself_only(cache, session, tmp_
         assert set(state) >= {"name", "version", "available", "reason", "install", "devices"}
     model = session.parent / "tiny.onnx"
     asked = collage(
-        "place",
-        model,
-        "-o",
-        tmp_path / "o",
-        "--toolchains",
-        "bad,tvm",
+        f"place {model} -o {tmp_path / 'o'} --toolchains bad,tvm",
         cache=cache,
         PYTHONPATH=path,
     )
     assert asked.returncode == 1
     assert "toolchain bad is not available here: it crashed when loaded" in asked.stderr
-    placed = collage("candidates", model, cache=cache, PYTHONPATH=path)
+    placed = collage(f"candidates {model}", cache=cache, PYTHONPATH=path)
     assert placed.returncode == 0, placed.stderr
     assert "tvm" in placed.stdout
 
@@ -517,6 +489,6 @@ def test_output_into_a_closed_pipe_and_a_plain_terminal(cache, session):
     environment = {**os.environ, "COLLAGE_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)}
     piped = subprocess.run(command, shell=True, capture_output=True, text=True, env=environment)
     assert piped.stdout.startswith("toolchain") and "Error" not in piped.stderr
-    plain = collage("explain", session, "0", cache=cache, PYTHONIOENCODING="ascii")
+    plain = collage(f"explain {session} 0", cache=cache, PYTHONIOENCODING="ascii")
     assert plain.returncode == 0, plain.stderr
     assert "relu" in plain.stdout and "\x1b" not in plain.stdout

@@ -12,8 +12,8 @@ from collage_engine.records.cost import Cost
 from collage_engine.records.settings import RunSettings
 from collage_engine.store.measurement import Measurement
 from collage_engine.store.store import Store
-from tests.e2e.test_place import collage
 from tests.support.caches import fresh_cache
+from tests.support.command import collage
 from tests.support.toolchain_cases import Net
 
 TOOLCHAINS = ("onednn", "tvm")
@@ -54,20 +54,9 @@ def placed(tmp_path_factory):
         store.close()
         workspace.close()
     done = collage(
-        "place",
-        folder / "net.onnx",
-        "-o",
-        folder / "out",
-        "--json",
-        "--threads",
-        1,
-        "--toolchains",
-        ",".join(TOOLCHAINS),
-        "--session",
-        folder / "s.collage",
-        "--pin",
-        "depthwise=exactly",
-        "--no-in-place",
+        f"place {folder / 'net.onnx'} -o {folder / 'out'} --json --threads 1 "
+        f"--toolchains {','.join(TOOLCHAINS)} --session "
+        f"{folder / 's.collage'} --pin depthwise=exactly --no-in-place",
         cache=cache,
     )
     assert done.returncode == 0, done.stderr
@@ -95,11 +84,11 @@ def test_images_stay_channels_last_and_the_border_is_converted_once(placed):
 
 def test_the_session_keeps_and_tells_the_formats(placed):
     _, cache, folder = placed
-    told = collage("explain", folder / "s.collage", "depthwise", cache=cache)
+    told = collage(f"explain {folder / 's.collage'} depthwise", cache=cache)
     assert told.returncode == 0, told.stderr
     assert "input and output nhwc" in told.stdout
     report = folder / "report.html"
-    done = collage("report", folder / "s.collage", "-o", report, cache=cache)
+    done = collage(f"report {folder / 's.collage'} -o {report}", cache=cache)
     assert done.returncode == 0, done.stderr
     text = report.read_text()
     assert "input and output nhwc" in text and "converted between partitions" in text
@@ -107,8 +96,8 @@ def test_the_session_keeps_and_tells_the_formats(placed):
 
 def test_its_artifact_has_plain_borders_and_runs_by_itself(placed):
     _, cache, folder = placed
-    done = collage("run", folder / "out", cache=cache)
+    done = collage(f"run {folder / 'out'}", cache=cache)
     assert done.returncode == 0, done.stderr
-    again = collage("export", folder / "s.collage", "-o", folder / "again", cache=cache)
+    again = collage(f"export {folder / 's.collage'} -o {folder / 'again'}", cache=cache)
     assert again.returncode == 0, again.stderr
-    assert collage("run", folder / "again", cache=cache).returncode == 0
+    assert collage(f"run {folder / 'again'}", cache=cache).returncode == 0

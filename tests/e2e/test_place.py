@@ -23,6 +23,7 @@ from collage_engine import api
 from collage_engine.cli.main import main
 from collage_engine.store.store import Store
 from tests.support.caches import fresh_cache
+from tests.support.command import collage
 from tests.support.json_schemas import assert_fits
 from tests.support.toolchain_models import X, convolutions
 
@@ -32,17 +33,6 @@ QUICK = ("--no-in-place", "--confirm", "quick")
 """For runs whose point is neither what costs rest on nor the confirmation."""
 TWO = ("--no-in-place", "--toolchains", "onnxruntime,onednn", "--threads", "1")
 """For runs that need no whole menu either."""
-
-
-def collage(*arguments: str, cache: Path, timeout: float = 280) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "collage_engine", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=timeout,
-        env={**os.environ, "COLLAGE_CACHE_DIR": str(cache)},
-    )
 
 
 @pytest.fixture(scope="module")
@@ -55,13 +45,7 @@ def placed(cache, tmp_path_factory) -> tuple[dict, Path, Path]:
     """The document of a cold run, the artifact and the session."""
     folder = tmp_path_factory.mktemp("placed")
     done = collage(
-        "place",
-        MNIST,
-        "-o",
-        folder / "out",
-        "--json",
-        "--session",
-        folder / "s.collage",
+        f"place {MNIST} -o {folder / 'out'} --json --session {folder / 's.collage'}",
         cache=cache,
     )
     assert done.returncode == 0, done.stderr
@@ -134,7 +118,7 @@ def test_the_second_run_measures_nothing_anew_and_joins_the_session(placed, cach
     again = tmp_path / "again.collage"
     shutil.copyfile(session, again)
     options = ("--session", again, "--confirm", "quick")
-    done = collage("place", MNIST, "-o", tmp_path / "out", *options, cache=cache)
+    done = collage(f"place {MNIST} -o {tmp_path / 'out'}", *options, cache=cache)
     assert done.returncode == 0, done.stderr
     assert "Confirming end to end" in done.stderr
     assert "Confirming" not in done.stdout
@@ -147,7 +131,7 @@ def test_the_second_run_measures_nothing_anew_and_joins_the_session(placed, cach
     assert counts.measured == 0
     assert counts.from_trials + counts.from_store + counts.skipped == counts.distinct
     assert counts.skipped == document["candidates"]["skipped"], "left out for the same reasons"
-    compared = collage("compare", again, first.id, second.id, "--json", cache=cache)
+    compared = collage(f"compare {again} {first.id} {second.id} --json", cache=cache)
     assert compared.returncode == 0, compared.stderr
     comparison = json.loads(compared.stdout)
     assert comparison["a"] == document["id"]
@@ -156,7 +140,7 @@ def test_the_second_run_measures_nothing_anew_and_joins_the_session(placed, cach
 
 def test_the_artifact_runs_and_agrees(placed, cache):
     _, out, _ = placed
-    done = collage("run", out, "--benchmark", "--json", cache=cache)
+    done = collage(f"run {out} --benchmark --json", cache=cache)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert_fits("run", "result", result)
@@ -167,7 +151,7 @@ def test_the_artifact_runs_and_agrees(placed, cache):
 def test_the_placement_stands_in_the_nodes_of_the_onnx_file(placed, cache, tmp_path):
     document, _, session = placed
     out = tmp_path / "annotated.onnx"
-    done = collage("export", session, "--annotated", out, cache=cache)
+    done = collage(f"export {session} --annotated {out}", cache=cache)
     assert done.returncode == 0, done.stderr
     model = onnx.load(out)
     onnx.checker.check_model(model)
@@ -203,9 +187,9 @@ def test_the_placement_stands_in_the_nodes_of_the_onnx_file(placed, cache, tmp_p
 
 def test_an_annotated_model_is_another_file(placed, cache, tmp_path):
     _, _, session = placed
-    done = collage("export", session, "--annotated", MNIST, cache=cache)
+    done = collage(f"export {session} --annotated {MNIST}", cache=cache)
     assert done.returncode == 2 and "is the model itself" in done.stderr
-    done = collage("export", session, cache=cache)
+    done = collage(f"export {session}", cache=cache)
     assert done.returncode == 2 and "--annotated" in done.stderr
 
 
@@ -219,7 +203,7 @@ def placed_with_wishes(cache, tmp_path_factory) -> tuple[dict, Path]:
     mine.write_text(json.dumps({"first": "onednn", "relu": "onednn", "last": "onnxruntime"}))
     pins = ("--pin", "fir*=onednn", "--pin", "last=!onnxruntime")
     files = ("--inputs", good, "--placement", mine, "--budget", "60s")
-    done = collage("place", model, "-o", folder / "out", "--json", *TWO, *pins, *files, cache=cache)
+    done = collage(f"place {model} -o {folder / 'out'} --json", *TWO, *pins, *files, cache=cache)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), folder / "out"
 
@@ -253,17 +237,17 @@ def test_explain_compare_report_and_export_work_on_the_session(
 ):
     _, _, session = placed
     monkeypatch.setenv("COLLAGE_CACHE_DIR", str(cache))
-    explained = collage("explain", session, "Convolution28", cache=cache)
+    explained = collage(f"explain {session} Convolution28", cache=cache)
     assert explained.returncode == 0, explained.stderr
     assert "µs" in explained.stdout
-    compared = collage("compare", session, "last", "last", cache=cache)
+    compared = collage(f"compare {session} last last", cache=cache)
     assert compared.returncode == 0 and "0 nodes moved" in compared.stdout
     for kind in ("html", "csv", "json", "svg", "graphml"):
         assert main(["report", str(session), "-o", str(tmp_path / f"r.{kind}")]) == 0
         assert (tmp_path / f"r.{kind}").stat().st_size > 500
-    exported = collage("export", session, "-o", tmp_path / "again", cache=cache)
+    exported = collage(f"export {session} -o {tmp_path / 'again'}", cache=cache)
     assert exported.returncode == 0, exported.stderr
-    assert collage("run", tmp_path / "again", cache=cache).returncode == 0
+    assert collage(f"run {tmp_path / 'again'}", cache=cache).returncode == 0
 
 
 def test_a_second_interrupt_ends_the_run_and_keeps_what_was_measured(tmp_path):
@@ -292,7 +276,7 @@ def test_a_second_interrupt_ends_the_run_and_keeps_what_was_measured(tmp_path):
     _, said = process.communicate(timeout=30)
     assert process.returncode == 130, said
     assert "cancelled" in said
-    after = json.loads(collage("store", "info", "--json", cache=cache).stdout)["measurements"]
+    after = json.loads(collage("store info --json", cache=cache).stdout)["measurements"]
     assert after >= stored >= 5
     assert not (tmp_path / "out").exists()
 
@@ -336,16 +320,8 @@ def test_memory_and_size_are_told(placed):
 
 def test_at_most_one_runtime_is_kept_to_with_its_price(placed, cache, tmp_path):
     done = collage(
-        "place",
-        MNIST,
-        "-o",
-        tmp_path / "out",
-        "--json",
+        f"place {MNIST} -o {tmp_path / 'out'} --json --toolchains tvm,onednn --max-runtimes 1",
         *QUICK,
-        "--toolchains",
-        "tvm,onednn",
-        "--max-runtimes",
-        "1",
         cache=cache,
     )
     assert done.returncode == 0, done.stderr

@@ -13,8 +13,8 @@ from collage_engine.machine.device import processor
 from collage_engine.records.precision import in_bfloat16
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.onednn.toolchain import NEEDED, OneDnnToolchain
-from tests.e2e.test_place import collage
 from tests.support.caches import fresh_cache
+from tests.support.command import collage
 from tests.support.toolchain_cases import Net, error, imported, reference, run, whole
 
 pytestmark = pytest.mark.skipif(
@@ -48,21 +48,9 @@ def placed(tmp_path_factory) -> tuple[dict, Path, float, Path]:
     alone = error(result, reference(network(), function, feeds)[0])
     tolerance = 0.7 * alone
     done = collage(
-        "place",
-        path,
-        "-o",
-        folder / "out",
-        "--json",
-        "--precision",
-        "bf16",
-        "--tolerance",
-        f"{tolerance:g}",
-        "--threads",
-        "1",
-        "--toolchains",
-        "onnxruntime,onednn",
-        "--session",
-        folder / "s.collage",
+        f"place {path} -o {folder / 'out'} --json --precision bf16 "
+        f"--tolerance {tolerance:g} --threads 1 --toolchains "
+        f"onnxruntime,onednn --session {folder / 's.collage'}",
         cache=fresh_cache(folder / "cache"),
     )
     assert done.returncode == 0, done.stderr
@@ -113,13 +101,13 @@ def test_what_breaks_the_tolerance_is_listed_and_did_not_win(placed) -> None:
 def test_the_report_says_so_and_the_session_exports_it_again(placed) -> None:
     document, folder, _, _ = placed
     cache = folder / "cache"
-    done = collage("report", folder / "s.collage", "-o", folder / "r.html", cache=cache)
+    done = collage(f"report {folder / 's.collage'} -o {folder / 'r.html'}", cache=cache)
     assert done.returncode == 0, done.stderr
     text = (folder / "r.html").read_text()
     assert "Accuracy" in text and "the tolerance" in text
     assert "Whole models with some products rounded" in text
-    done = collage("export", folder / "s.collage", "-o", folder / "again", cache=cache)
+    done = collage(f"export {folder / 's.collage'} -o {folder / 'again'}", cache=cache)
     assert done.returncode == 0, done.stderr
-    done = collage("run", folder / "again", "--json", cache=cache)
+    done = collage(f"run {folder / 'again'} --json", cache=cache)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["max_rel_error"] <= document["accuracy"]["tolerance"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +20,9 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine
-from tests.e2e.test_place import collage
 from tests.support.artifact_cases import compile_loader, run_cpp, run_with_loader
 from tests.support.caches import fresh_cache
+from tests.support.command import collage, python
 from tests.support.json_schemas import assert_fits
 from tests.zoo.net import Net
 
@@ -52,25 +51,9 @@ def folder(tmp_path_factory) -> Path:
 def placed(folder) -> dict:
     """The document of a run for three batches."""
     done = collage(
-        "place",
-        folder / "m.onnx",
-        "-o",
-        folder / "out",
-        "--dim",
-        "batch=1,2,4",
-        "--nearest",
-        "--json",
-        "--session",
-        folder / "s.collage",
-        "--budget",
-        "90s",
-        "--no-in-place",
-        "--confirm",
-        "quick",
-        "--toolchains",
-        "onnxruntime",
-        "--threads",
-        "1",
+        f"place {folder / 'm.onnx'} -o {folder / 'out'} --dim batch=1,2,4 "
+        f"--nearest --json --session {folder / 's.collage'} --budget 90s "
+        "--no-in-place --confirm quick --toolchains onnxruntime --threads 1",
         cache=folder / "cache",
     )
     assert done.returncode == 0, done.stderr
@@ -132,7 +115,7 @@ def test_every_entry_agrees_with_its_sample_in_both_loaders(placed, folder, cpp)
     done = run_cpp(cpp, str(folder / "out"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("agrees with the sample") == 3
-    said = collage("run", folder / "out", cache=folder / "cache").stdout
+    said = collage(f"run {folder / 'out'}", cache=folder / "cache").stdout
     assert all(f"batch={batch}" in said for batch in BATCHES)
 
 
@@ -188,9 +171,7 @@ threads = [threading.Thread(target=ask, args=(b,)) for b in (1, 2, 4, 1)]
 pool.close()
 print(sorted(done))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(folder / "out")], capture_output=True, text=True
-    )
+    done = python(code, folder / "out")
     assert done.stdout.strip() == "[1, 1, 2, 4]", done.stderr
 
 
@@ -209,7 +190,7 @@ def test_one_shape_that_was_changed_is_found_and_the_others_run(placed, folder, 
 def test_the_report_of_a_session_shows_all_shapes(placed, folder):
     (session,) = placed["sessions"]
     report = folder / "r.html"
-    done = collage("report", session, "--dim", "batch=2", "-o", report, cache=folder / "cache")
+    done = collage(f"report {session} --dim batch=2 -o {report}", cache=folder / "cache")
     assert done.returncode == 0, done.stderr
     text = report.read_text()
     assert all(f"batch={batch}" in text for batch in BATCHES) and "items per second" in text
@@ -217,16 +198,16 @@ def test_the_report_of_a_session_shows_all_shapes(placed, folder):
 
 def test_a_session_of_several_shapes_is_exported_as_one_artifact_or_for_one_shape(placed, folder):
     (session,) = placed["sessions"]
-    done = collage("export", session, "-o", folder / "all", "--nearest", cache=folder / "cache")
+    done = collage(f"export {session} -o {folder / 'all'} --nearest", cache=folder / "cache")
     assert done.returncode == 0, done.stderr
     manifest = read_manifest(folder / "all")
     assert [entry["dims"]["batch"] for entry in manifest["entries"]] == list(BATCHES)
     assert list(manifest["padding"]) == ["batch"]
     one = folder / "one"
-    done = collage("export", session, "-o", one, "--dim", "batch=4", cache=folder / "cache")
+    done = collage(f"export {session} -o {one} --dim batch=4", cache=folder / "cache")
     assert done.returncode == 0, done.stderr
     assert read_manifest(one)["inputs"][0]["shape"] == [4, 64]
-    none = collage("export", session, "-o", one, "--dim", "batch=3", cache=folder / "cache")
+    none = collage(f"export {session} -o {one} --dim batch=3", cache=folder / "cache")
     assert none.returncode == 2 and "no shape with batch=3" in none.stderr
 
 
@@ -294,23 +275,9 @@ def test_padding_that_changes_results_is_not_done(folder):
     net.output(net.op("ReduceMean", x, axes=[0], keepdims=1))
     (folder / "mean.onnx").write_bytes(net.model().SerializeToString())
     done = collage(
-        "place",
-        folder / "mean.onnx",
-        "-o",
-        folder / "mean",
-        "--dim",
-        "batch=1,2",
-        "--nearest",
-        "--json",
-        "--budget",
-        "40s",
-        "--no-in-place",
-        "--confirm",
-        "quick",
-        "--toolchains",
-        "onnxruntime",
-        "--threads",
-        "1",
+        f"place {folder / 'mean.onnx'} -o {folder / 'mean'} --dim batch=1,2 "
+        "--nearest --json --budget 40s --no-in-place --confirm quick "
+        "--toolchains onnxruntime --threads 1",
         cache=folder / "cache",
     )
     assert done.returncode == 0, done.stderr
@@ -327,12 +294,7 @@ def test_a_size_that_contradicts_the_model_is_a_sentence_and_nothing_is_written(
     net.output(x)
     (folder / "fixed.onnx").write_bytes(net.model().SerializeToString())
     done = collage(
-        "place",
-        folder / "fixed.onnx",
-        "-o",
-        folder / "never",
-        "--dim",
-        "batch=2,3",
+        f"place {folder / 'fixed.onnx'} -o {folder / 'never'} --dim batch=2,3",
         cache=folder / "cache",
     )
     assert done.returncode in (1, 2) and "batch=3: " in done.stderr

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import onnx
 import pytest
 
 from collage_engine.records.same_work import SAME_WORK_FACTOR
-from tests.e2e.test_place import MNIST, collage
+from tests.support.artifact_cases import MNIST
 from tests.support.caches import fresh_cache
+from tests.support.command import collage, python
 from tests.support.json_schemas import assert_fits
 from tests.support.toolchain_models import convolutions
 
@@ -31,18 +30,9 @@ def folder(tmp_path_factory) -> Path:
 def placed(folder) -> dict:
     """The document of a run that shares two processors."""
     done = collage(
-        "place",
-        folder / "model.onnx",
-        "-o",
-        folder / "out",
-        "--objective",
-        "throughput",
-        "--threads",
-        "2",
-        "--session",
-        folder / "s.collage",
+        f"place {folder / 'model.onnx'} -o {folder / 'out'} --objective "
+        f"throughput --threads 2 --session {folder / 's.collage'} --json",
         *FEW,
-        "--json",
         cache=folder / "cache",
     )
     assert done.returncode == 0, done.stderr
@@ -64,7 +54,7 @@ def test_every_way_of_sharing_the_processors_is_tried_and_the_best_is_exported(p
 
 
 def test_the_artifact_runs_as_many_instances_as_were_chosen(placed, folder):
-    done = collage("run", folder / "out", "--benchmark", "--json", cache=folder / "cache")
+    done = collage(f"run {folder / 'out'} --benchmark --json", cache=folder / "cache")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert_fits("run", "result", result)
@@ -73,15 +63,13 @@ def test_the_artifact_runs_as_many_instances_as_were_chosen(placed, folder):
         "import sys; sys.path.insert(0, sys.argv[1] + '/loader'); import run_artifact;"
         "p = run_artifact.load(sys.argv[1], streams=3); print(p.streams, len(p.at_once(id)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(folder / "out")], capture_output=True, text=True
-    )
+    done = python(code, folder / "out")
     assert done.stdout.split() == ["3", "3"], done.stderr
 
 
 def test_the_session_shows_the_chosen_run_as_its_last(placed, folder):
     report = folder / "r.md"
-    done = collage("report", folder / "s.collage", "-o", report, cache=folder / "cache")
+    done = collage(f"report {folder / 's.collage'} -o {report}", cache=folder / "cache")
     assert done.returncode == 0, done.stderr
     text = report.read_text()
     assert "| instances |" in text and f"{placed['streams']} instance" in text
@@ -101,7 +89,7 @@ def test_where_the_time_is_over_the_placement_is_timed_as_it_is_deployed_all_the
     assert manifest["streams"] == 1 and manifest["objective"] == "throughput"
     rate = 1e6 / document["placement"]["measured_us"]
     assert manifest["expected"]["runs_per_s"] == pytest.approx(rate)
-    done = collage("run", out, "--benchmark", "--json", cache=folder / "hasty-cache")
+    done = collage(f"run {out} --benchmark --json", cache=folder / "hasty-cache")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["runs_per_s"] > 0 and result["expected_runs_per_s"] == pytest.approx(rate)
@@ -109,16 +97,8 @@ def test_where_the_time_is_over_the_placement_is_timed_as_it_is_deployed_all_the
 
 def test_p99_is_that_of_single_calls(folder):
     done = collage(
-        "place",
-        folder / "model.onnx",
-        "-o",
-        folder / "tail",
-        "--objective",
-        "p99",
-        "--threads",
-        "1",
+        f"place {folder / 'model.onnx'} -o {folder / 'tail'} --objective p99 --threads 1 --json",
         *FEW,
-        "--json",
         cache=folder / "cache",
     )
     assert done.returncode == 0, done.stderr
@@ -131,14 +111,7 @@ def test_p99_is_that_of_single_calls(folder):
 
 def test_several_shapes_and_throughput_exclude_each_other(folder):
     done = collage(
-        "place",
-        MNIST,
-        "-o",
-        folder / "no",
-        "--objective",
-        "throughput",
-        "--dim",
-        "batch=1,2",
+        f"place {MNIST} -o {folder / 'no'} --objective throughput --dim batch=1,2",
         cache=folder / "cache",
     )
     assert done.returncode == 2 and "one shape at a time" in done.stderr

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,7 @@ from collage_engine.resources import resource
 from tests import zoo
 from tests.support.artifact_cases import cover_in_turn, sample_of
 from tests.support.caches import fresh_cache
+from tests.support.command import python
 from tests.support.full_documents import one_shape, two_shapes
 from tests.zoo.net import Net
 
@@ -86,13 +85,9 @@ def test_the_notebook_runs_from_the_first_cell_to_the_last(tmp_path):
             body[-1] = shown
     show = "def _show(value): print(getattr(value, '_repr_html_', value.__repr__)())\n"
     script = show + "\n".join(ast.unparse(ast.fix_missing_locations(each)) for each in code)
-    done = subprocess.run(
-        [sys.executable, "-c", script],
+    done = python(
+        script,
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=280,
         env={
             **os.environ,
             "PYTHONPATH": str(ROOT),
@@ -167,13 +162,7 @@ def test_a_loaded_artifact_is_called_in_every_familiar_way(tmp_path):
     model = import_model(tmp_path / "m.onnx")
     write_module(build_cover(model, cover_in_turn(model, ["tvm"])), tmp_path / "built", link=True)
     write_artifact(model, tmp_path / "built", tmp_path / "out", sample_of(model))
-    said = subprocess.run(
-        [sys.executable, "-c", CALLS, str(tmp_path / "out")],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-    )
+    said = python(CALLS, tmp_path / "out", cwd=ROOT)
     assert said.returncode == 0, said.stderr
     assert said.stdout == REFUSED
 
@@ -186,13 +175,7 @@ def test_inputs_of_several_shapes_say_which_sizes_differ(tmp_path):
         "model(picture=np.ones((1, 16), np.float32))"
     )
     folder = two_shapes(tmp_path / "two")
-    said = subprocess.run(
-        [sys.executable, "-c", code, str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-    )
+    said = python(code, folder, cwd=ROOT)
     assert said.stdout == "(None, 16) (None, 5)\n[(1, 5), (2, 5), (3, 5)]\n"
     assert "the model has no input 'picture'; it has image" in said.stderr
 

@@ -10,7 +10,7 @@ import pytest
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import import_model
 from collage_engine.records.errors import CollageError
-from collage_engine.records.reasons import MOST_OF_A_SENTENCE
+from collage_engine.records.text import SENTENCE_CHARACTERS
 from tests.support.broken_models import BROKEN, REFUSED_WHEN_RUN, Broken
 
 
@@ -29,7 +29,7 @@ def test_a_broken_model_is_refused_in_one_sentence(broken: Broken, tmp_path: Pat
     assert re.search(broken.says, said), said
     assert str(path) in said
     assert said.isprintable(), repr(said)
-    assert len(said) <= len(str(path)) + MOST_OF_A_SENTENCE
+    assert len(said) <= len(str(path)) + SENTENCE_CHARACTERS
     assert "Traceback" not in said
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.runtime import builder
+from tests.support.command import python
 
 PREAMBLE = """
     import ctypes, sys
@@ -66,9 +66,7 @@ def artifact(name: str, tmp_path: Path) -> Path:
 
 def in_process(name: str, body: str, *arguments: str) -> None:
     code = textwrap.dedent(PREAMBLE).replace("NAME", repr(name)) + textwrap.dedent(body)
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120
-    )
+    done = python(code, *arguments)
     assert done.returncode == 0, done.stderr
 
 

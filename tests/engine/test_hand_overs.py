@@ -1,4 +1,7 @@
-"""Transition constants: kept per machine and versions, given to all instances."""
+"""Transition constants: kept per machine and versions, given to all instances.
+
+Transition constants of real toolchains.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,12 @@ from collage_engine.machine.risk_marker import RiskMarker
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
+from collage_engine.timing.protocol import ProtocolSettings
 from collage_engine.transitions import hand_overs
-from collage_engine.transitions.chain_bench import HandoverRequest, LeftOut
+from collage_engine.transitions.chain_bench import ChainBench, HandoverRequest, LeftOut, run_job
 from collage_engine.transitions.hand_overs import spread, transition_constants
+from tests.support.measure_real_targets import Picky
+from tests.support.plain_toolchain import PLAIN, register
 
 A = ToolchainInstance(toolchain="a")
 A2 = ToolchainInstance(toolchain="a", config=(("level", "basic"),))
@@ -106,7 +112,7 @@ def misbehave(request: HandoverRequest, send) -> dict[str, float]:
 
 
 def measured_beside(monkeypatch, store, *names: str) -> tuple[dict[str, float], list[str]]:
-    monkeypatch.setattr(hand_overs, "STEP_S", (8.0, 8.0))
+    monkeypatch.setattr(hand_overs, "ANSWER_S", 8.0)
     told: list[str] = []
     others = [ToolchainInstance(toolchain=name) for name in names]
     job = f"{__name__}:misbehave"
@@ -132,7 +138,7 @@ def test_a_toolchain_that_gave_no_answer_is_tried_again_when_there_is_more_time(
 ):
     with Store(tmp_path / "m.db") as store:
         _, told = measured_beside(monkeypatch, store, "hang")
-        monkeypatch.setattr(hand_overs, "STEP_S", (9.0, 9.0))
+        monkeypatch.setattr(hand_overs, "ANSWER_S", 9.0)
         again: list[str] = []
         others = [ToolchainInstance(toolchain="hang")]
         job = f"{__name__}:pretend_both"
@@ -180,3 +186,32 @@ def test_toolchains_that_misbehave_only_together_lose_that_pair(tmp_path, monkey
     with Store(tmp_path / "m.db") as store:
         found, told = measured_beside(monkeypatch, store, "badly", "together")
     assert found["pair:a:a"] == 0.1 and len(told) == 2
+
+
+ORT = ToolchainInstance(toolchain="onnxruntime")
+QUICK = ProtocolSettings(worse=9e9, hopeless=9e9, min_rounds=3, max_rounds=3)
+
+
+def test_constants_are_small_and_complete(monkeypatch):
+    register(monkeypatch)
+    found = run_job(HandoverRequest((ORT, PLAIN), QUICK))
+    names = ("onnxruntime", "plain")
+    pairs = {f"pair:{a}:{b}" for a in names for b in names}
+    assert set(found) == {"launch", *pairs}
+    assert all(0 <= us < 1000 for us in found.values()), found
+
+
+def test_a_toolchain_that_refuses_the_chain_is_left_out(monkeypatch):
+    from collage_engine.toolchains import registry
+
+    monkeypatch.setitem(registry.TOOLCHAINS, "picky", "tests.support.measure_real_targets:Picky")
+    picky = ToolchainInstance(toolchain=Picky.name)
+    found = run_job(HandoverRequest((ORT, picky), QUICK))
+    assert set(found) == {"launch", "pair:onnxruntime:onnxruntime"}
+
+
+def test_chains_compute_what_they_say(monkeypatch):
+    register(monkeypatch)
+    bench = ChainBench(HandoverRequest((ORT, PLAIN), QUICK))
+    times = bench.time_chains([("plain", "onnxruntime") * 2, ("onnxruntime",) * 4])
+    assert len(times) == 2 and all(us > 0 for us in times.values())

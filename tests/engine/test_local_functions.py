@@ -7,57 +7,29 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from collage_engine.model.importer import ImportedModel, import_onnx
 from tests.support.model_runs import run_onnx
+from tests.support.written import written
 
-MINE = "my.own"
-IMPORTS = [helper.make_opsetid("", 20), helper.make_opsetid(MINE, 1)]
 X = np.array([-2.0, -0.5, 0.25, 3.0], np.float32)
 
 
-def node(kind: str, inputs: list[str], outputs: list[str], **attributes: Any) -> onnx.NodeProto:
-    """Return a node; ``attribute="@name"`` refers to an attribute of the function around it."""
-    references = {k: v[1:] for k, v in attributes.items() if str(v).startswith("@")}
-    plain = {k: v for k, v in attributes.items() if k not in references}
-    domain = MINE if kind[0] == "_" else ""
-    made = helper.make_node(kind, inputs, outputs, domain=domain, **plain)
-    for name, of in references.items():
-        kind_of = REFERENCES.get(name, AttributeProto.FLOAT)
-        made.attribute.append(AttributeProto(name=name, ref_attr_name=of, type=kind_of))
-    return made
+def function(signature: str, body: str, overload: str = "") -> str:
+    """Return a function of the domain ``my`` as text: its name and attributes, and its nodes."""
+    about = '<opset_import: ["": 20, "my": 1], domain: "my"'
+    inputs = "(x, c)" if "If(c)" in body else "(x)"
+    return f'{about}, overload: "{overload}"> {signature} {inputs} => (y) {{ {body} }} '
 
 
-REFERENCES = {
-    "to": AttributeProto.INT,
-    "value_ints": AttributeProto.INTS,
-    "keepdims": AttributeProto.INT,
-    "approximate": AttributeProto.STRING,
-    "value": AttributeProto.TENSOR,
-}
+ACT = function("Act <slope: float = 0.25>", "y = LeakyRelu<alpha: float = @slope>(x)")
 
 
-def function(
-    name: str,
-    *body: onnx.NodeProto,
-    declared: dict[str, Any] | None = None,
-    named: list[str] | None = None,
-    overload: str = "",
-) -> onnx.FunctionProto:
-    values = [helper.make_attribute(k, v) for k, v in (declared or {}).items()]
-    inputs = ["x", "c"] if any("c" in n.input for n in body) else ["x"]
-    return helper.make_function(
-        MINE, name, inputs, ["y"], list(body), IMPORTS, named or [], values, overload=overload
+def model_of(nodes: str, functions: str = ACT, opset: int = 20) -> onnx.ModelProto:
+    condition = ", bool c" if "c)" in nodes else ""
+    return written(
+        f"(float[4] x{condition}) => (y) {{ {nodes} }} {functions}", opset=opset, more='"my": 1'
     )
-
-
-def model_of(*nodes: onnx.NodeProto, functions: list[onnx.FunctionProto]) -> onnx.ModelProto:
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])]
-    if any("c" in n.input for n in nodes):
-        inputs.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
-    graph = helper.make_graph(list(nodes), "g", inputs, [onnx.ValueInfoProto(name="y")])
-    return helper.make_model(graph, opset_imports=IMPORTS, functions=functions, ir_version=10)
 
 
 def leaky(x: np.ndarray, alpha: float) -> np.ndarray:
@@ -70,48 +42,38 @@ def of_node(imported: ImportedModel, kind: str, name: str) -> list[Any]:
     return [n.attributes[name] for n in nodes]
 
 
-ACT = function("_Act", node("LeakyRelu", ["x"], ["y"], alpha="@slope"), declared={"slope": 0.25})
-
-
 def test_the_graph_shows_a_declared_value_and_one_that_the_call_gives() -> None:
-    model = model_of(
-        node("_Act", ["x"], ["t"]), node("_Act", ["t"], ["y"], slope=0.5), functions=[ACT]
-    )
-    imported = import_onnx(model)
+    imported = import_onnx(model_of("t = my.Act(x) y = my.Act<slope: float = 0.5>(t)"))
     assert of_node(imported, "nn.leakyrelu", "alpha") == [0.25, 0.5]
     (y,) = run_onnx(imported.onnx, {"x": X})
     np.testing.assert_allclose(y, leaky(leaky(X, 0.25), 0.5), rtol=1e-6)
 
 
 @pytest.mark.parametrize(
-    "body, declared, wanted",
+    "declared, body, wanted",
     [
-        ([node("Cast", ["x"], ["y"], to="@to")], {"to": TensorProto.INT64}, X.astype(np.int64)),
+        ("to: int = 7", "y = Cast<to: int = @to>(x)", X.astype(np.int64)),
         (
-            [
-                node("Constant", [], ["axes"], value_ints="@axes"),
-                node("ReduceSum", ["x", "axes"], ["y"], keepdims="@keep"),
-            ],
-            {"axes": [0], "keep": 0},
+            "axes: ints = [0], keep: int = 0",
+            "axes = Constant<value_ints: ints = @axes>()"
+            " y = ReduceSum<keepdims: int = @keep>(x, axes)",
             X.sum(),
         ),
         (
-            [node("Constant", [], ["k"], value="@k"), node("Mul", ["x", "k"], ["y"])],
-            {"k": numpy_helper.from_array(np.full(4, 3, np.float32))},
+            "k: tensor = float[4] {3, 3, 3, 3}",
+            "k = Constant<value: tensor = @k>() y = Mul(x, k)",
             3 * X,
         ),
         (
-            [node("Gelu", ["x"], ["y"], approximate="@how")],
-            {"how": "tanh"},
+            'how: string = "tanh"',
+            "y = Gelu<approximate: string = @how>(x)",
             X / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (X + 0.044715 * X**3))),
         ),
     ],
     ids=["int", "ints", "tensor", "string"],
 )
-def test_declared_values_of_each_kind(
-    body: list[onnx.NodeProto], declared: dict[str, Any], wanted: np.ndarray
-) -> None:
-    model = model_of(node("_F", ["x"], ["y"]), functions=[function("_F", *body, declared=declared)])
+def test_declared_values_of_each_kind(declared: str, body: str, wanted: np.ndarray) -> None:
+    model = model_of("y = my.F(x)", function(f"F <{declared}>", body))
     (y,) = run_onnx(import_onnx(model).onnx, {"x": X})
     assert y.shape == wanted.shape
     np.testing.assert_allclose(y, wanted, rtol=1e-6)
@@ -120,19 +82,17 @@ def test_declared_values_of_each_kind(
 @pytest.mark.parametrize(
     "outer, given, alphas",
     [
-        ({"declared": {"b": 0.75}}, {}, [0.75, 0.25]),
-        ({"declared": {"b": 0.75}}, {"b": 0.125}, [0.125, 0.25]),
-        ({"named": ["b"]}, {"b": 0.125}, [0.125, 0.25]),
-        ({"named": ["b"]}, {}, [0.25, 0.25]),  # so the inner function's own value holds
+        ("b: float = 0.75", "", [0.75, 0.25]),
+        ("b: float = 0.75", "<b: float = 0.125>", [0.125, 0.25]),
+        ("b", "<b: float = 0.125>", [0.125, 0.25]),
+        ("b", "", [0.25, 0.25]),  # so the inner function's own value holds
     ],
 )
 def test_a_function_hands_its_attribute_on_to_another(
-    outer: dict[str, Any], given: dict[str, float], alphas: list[float]
+    outer: str, given: str, alphas: list[float]
 ) -> None:
-    body = [node("_Act", ["x"], ["t"], slope="@b"), node("_Act", ["t"], ["y"])]
-    model = model_of(
-        node("_Outer", ["x"], ["y"], **given), functions=[ACT, function("_Outer", *body, **outer)]
-    )
+    body = "t = my.Act<slope: float = @b>(x) y = my.Act(t)"
+    model = model_of(f"y = my.Outer{given}(x)", ACT + function(f"Outer <{outer}>", body))
     imported = import_onnx(model)
     assert of_node(imported, "nn.leakyrelu", "alpha") == alphas
     (y,) = run_onnx(imported.onnx, {"x": X})
@@ -140,63 +100,42 @@ def test_a_function_hands_its_attribute_on_to_another(
     np.testing.assert_allclose(y, run_onnx(model, {"x": X})[0], rtol=1e-6)
 
 
-def branch(of: onnx.NodeProto) -> onnx.GraphProto:
-    return helper.make_graph([of], "branch", [], [onnx.ValueInfoProto(name=of.output[0])])
-
-
 @pytest.mark.parametrize("condition", [True, False])
 def test_attributes_within_the_branches_of_a_function(condition: bool) -> None:
-    body = node(
-        "If",
-        ["c"],
-        ["y"],
-        then_branch=branch(node("LeakyRelu", ["x"], ["u"], alpha="@s")),
-        else_branch=branch(node("_Act", ["x"], ["w"])),
-    )
-    model = model_of(
-        node("_Cond", ["x", "c"], ["y"]),
-        functions=[ACT, function("_Cond", body, declared={"s": 0.75})],
-    )
+    then = "then_branch = g1 () => (u) { u = LeakyRelu<alpha: float = @s>(x) }"
+    body = f"y = If(c) <{then}, else_branch = g2 () => (w) {{ w = my.Act(x) }}>"
+    model = model_of("y = my.Cond(x, c)", ACT + function("Cond <s: float = 0.75>", body))
     (y,) = run_onnx(import_onnx(model).onnx, {"x": X, "c": np.array(condition)})
     np.testing.assert_allclose(y, leaky(X, 0.75 if condition else 0.25), rtol=1e-6)
 
 
 def test_a_call_within_a_branch_of_the_model() -> None:
-    choice = node(
-        "If",
-        ["c"],
-        ["y"],
-        then_branch=branch(node("_Act", ["x"], ["u"])),
-        else_branch=branch(node("_Act", ["x"], ["w"], slope=0.5)),
-    )
-    imported = import_onnx(model_of(choice, functions=[ACT]))
+    then = "then_branch = g1 () => (u) { u = my.Act(x) }"
+    other = "else_branch = g2 () => (w) { w = my.Act<slope: float = 0.5>(x) }"
+    imported = import_onnx(model_of(f"y = If(c) <{then}, {other}>"))
     for condition, alpha in ((True, 0.25), (False, 0.5)):
         (y,) = run_onnx(imported.onnx, {"x": X, "c": np.array(condition)})
         np.testing.assert_allclose(y, leaky(X, alpha), rtol=1e-6)
 
 
 def test_overloads_keep_values_of_their_own() -> None:
-    body = node("LeakyRelu", ["x"], ["y"], alpha="@slope")
-    functions = [
-        function("_Act", body, declared={"slope": slope}, overload=overload)
+    body = "y = LeakyRelu<alpha: float = @slope>(x)"
+    functions = "".join(
+        function(f"Act <slope: float = {slope}>", body, overload)
         for overload, slope in (("one", 0.25), ("two", 0.75))
-    ]
-    calls = [node("_Act", ["x"], ["t"]), node("_Act", ["t"], ["y"])]
-    calls[0].overload, calls[1].overload = "two", "one"
-    imported = import_onnx(model_of(*calls, functions=functions))
+    )
+    imported = import_onnx(model_of("t = my.Act:two(x) y = my.Act:one(t)", functions))
     assert of_node(imported, "nn.leakyrelu", "alpha") == [0.75, 0.25]
 
 
 def test_a_function_of_other_versions_and_of_a_domain_that_the_model_does_not_name() -> None:
     """Its nodes keep the call's name, though a node of the model has the name of one of them."""
-    body = [
-        helper.make_node("Relu", ["x"], ["t"], name="relu"),
-        helper.make_node("FastGelu", ["t"], ["y"], domain="com.microsoft"),
-    ]
-    imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    called = helper.make_function(MINE, "_F", ["x"], ["y"], body, imports)
-    first = helper.make_node("Neg", ["x"], ["q"], name="relu")
-    model = model_of(first, node("_F", ["q"], ["y"]), functions=[called])
+    called = """<opset_import: ["": 17, "com.microsoft": 1], domain: "my">
+    F (x) => (y) {
+        [relu] t = Relu(x)
+        y = com.microsoft.FastGelu(t)
+    }"""
+    model = model_of("[relu] q = Neg(x) y = my.F(q)", called)
     imported = import_onnx(model)
     calls = [n.onnx_nodes for n in imported.graph.nodes if n.form == "call"]
     assert calls[0] == ("relu",) and set(calls[1:]) == {("y",)}
@@ -209,8 +148,8 @@ def test_a_function_of_other_versions_and_of_a_domain_that_the_model_does_not_na
 def test_values_that_the_standard_declares_for_operators_that_it_writes_out(
     kind: str, given: dict[str, float]
 ) -> None:
-    model = model_of(node(kind, ["x"], ["y"], **given), functions=[])
-    model.opset_import[0].version = 24
+    attributes = f"<alpha={given['alpha']}>" if given else ""
+    model = model_of(f"y = {kind}{attributes}(x)", "", opset=24)
     (y,) = run_onnx(import_onnx(model).onnx, {"x": X})
     swish = X / (1 + np.exp(-X * given.get("alpha", 1.0)))
     wanted = swish if kind == "Swish" else np.maximum(X, 0) + np.minimum(0, np.expm1(X))

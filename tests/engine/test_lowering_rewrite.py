@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import original_outputs
@@ -13,6 +13,7 @@ from collage_engine.lowering.rewrite import assemble, execution_order
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.errors import ToolchainError
 from tests.support.plain_toolchain import PLAIN, register
+from tests.support.written import written
 
 FLOAT = TensorProto.FLOAT
 
@@ -22,19 +23,8 @@ def _plain(monkeypatch):
     register(monkeypatch)
 
 
-def onnx_model(nodes, inputs, outputs, weights=None):
-    def value(item):
-        name, shape, *kind = item
-        return helper.make_tensor_value_info(name, kind[0] if kind else FLOAT, shape)
-
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [value(i) for i in inputs],
-        [value(o) for o in outputs],
-        [numpy_helper.from_array(w, n) for n, w in (weights or {}).items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+def onnx_model(text, **weights):
+    model = written(text, weights, opset=17)
     onnx.checker.check_model(model)
     return import_onnx(model)
 
@@ -42,15 +32,13 @@ def onnx_model(nodes, inputs, outputs, weights=None):
 def branches():
     """x → relu → (exp, tanh) → add → neg; two outputs, one unused input."""
     return onnx_model(
-        [
-            helper.make_node("Relu", ["x"], ["a"], "relu"),
-            helper.make_node("Exp", ["a"], ["b"], "exp"),
-            helper.make_node("Tanh", ["a"], ["c"], "tanh"),
-            helper.make_node("Add", ["b", "c"], ["d"], "add"),
-            helper.make_node("Neg", ["d"], ["e"], "neg"),
-        ],
-        [("unused", (3,)), ("x", (2, 4))],
-        [("e", (2, 4)), ("b", (2, 4))],
+        """(float[3] unused, float[2,4] x) => (float[2,4] e, float[2,4] b) {
+            [relu] a = Relu(x)
+            [exp] b = Exp(a)
+            [tanh] c = Tanh(a)
+            [add] d = Add(b, c)
+            [neg] e = Neg(d)
+        }"""
     )
 
 
@@ -129,12 +117,9 @@ def test_every_operator_is_covered_exactly_once(groups, words):
 
 def test_equal_kernels_and_equal_constants_are_kept_once():
     weight = np.random.default_rng(0).standard_normal((64, 64), dtype="float32")
-    nodes = []
-    for k in range(4):
-        nodes.append(helper.make_node("MatMul", [f"v{k}", f"w{k}"], [f"m{k}"], f"mm{k}"))
-        nodes.append(helper.make_node("Relu", [f"m{k}"], [f"v{k + 1}"], f"relu{k}"))
+    nodes = " ".join(f"m{k} = MatMul(v{k}, w{k}) v{k + 1} = Relu(m{k})" for k in range(4))
     weights = {f"w{k}": weight for k in range(4)}
-    model = onnx_model(nodes, [("v0", (8, 64))], [("v4", (8, 64))], weights)
+    model = onnx_model(f"(float[8,64] v0) => (float[8,64] v4) {{ {nodes} }}", **weights)
     groups = [[2 * k, 2 * k + 1] for k in range(4)]
     inputs = {"v0": np.random.default_rng(1).standard_normal((8, 64), dtype="float32") * 0.1}
     outputs, assembled = run(model, groups, inputs)
@@ -156,13 +141,8 @@ def test_outputs_may_be_inputs_constants_and_duplicates():
     import msgspec
 
     model = onnx_model(
-        [
-            helper.make_node("Add", ["x", "c"], ["y"], "add"),
-            helper.make_node("Relu", ["y"], ["z"], "relu"),
-        ],
-        [("x", (2, 3))],
-        [("z", (2, 3)), ("y", (2, 3))],
-        {"c": np.arange(6, dtype="float32").reshape(2, 3)},
+        "(float[2,3] x) => (float[2,3] z, float[2,3] y) { y = Add(x, c) z = Relu(y) }",
+        c=np.arange(6, dtype="float32").reshape(2, 3),
     )
     record = model.graph.record
     parameter = record.inputs[0]
@@ -185,14 +165,12 @@ def test_outputs_may_be_inputs_constants_and_duplicates():
 
 def test_a_tuple_never_crosses_a_border():
     model = onnx_model(
-        [
-            helper.make_node("Split", ["x", "sizes"], ["a", "b"], "split", axis=1),
-            helper.make_node("Relu", ["a"], ["c"], "relu"),
-            helper.make_node("Concat", ["b", "c", "x"], ["y"], "concat", axis=1),
-        ],
-        [("x", (2, 6))],
-        [("y", (2, 12))],
-        {"sizes": np.array([2, 4], "int64")},
+        """(float[2,6] x) => (float[2,12] y) {
+            a, b = Split<axis=1>(x, sizes)
+            c = Relu(a)
+            y = Concat<axis=1>(b, c, x)
+        }""",
+        sizes=np.array([2, 4], "int64"),
     )
     names = [model.graph.nodes[i].op for i in model.graph.operators]
     assert names[0] == "split" and names[-1] == "concat"
@@ -206,8 +184,6 @@ def test_a_tuple_never_crosses_a_border():
 
 
 def test_a_model_of_no_operators_still_builds():
-    model = onnx_model(
-        [helper.make_node("Identity", ["x"], ["y"], "id")], [("x", (2,))], [("y", (2,))]
-    )
+    model = onnx_model("(float[2] x) => (float[2] y) { y = Identity(x) }")
     assert not model.graph.operators
     check(model, [])

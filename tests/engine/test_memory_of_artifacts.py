@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from collage_engine.build.build import build_cover, write_module
 from collage_engine.build.built import MODULE_FILE
 from collage_engine.model.importer import import_onnx
 from collage_engine.toolchains.registry import probe
+from tests.support.command import python
 from tests.support.covers import candidate_on
 from tests.support.toolchain_cases import running
 from tests.zoo.net import Net
@@ -80,10 +79,10 @@ def test_a_toolchain_holds_the_weights_once(name, model, tmp_path):
     assert built.part_weights == (weights,) and built.repeated_bytes == 0
     size = (tmp_path / MODULE_FILE).stat().st_size
     assert weights * 0.99 < size < weights + CODE_BYTES
-    done = subprocess.run(
-        [sys.executable, "-c", LOAD, str(tmp_path / MODULE_FILE), str(WIDTH)],
-        capture_output=True,
-        text=True,
+    done = python(
+        LOAD,
+        tmp_path / MODULE_FILE,
+        WIDTH,
         env={**os.environ, **built.environment, "TVM_USE_RUNTIME_LIB": "1"},
     )
     assert done.returncode == 0, done.stderr

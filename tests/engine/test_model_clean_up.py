@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from collage_engine.model.importer import import_model, import_onnx
 from collage_engine.records.errors import ModelError, UsageError
@@ -20,6 +19,7 @@ from tests.support.model_runs import (
     run_onnx,
     run_relax,
 )
+from tests.support.written import written
 from tests.zoo.net import Net
 
 
@@ -79,28 +79,19 @@ def test_a_second_output_that_the_importer_would_invent_leaves_the_operator_as_i
 
 
 def test_local_functions_are_inlined_under_the_name_of_their_call() -> None:
-    body = [
-        helper.make_node("Mul", ["a", "a"], ["square"], name="inner"),
-        helper.make_node("Add", ["square", "a"], ["b"]),
-    ]
-    opset = [helper.make_opsetid("", 17)]
-    function = helper.make_function("mine", "Poly", ["a"], ["b"], body, opset)
-    nodes = [
-        helper.make_node("Relu", ["x"], ["r"], name="relu"),
-        helper.make_node("Poly", ["r"], ["p"], name="first", domain="mine"),
-        helper.make_node("Poly", ["p"], ["y"], domain="mine"),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "f",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])],
-    )
-    model = helper.make_model(
-        graph,
-        functions=[function],
-        opset_imports=[*opset, helper.make_opsetid("mine", 1)],
-        ir_version=8,
+    model = written(
+        """(float[2,3] x) => (float[2,3] y) {
+            [relu] r = Relu(x)
+            [first] p = mine.Poly(r)
+            y = mine.Poly(p)
+        }
+        <domain: "mine", opset_import: ["": 17]>
+        Poly (a) => (b) {
+            [inner] square = Mul(a, a)
+            b = Add(square, a)
+        }""",
+        opset=17,
+        more='"mine": 1',
     )
     imported = import_onnx(model)
     assert [n.onnx_nodes for n in imported.graph.nodes if n.form == "call"] == [
@@ -116,53 +107,31 @@ def test_local_functions_are_inlined_under_the_name_of_their_call() -> None:
 @pytest.mark.parametrize("size", [1, 4])
 def test_an_if_that_sizes_decide_becomes_the_branch_that_is_taken(size: int) -> None:
     """As torch writes ``squeeze``: an axis may go if it is 1; branches read values from outside."""
-    info = helper.make_tensor_value_info
-
-    def branch(name: str, *nodes: onnx.NodeProto, out: str) -> onnx.GraphProto:
-        values = np.array([0.5], np.float32)
-        own = [numpy_helper.from_array(values, "offset")] if nodes else []
-        return helper.make_graph(list(nodes), name, [], [info(out, TensorProto.FLOAT, None)], own)
-
-    inner = helper.make_node("Not", ["one"], ["no"], name="inner-condition")
-    nested = helper.make_node(
-        "If",
-        ["no"],
-        ["n"],
-        name="nested",
-        then_branch=branch("a", helper.make_node("Neg", ["q"], ["an"]), out="an"),
-        else_branch=branch("b", helper.make_node("Add", ["q", "offset"], ["bn"]), out="bn"),
+    model = written(
+        f"""(float[{size},3] x) => (float[] z) {{
+            [same] same = Identity(x)
+            [relu] r = Relu(same)
+            [shape] shape = Shape(same)
+            [gather] axis = Gather(shape, first)
+            [equal] one = Equal(axis, one_)
+            [choice] y = If(one) <
+                then_branch = g1 () => (n) {{
+                    q = Reshape(r, flat)
+                    [inner_condition] no = Not(one)
+                    [nested] n = If(no) <
+                        then_branch = g2 () => (an) {{ an = Neg(q) }},
+                        else_branch = g3 () => (bn) <float[1] offset = {{0.5}}> {{
+                            bn = Add(q, offset)
+                        }}
+                    >
+                }},
+                else_branch = g4 () => (e) {{ e = Identity(same) }}
+            >
+            [last] z = Sigmoid(y)
+        }}""",
+        {"first": np.array(0), "one_": np.array(1), "flat": np.array([-1])},
+        opset=17,
     )
-    nodes = [
-        helper.make_node("Identity", ["x"], ["same"], name="same"),
-        helper.make_node("Relu", ["same"], ["r"], name="relu"),
-        helper.make_node("Shape", ["same"], ["shape"], name="shape"),
-        helper.make_node("Gather", ["shape", "first"], ["axis"], name="gather"),
-        helper.make_node("Equal", ["axis", "one_"], ["one"], name="equal"),
-        helper.make_node(
-            "If",
-            ["one"],
-            ["y"],
-            name="choice",
-            then_branch=branch(
-                "then", helper.make_node("Reshape", ["r", "flat"], ["q"]), inner, nested, out="n"
-            ),
-            else_branch=branch("else", helper.make_node("Identity", ["same"], ["e"]), out="e"),
-        ),
-        helper.make_node("Sigmoid", ["y"], ["z"], name="last"),
-    ]
-    weights = [
-        numpy_helper.from_array(np.array(0), "first"),
-        numpy_helper.from_array(np.array(1), "one_"),
-        numpy_helper.from_array(np.array([-1]), "flat"),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "f",
-        [info("x", TensorProto.FLOAT, [size, 3])],
-        [info("z", TensorProto.FLOAT, None)],
-        weights,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     imported = import_onnx(model)
     lived = [n.onnx_nodes for n in imported.graph.nodes if n.form == "call"]
     assert [names[0] for names in lived] == (
@@ -173,23 +142,17 @@ def test_an_if_that_sizes_decide_becomes_the_branch_that_is_taken(size: int) -> 
 
 
 def test_what_the_branch_that_is_taken_hides_has_an_open_size() -> None:
-    info = helper.make_tensor_value_info
-    body = helper.make_graph(
-        [helper.make_node("NonZero", ["x"], ["b"], name="inside")],
-        "branch",
-        [],
-        [info("b", TensorProto.UNDEFINED, None)],
+    branch = "() => (b) { [inside] b = NonZero(x) }"
+    model = import_onnx(
+        written(
+            f"""(float[2] x) => (int64[] y) {{
+                c = Constant<value = bool {{1}}>()
+                [choice] y = If(c) <then_branch = g1 {branch}, else_branch = g2 {branch}>
+            }}""",
+            opset=17,
+        ),
+        "m.onnx",
     )
-    known = helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(np.array(True)))
-    choice = helper.make_node("If", ["c"], ["y"], name="choice", then_branch=body, else_branch=body)
-    graph = helper.make_graph(
-        [known, choice],
-        "f",
-        [info("x", TensorProto.FLOAT, [2])],
-        [info("y", TensorProto.INT64, None)],
-    )
-    opset = [helper.make_opsetid("", 17)]
-    model = import_onnx(helper.make_model(graph, opset_imports=opset, ir_version=8), "m.onnx")
     (node,) = (model.graph.nodes[i] for i in model.graph.operators)
     assert node.op == "onnx:NonZero" and node.onnx_nodes == ("choice",)
     assert str(model.outputs[0][1]) == "int64[1,?]"

@@ -1,11 +1,13 @@
-"""Importing the zoo: provenance, numbers, determinism, names, and the nodes it cannot take."""
+"""Importing the zoo: provenance, numbers, determinism, names, and the nodes it cannot take.
+
+Sub-graphs as ONNX: slices of whole nodes give the values that the whole model gives.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
-import sys
+import random
 from pathlib import Path
 
 import msgspec
@@ -15,10 +17,12 @@ import pytest
 from onnx import helper
 
 from collage_engine.model.importer import ImportedModel, import_model, import_onnx
-from collage_engine.model.index_set import members
+from collage_engine.model.index_set import NO_OPERATORS, members
 from collage_engine.model.onnx_slice import slice_model
+from collage_engine.partition.call_graph import call_graph
 from collage_engine.records.errors import ModelError
 from tests import zoo
+from tests.support.command import python
 from tests.support.model_runs import (
     check_accounting,
     check_numbers,
@@ -26,6 +30,7 @@ from tests.support.model_runs import (
     run_onnx,
     run_relax,
 )
+from tests.zoo.net import Net
 
 LIGHT_ENOUGH = [
     "light_densenet121",
@@ -221,11 +226,10 @@ def test_same_file_same_numbers_in_every_process(tmp_path: Path) -> None:
     here = hashlib.sha256(msgspec.json.encode([imported.graph.record, imported.record])).hexdigest()
     root = Path(__file__).parents[2]
     for seed in ("1", "2"):
-        there = subprocess.run(
-            [sys.executable, "-c", _DIGEST, str(path)],
+        there = python(
+            _DIGEST,
+            path,
             cwd=root,
-            capture_output=True,
-            text=True,
             env={"PYTHONHASHSEED": seed, "PATH": "/usr/bin:/bin"},
             check=True,
         ).stdout.strip()
@@ -250,3 +254,95 @@ def test_closing_never_leaves_a_tuple_on_the_border() -> None:
         inputs, outputs = graph.boundary(closed)
         assert all(not graph.nodes[i].is_tuple for i in (*inputs, *outputs))
         assert sum(graph.nodes[i].form == "projection" for i in members(closed)) == 3
+
+
+NAMES = [n for n in zoo.SMALL if n not in ("outputs", "tiny")]
+TOLERANCE = {"float16": 5e-3, "qdq": 1e-2}
+
+
+def _imported(name: str) -> ImportedModel:
+    return import_onnx(zoo.build(name), name, zoo.SHAPES.get(name))
+
+
+def _truth(model: ImportedModel) -> dict[int, np.ndarray]:
+    """Every value that the cleaned model has a name for, by node index."""
+    inputs = model.random_inputs(0)
+    graph = model.graph
+    named = {
+        n.index: n.onnx_value
+        for n in graph.nodes
+        if n.form in ("call", "projection") and n.onnx_value is not None
+    }
+    exposed = onnx.ModelProto()
+    exposed.CopyFrom(model.onnx)
+    del exposed.graph.output[:]
+    names = list(dict.fromkeys(named.values()))
+    exposed.graph.output.extend(helper.make_empty_tensor_value_info(v) for v in names)
+    found = dict(zip(names, run_onnx(exposed, inputs), strict=True))
+    truth = {i: found[v] for i, v in named.items()}
+    for (name, _), index in zip(model.inputs, graph.record.inputs, strict=True):
+        truth[index] = inputs[name]
+    return truth
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_slices_of_whole_nodes_give_the_true_values(name: str) -> None:
+    model = _imported(name)
+    graph, truth = model.graph, _truth(model)
+    dice = random.Random(name)
+    places = call_graph(graph).whole([])
+    tried = 0
+    for _ in range(12):
+        start = dice.randrange(len(places))
+        chosen = NO_OPERATORS
+        for atom in places[start : start + dice.choice([1, 2, 3, 5, 9])]:
+            chosen |= atom
+        nodes = graph.close(graph.to_indices(members(chosen)))
+        inputs, outputs = graph.boundary(nodes)
+        if any(graph.nodes[i].onnx_value is None for i in (*inputs, *outputs)):
+            pytest.fail("a border of whole nodes without a name")
+        try:
+            made = slice_model(model, inputs, outputs)
+        except ModelError:
+            continue  # not convex: a value is made of what lies outside
+        tried += 1
+        assert [i.name for i in made.graph.input] == [f"v{i}" for i in inputs]
+        assert [o.name for o in made.graph.output] == [f"v{i}" for i in outputs]
+        onnx.checker.check_model(made)
+        found = run_onnx(made, {f"v{i}": truth[i] for i in inputs})
+        for index, given in zip(outputs, found, strict=True):
+            assert given.dtype == truth[index].dtype
+            assert relative_error(given, truth[index]) <= TOLERANCE.get(name, 2e-5)
+    assert tried
+
+
+def test_a_slice_refuses_borders_inside_a_node() -> None:
+    model = _imported("light_squeezenet")
+    conv = next(n for n in model.graph.nodes if n.op == "nn.conv2d")
+    assert conv.onnx_value is None
+    with pytest.raises(ModelError, match="inside the ONNX node"):
+        slice_model(model, (0,), (conv.index,))
+
+
+def test_slice_refuses_what_its_inputs_do_not_give() -> None:
+    model = _imported("tiny")
+    add = next(n for n in model.graph.nodes if n.op == "add")
+    with pytest.raises(ModelError, match="also needs"):
+        slice_model(model, (add.inputs[0],), (add.index,))
+
+
+def test_user_values_called_like_ours_do_not_clash() -> None:
+    net = Net("clash", opset=13)
+    x = net.input("v3", [2, 3])
+    a = net.op("Relu", x, outputs=["v0"])
+    b = net.op("Exp", a, outputs=["v1"])
+    net.output(net.op("Add", a, b, outputs=["v2"]))
+    model = import_onnx(net.model())
+    graph = model.graph
+    part = slice_model(model, graph.record.inputs, graph.record.outputs)
+    data = model.random_inputs(0)["v3"]
+    index = graph.record.inputs[0]
+    relu = np.maximum(data, 0)
+    np.testing.assert_allclose(
+        run_onnx(part, {f"v{index}": data})[0], relu + np.exp(relu), rtol=1e-6
+    )

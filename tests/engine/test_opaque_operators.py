@@ -24,6 +24,7 @@ from collage_engine.toolchains import registry
 from tests import zoo
 from tests.support.covers import candidate_on
 from tests.support.model_runs import run_onnx
+from tests.support.written import written
 from tests.zoo.net import Net
 
 MODELS = ("tagger", "control_flow", "contrib")
@@ -162,26 +163,22 @@ def test_what_no_evaluator_knows_is_refused_with_its_node() -> None:
 
 
 def test_a_size_that_depends_on_the_data_is_not_taken_as_fixed() -> None:
-    net = Net("open", opset=17)
-    x = net.input("x", [6])
-    turns = net.op("Cast", net.op("ReduceSum", net.op("Abs", x), keepdims=0), to=7)
-    body = onnx.helper.make_graph(
-        [
-            onnx.helper.make_node("Identity", ["go"], ["on"]),
-            onnx.helper.make_node("Cast", ["turn"], ["seen"], to=1),
-        ],
-        "body",
-        [
-            onnx.helper.make_tensor_value_info("turn", onnx.TensorProto.INT64, []),
-            onnx.helper.make_tensor_value_info("go", onnx.TensorProto.BOOL, []),
-        ],
-        [
-            onnx.helper.make_tensor_value_info("on", onnx.TensorProto.BOOL, []),
-            onnx.helper.make_tensor_value_info("seen", onnx.TensorProto.FLOAT, []),
-        ],
+    source = written(
+        """(float[6] x) => (float[] y) {
+            size = Abs(x)
+            total = ReduceSum<keepdims=0>(size)
+            turns = Cast<to=7>(total)
+            yes = Constant<value = bool {1}>()
+            [open] y = Loop(turns, yes) <
+                body = g1 (int64 turn, bool go) => (bool on, float seen) {
+                    on = Identity(go)
+                    seen = Cast<to=1>(turn)
+                }
+            >
+        }""",
+        opset=17,
     )
-    net.output(net.op("Loop", turns, net.const(True, np.bool_), name="open", body=body))
-    model = import_onnx(net.model(), "m.onnx", evaluate=evaluate)
+    model = import_onnx(source, "m.onnx", evaluate=evaluate)
     assert str(model.outputs[0][1]) == "float32[?]"
 
 
@@ -207,28 +204,24 @@ def test_an_operator_that_runtimes_have_in_the_standards_own_domain(tmp_path: Pa
 
 
 def test_such_an_operator_within_a_function_and_a_branch() -> None:
-    norm = onnx.helper.make_node("SimplifiedLayerNormalization", ["a", "g"], ["b"])
-    imports = [onnx.helper.make_opsetid("", 21), onnx.helper.make_opsetid("mine", 1)]
-    function = onnx.helper.make_function("mine", "Norm", ["a", "g"], ["b"], [norm], imports[:1])
-    net = Net("norm", opset=21)
-    gain, condition = net.vector(8, 1.0), net.input("c", [], "bool")
-    first = net.op("Norm", net.input("x", [3, 8]), gain, domain="mine")
-    branches = {
-        f"{name}_branch": onnx.helper.make_graph(
-            [onnx.helper.make_node(kind, [first, *more], [name])],
-            name,
-            [],
-            [onnx.ValueInfoProto(name=name)],
-        )
-        for name, kind, more in (("then", norm.op_type, [gain]), ("else", "Neg", []))
-    }
-    net.output(net.op("If", condition, **branches), shape=[3, 8])
-    source = net.model(check=False)
-    source.functions.append(function)
-    source.opset_import.append(imports[1])
+    g = np.random.default_rng(0).standard_normal(8).astype(np.float32)
+    source = written(
+        """(bool c, float[3,8] x) => (float[3,8] y) {
+            first = mine.Norm(x, g)
+            y = If(c) <
+                then_branch = g1 () => (t) { t = SimplifiedLayerNormalization(first, g) },
+                else_branch = g2 () => (e) { e = Neg(first) }
+            >
+        }
+        <domain: "mine", opset_import: ["": 21]>
+        Norm (a, g) => (b) { b = SimplifiedLayerNormalization(a, g) }""",
+        {"g": g},
+        opset=21,
+        more='"mine": 1',
+    )
     model = import_onnx(source, evaluate=evaluate)
     assert names(model) == ["onnx:SimplifiedLayerNormalization", "onnx:If"]
-    g, x = onnx.numpy_helper.to_array(net.weights[0]), model.random_inputs(1)["x"]
+    x = model.random_inputs(1)["x"]
 
     def norm_of(rows: np.ndarray) -> np.ndarray:
         return g * rows / np.sqrt(np.mean(rows**2, axis=-1, keepdims=True) + 1e-5)

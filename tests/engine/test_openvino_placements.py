@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -12,6 +9,7 @@ import pytest
 from collage_engine.artifact.manifest import read_manifest
 from tests.support.artifact_cases import artifact_maker
 from tests.support.bare_python import run_bare
+from tests.support.command import python
 
 COVERS = {
     "openvino": ["openvino"],
@@ -98,7 +96,5 @@ def test_an_artifact_and_the_engine_share_a_process(artifacts, first):
         for name in ("libopenvino.so", "libopenvino_intel_cpu_plugin", "libcollage_openvino"):
             assert len([line for line in lines if name in line]) == 1, name
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True
-    )
+    done = python(script)
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,6 @@ from typing import Any, cast
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.artifact.artifact_run import run_artifact
@@ -46,29 +45,16 @@ from collage_engine.trials.runner import TrialRunner, TrialSettings
 from collage_engine.trials.trial_job import OpenPlacement, RunRound, TrialJob, turned
 from tests.support.artifact_cases import MNIST, compile_loader, run_cpp
 from tests.support.covers import candidate_on
+from tests.support.written import written
 
 Importing = Callable[..., ImportedModel]
-FLOAT, HALF, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
 
 
 @pytest.fixture
 def imported(tmp_path: Path) -> Importing:
-    def make(
-        nodes: Sequence[onnx.NodeProto],
-        inputs: Mapping[str, tuple[int, Sequence[int]]],
-        outputs: Mapping[str, tuple[int, Sequence[int]]],
-        weights: Mapping[str, np.ndarray] | None = None,
-    ) -> ImportedModel:
-        values = [
-            [helper.make_tensor_value_info(name, *kind) for name, kind in of.items()]
-            for of in (inputs, outputs)
-        ]
-        tensors = [numpy_helper.from_array(array, name) for name, array in (weights or {}).items()]
-        graph = helper.make_graph(nodes, "m", *values, tensors)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
-        model.ir_version = 10
+    def make(text: str, **weights: Any) -> ImportedModel:
         path = tmp_path / "m.onnx"
-        onnx.save(model, path)
+        onnx.save(written(text, weights), path)
         return import_model(str(path))
 
     return make
@@ -79,25 +65,18 @@ def imported(tmp_path: Path) -> Importing:
 
 def test_each_output_has_the_tolerance_of_its_own_type_and_way(imported: Importing) -> None:
     """One float16 value somewhere loosens nothing that does not come from it."""
-    node = helper.make_node
     model = imported(
-        [
-            node("Relu", ["x"], ["plain"]),
-            node("Cast", ["x"], ["half"], to=HALF),
-            node("Exp", ["half"], ["narrow"]),
-            node("Cast", ["narrow"], ["wide"], to=FLOAT),
-            node("ArgMax", ["narrow"], ["class"], axis=1),
-            node("Greater", ["x", "zero"], ["mask"]),
-        ],
-        {"x": (FLOAT, [2, 5])},
-        {
-            "plain": (FLOAT, [2, 5]),
-            "narrow": (HALF, [2, 5]),
-            "wide": (FLOAT, [2, 5]),
-            "class": (INT64, [2, 1]),
-            "mask": (TensorProto.BOOL, [2, 5]),
-        },
-        {"zero": np.float32(0)},
+        """(float[2,5] x) => (
+            float[2,5] plain, float16[2,5] narrow, float[2,5] wide, int64[2,1] class, bool[2,5] mask
+        ) {
+            plain = Relu(x)
+            half = Cast<to=10>(x)
+            narrow = Exp(half)
+            wide = Cast<to=1>(narrow)
+            class = ArgMax<axis=1>(narrow)
+            mask = Greater(x, zero)
+        }""",
+        zero=np.float32(0),
     )
     expected = {"plain": 1e-4, "narrow": 1e-2, "wide": 1e-2, "class": 0.0, "mask": 0.0}
     assert own_tolerances(model, RunSettings()) == expected
@@ -110,24 +89,17 @@ def test_each_output_has_the_tolerance_of_its_own_type_and_way(imported: Importi
 
 
 def test_only_what_stands_for_a_float_may_be_a_step_off(imported: Importing) -> None:
-    node = helper.make_node
     model = imported(
-        [
-            node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
-            node("Transpose", ["q"], ["turned"], perm=[1, 0]),
-            node("DequantizeLinear", ["q", "scale", "zero"], ["d"]),
-            node("ArgMax", ["d"], ["arg"], axis=1, keepdims=0),
-            node("Cast", ["arg"], ["class"], to=TensorProto.UINT8),
-            node("Relu", ["x"], ["plain"]),
-        ],
-        {"x": (FLOAT, [3, 4])},
-        {
-            "turned": (TensorProto.UINT8, [4, 3]),
-            "d": (FLOAT, [3, 4]),
-            "class": (TensorProto.UINT8, [3]),
-            "plain": (FLOAT, [3, 4]),
-        },
-        {"scale": np.float32(0.05), "zero": np.uint8(128)},
+        """(float[3,4] x) => (uint8[4,3] turned, float[3,4] d, uint8[3] class, float[3,4] plain) {
+            q = QuantizeLinear(x, scale, zero)
+            turned = Transpose<perm=[1, 0]>(q)
+            d = DequantizeLinear(q, scale, zero)
+            arg = ArgMax<axis=1, keepdims=0>(d)
+            class = Cast<to=2>(arg)
+            plain = Relu(x)
+        }""",
+        scale=np.float32(0.05),
+        zero=np.uint8(128),
     )
     found = own_tolerances(model, RunSettings())
     assert found["class"] == 0.0 and found["plain"] == 1e-4
@@ -165,30 +137,17 @@ def test_the_judgement_of_one_output(
 
 def test_exact_ties_are_no_rounding_noise() -> None:
     """Of equal scores the first one counts, also after weights, and also among fractions."""
-    node = helper.make_node
     scores = np.array([[3, 7, 7, 1, 7, 2], [0.3, 0.3, 0.1, 0.3, 0.2, 0.3]], np.float32)
-    graph = helper.make_graph(
-        [
-            node("Mul", ["s", "two"], ["m"]),
-            node("Add", ["m", "bias"], ["a"]),
-            node("ArgMax", ["a"], ["first"], axis=1),
-            node("TopK", ["a", "k"], ["v", "ids"], axis=1),
-            node("Hardmax", ["a"], ["hard"], axis=1),
-        ],
-        "ties",
-        [helper.make_tensor_value_info("s", FLOAT, [2, 6])],
-        [
-            helper.make_tensor_value_info(name, kind, None)
-            for name, kind in (("first", INT64), ("ids", INT64), ("hard", FLOAT))
-        ],
-        [
-            numpy_helper.from_array(np.float32(2), "two"),
-            numpy_helper.from_array(np.full(6, 0.1, np.float32), "bias"),
-            numpy_helper.from_array(np.array([3]), "k"),
-        ],
+    model = written(
+        """(float[2,6] s) => (int64[2,1] first, int64[2,3] ids, float[2,6] hard) {
+            m = Mul(s, two)
+            a = Add(m, bias)
+            first = ArgMax<axis=1>(a)
+            v, ids = TopK<axis=1>(a, k)
+            hard = Hardmax<axis=1>(a)
+        }""",
+        {"two": np.float32(2), "bias": np.full(6, 0.1, np.float32), "k": np.array([3])},
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
-    model.ir_version = 10
     first, ids, _ = run_onnx(model, {"s": scores})
     assert first.ravel().tolist() == [1, 0] and ids[0].tolist() == [1, 2, 4]
     assert rounding_noise(model, {"s": scores}, 1e-4) == [0.0, 0.0, 0.0]
@@ -196,21 +155,16 @@ def test_exact_ties_are_no_rounding_noise() -> None:
 
 def test_noise_never_loosens_a_whole_number(imported: Importing) -> None:
     """Two scores that differ in the last bit only: the index moves, and must be right still."""
-    node = helper.make_node
+    equal = np.repeat(np.random.default_rng(3).standard_normal((64, 1)), 8, 1).astype("f4")
     model = imported(
-        [
-            node("MatMul", ["x", "w"], ["s"]),
-            node("ArgMax", ["s"], ["best"], axis=1),
-            node("Sub", ["s", "far"], ["apart"]),
-            node("Hardmax", ["s"], ["hard"], axis=1),
-        ],
-        {"x": (FLOAT, [4, 64])},
-        {"best": (INT64, [4, 1]), "hard": (FLOAT, [4, 8])},
-        {
-            "w": np.repeat(np.random.default_rng(3).standard_normal((64, 1)), 8, 1).astype("f4")
-            * (1 + np.arange(8, dtype="f4") * np.float32(1e-7)),
-            "far": np.float32(1),
-        },
+        """(float[4,64] x) => (int64[4,1] best, float[4,8] hard) {
+            s = MatMul(x, w)
+            best = ArgMax<axis=1>(s)
+            apart = Sub(s, far)
+            hard = Hardmax<axis=1>(s)
+        }""",
+        w=equal * (1 + np.arange(8, dtype="f4") * np.float32(1e-7)),
+        far=np.float32(1),
     )
     found = run_tolerance(model, RunSettings(), model.random_inputs(0))
     assert found.of("best") == 0.0 and "best" not in found.noise
@@ -220,14 +174,15 @@ def test_a_large_map_may_differ_where_the_reference_hangs_on_the_last_bit(
     imported: Importing,
 ) -> None:
     """Classes of pixels: a share of them, however far apart, and never more than a hundredth."""
-    node = helper.make_node
     weights = np.random.default_rng(3).standard_normal((8, 1, 1, 1)).astype("f4")
     near = np.concatenate([weights, weights * np.float32(1 + 2e-5)])  # some pixels are near ties
     model = imported(
-        [node("Conv", ["x", "w", "b"], ["s"]), node("ArgMax", ["s"], ["map"], axis=1)],
-        {"x": (FLOAT, [1, 1, 128, 128])},
-        {"map": (INT64, [1, 1, 128, 128])},
-        {"w": near, "b": np.random.default_rng(4).standard_normal(16).astype("f4") * 1e-6},
+        """(float[1,1,128,128] x) => (int64[1,1,128,128] map) {
+            s = Conv(x, w, b)
+            map = ArgMax<axis=1>(s)
+        }""",
+        w=near,
+        b=np.random.default_rng(4).standard_normal(16).astype("f4") * np.float32(1e-6),
     )
     found = run_tolerance(model, RunSettings(), model.random_inputs(0))
     allowed = found.of("map")
@@ -245,14 +200,14 @@ def test_a_large_map_may_differ_where_the_reference_hangs_on_the_last_bit(
 
 def defined_on_some(imported: Importing, operators: Sequence[str], *more: str) -> ImportedModel:
     """A model of unary operators in a row, whose last value is also turned into whole numbers."""
-    node = helper.make_node
     values = ["x", *(f"v{k}" for k in range(len(operators)))]
     last = values[-1]
-    nodes = [node(op, [a], [b]) for op, a, b in zip(operators, values, values[1:], strict=False)]
-    given = {"class": node("ArgMax", [last], ["class"], axis=1), "x2": node("Neg", ["x"], ["x2"])}
-    kinds = {"class": (INT64, [2, 1]), "x2": (FLOAT, [2, 6]), last: (FLOAT, [2, 6])}
-    outputs = {name: kinds[name] for name in (*more, last)}
-    return imported([*nodes, *(given[name] for name in more)], {"x": (FLOAT, [2, 6])}, outputs)
+    nodes = [f"{b} = {op}({a})" for op, a, b in zip(operators, values, values[1:], strict=False)]
+    given = {"class": f"class = ArgMax<axis=1>({last})", "x2": "x2 = Neg(x)"}
+    kinds = {"class": "int64[2,1]"}
+    outputs = ", ".join(f"{kinds.get(name, 'float[2,6]')} {name}" for name in (*more, last))
+    every = " ".join([*nodes, *(given[name] for name in more)])
+    return imported(f"(float[2,6] x) => ({outputs}) {{ {every} }}")
 
 
 @pytest.mark.parametrize(
@@ -375,12 +330,10 @@ def test_a_candidate_whose_values_are_all_nan_has_no_error(imported: Importing) 
 
 def division(imported: Importing) -> tuple[ImportedModel, dict[str, np.ndarray]]:
     """Row numbers by an integer division beside a float output, and inputs for it."""
-    node = helper.make_node
     model = imported(
-        [node("Div", ["ids", "seven"], ["rows"]), node("Relu", ["x"], ["y"])],
-        {"ids": (TensorProto.INT32, [6]), "x": (FLOAT, [8])},
-        {"rows": (TensorProto.INT32, [6]), "y": (FLOAT, [8])},
-        {"seven": np.array(7, np.int32)},
+        "(int32[6] ids, float[8] x) => (int32[6] rows, float[8] y)"
+        " { rows = Div(ids, seven) y = Relu(x) }",
+        seven=np.array(7, np.int32),
     )
     large = [777777777, 1111111111, 1900000001, 123456789, 2000000003, 999999999]
     return model, {"ids": np.array(large, np.int32), "x": np.linspace(-1, 1, 8, dtype=np.float32)}

@@ -1,17 +1,31 @@
-"""A whole model runs from the user's own file where toolchains are given ONNX."""
+"""A whole model runs from the user's own file where toolchains are given ONNX.
+
+Whole models in the Python interfaces of the toolchains that have one.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto
 
+from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.model.own_file import own_model
+from collage_engine.records.errors import ToolchainError
+from collage_engine.records.toolchain import Target, ToolchainInstance
+from collage_engine.toolchains import registry
 from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.capabilities import (
+    HasPythonSession,
+    has_python_session,
+    open_python_session,
+)
 from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
+from tests import zoo
 from tests.support.toolchain_cases import (
     Net,
     available,
@@ -22,6 +36,7 @@ from tests.support.toolchain_cases import (
     run,
     whole,
 )
+from tests.support.written import written
 
 
 def normalised() -> ModelProto:
@@ -82,20 +97,16 @@ def test_the_cleaned_model_stands_in_where_the_file_is_refused_or_misread(
 
 def test_sizes_are_set_weights_are_no_inputs_and_outputs_are_in_order(tmp_path: Path) -> None:
     """As in files before version 4 of the IR, weights are among the inputs."""
-    nodes = [
-        helper.make_node("Exp", ["x"], ["late"]),
-        helper.make_node("Add", ["x", "w"], ["sum"]),
-        helper.make_node("Relu", ["sum"], ["early"]),
-    ]
-    f32 = TensorProto.FLOAT
-    inputs = [
-        helper.make_tensor_value_info("x", f32, ["n", 3]),
-        helper.make_tensor_value_info("w", f32, [3]),
-    ]
-    outputs = [helper.make_tensor_value_info(name, f32, ["n", 3]) for name in ("early", "late")]
-    weights = [helper.make_tensor("w", f32, [3], [1.0, 2.0, 3.0])]
-    graph = helper.make_graph(nodes, "g", inputs, outputs, weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=3)
+    model = written(
+        """(float[n,3] x, float[3] w) => (float[n,3] early, float[n,3] late) {
+            late = Exp(x)
+            sum = Add(x, w)
+            early = Relu(sum)
+        }""",
+        {"w": np.float32([1, 2, 3])},
+        opset=13,
+    )
+    model.ir_version = 3
     made = opened(model, tmp_path, x=(2, 3))
     available_here = available(OnnxRuntimeToolchain())
     function = whole(made, default_instance(available_here))
@@ -115,3 +126,62 @@ def test_a_part_is_not_the_file(tmp_path: Path) -> None:
     graph = made.graph
     nodes = graph.close(1 << graph.operators[-1])
     assert own_model(made, nodes, *graph.boundary(nodes)) is None
+
+
+SESSIONS = [
+    name for name in registry.all_names() if isinstance(registry.get(name), HasPythonSession)
+]
+
+
+@pytest.mark.parametrize("toolchain", SESSIONS)
+@pytest.mark.parametrize("name", ["mnist", "several", "outputs", "dynamic_batch", "encoder"])
+def test_sessions_compute_the_models_values(toolchain: str, name: str, tmp_path: Path) -> None:
+    file = tmp_path / "model.onnx"
+    onnx.save(zoo.build(name), file)
+    model = import_model(str(file), zoo.SHAPES.get(name, {}))
+    inputs = model.random_inputs(0)
+    truth = original_outputs(model, inputs)
+    session = open_python_session(registry.get(toolchain), str(file), 1, "float32", inputs)
+    for _ in range(2):
+        session.call()
+    found = session.results()
+    assert len(found) == len(model.outputs)
+    for result, (output, _) in zip(found, model.outputs, strict=True):
+        assert result.shape == truth[output].shape
+        assert error(np.asarray(result), truth[output]) < 1e-5
+
+
+def test_openvino_keeps_float32_unless_the_run_admits_less(tmp_path: Path) -> None:
+    from collage_engine.toolchains.openvino.toolchain import has_bfloat16
+
+    if not has_bfloat16():
+        pytest.skip("this processor does not multiply in bfloat16")
+    file = tmp_path / "model.onnx"
+    onnx.save(zoo.build("residual_block"), file)
+    model = import_model(str(file), {})
+    inputs = model.random_inputs(0)
+    (truth,) = original_outputs(model, inputs).values()
+    errors = []
+    for precision in ("float32", "bfloat16"):
+        session = open_python_session(registry.get("openvino"), str(file), 1, precision, inputs)
+        session.call()
+        errors.append(error(session.results()[0], truth))
+    assert errors[0] < 1e-5 < errors[1] < 2e-2
+
+
+def test_which_instances_users_run_from_python() -> None:
+    instances = [
+        instance
+        for name in registry.all_names()
+        for instance in registry.get(name).instances(Target.cpu(1), "float32")
+        if has_python_session(registry.get(name), instance)
+    ]
+    assert [i.id for i in instances] == ["onnxruntime", "openvino"]
+    assert has_python_session(
+        registry.get("openvino"),
+        ToolchainInstance(
+            toolchain="openvino", config=(("precision", "bf16"),), precision="bfloat16"
+        ),
+    )
+    with pytest.raises(ToolchainError, match="no Python interface"):
+        open_python_session(registry.get("onednn"), "x.onnx", 1, "float32", {})

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
 from tests.support.artifact_cases import MNIST
+from tests.support.command import python
 from tests.support.toolchain_cases import available
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,9 +47,7 @@ def _left_behind(script: str, folder: Path) -> list[str]:
     variables = {name: os.environ[name] for name in kept if name in os.environ}
     variables |= {"HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
     variables["PYTHONPATH"] = str(ROOT)
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=variables, capture_output=True, text=True, timeout=500
-    )
+    done = python(script, env=variables)
     assert done.stdout.strip() == "ran", done.stderr
     return [p.name for p in folder.rglob("*") if p.is_file() and "Microsoft" in str(p)]
 

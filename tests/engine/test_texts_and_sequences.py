@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
 from collage_engine.artifact.artifact import write_artifact
 from collage_engine.build.build import build_cover, write_module
@@ -19,51 +18,28 @@ from collage_engine.model.importer import import_model, import_onnx
 from collage_engine.model.texts import TEXT_TYPE, bytes_of, decoded, encoded, from_bytes
 from collage_engine.records.errors import ModelError, UsageError
 from tests.support.artifact_cases import cover_in_turn, sample_of
+from tests.support.command import python
+from tests.support.written import written
 from tests.zoo.net import Net
 
-TEXT, FLOAT = TensorProto.STRING, TensorProto.FLOAT
-
-
-def joined() -> onnx.ModelProto:
-    """Two texts joined, and which of the first are months."""
-    graph = helper.make_graph(
-        [
-            helper.make_node("StringConcat", ["a", "b"], ["ab"], name="join"),
-            helper.make_node("Equal", ["a", "b"], ["same"], name="compare"),
-        ],
-        "texts",
-        [helper.make_tensor_value_info(name, TEXT, [3]) for name in "ab"],
-        [
-            helper.make_tensor_value_info("ab", TEXT, [3]),
-            helper.make_tensor_value_info("same", TensorProto.BOOL, [3]),
-        ],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
-
-
-def doubled() -> onnx.ModelProto:
-    """A sequence with a tensor added to it, and the sum of the first and that one."""
-    kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(FLOAT, None))
-    graph = helper.make_graph(
-        [
-            helper.make_node("SequenceInsert", ["many", "one"], ["more"], name="insert"),
-            helper.make_node("Constant", [], ["zero"], value_int=0),
-            helper.make_node("SequenceAt", ["many", "zero"], ["first"], name="first"),
-            helper.make_node("Add", ["first", "one"], ["sum"], name="add"),
-        ],
-        "sequences",
-        [
-            helper.make_value_info("many", kind),
-            helper.make_tensor_value_info("one", FLOAT, [2, 3]),
-        ],
-        [
-            helper.make_value_info("more", kind),
-            helper.make_tensor_value_info("sum", FLOAT, [2, 3]),
-        ],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-
-
+JOINED = written(
+    """(string[3] a, string[3] b) => (string[3] ab, bool[3] same) {
+        [join] ab = StringConcat(a, b)
+        [compare] same = Equal(a, b)
+    }""",
+    opset=20,
+)
+"""Two texts joined, and which of the first are months."""
+DOUBLED = written(
+    """(seq(float[]) many, float[2,3] one) => (seq(float[]) more, float[2,3] sum) {
+        [insert] more = SequenceInsert(many, one)
+        zero = Constant<value_int=0>()
+        [first] first = SequenceAt(many, zero)
+        [add] sum = Add(first, one)
+    }""",
+    opset=17,
+)
+"""A sequence with a tensor added to it, and the sum of the first and that one."""
 SIZES = {"many[0]": (2, 3), "many[1]": (4,)}
 
 
@@ -94,7 +70,7 @@ def run_loaded(folder: Path, code: str) -> str:
         f"import sys; sys.path.insert(0, {str(folder / 'loader')!r})\n"
         f"import numpy as np, run_artifact\nmodel = run_artifact.load({str(folder)!r})\n{code}"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = python(program)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -108,7 +84,7 @@ def check(folder: Path) -> None:
 
 
 def test_a_model_of_texts_is_exported_and_run(tmp_path: Path) -> None:
-    folder = exported(joined(), {}, tmp_path)
+    folder = exported(JOINED, {}, tmp_path)
     check(folder)
     said = run_loaded(
         folder,
@@ -119,7 +95,7 @@ def test_a_model_of_texts_is_exported_and_run(tmp_path: Path) -> None:
 
 
 def test_a_model_of_sequences_is_exported_and_run(tmp_path: Path) -> None:
-    folder = exported(doubled(), SIZES, tmp_path)
+    folder = exported(DOUBLED, SIZES, tmp_path)
     manifest = json.loads((folder / "manifest.json").read_text())
     assert [each["name"] for each in manifest["inputs"]] == ["many[0]", "many[1]", "one"]
     assert [each["name"] for each in manifest["outputs"]] == [
@@ -138,17 +114,11 @@ def test_a_model_of_sequences_is_exported_and_run(tmp_path: Path) -> None:
 
 def test_a_sequence_without_sizes_is_refused_with_the_option() -> None:
     with pytest.raises(ModelError, match=r"'many' is a sequence.*--shape 'many\[0\]=2,3'"):
-        import_onnx(doubled(), "m.onnx", evaluate=evaluate)
+        import_onnx(DOUBLED, "m.onnx", evaluate=evaluate)
 
 
 def test_an_input_without_elements_is_taken_where_the_user_says_so() -> None:
-    graph = helper.make_graph(
-        [helper.make_node("ReduceSum", ["x"], ["y"], keepdims=0)],
-        "empty",
-        [helper.make_tensor_value_info("x", FLOAT, [2, 0])],
-        [helper.make_tensor_value_info("y", FLOAT, ["n"])],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    model = written("(float[2,0] x) => (float[n] y) { y = ReduceSum<keepdims=0>(x) }", opset=17)
     with pytest.raises(ModelError, match=r"--shape x=2,1; where there are no.*--shape x=2,0"):
         import_onnx(model, "m.onnx")
     imported = import_onnx(model, "m.onnx", {"x": (2, 0)}, evaluate=evaluate)
@@ -158,30 +128,19 @@ def test_an_input_without_elements_is_taken_where_the_user_says_so() -> None:
 
 
 def test_a_sequence_that_becomes_longer_ends_the_call(tmp_path: Path) -> None:
-    def branch(name: str, count: int) -> onnx.GraphProto:
-        value = helper.make_tensor_sequence_value_info(name, FLOAT, None)
-        node = helper.make_node("SequenceConstruct", ["x"] * count, [name])
-        return helper.make_graph([node], name, [], [value])
-
     # No sample has a value above 1e9, so nothing but the call itself can find the second tensor.
-    graph = helper.make_graph(
-        [
-            helper.make_node("ReduceMax", ["x"], ["largest"], keepdims=0),
-            helper.make_node("Greater", ["largest", "limit"], ["is_large"]),
-            helper.make_node(
-                "If",
-                ["is_large"],
-                ["parts"],
-                then_branch=branch("both", 2),
-                else_branch=branch("single", 1),
-            ),
-        ],
-        "longer",
-        [helper.make_tensor_value_info("x", FLOAT, [3])],
-        [helper.make_tensor_sequence_value_info("parts", FLOAT, None)],
-        [helper.make_tensor("limit", FLOAT, [], [1e9])],
+    model = written(
+        """(float[3] x) => (seq(float[]) parts) {
+            largest = ReduceMax<keepdims=0>(x)
+            is_large = Greater(largest, limit)
+            parts = If(is_large) <
+                then_branch = g1 () => (seq(float[]) both) { both = SequenceConstruct(x, x) },
+                else_branch = g2 () => (seq(float[]) single) { single = SequenceConstruct(x) }
+            >
+        }""",
+        {"limit": np.float32(1e9)},
+        opset=17,
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     folder = exported(model, {}, tmp_path)
     check(folder)
     said = run_loaded(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import import_onnx
 from collage_engine.toolchains.registry import about, probe
 from tests.engine.test_memory_of_artifacts import cut, dense_chain
+from tests.support.command import python
 from tests.support.toolchain_cases import running
 
 THREADS = 2
@@ -101,13 +101,7 @@ def test_toolchains_agree_on_variables_they_share():
 
 
 def test_the_python_loader_keeps_them_in_a_hostile_shell(artifact, present):
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, str(artifact)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **HOSTILE, "TVM_USE_RUNTIME_LIB": "1"},
-        timeout=200,
-    )
+    done = python(RUN, artifact, env={**os.environ, **HOSTILE, "TVM_USE_RUNTIME_LIB": "1"})
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     for variable, value in read_manifest(artifact)["environment"].items():

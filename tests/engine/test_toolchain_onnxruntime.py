@@ -14,6 +14,7 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains.onnxruntime.toolchain import LEVELS, OnnxRuntimeToolchain
 from collage_engine.toolchains.runtime import builder
+from tests.support.command import python
 from tests.support.toolchain_cases import (
     Net,
     available,
@@ -156,9 +157,7 @@ def test_other_thread_counts_get_their_own_pool() -> None:
             shared.append(toolchain.inside(kept[-1])["shared_pool"])
         print(shared, grown[1:])
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True
-    )
+    done = python(script, check=True)
     assert done.stdout.strip().splitlines()[-1] == str(
         ([True, True, False, False, False], [0, 2, 1, 0])
     )[1:-1].replace("], [", "] [")
@@ -226,8 +225,6 @@ def test_library_missing_beside_the_runtime_is_said(
         ctypes.CDLL({str(copy)!r})
         tvm_ffi.get_global_func("{runtime.kind}.check")()
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True
-    )
+    done = python(script)
     assert done.returncode != 0
     assert "cannot load ONNX Runtime" in done.stderr

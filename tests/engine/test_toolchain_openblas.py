@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from onnx import ModelProto
 from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
 from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.openblas.toolchain import OpenBlasToolchain
+from tests.support.command import python
 from tests.support.toolchain_cases import (
     Net,
     available,
@@ -213,5 +212,5 @@ mapped = open("/proc/self/maps").read()
 assert {str(tmp_path)!r} + "/libscipy_openblas.so" in mapped
 assert "scipy_openblas32/lib" not in mapped
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd="/")
+    done = python(code, cwd="/")
     assert done.returncode == 0, done.stderr

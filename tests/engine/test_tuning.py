@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +27,7 @@ from collage_engine.records.tuning import TuneRecord
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 from collage_engine.tuning.choice import tuned_instance
 from collage_engine.tuning.job import JOB, ListTasks, Tune
+from tests.support.command import python
 from tests.support.toolchain_cases import Net
 
 TVM = ToolchainInstance(toolchain="tvm")
@@ -215,13 +214,7 @@ def test_tuned_for_real_and_used_by_a_second_process(tmp_path: Path, monkeypatch
     data = tmp_path / "x.npy"
     x = np.random.default_rng(0).standard_normal((1, 32, 14, 14)).astype(np.float32)
     np.save(data, x)
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, str(path), digest, str(data)],
-        capture_output=True,
-        text=True,
-        env=os.environ,
-        cwd=Path(__file__).parents[2],
-    )
+    done = python(RUN, path, digest, data, env=os.environ, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, done.stderr
     instance = tuned_instance(TVM, digest)
     kernels = []

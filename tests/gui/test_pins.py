@@ -1,8 +1,14 @@
-"""Pins: making, verdicts, undo, stale results, files, placements by hand."""
+"""Pins: making, verdicts, undo, stale results, files, placements by hand.
+
+What the pin menu says of each toolchain before anything is pinned.
+"""
 
 from __future__ import annotations
 
+import msgspec
 from PySide6.QtCore import Qt
+
+from collage_gui.document.pin_prices import PinPrice, pin_prices
 
 
 def other(toolchain: str) -> str:
@@ -135,3 +141,104 @@ def test_the_context_menu_holds_the_pins(drive) -> None:
     texts = [a.text() for a in menu.actions()]
     assert {"Pin to", "Never on", "Pin as one partition", "Keep together"} <= set(texts)
     menu.deleteLater()
+
+
+def prices(d, page) -> dict[str, PinPrice]:
+    names = [state.name for state in d.window.engine.states if state.available]
+    return {price.toolchain: price for price in pin_prices(page.document, names)}
+
+
+def test_the_menu_shows_a_price_a_bound_or_the_reason_for_each_toolchain(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    reshape = next(
+        n for n, call in enumerate(page.document.operators.calls) if call.op == "reshape"
+    )
+    d.question(page, [reshape])
+    d.until(lambda: page.document.questions.candidates)
+    found = prices(d, page)
+    assert found["onednn"].reason and found["onednn"].text == found["onednn"].reason
+    menu = page.pins.pin_to_menu()
+    by_title = {action.text().split("\t")[0]: action for action in menu.actions()}
+    assert not by_title["oneDNN"].isEnabled() and "\t" in by_title["oneDNN"].text()
+    now = page.document.placement.partition_of(reshape).toolchain
+    assert found[now].text == "as now"
+    menu.deleteLater()
+
+
+def test_the_price_is_the_least_regret_and_at_most_where_candidates_are_unmeasured(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    d.question(page, [0])
+    d.until(lambda: page.document.questions.candidates)
+    document = page.document
+    own = [c for c in document.questions.candidates if c.instance.toolchain == "tvm"]
+    for at, candidate in enumerate(own):
+        document.costs.regrets[candidate.id] = 27.0 + at
+    found = prices(d, page)["tvm"]
+    if not found.is_now:
+        assert found.text == "+27.0 µs"
+    del document.costs.by_candidate[own[-1].id]
+    document.costs.candidates.pop(own[-1].id, None)
+    found = prices(d, page)["tvm"]
+    assert found.unmeasured == 1 and found.us == 27.0
+
+
+def test_a_pinned_operator_has_the_prices_of_another_pin_in_that_ones_place(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    d.question(page, [0])
+    d.until(lambda: page.document.questions.candidates)
+    questions = page.document.questions
+    own = [c for c in questions.candidates if c.instance.toolchain == "onednn"]
+    page.document.costs.regrets.clear()
+    assert prices(d, page)["onednn"].us is None
+    instead = {c.id: at - 1.37 for at, c in enumerate(own)}
+    questions.explanation = msgspec.structs.replace(questions.explanation, prices_instead=instead)
+    assert prices(d, page)["onednn"].us == -1.37
+
+
+def test_texts_of_prices() -> None:
+    assert PinPrice(toolchain="a", us=26.9).text == "+26.9 µs"
+    assert PinPrice(toolchain="a", us=210.0, unmeasured=3).text == "at most +210 µs, 3 unmeasured"
+    assert PinPrice(toolchain="a", us=5.0, at_least=True).text == "at least +5.00 µs"
+    assert PinPrice(toolchain="a", unmeasured=2).text == "2 unmeasured"
+    assert PinPrice(toolchain="a", reason="computes no max_pool", us=1.0).text.startswith("comput")
+
+
+def test_a_message_about_infeasible_pins_goes_with_its_cause(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    reshape = next(
+        n for n, call in enumerate(page.document.operators.calls) if call.op == "reshape"
+    )
+    page.document.selection.select([reshape])
+    page.pins.pin_to("onednn")
+    d.until(lambda: page.document.pins.infeasible is not None)
+    d.until(lambda: page.banner.isVisible())
+    assert page.banner.topic == "infeasible"
+    assert "Space" not in page.view.marks.stale, "searching again cannot help"
+    page.pins.pin_to("tvm")
+    d.until(lambda: page.document.pins.infeasible is None and not page.document.execution.searching)
+    assert not page.banner.isVisible()
+    d.trigger("undo")
+    d.until(lambda: page.banner.isVisible())
+    d.trigger("redo")
+    d.until(lambda: not page.banner.isVisible())
+
+
+def test_the_same_placement_is_recognised_as_the_run_that_measured_it(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    page.document.selection.select([0])
+    page.pins.pin_never("tvm")
+    d.until(lambda: not page.document.execution.searching and not page.document.stale)
+    d.trigger("undo")
+    d.until(lambda: not page.document.execution.searching and not page.document.stale)
+    shown = page.document.placement.shown
+    assert shown.run == "run-1" and not shown.estimated

@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from collage_engine.machine.processes import descendants
-from collage_engine.machine.scratch import YOUNG_S
 from collage_engine.records.errors import SessionError
+from collage_engine.records.time_limits import ANSWER_S
 from collage_engine.session.file import load_session
 from tests.support.caches import SHARED, fresh_cache
 
@@ -358,15 +358,15 @@ class Campaign:
     def left_behind(self, began: float) -> list[str]:
         """Names what killed processes left, and a run that began then did not remove.
 
-        What was younger than ``YOUNG_S`` at that time may have belonged to a process that lives.
-        Unfinished files stay for an hour (``UNFINISHED_S``), unfinished folders do not.
+        What was younger than ``ANSWER_S`` at that time may have belonged to a process that lives.
+        Unfinished files stay for an hour (``JOB_S``), unfinished folders do not.
         """
         tmp = self.folder / "tmp"
         unfinished = [*self.folder.glob(".*.partial/"), *self.folder.glob(".*.old")]
         left = []
         for path in [*(tmp.iterdir() if tmp.exists() else ()), *unfinished]:
             with contextlib.suppress(FileNotFoundError):
-                if path.lstat().st_mtime < began - YOUNG_S:
+                if path.lstat().st_mtime < began - ANSWER_S:
                     left.append(path.name)
         return sorted(left)
 

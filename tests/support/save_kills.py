@@ -73,7 +73,7 @@ def kill_writers(folder: Path, count: int, seed: int) -> tuple[list[str], int]:
         if len(document.runs) != 2:
             wrong.append(f"kill {number}: it has {len(document.runs)} runs of 2")
     for left in folder.iterdir():  # the next writer believes that a minute has passed
-        os.utime(left, (time.time() - 2 * files.UNFINISHED_S,) * 2)
+        os.utime(left, (time.time() - 2 * files.JOB_S,) * 2)
     files.remove_unfinished(path)
     left_over = sorted(each.name for each in folder.iterdir() if each != path)
     if left_over:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-import subprocess
 import sys
 import types
 from pathlib import Path
@@ -18,6 +17,7 @@ from collage_engine import api
 from collage_engine.records.errors import ArtifactError, SessionError, UsageError
 from collage_engine.service.engine import Engine
 from collage_engine.session.file import load_session as read_session
+from tests.support.command import python
 
 SESSION = Path(__file__).resolve().parents[1] / "data" / "mnist.collage"
 """Of a run on MNIST: 103 candidates, TVM and ONNX Runtime, with TVM alone as the only runtime."""
@@ -255,7 +255,7 @@ def test_importing_it_loads_no_toolchain_and_every_public_name_has_a_docstring()
         "import sys; import collage_engine as collage; collage.place, collage.load;"
         f"print([m for m in {heavy.split()} if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = python(code, check=True)
     assert done.stdout.strip() == "[]"
     assert all(getattr(api, name).__doc__ for name in api.__all__)
     public = [

@@ -1,25 +1,49 @@
-"""What the command line prints: complete names, whole lines, nothing wider than the terminal."""
+"""What the command line prints: complete names, whole lines, nothing wider than the terminal.
+
+Progress: steady lines on a terminal, one line a stage elsewhere.
+
+``collage store``: what it prints and what it exits with.
+
+What comes out of a file never moves a terminal's cursor, sets its title or forges a line.
+
+Text from files in tables that spreadsheets open, and in the log.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import logging
 import re
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from collage_engine.cli import output, print_run, screen
+from collage_engine.cli.main import main
+from collage_engine.cli.screen import Columns, as_text, complain, say
 from collage_engine.drawing import palette
 from collage_engine.drawing.formatting import gain_text, spread_text
+from collage_engine.machine.logs import PrintableFormatter
 from collage_engine.records.answers import Alternative, ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison, NodeChange
 from collage_engine.records.cost import Cost, invalid
+from collage_engine.records.csv_table import csv_table, plain_cell
+from collage_engine.records.event import Log, Progress, Provisional, Stage
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.placement import Baseline, CandidateCounts, Partition, Placement, Run
+from collage_engine.records.text import printable
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
 from collage_engine.report.markdown import run_markdown
+from collage_engine.report.progress import ProgressReport
+from collage_engine.store.measurement import Measurement
+from collage_engine.store.store import Store
+from tests.support.json_schemas import assert_fits
 from tests.support.runs import run_record
 
 BASIC = ToolchainInstance(toolchain="onnxruntime", config=(("level", "basic"),))
@@ -211,3 +235,201 @@ def test_numbers():
     assert spread_text((19.0, 23.46), 20.0) == "19.0–23.5"
     assert spread_text((1900.0, 2346.0), 2000.0) == "1.90–2.35"
     assert spread_text(None, 2.0) == ""
+
+
+EVENTS = [
+    Stage(stage="measure"),
+    Log(level="warning", text="busy [really]"),
+    Progress(stage="measure", done=3, total=12345, now="nn.conv2d+" * 20, rate=0.5, left_s=3000.0),
+    Stage(stage="measure", done=True, seconds=2.0, detail="7 measured [all]"),
+]
+
+
+def shown(terminal: bool, width: int) -> str:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=terminal, width=width, highlight=False)
+    with ProgressReport(console) as report:
+        for event in EVENTS:
+            report("d", event)
+            if terminal:
+                report._bars.refresh()
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue())
+
+
+def test_on_a_terminal_a_stage_is_one_line_however_long_its_text():
+    text = shown(True, 80)
+    lines = text.replace("\r", "\n").split("\n")
+    assert max(map(len, lines)) <= 80
+    assert "3/12345" in text and "50 min left" in text
+    assert "7 measured [all]" in text and "busy [really]" in text
+
+
+def test_the_best_placement_so_far_is_told() -> None:
+    file = io.StringIO()
+    with ProgressReport(Console(file=file, width=200)) as report:
+        placement = Placement(partitions=(), estimated_us=None, measured_us=38_840.0)
+        report("d", Provisional(run=a_run(placement)))
+    assert file.getvalue() == "Best so far (after 13 s): Fast Runtime only, 38.8 ms\n"
+
+
+def test_a_mix_is_told_beside_the_fastest_baseline_of_the_same_rounds() -> None:
+    """A mix that is the best so far may take more than the last answer took a minute ago."""
+    file = io.StringIO()
+    part = Partition(
+        id="p0",
+        candidate="c",
+        toolchain="fast",
+        config={},
+        nodes=(0,),
+        onnx_nodes=("relu",),
+        estimated_us=None,
+    )
+    with ProgressReport(Console(file=file, width=200)) as report:
+        placement = Placement(partitions=(part,), estimated_us=None, measured_us=36_000.0)
+        report("d", Provisional(run=a_run(placement, winner="collage")))
+    assert file.getvalue() == (
+        "Best so far (after 13 s): Collage's placement in 1 partition, 36.0 ms; "
+        "in the same rounds Fast Runtime only takes 38.8 ms\n"
+    )
+
+
+def a_run(placement: Placement, winner: str = "fast") -> Run:
+    return run_record(
+        model={"nodes": 3},
+        toolchains=[ToolchainState(name="fast", title="Fast Runtime", available=True)],
+        placement=placement,
+        baselines=[Baseline(name="fast", kind="whole-model", measured_us=38_840.0, partitions=1)],
+        winner=winner,
+        seconds={"total": 13.3},
+        started_at="",
+        settings={},
+        provisional=True,
+    )
+
+
+def test_into_a_file_it_is_one_line_a_stage():
+    assert shown(False, 500) == "busy [really]\nMeasuring (2.0 s): 7 measured [all]\n"
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "cache"))
+    with Store() as made:
+        made.put(Measurement(key="k", cost=Cost(state="measured", median_us=5.0), label="conv"))
+        yield made
+
+
+def test_info(store, capsys):
+    assert main(["store", "info", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert_fits("store", "info", found)
+    assert found["measurements"] == 1 and found["path"] == str(store.path)
+    assert main(["store", "info"]) == 0
+    assert "measurements: 1" in capsys.readouterr().out
+
+
+def test_export_clear_import(store, tmp_path):
+    file = str(tmp_path / "all.jsonl")
+    assert main(["store", "export", file]) == 0
+    assert main(["store", "clear"]) == 0
+    assert store.get("k") is None
+    assert main(["store", "import", file]) == 0
+    assert store.get("k").median_us == 5.0
+
+
+def test_a_damaged_store_is_one_clear_sentence(store, capsys):
+    store.close()
+    store.path.write_bytes(b"scribble" * 2000)
+    for end in ("-wal", "-shm"):
+        store.path.with_name(store.path.name + end).unlink(missing_ok=True)
+    assert main(["store", "info"]) == 1
+    error = capsys.readouterr().err
+    assert "is damaged" in error and "collage store clear" in error and "Traceback" not in error
+    assert main(["store", "clear"]) == 0
+    assert main(["store", "info"]) == 0
+
+
+HOSTILE = "conv\x1b]0;PWNED\x07\x9b31m\u202eevil\x7f"
+
+
+def controls(text: str) -> set[str]:
+    return {c for c in text if ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 or c == "\u202e"}
+
+
+def test_every_control_character_is_written_as_an_escape() -> None:
+    assert printable(HOSTILE) == r"conv\x1b]0;PWNED\x07\x9b31m\u202eevil\x7f"
+    assert printable("a\nb\tc") == r"a\x0ab\x09c"
+    assert printable("a\nb\tc", keep_lines=True) == "a\nb\tc"
+    assert printable("häßlich µs → 模型 😀") == "häßlich µs → 模型 😀"
+
+
+def test_a_half_surrogate_can_be_written_afterwards() -> None:
+    assert printable("a\udc80b").encode() == rb"a\udc80b"
+
+
+def test_what_the_command_line_prints_is_printable(capsys: pytest.CaptureFixture[str]) -> None:
+    say(f"node {HOSTILE}\nsecond line")
+    complain(f"collage: {HOSTILE}")
+    table = Columns("name", cut=("name",))
+    table.add(f"{HOSTILE}\nforged")
+    shown = capsys.readouterr()
+    for text in (shown.out, shown.err, as_text(table.table, 200)):
+        assert controls(text) == {"\n"} and "PWNED" in text
+    assert len(as_text(table.table, 200).splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[HOSTILE], ["explain", "a", "b", HOSTILE], ["place", "m", "-o", "o", "--budget", HOSTILE]],
+)
+def test_names_of_files_in_a_wrong_command_are_printable(
+    capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    said = capsys.readouterr().err
+    assert controls(said) == {"\n"} and "PWNED" in said
+
+
+TITLE = "\x1b]0;PWNED\x07"
+
+
+def test_the_log_shows_no_escape_sequence():
+    record = logging.LogRecord("x", logging.INFO, "", 0, "node %s", (TITLE,), None)
+    assert "\x1b" not in PrintableFormatter("%(message)s").format(record)
+
+
+@pytest.mark.parametrize(
+    "text", ["=cmd|' /C calc'!A0", "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\n=1", "＝1+1"]
+)
+def test_a_cell_that_a_spreadsheet_would_run_is_text(text):
+    assert plain_cell(text)[0] == "'"
+
+
+@pytest.mark.parametrize("text", ["", "conv+add", "-1.5", "+3", "a=b"])
+def test_other_cells_stay_as_they_are(text):
+    assert plain_cell(text) == text
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_no_separator_of_a_spreadsheet_makes_a_cell_out_of_a_part_of_a_name(separator):
+    names = ["conv;=1+1", "conv\t=1+1", 'conv";"=1+1', "conv,=1+1", "conv\n=1+1", "conv; +1+1"]
+    for first in (True, False):
+        cells = [[name, -1.5] if first else [-1.5, name] for name in names]
+        text = csv_table(["a", "b"], cells)
+        for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator):
+            assert not any(cell.lstrip(' "').startswith(("=", "+")) for cell in row), row
+
+
+def test_a_table_says_what_it_was_given():
+    rows = [["conv; relu", 1.5, None], ["a,b\nc", -2, "-1.5"]]
+    read = list(csv.reader(io.StringIO(csv_table(["n", "x", "y"], rows), newline="")))
+    assert read == [["n", "x", "y"], ["conv; relu", "1.5", ""], ["a,b\nc", "-2", "-1.5"]]
+
+
+def test_a_text_of_separators_takes_no_longer_than_its_length():
+    # Looking on from each of them to the end took hours for a megabyte.
+    for blank in ("\n", "\t", ";\n", ' "'):
+        text = ";" + blank * (1 << 20)
+        assert plain_cell(text + "a").removeprefix("'") == text + "a"
+    assert plain_cell('a\n\t "=1') == "a\n'\t' \"=1"

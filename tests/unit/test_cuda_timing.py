@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +13,7 @@ from collage_engine.lowering.compile_cuda import copies_wanted
 from collage_engine.machine.cuda_runtime import CudaRuntime, DeviceFault
 from collage_engine.machine.cuda_timer import DeviceTimer
 from collage_engine.records.errors import MeasureError
+from tests.support.command import python
 
 
 class Device:
@@ -184,15 +183,9 @@ def test_errors_and_faults_are_told_apart() -> None:
 
 
 def test_a_fault_ends_the_child() -> None:
-    child = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from collage_engine.timing.job import end_process, DeviceFault\n"
-            "end_process(DeviceFault('an illegal address was read'))",
-        ],
-        capture_output=True,
-        text=True,
+    child = python(
+        "from collage_engine.timing.job import end_process, DeviceFault\n"
+        "end_process(DeviceFault('an illegal address was read'))"
     )
     assert child.returncode == 70
     assert "an illegal address was read" in child.stderr

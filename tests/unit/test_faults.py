@@ -1,16 +1,24 @@
-"""Who crashes or hangs twice in a run is out of it; what something outside killed is no fault."""
+"""Who crashes or hangs twice in a run is out of it; what something outside killed is no fault.
+
+Whom a process asks is noted with the time that the answer may take, for its parent to read.
+"""
 
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from collage_engine.machine.worker import WorkerCrashed, WorkerError, WorkerTimeout
-from collage_engine.records.errors import CollageError, ToolchainError
+from collage_engine.machine.risk_marker import RiskMarker
+from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerError, WorkerTimeout
+from collage_engine.records.errors import CollageError, ToolchainError, ToolchainFault
 from collage_engine.records.faults import FaultTracker
+from collage_engine.records.time_limits import ANSWER_S, LEAST_S, WORK_S
+from collage_engine.toolchains import asking
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.placement_process import LOAD_LEAST_S, LOAD_TIMEOUT_S
 from collage_engine.trials.race import Race
@@ -132,3 +140,73 @@ def test_a_placement_that_ran_stays_when_its_toolchain_goes_out(tmp_path: Path) 
             process.reload()
         assert ran.failure is None and ran.loaded
         assert "x is out of this run" in (new.failure or "")
+
+
+@pytest.fixture
+def marker(tmp_path: Path) -> Iterator[RiskMarker]:
+    made = RiskMarker(tmp_path / "marker", create=True)
+    yield made
+    asking.note_questions(None, lambda: math.inf)
+    made.close()
+
+
+@pytest.fixture
+def job(marker: RiskMarker) -> Callable[[float], None]:
+    """Return what begins a job that has so many seconds left."""
+    return lambda left_s: asking.note_questions(RiskMarker(marker.path), lambda: left_s)
+
+
+def test_the_outer_question_is_open_again_when_the_inner_one_is_answered(marker, job) -> None:
+    job(math.inf)
+    with asking.asking("tvm", WORK_S):
+        outer = marker.get()
+        assert asking.asked("onednn", lambda: marker.get().who)() == "onednn"
+        assert marker.get() == outer and outer.who == "tvm"
+    assert marker.get() is None
+
+
+@pytest.mark.parametrize(
+    ("left_s", "limit_s", "expected_s"),
+    [
+        (math.inf, ANSWER_S, ANSWER_S),
+        (math.inf, WORK_S, WORK_S),
+        (600.0, WORK_S, 150.0),
+        (40.0, ANSWER_S, 10.0),
+        (8.0, ANSWER_S, LEAST_S),
+    ],
+)
+def test_an_answer_may_take_a_quarter_of_the_time_that_is_left(
+    marker, job, left_s: float, limit_s: float, expected_s: float
+) -> None:
+    job(left_s)
+    with asking.asking("evil", limit_s):
+        at_risk = marker.get()
+        assert at_risk.limit_s == expected_s
+        assert at_risk.until_s == pytest.approx(time.monotonic() + expected_s, abs=5.0)
+        assert marker.overdue() is None
+
+
+def test_what_a_toolchain_raises_names_it(marker, job) -> None:
+    job(math.inf)
+    with pytest.raises(ToolchainFault, match=r"evil failed.*ValueError: no") as raised:
+        asking.asked("evil", _raise)()
+    assert raised.value.toolchain == "evil" and marker.get() is None
+
+
+def _raise() -> None:
+    raise ValueError("no")
+
+
+def stand_still(path: str) -> None:
+    """Runs in the child."""
+    RiskMarker(path).set("evil", "standing still", 0.5)
+    time.sleep(600)
+
+
+def test_who_exceeds_its_time_is_ended_by_the_parent(marker) -> None:
+    with Worker(f"{__name__}:stand_still", marker=marker) as worker:
+        with pytest.raises(WorkerTimeout, match=r"no answer within 0\.5 s"):
+            worker.call(str(marker.path), timeout_s=60)
+        assert not worker.alive
+    at_risk = marker.get()
+    assert at_risk is not None and (at_risk.who, at_risk.doing) == ("evil", "standing still")

@@ -91,7 +91,7 @@ def test_a_computed_column_is_refused(session):
 
 
 def test_reading_ends_at_its_time_limit(session, monkeypatch):
-    monkeypatch.setattr(session_file, "READ_S", -1.0)
+    monkeypatch.setattr(session_file, "ANSWER_S", -1.0)
     with sqlite3.connect(session) as connection:
         rows = ((f"more{k}", "x") for k in range(200_000))
         connection.executemany("insert into meta (key, value) values (?, ?)", rows)
@@ -106,10 +106,10 @@ def test_too_many_rows_are_refused(session, monkeypatch):
 
 
 def test_a_row_or_file_that_is_too_large_is_refused(session, monkeypatch):
-    monkeypatch.setattr(session_file, "MOST_ROW_BYTES", 100)
+    monkeypatch.setattr(session_file, "LARGEST_TEXT", 100)
     with pytest.raises(SessionError):
         load_session(session)
-    monkeypatch.setattr(session_file, "MOST_BYTES", 1000)
+    monkeypatch.setattr(session_file, "LARGEST_TABLE", 1000)
     with pytest.raises(SessionError, match="larger than"):
         load_session(session)
 

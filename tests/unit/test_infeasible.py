@@ -1,14 +1,31 @@
-"""Why there is no placement: the user's own pins, the nodes' names, the toolchains' reasons."""
+"""Why there is no placement: the user's own pins, the nodes' names, the toolchains' reasons.
+
+A run without a placement says why; more time is advised only where it could help.
+
+Why a toolchain has no candidate with an operator, in ONNX types and toolchains' titles.
+"""
 
 from __future__ import annotations
+
+from typing import get_args
 
 import pytest
 
 from collage_engine.planning.infeasible import infeasible_details
+from collage_engine.planning.refusals import named_refusal_text, refusal_text
+from collage_engine.records.cost import Cost
+from collage_engine.records.cost_table import CostTable
+from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.pin import Pin
-from collage_engine.records.refusal import Refusal
+from collage_engine.records.refusal import Refusal, RefusalKind
+from collage_engine.records.settings import RunSettings
+from collage_engine.run.problem_data import ProblemData
+from collage_engine.run.stages.enumerate import _check_that_a_cover_exists
+from collage_engine.run.stages.search import find_covers
 from collage_engine.search.problem import Answer, Infeasible
+from tests.support.covers import candidate_on
+from tests.support.graphs import chain, instance
 
 NO_ARGMAX = Refusal("judged", "argmax", "it has no ArgMax", "oneDNN")
 REFUSED = {"onednn": {1: NO_ARGMAX}, "tvm": {}, "tvm[tuned=yes]": {}}
@@ -16,7 +33,13 @@ KIND = TensorType(shape=(1,), dtype="float32")
 
 
 def graph() -> GraphRecord:
-    calls = [("relu", ("act",)), ("argmax", ("best",)), ("add", ()), ("add", ("sum",))]
+    calls = [
+        ("relu", ("act",)),
+        ("argmax", ("best",)),
+        ("add", ()),
+        ("add", ("sum",)),
+        ("add", ("last",)),
+    ]
     nodes = tuple(
         Node(index=k, form="call", op=op, kind="opaque", types=(KIND,), onnx_nodes=names)
         for k, (op, names) in enumerate(calls)
@@ -91,6 +114,80 @@ def test_pins_are_quoted_and_explained(pins, nodes, says):
 
 
 def test_many_nodes_are_counted():
-    assert reason([], (0, 1, 2, 3)).endswith(
-        "for 'act' (relu), 'best' (ArgMax), node 2 (Add) and 1 more node"
+    assert reason([], (0, 1, 2, 3, 4)).endswith(
+        "for 'act' (relu), 'best' (ArgMax), node 2 (Add), 'sum' (Add) and 1 more node"
     )
+
+
+OPENVINO = instance("openvino")
+FIRST, SECOND, BOTH = (candidate_on(OPENVINO, nodes) for nodes in ((0,), (1,), (0, 1)))
+RIGHT = Cost(state="measured", median_us=5.0)
+WRONG = Cost(state="invalid", reason="wrong numbers in PRelu")
+
+
+def data_of(**costs: Cost) -> ProblemData:
+    known = {"first": FIRST, "second": SECOND, "both": BOTH}
+    return ProblemData(
+        graph=chain("nn.relu", "nn.prelu").record,
+        candidates=(FIRST, SECOND, BOTH),
+        costs=CostTable(isolated={known[name].id: cost for name, cost in costs.items()}),
+        constants={},
+        pins=(),
+        settings=RunSettings(),
+    )
+
+
+def refusal(out_of_time: bool, **costs: Cost) -> str:
+    with pytest.raises(InfeasibleError) as caught:
+        find_covers(
+            data_of(**costs), {"openvino": {}}, ["OpenVINO only: wrong numbers in y"], out_of_time
+        )
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("out_of_time", [True, False])
+def test_where_nothing_is_right_the_reasons_are_told_and_no_time_is_asked_for(
+    out_of_time: bool,
+) -> None:
+    said = refusal(out_of_time, first=RIGHT, second=WRONG, both=WRONG)
+    assert "OpenVINO only: wrong numbers in y" in said and "wrong numbers in PRelu" in said
+    assert "--budget" not in said
+
+
+def test_time_is_asked_for_where_it_could_help_and_the_reasons_are_told_too() -> None:
+    # The second operator alone is not measured yet.
+    said = refusal(True, first=RIGHT, both=WRONG)
+    assert "OpenVINO only: wrong numbers in y" in said and "--budget" in said
+    said = refusal(False, first=RIGHT, both=WRONG)
+    assert "OpenVINO only: wrong numbers in y" in said and "--budget" not in said
+
+
+def test_what_an_earlier_run_found_wrong_is_told_before_anything_is_measured() -> None:
+    data = data_of(first=RIGHT, second=WRONG, both=WRONG)
+    with pytest.raises(InfeasibleError) as caught:
+        _check_that_a_cover_exists(data, {"openvino": {}})
+    assert "wrong numbers in PRelu" in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", get_args(RefusalKind))
+def test_every_kind_has_words_that_name_the_toolchain_where_nothing_else_does(kind) -> None:
+    refusal = Refusal(
+        kind, "nn.softmax", "its detail", "Tango", "oneDNN" if kind == "calls" else ""
+    )
+    text = named_refusal_text(refusal)
+    assert "{" not in text and "nn." not in text
+    assert ("Tango" in text) == (kind not in ("device", "precision"))
+
+
+def test_what_a_toolchain_says_is_shown_as_it_is() -> None:
+    detail = "nn.conv2d: a BLAS is no {dancer}, honoured"
+    refusal = Refusal("judged", "nn.conv2d", detail, "Tango")
+    assert refusal_text(refusal) == detail
+    assert named_refusal_text(refusal) == f"Tango: {detail}"
+
+
+@pytest.mark.parametrize("kind", ["alone", "calls"])
+def test_a_library_that_kernels_could_call_is_named(kind) -> None:
+    refusal = Refusal(kind, "nn.softmax", "", "TVM", "oneDNN")
+    expected = "TVM and oneDNN compute no group of operators with this Softmax together"
+    assert refusal_text(refusal) == expected

@@ -1,4 +1,9 @@
-"""The protocol of kernel rules: plans that are checked, and the registry that decides."""
+"""The protocol of kernel rules: plans that are checked, and the registry that decides.
+
+The matrices of Winograd's convolution, against the convolution itself.
+
+Attributing what a VM called to the partitions.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pytest
 
+from collage_engine.build.built import Kernel, attribute_kernels
+from collage_engine.kernels.cpu.winograd.matrices import OUTPUTS, TAPS, transformed, transforms
 from collage_engine.kernels.rule import (
     KernelRule,
     Plan,
@@ -178,3 +185,72 @@ def test_the_tuner_walks_over_plans_and_rules():
 def test_two_rules_of_one_name_are_refused():
     with pytest.raises(ValueError, match="one name"):
         Registry([OneByOne(), OneByOne()])
+
+
+@pytest.mark.parametrize("outputs", OUTPUTS)
+def test_products_of_transforms_are_the_convolution(outputs: int) -> None:
+    random = np.random.default_rng(outputs)
+    t = transforms(outputs)
+    data, kernel, back = (np.array(m) for m in (t.data, t.kernel, t.back))
+    points = outputs + TAPS - 1
+    assert data.shape == (points, points) and kernel.shape == (points, TAPS)
+    assert back.shape == (outputs, points)
+    d, g = random.standard_normal((points, points)), random.standard_normal((TAPS, TAPS))
+    direct = [
+        [(d[i : i + TAPS, j : j + TAPS] * g).sum() for j in range(outputs)] for i in range(outputs)
+    ]
+    fewer = back @ ((kernel @ g @ kernel.T) * (data @ d @ data.T)) @ back.T
+    np.testing.assert_allclose(fewer, direct, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("outputs", OUTPUTS)
+def test_a_transformed_kernel_gives_its_taps_back(outputs: int) -> None:
+    weight = np.random.default_rng(3).standard_normal((5, 4, TAPS, TAPS))
+    wide = transformed(weight, outputs)
+    points = outputs + TAPS - 1
+    assert wide.shape == (5, 4, points, points) and wide.dtype == np.float32
+    restores = transforms(outputs).restores()
+    for i, rows in enumerate(restores):
+        for j, columns in enumerate(restores):
+            tap = sum(f * h * wide[:, :, r, c] for r, f in rows for c, h in columns)
+            np.testing.assert_allclose(tap, weight[:, :, i, j], rtol=1e-4, atol=1e-5)
+
+
+KERNELS = (
+    Kernel(name="conv", part=0),
+    Kernel(name="reshape", part=0),
+    Kernel(name="p1_onednn", part=1),
+    Kernel(name="conv", part=2),
+)
+
+
+def test_a_kernel_shared_by_two_partitions_is_told_apart_by_its_place():
+    seen = [
+        ("vm.builtin.alloc_tensor", 0.1),
+        ("conv", 5.0),
+        ("reshape", 1.0),
+        ("p1_onednn", 7.0),
+        ("conv", 6.0),
+    ]
+    owned, outside = attribute_kernels(KERNELS, seen)
+    assert owned == [6.0, 7.0, 6.0]
+    assert outside == []
+
+
+def test_a_dropped_kernel_is_skipped_and_a_stranger_is_listed():
+    # TVM turned the reshape kernel into a view, and put a conversion in.
+    seen = [
+        ("conv", 5.0),
+        ("vm.builtin.reshape", 0.2),
+        ("cast", 3.0),
+        ("p1_onednn", 7.0),
+        ("conv", 6.0),
+        ("vm.builtin.to_device", 2.0),
+    ]
+    owned, outside = attribute_kernels(KERNELS, seen)
+    assert owned == [5.0, 7.0, 6.0]
+    assert outside == [("cast", 3.0), ("vm.builtin.to_device", 2.0)]
+
+
+def test_a_model_without_kernels_has_no_partitions():
+    assert attribute_kernels((), [("vm.builtin.make_tuple", 0.1)]) == ([], [])

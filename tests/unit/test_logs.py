@@ -14,6 +14,7 @@ import pytest
 from collage_engine.control.run_control import RunControl
 from collage_engine.machine import logs
 from collage_engine.machine.worker import Worker, WorkerCrashed
+from tests.support.command import python
 from tests.support.read_only_folder import read_only
 
 DO = "tests.support.worker_targets:do"
@@ -39,13 +40,7 @@ def test_a_program_that_configures_nothing_gets_no_file_and_no_output(tmp_path):
         "w.call({'do': 'log', 'level': logging.ERROR, 'text': 'hidden'}); w.close();"
         "logging.getLogger('collage_engine.x').error('hidden too')"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "COLLAGE_CACHE_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = python(code, env={**os.environ, "COLLAGE_CACHE_DIR": str(tmp_path)}, check=True)
     assert done.stdout + done.stderr == ""
     assert list(tmp_path.iterdir()) == []
 

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from collage_engine.machine.time_limits import WEIGHTS_BYTES_PER_S
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import MeasureError, ModelError
 from collage_engine.records.event import Log, Measured, Progress
+from collage_engine.records.time_limits import WEIGHTS_BYTES_PER_S
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.store import Store
 from collage_engine.timing.measurer import CandidateGroup, Measurer, group_candidates
@@ -235,7 +235,7 @@ def test_a_candidate_caught_by_the_deadline_is_unknown_not_invalid(bed, monkeypa
 
 
 def test_a_candidate_that_hangs_leaves_half_of_a_short_time_to_others(bed, monkeypatch):
-    monkeypatch.setattr("collage_engine.timing.measurer.CANDIDATE_LEAST_S", 0.2)
+    monkeypatch.setattr("collage_engine.timing.measurer.LEAST_S", 0.2)
     slow, good = candidate("slow", 1, act="sleeps"), candidate("good", 2)
     assert bed.measure(candidate("good", 99)).measured == 1, "the child has the model open now"
     began = time.monotonic()

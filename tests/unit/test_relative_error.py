@@ -1,4 +1,9 @@
-"""Errors of computed numbers."""
+"""Errors of computed numbers.
+
+How many steps 8-bit results may be off, by the number of roundings.
+
+Our .npz files.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,11 @@ import numpy as np
 import pytest
 
 from collage_engine.lowering.accuracy import errors, tolerance, worst
+from collage_engine.lowering.npz import read_npz, write_npz
+from collage_engine.lowering.rounding import most_steps, relative_bound, roundings, steps_apart
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.records.errors import UsageError
+from collage_engine.records.graph import GraphRecord, Node, TensorType
 
 INFINITE = (float("inf"), float("inf"))
 
@@ -58,3 +68,90 @@ def test_tolerances_are_the_designs():
     assert tolerance("float16") == 1e-2
     assert tolerance("bfloat16") == 2e-2
     assert tolerance("int8") == pytest.approx(1 / 255)
+
+
+def test_roundings_are_counted_along_the_longest_path() -> None:
+    kind = (TensorType((4,), "uint8"),)
+    ops = [
+        ((), ""),
+        ((0,), "quantize"),
+        ((1,), "dequantize"),
+        ((2,), "quantize"),
+        ((0,), "quantize"),
+        ((3, 4), "concat"),
+    ]
+    nodes = tuple(
+        Node(index=i, form="call" if op else "parameter", op=op, inputs=inputs, types=kind)
+        for i, (inputs, op) in enumerate(ops)
+    )
+    graph = DataflowGraph(GraphRecord(nodes=nodes, inputs=(0,), outputs=(5,)))
+    everything = roundings(graph, 0b111111)
+    assert [everything[i] for i in range(6)] == [0, 1, 1, 2, 1, 2]
+    # What was rounded before the set is the truth already.
+    assert roundings(graph, 0b101000) == {3: 1, 5: 1}
+
+
+@pytest.mark.parametrize(("depth", "steps"), [(0, 0), (1, 1), (4, 3), (9, 4)])
+def test_differences_grow_as_a_random_walk(depth: int, steps: int) -> None:
+    assert most_steps(depth) == steps
+    assert relative_bound(depth) >= steps / 255
+
+
+def test_more_than_one_step_is_rare() -> None:
+    true = np.zeros(10_000, np.uint8)
+    off = true.copy()
+    off[:5] = 2
+    assert steps_apart(off, true, 1.0, 1) is not None
+    assert steps_apart(off, true, 1.0, 4) is None
+    off[:50] = 2
+    assert "off by more than one step" in str(steps_apart(off, true, 1.0, 4))
+    off[0] = 4
+    assert "off by 4 steps, 3 are allowed" in str(steps_apart(off, true, 1.0, 4))
+
+
+def test_dequantised_values_are_held_to_steps_of_their_scale() -> None:
+    true = np.arange(100, dtype=np.float32) * np.float32(0.03)
+    assert steps_apart(true + np.float32(0.03), true, 0.03, 1) is None
+    assert steps_apart(true + np.float32(0.06), true, 0.03, 1) is not None
+
+
+def test_any_name_and_type_survive(tmp_path):
+    arrays = {
+        "file": np.arange(6, dtype="float32").reshape(2, 3),
+        "/enc/layer.0:out": np.array(7, "int64"),
+        "empty": np.zeros((0, 3), "uint8"),
+        "flags": np.array([True, False]),
+        "transposed": np.arange(6, dtype="float16").reshape(2, 3).T,
+    }
+    write_npz(tmp_path / "a.npz", arrays)
+    back = read_npz(tmp_path / "a.npz")
+    assert list(back) == list(arrays)
+    for name, array in arrays.items():
+        assert back[name].dtype == array.dtype
+        np.testing.assert_array_equal(back[name], array)
+    # numpy reads it too
+    with np.load(tmp_path / "a.npz") as loaded:
+        np.testing.assert_array_equal(loaded["file"], arrays["file"])
+
+
+def test_bfloat16_comes_back_with_the_type_it_is_said_to_have(tmp_path):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    array = np.array([1.5, -2.0], ml_dtypes.bfloat16)
+    write_npz(tmp_path / "b.npz", {"x": array})
+    back = read_npz(tmp_path / "b.npz", {"x": "bfloat16"})["x"]
+    assert back.dtype == array.dtype
+    np.testing.assert_array_equal(back, array)
+
+
+def test_equal_arrays_give_equal_bytes(tmp_path):
+    for name in "ab":
+        write_npz(tmp_path / name, {"x": np.ones(3)})
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 and then nothing", b"x" * 100])
+def test_a_broken_file_is_named(tmp_path, content):
+    path = tmp_path / "broken.npz"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=r"broken\.npz"):
+        read_npz(path)

@@ -1,19 +1,54 @@
-"""The time of a run: what stages may spend, what is kept back, and what ends a part of it."""
+"""The time of a run: what stages may spend, what is kept back, and what ends a part of it.
+
+Which toolchains a run waits for where their runtimes are not compiled yet.
+
+A run whose measuring child is lost for good goes on with what it knows, if that is a cover.
+"""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import msgspec
 import pytest
 
+from collage_engine.candidates import menu
+from collage_engine.candidates.menu import Probing
 from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
-from collage_engine.records.errors import Cancelled
+from collage_engine.drawing.figures import measured_share
+from collage_engine.machine.cuda import TargetChoice
+from collage_engine.partition.candidate import make_candidate
+from collage_engine.records.cost import UNKNOWN, Cost
+from collage_engine.records.cost_table import CostTable
+from collage_engine.records.errors import Cancelled, InfeasibleError, MeasureError
 from collage_engine.records.event import Progress
+from collage_engine.records.pin import Pin
+from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.settings import RunSettings
-from collage_engine.run.stages.calibrate import WORTH_CALIBRATING_S
-from collage_engine.run.stages.measure import MEASURING_SHARE, measuring_s
+from collage_engine.records.time_limits import SHORTEST_RUN_S
+from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
+from collage_engine.run.problem_data import ProblemData
+from collage_engine.run.stages import measure
+from collage_engine.run.stages.enumerate import (
+    named_toolchains,
+    naming_who_is_absent,
+    not_ready_in_words,
+    set_up_s,
+)
+from collage_engine.run.stages.measure import MEASURING_SHARE, measure_candidates, measuring_s
+from collage_engine.run.task import RunTask
+from collage_engine.store.store import Store
+from collage_engine.timing.candidate_timing import Measuring
+from collage_engine.toolchains.registry import NOT_READY
+from tests.support.candidates import data_of, row
+from tests.support.graphs import chain
 
 
 class Clock:
@@ -102,5 +137,202 @@ def test_the_time_left_that_is_shown_obeys_the_budget() -> None:
 
 def test_measuring_takes_what_calibration_could_not_use() -> None:
     assert measuring_s(15.0) == 15.0
-    assert measuring_s(22.0) == 22.0 - WORTH_CALIBRATING_S
+    assert measuring_s(22.0) == 22.0 - SHORTEST_RUN_S
     assert measuring_s(100.0) == pytest.approx(100.0 * MEASURING_SHARE)
+
+
+CPU = TargetChoice("cpu")
+NAMES = ("onnxruntime", "onednn", "openvino")
+
+
+@pytest.fixture
+def nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No toolchain is ready in time; those that are waited for are."""
+
+    def probe_all(
+        names: Collection[str] | None = None,
+        *,
+        waited_for: Collection[str] = (),
+        ready_by: float = math.inf,
+        on_child: object = None,
+    ) -> tuple[ToolchainState, ...]:
+        return tuple(
+            ToolchainState(name=name, available=True, targets=("cpu",))
+            if name in waited_for or ready_by > time.monotonic()
+            else ToolchainState(name=name, available=False, reason=NOT_READY, late=True)
+            for name in (NAMES if names is None else names)
+        )
+
+    monkeypatch.setattr(menu, "probe_all", probe_all)
+
+
+def ready(settings: RunSettings, probing: Probing, asked: Sequence[str] = NAMES) -> list[str]:
+    states = menu._states(settings, CPU, probing)
+    assert [state.name for state in states] == list(asked)
+    return [state.name for state in states if state.available]
+
+
+@pytest.mark.usefixtures("nothing_is_compiled")
+def test_one_toolchain_is_waited_for_where_none_is_ready() -> None:
+    late = Probing(ready_by=time.monotonic())
+    assert ready(RunSettings(), late) == ["onnxruntime"]
+
+
+@pytest.mark.usefixtures("nothing_is_compiled")
+def test_what_the_user_names_or_pins_is_waited_for() -> None:
+    late = Probing(ready_by=time.monotonic(), waited_for=frozenset({"onednn"}))
+    assert ready(RunSettings(), late) == ["onednn"]
+
+
+@pytest.mark.usefixtures("nothing_is_compiled")
+def test_toolchains_that_nobody_named_are_not_looked_for() -> None:
+    late = Probing(ready_by=time.monotonic(), waited_for=frozenset({"onednn"}))
+    named = RunSettings(toolchains=("openvino",))
+    assert ready(named, Probing(), ["openvino"]) == ["openvino"]
+    assert ready(named, late, ["onednn", "openvino"]) == ["onednn", "openvino"]
+    on_demand = RunSettings(toolchains=("example", "openvino"))
+    assert ready(on_demand, late, ["onednn", "openvino", "example"])[-1] == "example"
+
+
+@pytest.mark.usefixtures("nothing_is_compiled")
+def test_without_a_limit_all_are_waited_for() -> None:
+    assert ready(RunSettings(), Probing()) == list(NAMES)
+
+
+def test_toolchains_of_pins_and_own_placements_are_named() -> None:
+    pins = [
+        Pin(kind="on", nodes=(0,), toolchain="onnxruntime[level=basic]"),
+        Pin(kind="together", nodes=(1, 2)),
+    ]
+    settings = RunSettings(placements=({"conv": "openblas", "relu": "tvm"},))
+    assert named_toolchains(pins, settings) == {"onnxruntime", "openblas", "tvm"}
+
+
+def test_small_budgets_wait_for_what_is_compiled_already() -> None:
+    def seconds(budget_s: float) -> float:
+        return set_up_s(RunBudget.of(RunSettings(budget_s=budget_s), clock=lambda: 0.0))
+
+    assert seconds(3.0) == seconds(25.0) == SHORTEST_RUN_S
+    assert seconds(60.0) == pytest.approx(21.0) and seconds(600.0) > 120
+
+
+def test_the_sentence_says_what_to_do() -> None:
+    text = not_ready_in_words(["onednn", "openvino"])
+    assert text.startswith("onednn, openvino are left out of this run")
+    assert "`collage toolchains`" in text and "--budget" in text
+
+
+def test_a_model_without_a_placement_names_the_toolchains_that_are_left_out() -> None:
+    why = not_ready_in_words(["onnxruntime"])
+    with (
+        pytest.raises(InfeasibleError, match="no toolchain takes it; onnxruntime is left") as error,
+        naming_who_is_absent([why]),
+    ):
+        raise InfeasibleError("no toolchain takes it", {"operators": [0]})
+    assert error.value.details == {"operators": [0]}
+    with pytest.raises(InfeasibleError, match=r"takes it$"), naming_who_is_absent([]):
+        raise InfeasibleError("no toolchain takes it")
+
+
+ENDED = "the model could not be opened for measuring: killed by SIGKILL"
+IN_TRIAL = Cost(state="measured", median_us=100.0)
+ARRIVED = Cost(state="measured", median_us=7.0)
+
+
+class LostMeasuring(Measuring):
+    """Measures nothing: its child was killed whenever it was started."""
+
+    def add(self, *_: object) -> CostTable:
+        raise MeasureError(ENDED)
+
+
+@pytest.fixture
+def lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but the measuring of candidates is replaced by what it would find in an instant."""
+    monkeypatch.setattr(measure, "busy", lambda: None)
+    monkeypatch.setattr(measure, "transition_constants", lambda *_: {})
+    monkeypatch.setattr(measure, "make_ready", lambda *_: None)
+
+
+def measured(
+    store: Path, whole: Cost, control: RunControl
+) -> tuple[ProblemData, ProblemData, CandidateCounts]:
+    """What is known before and after of a model that nothing can be measured of.
+
+    Two operators; what both take in one partition is as given, and of the parts one arrives.
+    """
+    graph = chain("nn.relu", "nn.relu")
+    costs = {(0, 1): whole, (0,): UNKNOWN, (1,): UNKNOWN}
+    rows = [
+        row(made, cost, key=made.id)
+        for nodes, cost in costs.items()
+        for made in [make_candidate(graph, ToolchainInstance(toolchain="a"), nodes, rule="region")]
+    ]
+    settings = RunSettings(threads=1, measure="all", budget_s=600.0)
+    data = data_of(graph, rows, settings=settings)
+    arrived = {c.id: ARRIVED for c in data.candidates if c.nodes == (0,)}
+    opened = SimpleNamespace(
+        store=Store(store), with_stored_costs=lambda _, costs: costs.with_isolated(arrived)
+    )
+    nowhere = cast("Any", None)
+    task = RunTask(
+        open_model=cast("Any", opened),
+        settings=settings,
+        pins=(),
+        out=None,
+        run_id="run",
+        previous=None,
+        started_at="",
+        machine_before=nowhere,
+    )
+    measuring = LostMeasuring(cast("Any", opened), nowhere, settings, {}, control)
+    budget = RunBudget.of(settings)
+    after = measure_candidates(task, nowhere, data, measuring, (), budget, control)
+    return data, after, measuring.counts
+
+
+@pytest.mark.usefixtures("lost")
+def test_with_a_cover_the_run_goes_on_and_says_so(tmp_path: Path) -> None:
+    control = RunControl()
+    data, after, counts = measured(tmp_path / "store.sqlite", IN_TRIAL, control)
+    assert (counts.distinct, counts.skipped, counts.from_trials) == (3, 1, 2)
+    assert [after.costs.cost(c.id).median_us for c in data.candidates] == [100.0, 7.0, None]
+    assert control.cut_short == ["measure"]
+    assert control.warnings == [f"measuring came to an early end: {ENDED}"]
+
+
+@pytest.mark.usefixtures("lost")
+def test_without_one_the_run_ends_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(MeasureError, match="killed by SIGKILL"):
+        measured(tmp_path / "store.sqlite", UNKNOWN, RunControl())
+
+
+@pytest.mark.usefixtures("lost")
+def test_all_are_counted_where_the_time_ends_before_the_turn_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(*_: object) -> None:
+        raise Cancelled("the time is over")
+
+    monkeypatch.setattr(measure, "make_ready", end)
+    _, _, counts = measured(tmp_path / "store.sqlite", IN_TRIAL, RunControl())
+    assert (counts.distinct, counts.skipped, counts.from_trials) == (3, 1, 2)
+
+
+def test_a_lone_whole_model_that_a_trial_timed_is_not_counted_as_stored() -> None:
+    """With one candidate nothing is measured; its cost is the trial's, or that of the store."""
+    graph = chain("nn.relu", "nn.relu")
+    nowhere = cast("Any", None)
+    for stored in (False, True):
+        cost = msgspec.structs.replace(IN_TRIAL, from_store=stored)
+        made = make_candidate(graph, ToolchainInstance(toolchain="a"), (0, 1), rule="region")
+        data = data_of(graph, [row(made, cost, key=made.id)])
+        measuring = Measuring(nowhere, nowhere, RunSettings(), {}, RunControl())
+        measuring.add(data.candidates, data.costs, None)
+        counts = measuring.counts
+        assert (counts.distinct, counts.from_trials, counts.from_store) == (
+            1,
+            0 if stored else 1,
+            1 if stored else 0,
+        )
+        assert measured_share(counts) == 1.0

@@ -1,12 +1,20 @@
-"""The timing protocol on a made-up clock: no second passes here."""
+"""The timing protocol on a made-up clock: no second passes here.
+
+Time on one thread does not hold what other programs ran in between.
+
+A contender's threads are asleep before the next one's round.
+"""
 
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
+from collage_engine.timing.clock import timed, undisturbed
 from collage_engine.timing.protocol import ProtocolSettings, Timing, time_interleaved
+from collage_engine.trials.trial_job import LONGEST_SPIN_WAIT_S, SPIN_CHECK_S, until_asleep
 
 
 class World:
@@ -150,3 +158,63 @@ def test_percentiles_lie_between_order_statistics():
     timing = Timing(samples=[4.0, 1.0, 3.0, 2.0])
     assert (timing.median, timing.low, timing.high) == pytest.approx((2.5, 1.6, 3.4))
     assert Timing(samples=[5.0]).high == 5.0
+
+
+def taken_away() -> None:
+    """As if another program had run: wall time passes, none of ours is used."""
+    time.sleep(0.05)
+
+
+def test_one_thread_is_not_charged_for_others() -> None:
+    assert timed(taken_away, 1) < 0.02
+    assert undisturbed(lambda: (taken_away(), 0.05)[1], 1) < 0.02
+
+
+def test_several_threads_and_devices_take_the_time_on_the_wall() -> None:
+    for threads in (0, 2):
+        assert timed(taken_away, threads) >= 0.05
+        assert undisturbed(lambda: (taken_away(), 0.05)[1], threads) == 0.05
+
+
+def test_work_of_our_own_counts_whole() -> None:
+    def work() -> None:
+        end = time.process_time() + 0.02
+        while time.process_time() < end:
+            pass
+
+    assert timed(work, 1) >= 0.019
+
+
+def test_a_timer_that_says_less_is_believed() -> None:
+    assert undisturbed(lambda: 20e-6, 1) == 20e-6
+
+
+class Process:
+    """One whose threads use a processor for so long after a call."""
+
+    def __init__(self, spins_s: float) -> None:
+        self.now, self.spins_s = 0.0, spins_s
+
+    def clock(self) -> float:
+        return self.now
+
+    def used(self) -> float:
+        return min(self.now, self.spins_s)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def waited(spins_s: float) -> float:
+    process = Process(spins_s)
+    until_asleep(process.used, process.clock, process.sleep)
+    return process.now
+
+
+def test_it_waits_as_long_as_threads_spin() -> None:
+    assert waited(0.0) == SPIN_CHECK_S
+    assert 0.06 <= waited(0.06) <= 0.06 + 2 * SPIN_CHECK_S
+
+
+def test_threads_that_never_sleep_are_not_waited_for() -> None:
+    assert LONGEST_SPIN_WAIT_S <= waited(1e9) <= LONGEST_SPIN_WAIT_S + SPIN_CHECK_S

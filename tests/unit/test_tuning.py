@@ -438,8 +438,8 @@ def test_a_workload_that_always_crashes_is_left_alone(store):
 
 
 def test_a_search_that_hangs_is_ended(store, monkeypatch):
-    monkeypatch.setattr(module, "BEYOND_S", 3.0)
-    tune(store, tuning_targets.Hanging, 20.0)
+    monkeypatch.setattr(module, "ANSWER_S", 1.5)
+    tune(store, tuning_targets.Hanging, 8.0)
     known = TuningRecords(store, context(), "tvm").records(["kernel 0", "kernel 1"])
     assert known["kernel 1"].complete and not known["kernel 1"].choice
     assert known["kernel 0"].choice == {"block": 2}

@@ -1,13 +1,24 @@
-"""JSON read as types, by several threads at a type's first use."""
+"""JSON read as types, by several threads at a type's first use.
 
-import subprocess
-import sys
-from typing import Literal
+What a user gives that no run can have is refused by every door, with a sentence.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
 
 import msgspec
 import pytest
 
+from collage_engine import api
+from collage_engine.cli.options import duration
+from collage_engine.cli.parser import build_parser
+from collage_engine.records.durations import parse_duration
+from collage_engine.records.errors import CollageError, InvalidValue
 from collage_engine.records.typed import convert, decode
+from collage_engine.service import protocol as p
+from tests.support.command import python
 
 RACE = """
 import sys, threading
@@ -39,7 +50,7 @@ for _ in range(40):
 
 
 def test_threads_that_first_read_a_type_at_once():
-    done = subprocess.run([sys.executable, "-c", RACE], capture_output=True, text=True)
+    done = python(RACE)
     assert done.returncode == 0, done.stderr
 
 
@@ -93,3 +104,100 @@ def test_an_error_quotes_at_most_a_line_of_the_document():
             read()
         text = str(caught.value)
         assert len(text) < 400 and text.startswith("Invalid enum value") and "$.state" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("10m", 600), ("10 min", 600), ("1.5h", 5400), ("1h 30 min", 5400), (".5s", 0.5)],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == duration(text) == seconds
+
+
+WRONG_DURATIONS = (
+    "",
+    "2",
+    "0",
+    "0s",
+    "-5s",
+    "ten",
+    "5 days",
+    "1h 30",
+    "inf",
+    "nan s",
+    "9" * 400 + "h",
+)
+
+
+@pytest.mark.parametrize("text", WRONG_DURATIONS)
+@pytest.mark.parametrize("option", ["--budget", "--tune-budget"])
+def test_wrong_durations_are_refused_by_the_command_line(
+    text: str, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["place", "m.onnx", "-o", "out", f"{option}={text}"]
+    if (option, text) == ("--tune-budget", "0s"):  # no tuning, which is also the default
+        assert build_parser().parse_args(words).tune_budget == 0
+        return
+    with pytest.raises(SystemExit) as ended:
+        build_parser().parse_args(words)
+    assert ended.value.code == 2 and option in capsys.readouterr().err
+
+
+def test_a_number_without_a_unit_is_told_both_that_it_could_mean() -> None:
+    for text in ("2", "1h 2"):
+        with pytest.raises(InvalidValue, match="write 2s or 2m"):
+            parse_duration(text)
+
+
+WRONG_SETTINGS: list[dict[str, Any]] = [
+    {"budget_s": 0},
+    {"budget_s": -1},
+    {"budget_s": math.nan},
+    {"budget_s": math.inf},
+    {"budget_s": "60"},
+    {"budget_s": True},
+    {"tune_budget_s": -1.0},
+    {"threads": -4},
+    {"threads": 10**9},
+    {"threads": 1.5},
+    {"streams": 0},
+    {"tolerance": "x"},
+    {"tolerance": -3.0},
+    {"tolerance": 1.0},
+    {"toolchains": 5},
+    {"toolchains": "tvm"},
+    {"toolchains": (1,)},
+    {"precision": "fp7"},
+    {"measure": "some"},
+    {"objective": None},
+    {"shapes": {"x": "1,3"}},
+    {"placements": ({"conv": 3},)},
+    {"seed": -1},
+    {"inputs_npz": b"rubbish"},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG_SETTINGS, ids=str)
+def test_settings_that_no_run_can_have_are_refused_at_construction(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(CollageError, match=name):
+        api.RunSettings(**wrong)
+    with pytest.raises(p.msgspec.ValidationError):  # the service answers with it
+        convert({"document": "d", "settings": wrong}, p.RunStart, json=True)
+
+
+def test_settings_take_what_may_stand_for_their_types() -> None:
+    settings = api.RunSettings(budget_s=60, toolchains=["tvm"], shapes={"x": [1, 3]})  # type: ignore
+    assert settings == api.RunSettings(budget_s=60.0, toolchains=("tvm",), shapes={"x": (1, 3)})
+    assert isinstance(settings.budget_s, float)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"dims": 5}, {"dims": {"batch": "4"}}, {"shapes": {"x": 3}}], ids=str
+)
+def test_shapes_that_are_none_are_refused_at_construction(wrong: dict[str, Any]) -> None:
+    with pytest.raises(CollageError, match=next(iter(wrong))):
+        api.ShapeChoice(**wrong)
+    if "dims" in wrong:
+        with pytest.raises(CollageError):
+            api.combined(wrong["dims"], {})

@@ -1,24 +1,54 @@
-"""Writing through links; what cannot be written, and what is no regular file, is found early."""
+"""Writing through links; what cannot be written, and what is no regular file, is found early.
+
+Files that appear whole or not at all; locks that end with their process; short reasons.
+
+A folder is written whole or not at all.
+
+Scratch folders end with their owner, also when it is killed.
+
+Where several runs' artifacts lie until they become one, and what a full disk says of it.
+"""
 
 from __future__ import annotations
 
+import errno
+import inspect
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from collage_engine.artifact.artifact import check_target_folder
-from collage_engine.records.errors import ArtifactError, UsageError
+from collage_engine.deployment import work_folder as module
+from collage_engine.deployment.throughput import _copy
+from collage_engine.deployment.work_folder import work_folder
+from collage_engine.machine import scratch
+from collage_engine.machine.whole_folder import tidy, write_whole
+from collage_engine.records.errors import ArtifactError, ToolchainError, UsageError
 from collage_engine.records.files import (
-    UNFINISHED_S,
     SpecialFileError,
+    atomic_file,
     check_writable,
     read_file,
     write_atomically,
 )
+from collage_engine.records.locks import HeldLock, is_locked, locked
+from collage_engine.records.reasons import (
+    MOST_CHARACTERS,
+    compiler_reason,
+    fault_reason,
+    last_line,
+    short_reason,
+)
+from collage_engine.records.time_limits import JOB_S
 from collage_engine.session.earlier import earlier_session
 from tests.support.read_only_folder import read_only
 
@@ -74,7 +104,7 @@ def test_a_later_writer_removes_what_a_killed_one_left(tmp_path):
     (left,) = tmp_path.iterdir()
     write_atomically(path, "a young file stays: its writer may live")
     assert left.exists()
-    os.utime(left, (0, time.time() - 2 * UNFINISHED_S))
+    os.utime(left, (0, time.time() - 2 * JOB_S))
     write_atomically(path, "whole")
     assert names(tmp_path) == ["model.collage"]
 
@@ -111,3 +141,340 @@ def test_what_cannot_be_written_does_not(tmp_path, name):
     (tmp_path / "folder").mkdir()
     with pytest.raises(OSError):
         check_writable(tmp_path / name)
+
+
+def test_a_file_is_replaced_whole_and_nothing_else_stays(tmp_path):
+    path = tmp_path / "report.csv"
+    write_atomically(path, "älter")
+    write_atomically(path, b"newer")
+    assert path.read_bytes() == b"newer"
+    assert names(tmp_path) == ["report.csv"]
+
+
+def test_a_block_that_fails_leaves_the_old_file_as_it_was(tmp_path):
+    path = tmp_path / "report.csv"
+    path.write_text("old")
+    with pytest.raises(ZeroDivisionError), atomic_file(path) as new:
+        new.write_text("half of the n")
+        1 / 0  # noqa: B018 - the block fails
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["report.csv"]
+
+
+def test_other_users_may_read_a_new_file_as_they_may_read_any_other(tmp_path):
+    before = os.umask(0o022)
+    try:
+        write_atomically(tmp_path / "new", "")
+        assert (tmp_path / "new").stat().st_mode & 0o777 == 0o644
+        (tmp_path / "new").chmod(0o600)
+        write_atomically(tmp_path / "new", "again")
+        assert (tmp_path / "new").stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(before)
+
+
+def test_the_final_name_never_shows_a_half_written_file(tmp_path):
+    with atomic_file(tmp_path / "store") as new:
+        new.write_text("half")
+        assert not (tmp_path / "store").exists()
+        assert new.parent == tmp_path
+    assert (tmp_path / "store").read_text() == "half"
+
+
+def test_a_folder_that_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        write_atomically(tmp_path / "none" / "file", "")
+
+
+def test_a_lock_is_seen_by_others_until_it_is_released(tmp_path):
+    path = tmp_path / "lock"
+    assert not is_locked(path)
+    with locked(path):
+        assert is_locked(path)
+        with pytest.raises(BlockingIOError):
+            HeldLock(path, wait=False)
+    assert not is_locked(path)
+
+
+def test_a_lock_ends_with_its_process_however_that_ends(tmp_path):
+    path = tmp_path / "lock"
+    code = (
+        "import sys, time; from collage_engine.records.locks import HeldLock;"
+        "lock = HeldLock(sys.argv[1]); print('held', flush=True); time.sleep(60)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE)
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"held\n"
+        assert is_locked(path)
+    finally:
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+    assert not is_locked(path)
+
+
+@pytest.mark.parametrize(
+    ("error", "options", "says"),
+    [
+        (ValueError("trace\n  at x.cc\nno such layout\n\n"), {}, "no such layout"),
+        (ValueError("\nno such layout\nread the manual"), {"line": "first"}, "no such layout"),
+        (ValueError(" \n"), {}, "ValueError"),
+        (ToolchainError("It has 2 lines:\nboth count."), {}, "It has 2 lines:\nboth count."),
+        (ValueError("x" * 1000), {}, "x" * MOST_CHARACTERS),
+    ],
+)
+def test_the_short_reason_of_an_error(error, options, says):
+    assert short_reason(error, **options) == says
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (ValueError(" \n"), "ValueError"),
+        (ValueError("a\nb"), "ValueError: b"),
+        (ValueError("ValueError: b"), "ValueError: b"),
+        (ToolchainError("it says False"), "it says False"),
+    ],
+)
+def test_what_code_of_others_raised_is_told_with_its_place(error, says):
+    assert fault_reason(error) == says, "what was never raised has no place"
+
+    def code_of_others():
+        raise error
+
+    line = inspect.getsourcelines(code_of_others)[1] + 1
+    try:
+        code_of_others()
+    except Exception as raised:
+        said = fault_reason(raised)
+    own = isinstance(error, ToolchainError)  # a sentence of ours says where by itself
+    assert said == (says if own else f"{says} (unit/test_written_files.py, line {line})")
+
+
+def test_the_line_of_a_log_that_says_what_is_wrong():
+    log = "In file included\nx.cc:3: error: no member\nx.cc:9: error: other\n2 errors\n"
+    assert compiler_reason(log) == "x.cc:3: error: no member"
+    assert compiler_reason("ld: cannot find -lx\n\n") == "ld: cannot find -lx"
+    assert compiler_reason("", "exit status 1") == "exit status 1"
+    assert last_line("one\ntwo\n \n") == "two"
+
+
+def filling(text: str, *names: str) -> Callable[[Path], None]:
+    def fill(folder: Path) -> None:
+        for name in names:
+            (folder / name).write_text(text)
+
+    return fill
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+@pytest.fixture
+def place(tmp_path) -> Path:
+    return tmp_path / "room" / "out"
+
+
+def test_a_new_one_an_empty_one_and_a_full_one(place):
+    write_whole(place, filling("1", "a", "last"))
+    assert content(place) == {"a": "1", "last": "1"}
+    write_whole(place, filling("2", "b", "last"))
+    assert content(place) == {"b": "2", "last": "2"}
+    assert os.listdir(place.parent) == ["out"]
+
+
+def test_what_was_there_stays_when_filling_fails(place):
+    write_whole(place, filling("1", "a", "last"))
+
+    def full(folder: Path) -> None:
+        (folder / "a").write_text("2")
+        raise OSError(errno.ENOSPC, "full")
+
+    with pytest.raises(OSError, match="full"):
+        write_whole(place, full)
+    assert content(place) == {"a": "1", "last": "1"}
+    assert os.listdir(place.parent) == ["out"]
+
+
+def test_what_was_there_comes_back_when_moving_fails(place, monkeypatch):
+    write_whole(place, filling("1", "a"))
+    rename = Path.rename
+
+    def failing(self: Path, target: Path) -> Path:
+        if self.suffix == ".partial":
+            raise OSError(errno.EIO, "broken")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(OSError, match="broken"):
+        write_whole(place, filling("2", "a"))
+    assert content(place) == {"a": "1"} and os.listdir(place.parent) == ["out"]
+
+
+def test_a_folder_that_is_mounted_by_itself_is_refused_before_the_work(place, monkeypatch):
+    place.mkdir(parents=True)
+    monkeypatch.setattr(os.path, "ismount", lambda path: Path(path) == place)
+    with pytest.raises(ArtifactError, match="it is mounted by itself: name a folder inside it"):
+        check_target_folder(place)
+    check_target_folder(place / "inside")
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "room" / "out"
+    link.parent.mkdir()
+    link.symlink_to(tmp_path / "elsewhere")
+    write_whole(link, filling("1", "last"))
+    write_whole(link, filling("2", "last"))
+    assert link.is_symlink() and content(tmp_path / "elsewhere") == {"last": "2"}
+    assert os.listdir(link.parent) == ["out"]
+
+
+def test_what_a_killed_writer_moved_away_comes_back(tmp_path):
+    place = tmp_path / "out"
+    old = tmp_path / ".out.abc.old"
+    (old / "out").mkdir(parents=True)
+    (old / "out" / "last").write_text("1")
+    (tmp_path / ".out.def.partial").mkdir()
+    tidy(place)
+    assert content(place) == {"last": "1"} and os.listdir(tmp_path) == ["out"]
+
+
+OWNER = (
+    "import os, pathlib, time\nfrom collage_engine.machine.scratch import Scratch\n"
+    "beside = os.environ.get('BESIDE')\ns = Scratch(pathlib.Path(beside) if beside else None)\n"
+    "(s.path / 'x').write_text('x')\nprint(s.path.parent, flush=True)\ntime.sleep(60)\n"
+)
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(scratch, "ANSWER_S", -1.0)
+    return tmp_path
+
+
+def owner(folder: Path) -> tuple[subprocess.Popen[str], Path]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", OWNER],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert process.stdout is not None
+    return process, Path(process.stdout.readline().strip())
+
+
+def test_it_is_emptied_and_removed(temporary):
+    made = scratch.Scratch()
+    (made.path / "big").write_bytes(b"x")
+    made.empty()
+    assert made.path.is_dir() and not list(made.path.iterdir())
+    made.close()
+    assert not list(temporary.iterdir())
+
+
+def test_only_folders_of_the_dead_are_removed(temporary):
+    alive, kept = owner(temporary)
+    killed, orphan = owner(temporary)
+    try:
+        killed.send_signal(signal.SIGKILL)
+        killed.wait(10)
+        assert orphan.is_dir()
+        mine = scratch.Scratch()
+        assert not orphan.exists()
+        assert (kept / "tmp" / "x").exists()
+        mine.close()
+    finally:
+        for process in (alive, killed):
+            process.kill()
+            process.wait(10)
+            process.stdout.close()
+
+
+def test_what_a_killed_placing_of_several_shapes_left_is_removed_by_the_next(temporary):
+    place = temporary / "artifacts"
+    place.mkdir()
+    os.environ["BESIDE"] = str(place)
+    try:
+        killed, orphan = owner(temporary)
+    finally:
+        del os.environ["BESIDE"]
+    killed.kill()
+    killed.wait(10)
+    killed.stdout.close()
+    assert orphan.parent == place and orphan.name.startswith(".")
+    with scratch.Scratch(place) as mine:
+        assert not orphan.exists() and mine.is_dir()
+    assert not list(place.iterdir())
+
+
+def test_a_folder_without_locks_keeps_what_may_be_in_use(temporary, monkeypatch):
+    def refuse(path, *, wait=True):
+        path.touch()
+        raise OSError("no locks here")
+
+    monkeypatch.setattr(scratch, "HeldLock", refuse)
+    first, second = scratch.Scratch(), scratch.Scratch()
+    assert first.path.is_dir()
+    first.empty()
+    for each in (first, second):
+        each.close()
+    assert not list(temporary.iterdir())
+
+
+def test_a_killed_export_leaves_nothing_beside_the_artifact(tmp_path):
+    (tmp_path / ".out.abc.partial").mkdir()
+    (tmp_path / ".out.abc.partial" / "model.so").touch()
+    (tmp_path / ".other.abc.partial").mkdir()
+    (tmp_path / "out").mkdir()
+    tidy(tmp_path / "out")
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".other.abc.partial", "out"]
+
+
+def test_it_lies_beside_the_artifact(tmp_path: Path) -> None:
+    with work_folder(tmp_path / "new" / "out") as folder:
+        assert folder.is_relative_to(tmp_path / "new")
+    assert not list((tmp_path / "new").iterdir())
+
+
+def test_where_only_the_artifact_may_be_written_it_lies_elsewhere(tmp_path: Path) -> None:
+    parent = tmp_path / "parent"
+    parent.mkdir()
+    with read_only(parent), work_folder(parent / "out") as folder:
+        (folder / "x").touch()
+        assert not folder.is_relative_to(parent)
+
+
+def test_one_that_cannot_be_made_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(module, "Scratch", full)
+    with pytest.raises(ArtifactError, match=r"cannot be written to .*out: No space left"):
+        work_folder(tmp_path / "out")
+
+
+def test_an_artifact_for_throughput_on_a_full_disk_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, out = tmp_path / "made", tmp_path / "out"
+    for name in ("manifest.json", "model.so", "loader/run_artifact.py"):
+        (made / name).parent.mkdir(parents=True, exist_ok=True)
+        (made / name).write_text(name)
+    _copy(made, out)
+    before = {path.relative_to(out): path.is_file() for path in out.rglob("*")}
+    assert len(before) == 4 and (out / "loader/run_artifact.py").read_text()
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    with pytest.raises(ArtifactError) as error:
+        _copy(made, out)
+    assert str(error.value) == (f"the artifact cannot be written to {out}: No space left on device")
+    assert before == {path.relative_to(out): path.is_file() for path in out.rglob("*")}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["made", "out"]

@@ -10,6 +10,7 @@ from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import InfeasibleError
+from collage_engine.records.time_limits import SHORTEST_RUN_S
 from collage_engine.run.contenders import with_eligibility
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.search import SearchResult, find_covers
@@ -29,10 +30,6 @@ from collage_engine.trials.calibration import (
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.proposals import ProfiledCover, Trial, run_proposals
 from collage_engine.trials.race import Race
-
-WORTH_CALIBRATING_S = 8.0
-"""Seconds for calibration below which no cover is run; chosen: one is built, loaded and profiled
-in some seconds."""
 
 
 def calibrate_costs(
@@ -61,7 +58,7 @@ def calibrate_costs(
     wanted = data.settings.in_place and on_processor and not task.is_quick
     seconds = budget.to_improve_s
     if wanted and is_worthwhile(found, data.candidates, data.costs):
-        if seconds < WORTH_CALIBRATING_S:
+        if seconds < SHORTEST_RUN_S:
             control.cut("calibrate")
             seconds = 0.0
         profiled = profiled_covers(race, data)

@@ -32,6 +32,7 @@ from collage_engine.records.candidate import Candidate
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import InfeasibleError, ToolchainError
 from collage_engine.records.placement import Placement
+from collage_engine.records.time_limits import JOB_S
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.task import RunTask
 from collage_engine.run.tolerance_warnings import refuse_unchecked, sample_warnings
@@ -40,8 +41,6 @@ from collage_engine.trials.contender import Contender
 
 UNMEASURED = "unmeasured"
 """The ``winner`` of a run in which nothing could be timed."""
-BUILD_SECONDS = 1800.0
-"""Seconds that one build may take; chosen: the largest models take some minutes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +183,7 @@ def _build_first(
                 sha256=model.sha256,
             )
             try:
-                built = worker.call(request, timeout_s=BUILD_SECONDS, cancel=control.cancelled)
+                built = worker.call(request, timeout_s=JOB_S, cancel=control.cancelled)
             except ToolchainError as error:
                 refused[contender.name] = str(error)
                 continue

@@ -24,6 +24,7 @@ from collage_engine.records.errors import InfeasibleError, ToolchainFault
 from collage_engine.records.faults import left_out_sentence
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.time_limits import SHORTEST_RUN_S
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.search import no_cover_error
 from collage_engine.run.task import RunTask
@@ -36,9 +37,6 @@ from collage_engine.trials.baselines import check_placements
 SET_UP_SHARE = 0.35
 """Share of the time left that compiling what toolchains need, once per machine, may take; chosen:
 21 s of a minute, which all of them together took on two quiet processors."""
-LEAST_SET_UP_S = 10.0
-"""Seconds for that at least, whatever the budget; chosen: looking for all toolchains took 5 s where
-nothing had to be compiled."""
 
 
 def enumerate_candidates(
@@ -122,7 +120,7 @@ def named_toolchains(pins: Sequence[Pin], settings: RunSettings) -> frozenset[st
 
 def set_up_s(budget: RunBudget) -> float:
     """Return the seconds for which a run waits for what toolchains need to be compiled."""
-    return max(LEAST_SET_UP_S, SET_UP_SHARE * budget.left_s)
+    return max(SHORTEST_RUN_S, SET_UP_SHARE * budget.left_s)
 
 
 def _compiles_for(name: str, kind: str) -> bool:

@@ -21,9 +21,9 @@ from collage_engine.records.errors import Cancelled, MeasureError
 from collage_engine.records.placement import Run
 from collage_engine.records.precision import is_reduced
 from collage_engine.records.results import RunUpdate
+from collage_engine.records.time_limits import SHORTEST_RUN_S
 from collage_engine.run.measurement_planner import MeasurementPlanner
 from collage_engine.run.problem_data import ProblemData
-from collage_engine.run.stages.calibrate import WORTH_CALIBRATING_S
 from collage_engine.run.task import RunTask
 from collage_engine.search.api import solve
 from collage_engine.timing.candidate_timing import Measuring
@@ -33,11 +33,8 @@ from collage_engine.trials.mixes import groups_of
 from collage_engine.trials.proposals import ProfiledCover
 
 MEASURING_SHARE = 0.65
-"""Share of the time for improving the answer that isolated measuring may take; chosen: the rest is
-for what covers take whole."""
-WORTH_MEASURING_S = 12.0
-"""Seconds for measuring below which nothing is measured: the model's own values are recorded and
-the child is started first; chosen."""
+"""Share of the time for improving the answer that isolated measuring may take, as much as mixes and
+their profiles; chosen: the rest is for what covers take whole."""
 TRANSITIONS_FROM_S = 40.0
 """Seconds for measuring from which unknown costs of hand-overs and conversions are measured first,
 once per machine: that takes 12 s on two processors (``tests/benchmarks/RESULTS.md``)."""
@@ -81,7 +78,7 @@ def measure_candidates(
         if budget.has_answer:
             seconds = measuring_s(seconds)
         quick = task.is_quick and has_cover(data)
-        short = seconds < WORTH_MEASURING_S and budget.has_answer
+        short = seconds < SHORTEST_RUN_S and budget.has_answer
         work = _Measurement(task, menu, profiled, measuring, control.within(seconds), data)
         if quick or short:
             work.take_stored()
@@ -108,10 +105,10 @@ def measuring_s(to_improve_s: float) -> float:
         to_improve_s: Seconds that stages may take to improve the answer.
     """
     share_s = MEASURING_SHARE * to_improve_s
-    beside_s = to_improve_s - WORTH_CALIBRATING_S
+    beside_s = to_improve_s - SHORTEST_RUN_S
     if share_s <= beside_s:
         return share_s
-    return beside_s if beside_s >= WORTH_MEASURING_S else to_improve_s
+    return beside_s if beside_s >= SHORTEST_RUN_S else to_improve_s
 
 
 def has_cover(data: ProblemData) -> bool:

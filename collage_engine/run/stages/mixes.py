@@ -18,6 +18,7 @@ from collage_engine.records.candidate import Candidate
 from collage_engine.records.counted import counted
 from collage_engine.run.contenders import with_eligibility
 from collage_engine.run.problem_data import ProblemData
+from collage_engine.run.stages.measure import MEASURING_SHARE
 from collage_engine.run.task import RunTask
 from collage_engine.run.trials_of_run import profiled_covers
 from collage_engine.store.keys import KeyMaker
@@ -38,17 +39,11 @@ from collage_engine.trials.placement_process import ONE_LOADED_FROM_BYTES
 from collage_engine.trials.proposals import ProfiledCover, Trial, run_proposals
 from collage_engine.trials.race import Race
 
-MIXES_SHARE = 0.6
-"""Share of the time for improving the answer that mixes may take; chosen: where there is little,
-mixes find more than the few candidates that can be measured, and where there is much they end long
-before."""
 LEAST_COVERS = 3
 """Covers that there must be time for, or no mix is tried: two toolchains profiled, and one mix."""
 FEW_CANDIDATES = 300
 """Distinct unmeasured candidates up to which no mix is tried; chosen: all of them are measured
 within a minute, and a search of all covers then tells more."""
-PROFILING_SHARE = 0.65
-"""Share of the stage's time for profiles; chosen: the rest is for mixes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +80,7 @@ def try_mixes(
         unmeasured = {c.key for c in data.candidates if not data.costs.known(c.id)}
         instances = {c.instance.id for c in data.candidates}
         if len(instances) > 1 and len(unmeasured) > FEW_CANDIDATES:
-            seconds = MIXES_SHARE * budget.to_improve_s
+            seconds = MEASURING_SHARE * budget.to_improve_s
             if seconds < LEAST_COVERS * race.seconds_to_enter:
                 control.cut("mixes")
             else:
@@ -159,7 +154,7 @@ class Mixing:
             The data with the partitions of the fastest mix among the candidates.
         """
         began = time.monotonic()
-        times = self.profiled(began + PROFILING_SHARE * seconds, report)
+        times = self.profiled(began + MEASURING_SHARE * seconds, report)
         mixes = [self._contender(mix.cover) for mix in self.mixes(times)]
         eligible = [one for one in mixes if one.eligible]
         self.race.enter(eligible, ends_at=began + seconds, on_progress=report.progress)

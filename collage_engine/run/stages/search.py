@@ -9,7 +9,7 @@ from collage_engine.candidates.menu import Menu
 from collage_engine.control.run_control import RunControl
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.planning.infeasible import WithoutCandidates, infeasible_details
-from collage_engine.records.counted import counted
+from collage_engine.records.counted import NAMED, counted
 from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.placement import Placement
@@ -18,9 +18,6 @@ from collage_engine.search.api import reuse, solve
 from collage_engine.search.problem import Answer
 from collage_engine.trials.race import Race
 from collage_engine.wording.constraints import UNDECIDED
-
-REASONS = 3
-"""Reasons of each kind that a sentence gives; chosen."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +99,7 @@ def no_cover_error(
         for c, cost in of_nodes
         if cost.state == "invalid"
     ]
-    reasons = "; ".join(dict.fromkeys([*failures[:REASONS], *invalid[:REASONS]]))
+    reasons = "; ".join(dict.fromkeys([*failures[:NAMED], *invalid[:NAMED]]))
     if out_of_time and nodes and nodes <= not_wrong:
         sentence = (
             (
@@ -129,9 +126,8 @@ def no_cover_error(
 
 
 def _onnx_names(data: ProblemData, nodes: Set[int]) -> list[str]:
-    """Return the ONNX names of the first ``REASONS`` of some operators."""
+    """Return the ONNX names of the first ``NAMED`` of some operators."""
     calls, titles = data.graph.calls, NodeTitles(data.graph.calls)
     return [
-        calls[n].onnx_nodes[0] if calls[n].onnx_nodes else titles[n]
-        for n in sorted(nodes)[:REASONS]
+        calls[n].onnx_nodes[0] if calls[n].onnx_nodes else titles[n] for n in sorted(nodes)[:NAMED]
     ]

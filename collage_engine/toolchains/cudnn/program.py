@@ -15,8 +15,8 @@ from collage_engine.toolchains.runtime.per_axis import row_major
 from collage_engine.toolchains.runtime.places import Constants
 
 ALIGN = 256
-"""Bytes to which addresses are aligned, so that cuDNN's fastest engines can be used; chosen:
-what cudaMalloc gives (CUDA C++ Programming Guide, device memory accesses)."""
+"""Bytes to which addresses are aligned, so that cuDNN's fastest engines can be used: what
+cudaMalloc gives (CUDA C++ Programming Guide, device memory accesses)."""
 TYPES = ("float32", "float16", "bfloat16")
 """Element types in which the steps of a program compute."""
 

@@ -24,6 +24,7 @@ from collage_engine.machine.device import physical_cores
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.locks import locked
 from collage_engine.records.reasons import compiler_reason
+from collage_engine.records.time_limits import JOB_S
 from collage_engine.toolchains.cutlass.families import Family
 from collage_engine.toolchains.cutlass.headers import headers, version
 from collage_engine.toolchains.cutlass.sources import source_of
@@ -33,11 +34,6 @@ from collage_engine.toolchains.runtime.nvcc import need_nvcc, nvcc_version
 SOURCES = Path(__file__).resolve().parent / "src"
 KERNELS = SOURCES / "kernels"
 """Folders of the C++ sources, and of the headers from which kernels are compiled."""
-COMPILE_SECONDS = 1800.0
-"""Seconds after which a compilation is given up; chosen, enough for a family on a slow, busy
-machine. Alone it takes about a minute."""
-MOST_COMPILERS = 8
-"""Compilers that run at a time, at most; chosen."""
 COMPILER_BYTES = 2 << 30
 """Bytes of memory that one compiler takes at most; chosen."""
 
@@ -143,7 +139,7 @@ def build_many(
     if not missing:
         return
     room = available_bytes() // COMPILER_BYTES
-    workers = max(1, min(len(missing), MOST_COMPILERS, physical_cores(), room))
+    workers = max(1, min(len(missing), physical_cores(), room))
     errors: list[ToolchainError] = []
     with ThreadPoolExecutor(max_workers=workers) as pool:
         waiting = {pool.submit(build, family, architecture, stop) for family in missing}
@@ -202,7 +198,7 @@ def _compile(source: str, architecture: str, library: Path, stop: Callable[[], b
 
 def _wait(child: subprocess.Popen[bytes], stop: Callable[[], bool]) -> int | None:
     """Return its exit status; None when it took too long or was to be stopped."""
-    deadline = time.monotonic() + COMPILE_SECONDS
+    deadline = time.monotonic() + JOB_S
     while time.monotonic() < deadline and not stop():
         try:
             return child.wait(timeout=0.25)

@@ -8,10 +8,6 @@ from collage_engine.partition.spec import PartitionSpec
 from collage_engine.toolchains.example.operators import PRODUCT, reason_against
 from collage_engine.toolchains.runtime.supported import against_match, against_sub_graph
 
-MAX_DEPTH = 6
-"""Operators in a row that rules join to one candidate. Chosen: longer chains come from the regions
-that the engine offers of every toolchain."""
-
 
 def partition_spec(name: str) -> PartitionSpec:
     """Returns the rule tree: pattern composites and single operators, joined step by step."""
@@ -19,5 +15,5 @@ def partition_spec(name: str) -> PartitionSpec:
     pattern = product.optional(lambda x: op("add", x, constant("bias")))
     pattern = pattern.optional(lambda x: op("nn.relu", x))
     table: list[PatternEntry] = [(f"{name}.product", pattern, against_match(reason_against))]
-    rule = byoc_rules(table, "TVMFusion", max_depth=MAX_DEPTH, name=name, supports=reason_against)
+    rule = byoc_rules(table, "TVMFusion", name=name, supports=reason_against)
     return PartitionSpec(name, rule, against_sub_graph(reason_against))

@@ -34,9 +34,8 @@ TAKES_TENSORS = HEAVY | {"binary", "eltwise"}
 """Steps that can have another tensor as a post-op. oneDNN 3.2 accepts one for pooling and
 softmax too, but reads it wrongly in some layouts."""
 
-MAX_POSTS = 16
-"""Post-ops of a step, at most; chosen, below the 32 that oneDNN accepts, because models have
-few."""
+MAX_POSTS = 32
+"""Post-ops of a step, at most: what oneDNN accepts (``post_ops_limit`` in its sources)."""
 
 
 def fuse(plan: OneDnnProgram, outputs: tuple[int, ...]) -> None:

@@ -31,14 +31,13 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.records.files import atomic_file, write_atomically
 from collage_engine.records.locks import locked
 from collage_engine.records.reasons import compiler_reason
+from collage_engine.records.time_limits import WORK_S
 
 _LOG = logging.getLogger(__name__)
 
 HEADERS = Path(__file__).resolve().parent / "src"
 HELD = HEADERS.with_name("held_src")
 """A header for runtimes that keep the bytes they were made of (``RuntimeSource.shared``)."""
-COMPILE_SECONDS = 600.0
-"""Seconds that compiling a runtime may take; chosen, some ten times the longest seen."""
 KILLED = "signal terminated program"
 """The text by which GCC's driver reports a compiler that a signal ended."""
 RESTS_ON = "rests_on.json"
@@ -237,7 +236,7 @@ def remove_build_leftovers(folder: Path) -> None:
     """Remove the folders of builds that were killed, once they are too old to be under way."""
     for left in folder.glob("*/build-*"):
         with contextlib.suppress(OSError):
-            if time.time() - left.stat().st_mtime > 2 * COMPILE_SECONDS:
+            if time.time() - left.stat().st_mtime > 2 * WORK_S:
                 shutil.rmtree(left, ignore_errors=True)
 
 
@@ -277,12 +276,12 @@ def _compile(
                 command,
                 capture_output=True,
                 text=True,
-                timeout=COMPILE_SECONDS,
+                timeout=WORK_S,
                 stdin=subprocess.DEVNULL,
             )
         except subprocess.TimeoutExpired:
             raise ToolchainError(
-                f"compiling the {source.toolchain} runtime took longer than {COMPILE_SECONDS:g} s"
+                f"compiling the {source.toolchain} runtime took longer than {WORK_S:g} s"
             ) from None
         if done.returncode < 0 or KILLED in done.stderr:
             raise CompilerKilled(

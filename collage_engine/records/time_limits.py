@@ -2,6 +2,26 @@
 
 from __future__ import annotations
 
+ANSWER_S = 60.0
+"""Seconds after which whoever is asked for something small counts as hanging: one answer of a
+toolchain or a driver, one candidate, the layout of a graph, reading a file. Chosen: some ten to a
+thousand times what any of it takes on a busy machine."""
+WORK_S = 600.0
+"""Seconds after which one piece of work counts as hanging: compiling a file, opening a model,
+building a placement, measuring constants. Chosen: some ten times the longest seen."""
+JOB_S = 3600.0
+"""Seconds after which a whole job counts as hanging that no budget ends, such as compiling a
+library of kernels or the long benchmark of an artifact. Chosen: some ten times the longest seen,
+with runtimes that have to be compiled first."""
+LEAST_S = 5.0
+"""Seconds that a step gets however little time its run has left; chosen: an answer takes less than
+one, and a first one may load a library."""
+SHORTEST_RUN_S = 10.0
+"""Seconds of the shortest budget within which a run places a model: what a run that is started
+again has at least, what toolchains have for being set up, and what measuring or calibration is
+worth beginning with. Chosen: one whole model is compiled, checked, timed and exported in that time.
+"""
+
 WEIGHTS_BYTES_PER_S = 10e6
 """Bytes of weights a second that a step gets through at the least; chosen: a tenth of what a hard
 disk reads, since a runtime reads, packs and hands on the weights several times, on a busy machine
@@ -13,7 +33,7 @@ is time for another one, and for exporting it."""
 
 
 def within_budget(
-    limit_s: float, left_s: float, least_s: float, share: float = STEP_SHARE
+    limit_s: float, left_s: float, least_s: float = LEAST_S, share: float = STEP_SHARE
 ) -> float:
     """Return the seconds after which a step is ended and what it tried is out.
 
