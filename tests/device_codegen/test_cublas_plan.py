@@ -10,7 +10,7 @@ import pytest
 
 from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import UnsupportedError
-from collage_engine.toolchains.cublas.products import plan_of
+from collage_engine.toolchains.cublas.rules import plan_of
 from collage_engine.toolchains.runtime.products import layout_of
 from tests.device_codegen.cuda_plans import carried_out, model_of, node, normal, whole
 

@@ -12,7 +12,7 @@ from onnx import TensorProto
 from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.toolchain import Target
-from collage_engine.toolchains.cudnn.generate import plan_of
+from collage_engine.toolchains.cudnn.rules import plan_of
 from collage_engine.toolchains.registry import get
 from tests.device_codegen.cuda_plans import (
     carried_out,

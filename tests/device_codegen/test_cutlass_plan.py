@@ -12,7 +12,7 @@ from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.cutlass.families import Family
-from collage_engine.toolchains.cutlass.generate import plan_of
+from collage_engine.toolchains.cutlass.rules import plan_of
 from collage_engine.toolchains.registry import get
 from tests.device_codegen.cuda_plans import Ints, carried_out, model_of, node, normal, whole
 from tests.device_codegen.cutlass_machine import Machine

@@ -6,7 +6,6 @@ What the ONNX computes is tested where ONNX Runtime is given the same; nothing r
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from collage_engine.partition.enumerate import enumerate_candidates
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.tensorrt import library
-from collage_engine.toolchains.tensorrt.engine import cache_file, keep_timings, with_cache
 from collage_engine.toolchains.tensorrt.toolchain import TensorrtToolchain
 from tests import zoo
 from tests.engine.test_model_operators import CASES
@@ -103,55 +101,6 @@ def test_what_the_parser_does_not_know_is_named() -> None:
     graph = imported(one_node("Det", (2, 3, 3))).graph
     reasons = [TENSORRT.supports(graph, i, PLAIN) for i in graph.operators]
     assert "TensorRT's parser knows no Det" in reasons
-
-
-class _Timings:
-    """A timing cache: the kernels it has times of, one letter each."""
-
-    def __init__(self, letters: str) -> None:
-        self.letters = set(letters)
-
-    def combine(self, other: _Timings, ignore_mismatch: bool) -> bool:
-        self.letters |= other.letters
-        return True
-
-    def serialize(self) -> bytes:
-        return "".join(sorted(self.letters)).encode()
-
-
-class _Config:
-    """TensorRT's builder configuration, as far as timing caches go."""
-
-    def create_timing_cache(self, data: bytes) -> _Timings | None:
-        return None if data == b"damaged" else _Timings(data.decode())
-
-    def set_timing_cache(self, cache: _Timings, ignore_mismatch: bool) -> bool:
-        self.cache = cache
-        return True
-
-    def get_timing_cache(self) -> _Timings:
-        return self.cache
-
-
-def test_what_was_timed_is_kept_and_joined(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLLAGE_BUILD_DIR", str(tmp_path))
-    found = replace(library.api(), flavour=library.Flavour("tensorrt", rtx=False))
-    file = cache_file(found, AMPERE)
-
-    def build(timed: str, meanwhile: str = "") -> bytes:
-        config = _Config()
-        cache = with_cache(found, config, AMPERE)
-        cache.letters |= set(timed)
-        if meanwhile:
-            file.write_bytes(meanwhile.encode())
-        keep_timings(found, config, cache, AMPERE)
-        return file.read_bytes()
-
-    assert build("a") == b"a"
-    assert build("c") == b"ac"
-    assert build("d", meanwhile="ab") == b"abcd"
-    file.write_bytes(b"damaged")
-    assert build("e") == b"e"
 
 
 def test_element_types_are_those_of_the_function() -> None:

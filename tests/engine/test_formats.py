@@ -27,7 +27,7 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.timing.bench import ModelBench
 from collage_engine.timing.messages import OpenRequest
 from collage_engine.toolchains.registry import get
-from collage_engine.toolchains.tvm.conversion import conversion
+from collage_engine.toolchains.tvm.lowering import conversion
 from collage_engine.transitions.conversions import ConversionRequest, run_job
 from tests.support.covers import candidate_on
 from tests.support.toolchain_cases import Net, run, whole

@@ -30,7 +30,7 @@ def kernels(request: pytest.FixtureRequest) -> None:
     longer than everything else."""
     from collage_engine.toolchains.cutlass import library
     from collage_engine.toolchains.cutlass.families import Family
-    from collage_engine.toolchains.cutlass.generate import dry_plan
+    from collage_engine.toolchains.cutlass.rules import dry_plan
     from tests.gpu.cases import CASES
 
     if cuda_probe().reason is not None or not probe("cutlass").available:

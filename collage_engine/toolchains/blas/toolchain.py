@@ -58,7 +58,7 @@ class BlasToolchain(CppToolchain):
         """Implements ``capabilities.LibraryForKernels``."""
         from collage_engine.partition.patterns import anything, op
         from collage_engine.toolchains.blas.product import CONVOLUTIONS, reason_against
-        from collage_engine.toolchains.runtime.supported import against_match
+        from collage_engine.toolchains.runtime.pattern_table import against_match
 
         product = op(("matmul", *CONVOLUTIONS), anything(), anything(), commutative=False)
         return [(f"{self.name}.product", product, against_match(reason_against))]

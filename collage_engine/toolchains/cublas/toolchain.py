@@ -65,7 +65,7 @@ class CublasToolchain(CudaToolchain):
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """Return the plan and the weights of a function, for its C++ runtime."""
-        from collage_engine.toolchains.cublas.products import plan_of
+        from collage_engine.toolchains.cublas.rules import plan_of
 
         return plan_of(
             function.graph,

@@ -68,7 +68,7 @@ class CudnnToolchain(CudaToolchain):
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """Return the plan and the weights of a function, for its C++ runtime."""
-        from collage_engine.toolchains.cudnn.generate import plan_of
+        from collage_engine.toolchains.cudnn.rules import plan_of
 
         return plan_of(
             function.graph,

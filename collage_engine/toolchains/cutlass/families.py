@@ -1,10 +1,12 @@
-"""Lists families of kernels and the tiles of each; ``sources`` writes their CUDA source.
+"""Lists families of kernels and the tiles of each, and writes their CUDA source.
 
 A family is an element type, an activation and an alignment; one library holds its kernels. Bias
 and residual sum are given or not at run time, as all sizes are. Kernels are convolutions by
 CUTLASS's 2.x templates, for tensor cores from Ampere on. (Its 3.x collectives for Hopper need files
 that TVM's wheel leaves out. Its products, and float32 rounded to tf32, were the fastest nowhere:
 ``tests/gpu/RESULTS.md``.)
+
+The source of a library is one instance of a template for each tile.
 """
 
 from __future__ import annotations
@@ -63,3 +65,50 @@ def alignment(*sizes: int) -> int | None:
     The result is None where there is none.
     """
     return next((a for a in ALIGNMENTS if all(size % a == 0 for size in sizes)), None)
+
+
+ELEMENTS = {"float16": "cutlass::half_t", "bfloat16": "cutlass::bfloat16_t"}
+"""The C++ type of an element, by element type."""
+FUNCTORS = {"none": "Identity", "relu": "ReLu", "silu": "SiLu"}
+"""The name of CUTLASS's functor, by activation."""
+
+
+def source_of(family: Family) -> str:
+    """Returns the translation unit of a library."""
+    aliases = [f"using Kernel{n} = {_kernel(family, tile)};" for n, tile in enumerate(TILES)]
+    entries = [
+        f'    collage::Entry<Kernel{n}>::Make("{tile.name}"),' for n, tile in enumerate(TILES)
+    ]
+    return "\n".join(
+        [
+            '#include "conv.h"',
+            "",
+            "namespace {",
+            "",
+            f"using Element = {ELEMENTS[family.dtype]};",
+            "template <typename T>",
+            f"using Activation = cutlass::epilogue::thread::{FUNCTORS[family.activation]}<T>;",
+            *aliases,
+            "",
+            "const CollageKernel kKernels[] = {",
+            *entries,
+            "};",
+            "",
+            "}  // namespace",
+            "",
+            f'COLLAGE_LIBRARY("{family.name}", kKernels)',
+            "",
+        ]
+    )
+
+
+def _kernel(family: Family, tile: Tile) -> str:
+    warp = _shape(tile.m // tile.warps[0], tile.n // tile.warps[1], tile.k)
+    return (
+        f"collage::Conv<Element, {_shape(tile.m, tile.n, tile.k)}, {warp}, {tile.stages}, "
+        f"{family.align}, collage::Fused<Element, {family.align}, Activation>>"
+    )
+
+
+def _shape(m: int, n: int, k: int) -> str:
+    return f"cutlass::gemm::GemmShape<{m}, {n}, {k}>"

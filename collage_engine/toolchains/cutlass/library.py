@@ -25,9 +25,8 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.records.locks import locked
 from collage_engine.records.reasons import compiler_reason
 from collage_engine.records.time_limits import JOB_S
-from collage_engine.toolchains.cutlass.families import Family
+from collage_engine.toolchains.cutlass.families import Family, source_of
 from collage_engine.toolchains.cutlass.headers import headers, version
-from collage_engine.toolchains.cutlass.sources import source_of
 from collage_engine.toolchains.runtime.builder import build_folder
 from collage_engine.toolchains.runtime.nvcc import need_nvcc, nvcc_version
 

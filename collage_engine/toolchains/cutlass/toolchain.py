@@ -80,7 +80,7 @@ class CutlassToolchain(CudaToolchain):
     ) -> None:
         """Compile the kernel libraries that these candidates choose from."""
         from collage_engine.toolchains.cutlass import library
-        from collage_engine.toolchains.cutlass.generate import dry_plan
+        from collage_engine.toolchains.cutlass.rules import dry_plan
 
         wanted: set[Family] = set()
         for calls in dict.fromkeys(sets):
@@ -93,7 +93,7 @@ class CutlassToolchain(CudaToolchain):
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """Returns the program and the weights, after compiling the libraries that are missing."""
-        from collage_engine.toolchains.cutlass.generate import plan_of
+        from collage_engine.toolchains.cutlass.rules import plan_of
 
         plan, weights, families = plan_of(
             function.graph,
@@ -128,7 +128,7 @@ class CutlassToolchain(CudaToolchain):
 
     def libraries_for(self, functions: Sequence[Function]) -> tuple[RuntimeLibrary, ...]:
         """Returns the runtime, and the kernels among which these functions may choose."""
-        from collage_engine.toolchains.cutlass.generate import plan_of
+        from collage_engine.toolchains.cutlass.rules import plan_of
         from collage_engine.toolchains.runtime.places import blank
 
         found: dict[str, RuntimeLibrary] = {}

@@ -6,7 +6,7 @@ from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.partition.rule_trees import PatternEntry, byoc_rules
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.toolchains.example.operators import PRODUCT, reason_against
-from collage_engine.toolchains.runtime.supported import against_match, against_sub_graph
+from collage_engine.toolchains.runtime.pattern_table import against_match, against_sub_graph
 
 
 def partition_spec(name: str) -> PartitionSpec:

@@ -1,4 +1,7 @@
-"""Generates the program of the oneDNN runtime from a function of the dataflow graph."""
+"""Generates the program of the oneDNN runtime from a function, and proposes its partitions.
+
+They are operators with post-ops, written-out functions and fused chains.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,9 @@ import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members, node_set, one_node
+from collage_engine.partition.quantized import pattern_table
+from collage_engine.partition.rule_trees import PatternEntry, anchor_rules, byoc_rules, union_rules
+from collage_engine.partition.spec import PartitionSpec
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.format import TO_LOGICAL, TO_STORED, Formats, stored_shape
 from collage_engine.records.graph import Node
@@ -22,6 +28,12 @@ from collage_engine.toolchains.onednn.shaping import SHAPING, split_field
 from collage_engine.toolchains.onednn.spatial import SPATIAL
 from collage_engine.toolchains.onednn.steps import TYPES, Constants, OneDnnProgram
 from collage_engine.toolchains.runtime.claims import Claim
+from collage_engine.toolchains.runtime.pattern_table import (
+    against_match,
+    against_sub_graph,
+    anchor_patterns,
+    chain_patterns,
+)
 
 
 def _filled(value: float) -> Callable[[OneDnnProgram, Node], int]:
@@ -225,3 +237,33 @@ def _refusal(graph: DataflowGraph, index: NodeIndex) -> str | None:
     except UnsupportedError as error:
         return str(error)
     return None
+
+
+_takes = against_match(reason_against)
+
+
+def library_table(prefix: str) -> list[PatternEntry]:
+    """Returns what another toolchain's kernels can call: a product or convolution with post-ops."""
+    return [(n, p, _takes) for n, p in anchor_patterns(prefix)]
+
+
+def partition_spec(name: str) -> PartitionSpec:
+    """Returns the rule tree that proposes oneDNN's candidates.
+
+    They are operators with post-ops, written-out functions, and what TVM's fusion would join of
+    them.
+    """
+    table: list[PatternEntry] = [*pattern_table(name)]
+    table += [
+        (label, pattern, _takes)
+        for label, pattern in (
+            *anchor_patterns(name),
+            *chain_patterns(name),
+        )
+    ]
+    rule = union_rules(
+        name,
+        byoc_rules(table, "TVMFusion", max_depth=6, name=name, supports=reason_against),
+        anchor_rules(),
+    )
+    return PartitionSpec(name, rule, against_sub_graph(reason_against))

@@ -115,13 +115,13 @@ class OneDnnToolchain(CppToolchain):
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
         """Implements ``Toolchain.partition_spec``."""
-        from collage_engine.toolchains.onednn.rules import partition_spec
+        from collage_engine.toolchains.onednn.generate import partition_spec
 
         return partition_spec(self.name)
 
     def library_table(self) -> Sequence[PatternEntry]:
         """Implements ``capabilities.LibraryForKernels``."""
-        from collage_engine.toolchains.onednn.rules import library_table
+        from collage_engine.toolchains.onednn.generate import library_table
 
         return library_table(self.name)
 

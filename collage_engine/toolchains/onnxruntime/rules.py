@@ -5,8 +5,13 @@ from __future__ import annotations
 from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rule_trees import PatternEntry, anchor_rules, byoc_rules, union_rules
 from collage_engine.partition.spec import PartitionSpec
-from collage_engine.toolchains.runtime.pattern_table import anchor_patterns, chain_patterns
-from collage_engine.toolchains.runtime.supported import Reason, against_match, against_sub_graph
+from collage_engine.toolchains.runtime.pattern_table import (
+    Reason,
+    against_match,
+    against_sub_graph,
+    anchor_patterns,
+    chain_patterns,
+)
 
 
 def partition_spec(name: str, reason_against: Reason) -> PartitionSpec:

@@ -24,7 +24,7 @@ from collage_engine.records.toolchain import RuntimeLibrary, Target, ToolchainIn
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime import python_host
 from collage_engine.toolchains.runtime.builder import RuntimeSource, wheel_version
-from collage_engine.toolchains.runtime.supported import against_sub_graph
+from collage_engine.toolchains.runtime.pattern_table import against_sub_graph
 from collage_engine.toolchains.runtime.toolchain import CppToolchain
 
 if TYPE_CHECKING:

@@ -1,8 +1,17 @@
-"""Lists the composites that both CPU libraries run as one call: an anchor and what follows it."""
+"""Lists the composites that both CPU libraries run as one call: an anchor and what follows it.
+
+What a toolchain says of a match and of a sub-graph is derived from what it says of one call.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.partition.matching import Match
 from collage_engine.partition.patterns import Pattern, anything, constant, op
+from collage_engine.partition.sub_graph import SubGraph
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.runtime import chains
 
 CONVOLUTIONS = tuple(f"nn.conv{d}d" for d in (1, 2, 3))
@@ -62,3 +71,27 @@ def chain_patterns(prefix: str) -> list[tuple[str, Pattern]]:
         "lrn": chains.lrn,
     }
     return [(f"{prefix}.{name}", make(x)) for name, make in table.items()]
+
+
+Reason = Callable[[DataflowGraph, NodeIndex], "str | None"]
+"""A function that says why a toolchain cannot take the call at an index; None when it can."""
+
+
+def against_nodes(reason: Reason, graph: DataflowGraph, nodes: NodeSet) -> str | None:
+    """Return the reason against the first call of a set that cannot be taken."""
+    for index in graph.operators:
+        if nodes >> index & 1:
+            found = reason(graph, index)
+            if found is not None:
+                return found
+    return None
+
+
+def against_match(reason: Reason) -> Callable[[DataflowGraph, Match], str | None]:
+    """Return the predicate of a pattern table's entry: every matched call can be taken."""
+    return lambda graph, match: against_nodes(reason, graph, match.nodes)
+
+
+def against_sub_graph(reason: Reason) -> Callable[[SubGraph], str | None]:
+    """Return the ``validate`` of a partition spec: every call inside can be taken."""
+    return lambda sub_graph: against_nodes(reason, sub_graph.graph, sub_graph.inside)

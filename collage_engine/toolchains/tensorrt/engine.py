@@ -1,24 +1,14 @@
-"""Builds engines: TensorRT parses a partition's ONNX itself, and is told with what arithmetic.
-
-TensorRT times kernels while it builds, and two builds may choose different kernels. What it has
-timed is kept in a cache on disk, so that the engine of an artifact has the kernels of the engine
-that was measured.
-"""
+"""Builds engines: TensorRT parses a partition's ONNX itself, and is told with what arithmetic."""
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from collage_engine.records.errors import ToolchainError
-from collage_engine.records.files import write_atomically
-from collage_engine.records.locks import locked
-from collage_engine.toolchains.runtime.builder import build_folder
 from collage_engine.toolchains.tensorrt.library import (
     Api,
     api,
@@ -98,11 +88,9 @@ def build_engine(
     _name(found, "output", [network.get_output(n) for n in range(network.num_outputs)], outputs)
     config = builder.create_builder_config()
     configure(found, config, architecture, inside | ({option} if option else set()), tf32)
-    timings = with_cache(found, config, architecture)
     serialised = builder.build_serialized_network(network, config)
     if serialised is None:
         raise ToolchainError(reason_of(log, "TensorRT builds no engine of it"))
-    keep_timings(found, config, timings, architecture)
     about = {
         "library": found.flavour.module,
         "title": found.flavour.title,
@@ -226,48 +214,3 @@ def configure(found: Api, config: Any, architecture: str, kinds: set[str], tf32:
         name = bare(architecture).replace("sm_", "SM")
         config.num_compute_capabilities = 1
         config.set_compute_capability(getattr(trt.ComputeCapability, name), 0)
-
-
-# ---- timing cache ------------------------------------------------------------------------------
-
-
-def cache_file(found: Api, architecture: str) -> Path:
-    """Returns the path of the timing cache of an architecture."""
-    name = f"{found.flavour.module}-{found.version}-{bare(architecture)}.timing"
-    return build_folder() / "tensorrt" / name
-
-
-def with_cache(found: Api, config: Any, architecture: str) -> Any:
-    """Gives the builder what has been timed before; returns the cache.
-
-    The result is None for TensorRT-RTX, which times nothing but chooses kernels by rule.
-    """
-    if found.flavour.rtx:
-        return None
-    path = cache_file(found, architecture)
-    known = path.read_bytes() if path.exists() else b""
-    cache = config.create_timing_cache(known)
-    if cache is None and known:
-        cache = config.create_timing_cache(b"")
-    if cache is not None:
-        config.set_timing_cache(cache, False)
-    return cache
-
-
-def keep_timings(found: Api, config: Any, cache: Any, architecture: str) -> None:
-    """Merges what was timed now into the timing cache on disk.
-
-    A cache that cannot be written costs time at the next build, nothing else.
-    """
-    current = config.get_timing_cache() if cache is not None else None
-    if current is None:
-        return
-    path = cache_file(found, architecture)
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with locked(path.with_suffix(".lock")):
-            if path.exists():
-                others = config.create_timing_cache(path.read_bytes())
-                if others is not None:
-                    current.combine(others, True)
-            write_atomically(path, bytes(current.serialize()))

@@ -20,8 +20,7 @@ from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.tvm.quantized_activations import NoForm
-from collage_engine.toolchains.tvm.quantized_writer import Writer, permuted
+from collage_engine.toolchains.tvm.quantized_writer import NoForm, Writer, permuted
 
 
 class Integers:

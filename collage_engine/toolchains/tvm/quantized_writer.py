@@ -1,4 +1,7 @@
-"""Writes one quantised composite as Relax calls of integer kernels."""
+"""Writes one quantised composite as Relax calls of integer kernels.
+
+Activations are applied to elements of these kernels in float32.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from tvm import relax, te
+from tvm import relax, te, tirx
 from tvm.ir import Call, Expr
 
 from collage_engine.kernels.cpu.dots.integer_sums import IntegerSums
 from collage_engine.kernels.cpu.dots.problem import DotProblem
 from collage_engine.kernels.cpu.operators import quantization as compute
+from collage_engine.kernels.cpu.operators.quantization import f32
 from collage_engine.kernels.relax_values import ANCHOR, const
 from collage_engine.kernels.target import Cpu
 from collage_engine.model.dataflow_graph import DataflowGraph
@@ -22,7 +26,39 @@ from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.per_axis import pads, per_axis
-from collage_engine.toolchains.tvm.quantized_activations import NoForm, activation, limited
+
+
+class NoForm(Exception):
+    """A composite stays as the model has it."""
+
+
+def limited(value: Expr, low: float, high: float) -> Expr:
+    """Return a value between two limits; an infinite one is none."""
+    if low > -np.inf:
+        value = tirx.max(value, f32(low))
+    return tirx.min(value, f32(high)) if high < np.inf else value
+
+
+def activation(node: Node) -> Callable[[Expr], Expr]:
+    """Return what an activation does to an element."""
+    match node.op:
+        case "nn.relu":
+            return lambda x: limited(x, 0.0, np.inf)
+        case "nn.relu6":
+            return lambda x: limited(x, 0.0, 6.0)
+        case "clip":
+            low, high = float(node.attributes["min"]), float(node.attributes["max"])
+            return lambda x: limited(x, low, high)
+        case "nn.leakyrelu":
+            slope = f32(float(node.attributes["alpha"]))
+            return lambda x: tirx.Select(x > f32(0.0), x, x * slope)
+        case "sigmoid":
+            return tirx.sigmoid
+        case "tanh":
+            return tirx.tanh
+        case "nn.silu":
+            return lambda x: x * tirx.sigmoid(x)
+    raise NoForm
 
 
 class Values(Protocol):

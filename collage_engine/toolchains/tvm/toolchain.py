@@ -204,7 +204,7 @@ class TvmToolchain(Toolchain):
 
     def conversion(self, kind: TensorType, source: str, target: str, threads: int) -> Any:
         """Implements ``capabilities.ConvertsFormats``."""
-        from collage_engine.toolchains.tvm.conversion import conversion
+        from collage_engine.toolchains.tvm.lowering import conversion
 
         return conversion(kind, source, target, threads).function
 

@@ -18,8 +18,8 @@ from collage_engine.records.toolchain import (
 )
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.builder import RuntimeSource
+from collage_engine.toolchains.runtime.pattern_table import against_sub_graph
 from collage_engine.toolchains.runtime.places import Places
-from collage_engine.toolchains.runtime.supported import against_sub_graph
 from collage_engine.toolchains.runtime.toolchain import CppToolchain
 
 OPERATORS = ("nn.relu", "abs", "tanh")
