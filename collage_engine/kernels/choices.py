@@ -21,9 +21,6 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.records.files import write_atomically
 from collage_engine.records.toolchain import ToolchainInstance
 
-FOLDER = "tuned"
-"""Name of the tables' folder inside the cache folder; chosen."""
-
 Choice = Mapping[str, Any]
 
 
@@ -96,7 +93,7 @@ def write_table(table: Mapping[str, Choice]) -> str:
     digest = digest_of(table)
     if not digest:
         return ""
-    folder = cache_folder() / FOLDER
+    folder = cache_folder() / "tuned"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{digest}.json"
     if not path.exists():
@@ -112,7 +109,7 @@ def read_table(digest: str) -> dict[str, Choice]:
     """
     if not digest:
         return {}
-    folder = cache_folder() / FOLDER
+    folder = cache_folder() / "tuned"
     try:
         table = json.loads((folder / f"{digest}.json").read_text())
     except (OSError, ValueError) as error:

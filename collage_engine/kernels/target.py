@@ -17,6 +17,14 @@ on a kernel is shared among threads. It is not measured: a default
 plan is part of what an instance compiles, which every process, every machine of a pool and every
 later day has to compile alike. Tuning compares what it decides between."""
 
+SUMS_IN_FLIGHT = 4 * 2
+"""Vectors of sums that keep a processor busy: a multiply-add takes four cycles, and two begin in
+each (VFMADD231PS on Intel since Skylake and AMD since Zen 3; A. Fog, "Instruction tables")."""
+MOST_REGISTERS = 32
+"""Vector registers of the instruction sets that have most: AVX-512 and AArch64."""
+MOST_LANES = 16
+"""float32 numbers in a register of AVX-512, the widest."""
+
 
 @dataclass(frozen=True)
 class Cpu:

@@ -26,7 +26,7 @@ from collage_engine.kernels.cpu.writing.register_tile import columns_below, tile
 from collage_engine.kernels.cpu.writing.tile_choice import near
 from collage_engine.kernels.note import note
 from collage_engine.kernels.rule import KernelRule, Plan, PlanError, parameter
-from collage_engine.kernels.target import Cpu
+from collage_engine.kernels.target import SUMS_IN_FLIGHT, Cpu
 from collage_engine.kernels.tir_builder import (
     ForKind,
     Index,
@@ -45,9 +45,8 @@ from collage_engine.kernels.tir_builder import (
     workspace,
 )
 
-MOST_VECTORS = 4
-"""Vectors of a register tile. Chosen: with two rows or columns, eight sums in flight hide the
-latency of a multiply-add (4 or 5 cycles, two a cycle) on every processor with vectors."""
+MOST_VECTORS = SUMS_IN_FLIGHT // 2
+"""Vectors of a register tile: two rows or columns of so many keep a processor busy."""
 
 
 @dataclass(frozen=True)
@@ -315,18 +314,10 @@ def _row(
 TILE_ROWS = 4
 """Image rows of a register tile, at most, by default. Chosen: every further row shares fewer of its
 taps' loads with the rows before."""
-SUMS_IN_FLIGHT = 8
-"""Sums of a register tile by default. Chosen: a multiply-add takes four or five cycles and up to
-two start in each, so eight keep the pipes busy on every processor with vectors."""
-MOST_ROWS = 8
-"""Image rows of a register tile that tuning tries. Chosen: with one vector, ``SUMS_IN_FLIGHT``."""
-MOST_COLUMNS = 14
-"""Positions of a row that tuning tries, channels last. Chosen: the widths of images are mostly
-multiples of seven, and two vectors of so many fit 32 registers."""
 SPARE_REGISTERS = 2
 """Vector registers that hold no sums: one for the weight and one for the data."""
-PLANES = (1, 2, 4, 8, 16)
-"""Numbers of planes made together that tuning tries; chosen."""
+PLANES = tuple(1 << k for k in range(MOST_PLANES.bit_length()))
+"""Numbers of planes made together that tuning tries: powers of two up to the default's most."""
 BANDS = (2, 8, 32)
 """Numbers of rows padded together that tuning tries, channels last; chosen."""
 
@@ -358,7 +349,7 @@ class DepthwiseFirst(KernelRule[ConvProblem, DepthwiseFirstPlan, Cpu]):
         """Yields other rows, vectors and numbers of planes."""
         wide = min(MOST_VECTORS, -(-problem.out[-1] // machine.lanes("float32")))
         registers = machine.registers - SPARE_REGISTERS
-        for rows in near(plan.rows, min(MOST_ROWS, self._rows(problem))):
+        for rows in near(plan.rows, min(SUMS_IN_FLIGHT, self._rows(problem))):
             if rows * plan.vectors <= registers:
                 yield replace(plan, rows=rows)
         for vectors in near(plan.vectors, wide):
@@ -428,9 +419,8 @@ class DepthwiseLast(KernelRule[ConvProblem, DepthwiseLastPlan, Cpu]):
     ) -> Iterator[DepthwiseLastPlan]:
         """Yields other positions, vectors and bands."""
         registers = machine.registers - SPARE_REGISTERS
-        for columns in near(plan.columns, min(MOST_COLUMNS, problem.out[-1])):
-            if columns * plan.vectors <= registers:
-                yield replace(plan, columns=columns)
+        for columns in near(plan.columns, min(registers // plan.vectors, problem.out[-1])):
+            yield replace(plan, columns=columns)
         for vectors in near(plan.vectors, MOST_VECTORS):
             if plan.columns * vectors <= registers:
                 yield replace(plan, vectors=vectors)

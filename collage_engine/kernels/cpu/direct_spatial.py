@@ -30,11 +30,11 @@ from collage_engine.kernels.cpu.convolution.shape import ConvShape
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import tile
-from collage_engine.kernels.cpu.writing.tile_choice import cost, fits, near
+from collage_engine.kernels.cpu.writing.tile_choice import LAST_PART, cost, fits, near
 from collage_engine.kernels.note import note
 from collage_engine.kernels.program import shape_of
 from collage_engine.kernels.rule import KernelRule, Plan, PlanError, parameter
-from collage_engine.kernels.target import Cpu
+from collage_engine.kernels.target import MOST_REGISTERS, Cpu
 from collage_engine.kernels.tir_builder import (
     Index,
     Stmt,
@@ -51,9 +51,9 @@ from collage_engine.kernels.tir_builder import (
     workspace,
 )
 
-MOST_CHANNELS = 16
-"""Output channels of a register tile that are considered. Chosen: half of the 32 registers that an
-instruction set has at most."""
+MOST_CHANNELS = MOST_REGISTERS // 2
+"""Output channels of a register tile that are considered: two vectors of each fill the registers.
+"""
 MOST_VECTORS = 6
 """Vectors of positions in a register tile that are considered. Chosen: with more, fewer than four
 output channels fit 32 registers, and every load serves few products."""
@@ -120,11 +120,6 @@ def positions_of(problem: ConvProblem, cpu: Cpu) -> int:
         span = span * p + (o - 1)
     lanes = cpu.lanes("float32")
     return -(-(span + 1) // lanes) * lanes
-
-
-UNEVEN = 1.02
-"""Factor for bands that do not cover the rows evenly: the rest has code of its own. Chosen: a
-tie-breaker."""
 
 
 def write(shape: ConvShape, plan: SpatialPlan, epilogue: Epilogue, context: Context) -> Stmt:
@@ -322,7 +317,7 @@ def _bands(
             break
         count, rest = divmod(total, rows)
         vectors = count * -(-size // lanes) + (-(-positions(rest) // lanes) if rest else 0)
-        estimate = (vectors * (UNEVEN if rest else 1.0), -rows)
+        estimate = (vectors * (LAST_PART if rest else 1.0), -rows)
         if best is None or estimate < best[0]:
             best = (estimate, rows)
     assert best is not None

@@ -8,9 +8,6 @@ MULTIPROCESSORS = {"80": 108, "86": 84, "87": 16, "89": 128, "90": 132, "100": 1
 """Multiprocessors of a common device of each architecture; chosen: A100, A40, Orin, RTX 4090, H100
 SXM, B200 and RTX 5090. Plans are chosen for it, because kernels are also compiled where no device
 is."""
-UNKNOWN_MULTIPROCESSORS = 108
-"""Multiprocessors that are assumed of an architecture that is not in the table; chosen: those of
-sm_80, the oldest of the data-centre devices in it."""
 
 
 @dataclass(frozen=True)
@@ -23,4 +20,4 @@ class Gpu:
     def multiprocessors(self) -> int:
         """Returns how many blocks of threads the device works on at a time, at most."""
         number = self.architecture.removeprefix("sm_").rstrip("af")
-        return MULTIPROCESSORS.get(number, UNKNOWN_MULTIPROCESSORS)
+        return MULTIPROCESSORS.get(number, MULTIPROCESSORS["80"])

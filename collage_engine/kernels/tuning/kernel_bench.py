@@ -21,6 +21,7 @@ from collage_engine.kernels.relax_values import ANCHOR
 from collage_engine.kernels.rule import Decision, PlanError, Problem
 from collage_engine.kernels.scheduler import schedule
 from collage_engine.kernels.target import Cpu
+from collage_engine.kernels.tuning.hill_climbing import WORTH
 from collage_engine.kernels.verify import build, difference
 from collage_engine.records.errors import ToolchainError
 
@@ -33,9 +34,9 @@ ROUNDS = 9
 """Rounds of a comparison. Chosen: odd, and few enough to try some thirty plans a minute."""
 FINAL_ROUNDS = 25
 """Rounds that confirm what was found; chosen."""
-HOPELESS = 1.15
-"""After three rounds a challenger this much slower is not timed further. Chosen: ten times the
-difference that counts (``hill_climbing.WORTH``)."""
+HOPELESS = 1 + 10 * (1 - WORTH)
+"""After three rounds a challenger this much slower is not timed further: by ten times the
+difference that counts."""
 PLAIN_LIMIT = 600_000_000
 """Multiply-adds up to which the unscheduled loops are run for the true result; above, the numbers
 are checked against those of the default plan alone, and later against the model's own values.

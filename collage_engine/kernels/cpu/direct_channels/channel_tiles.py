@@ -43,10 +43,8 @@ from collage_engine.kernels.tir_builder import (
 
 LEAST_STEPS = 64
 """Steps of the reduction in one chunk below which the default keeps all input channels together.
-Chosen: a tile loads and stores its sums once a chunk, which is then little beside 64 steps."""
-LEAST_TRIED_STEPS = 32
-"""Steps of the reduction that a chunk has at least where tuning tries it. Chosen: half of
-``LEAST_STEPS``."""
+Chosen: a tile loads and stores its sums once a chunk, which is then little beside 64 steps. Tuning
+tries half of them, too."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,7 @@ class ChannelSizes:
         chunks = [
             d
             for d in range(1, self.depth + 1)
-            if self.depth % d == 0 and d * self.taps >= LEAST_TRIED_STEPS
+            if self.depth % d == 0 and d * self.taps >= LEAST_STEPS // 2
         ]
         place = min(range(len(chunks)), key=lambda i: abs(chunks[i] - plan.chunk), default=0)
         for step in (place - 1, place + 1, len(chunks) - 1):
@@ -155,7 +153,7 @@ class ChannelSizes:
             rows, columns = best_positions(cpu, block, self.image)
             per_channel = 4 * self.taps * block * lanes
             chunk = divisor(self.depth, max(1, cpu.l1_bytes // 2 // per_channel))
-            chunk = chunk if chunk * self.taps >= LEAST_TRIED_STEPS else self.depth
+            chunk = chunk if chunk * self.taps >= LEAST_STEPS // 2 else self.depth
             yield replace(plan, block=block, chunk=chunk, rows=rows, columns=columns)
 
     def _other_tiles(self, plan: ChannelsPlan, cpu: Cpu) -> Iterator[ChannelsPlan]:

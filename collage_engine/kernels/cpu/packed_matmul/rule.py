@@ -25,7 +25,7 @@ from collage_engine.kernels.expressions import NotUnderstood, loads
 from collage_engine.kernels.note import note
 from collage_engine.kernels.program import shape_of
 from collage_engine.kernels.rule import KernelRule, Plan, PlanError, parameter
-from collage_engine.kernels.target import Cpu
+from collage_engine.kernels.target import SUMS_IN_FLIGHT, Cpu
 from collage_engine.kernels.tir_builder import Index, Stmt, split_index
 
 AnyPlan = TypeVar("AnyPlan", bound=Plan)
@@ -152,16 +152,11 @@ def sizes_of(problem: PackedMatmul) -> ChannelSizes:
     return ChannelSizes(problem.columns, problem.depth, 1, (problem.rows, 1))
 
 
-MOST_VECTORS = 8
-"""Vectors of columns that one row takes at once by default. Chosen: so many sums in flight hide
-the latency of a multiply-add (4 or 5 cycles, two a cycle) on every processor with vectors."""
-
-
 @dataclass(frozen=True)
 class RowPlan(Plan):
     """The parameter of a product of one row with a constant matrix."""
 
-    block: int = parameter(least=1, most=2 * MOST_VECTORS)
+    block: int = parameter(least=1, most=2 * SUMS_IN_FLIGHT)
     """Columns per block, counted in vectors."""
 
 
@@ -177,12 +172,12 @@ class PackedRow(Packed[RowPlan]):
 
     def default(self, problem: PackedMatmul, machine: Cpu) -> RowPlan:
         """Returns a block with enough sums in flight to hide the latency of a multiply-add."""
-        return RowPlan(min(MOST_VECTORS, -(-problem.columns // machine.lanes("float32"))))
+        return RowPlan(min(SUMS_IN_FLIGHT, -(-problem.columns // machine.lanes("float32"))))
 
     def neighbours(self, problem: PackedMatmul, plan: RowPlan, machine: Cpu) -> Iterator[RowPlan]:
         """Yields all other blocks."""
         vectors = -(-problem.columns // machine.lanes("float32"))
-        for block in range(1, min(2 * MOST_VECTORS, vectors) + 1):
+        for block in range(1, min(2 * SUMS_IN_FLIGHT, vectors) + 1):
             if block != plan.block:
                 yield RowPlan(block)
 

@@ -11,10 +11,7 @@ from collections.abc import Sequence
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.cpu.winograd.matrices import OUTPUTS, TAPS
 from collage_engine.kernels.cpu.writing.tile_choice import best_positions, block_of, cycles, spans
-from collage_engine.kernels.target import (
-    BYTES_PER_CYCLE,
-    Cpu,
-)
+from collage_engine.kernels.target import BYTES_PER_CYCLE, MOST_LANES, Cpu
 
 CACHE_SHARE = 0.5
 """Share of the second-level cache for a group's transformed data and sums. Chosen: the other half
@@ -25,9 +22,6 @@ it is more than such a core's part of any third-level cache."""
 LEAST_TILES = 16
 """Tiles of a group where that is so, so often is each element of the weight used. Chosen: at
 ``BYTES_PER_CYCLE`` a vector of the weight arrives in the time of some sixteen multiply-adds."""
-NARROW = 16
-"""Least channels in and out. Chosen: the transforms have channels in the lanes, and sixteen fill
-the widest vector there is."""
 TRANSFORM = {2: 60.0, 4: 190.0}
 """Cycles to transform one tile of one vector of channels and to bring one back, by outputs. Chosen:
 about 110 and 390 loads, stores and additions of vectors, two a cycle."""
@@ -47,7 +41,7 @@ def takes(problem: ConvProblem, cpu: Cpu) -> bool:
         and problem.kernel == (TAPS, TAPS)
         and all(s == 1 for s in (*problem.strides, *problem.dilation))
         and problem.groups == 1
-        and min(problem.ci, problem.co) >= max(NARROW, cpu.lanes("float32"))
+        and min(problem.ci, problem.co) >= max(MOST_LANES, cpu.lanes("float32"))
     )
 
 

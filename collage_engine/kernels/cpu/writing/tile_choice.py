@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from collage_engine.kernels.target import Cpu
+from collage_engine.kernels.target import MOST_REGISTERS, SUMS_IN_FLIGHT, Cpu
 
 
 def cycles(cpu: Cpu, height: int, vectors: int) -> float:
@@ -60,8 +60,8 @@ def cost(cpu: Cpu, rows_total: int, vectors_total: int, height: int, vectors: in
     return total
 
 
-MISSING_CHANNELS = 1.02
-"""Factor for a block that is not full in the last place: it has code of its own. Chosen: a
+LAST_PART = 1.02
+"""Factor for blocks or bands of which the last one is not full: it has code of its own. Chosen: a
 tie-breaker, smaller than the accuracy of the cycles (4 %)."""
 REMAINDER = 1.03
 """Factor for an image that tiles do not cover evenly: the rest has code of its own, and its few
@@ -78,12 +78,12 @@ FLAT_ROWS = 16
 """Most positions in a tile of a run where vectors are multiplied in halves. The positions of a run
 lie far apart in memory; tiles of more were up to 25 % slower on Zen 4, the one kind of processor
 with that property (``tests/benchmarks/bench_tvm_ops.py``). Tuning tries more."""
-MOST_VECTORS = 4
-"""Vectors of output channels in a block that are considered. Chosen: the sixteen registers of
-instruction sets before AVX-512 hold two positions by four vectors and hardly more."""
-MOST_POSITIONS = 28
-"""Positions of a tile that are considered. Chosen: 32 registers, the most there are, hold the sums
-of 28 positions by one vector beside a weight and a broadcast, with two to spare."""
+MOST_VECTORS = SUMS_IN_FLIGHT // 2
+"""Vectors of output channels in a block that are considered: two positions of so many keep a
+processor busy, and sixteen registers, as before AVX-512, hold hardly more."""
+MOST_POSITIONS = MOST_REGISTERS - 4
+"""Positions of a tile that are considered: beside the sums of so many, by one vector, there are
+registers for a weight and a broadcast, each in use and in advance."""
 
 
 def block_of(cpu: Cpu, channels: int, image: tuple[int, int], chunks: bool = True) -> int:
@@ -105,7 +105,7 @@ def block_of(cpu: Cpu, channels: int, image: tuple[int, int], chunks: bool = Tru
         return (
             tile_cost(cpu, v, image, best_positions(cpu, v, image))
             * blocks
-            * (MISSING_CHANNELS if channels % (v * lanes) else 1.0)
+            * (LAST_PART if channels % (v * lanes) else 1.0)
             * (single if v == 1 else 1.0)
         )
 

@@ -17,7 +17,7 @@ from tvm.ir import Expr
 
 from collage_engine.kernels.cuda.direct.plan import DirectPlan, DirectProblem, Three
 from collage_engine.kernels.cuda.epilogue import OUT
-from collage_engine.kernels.cuda.indices import where
+from collage_engine.kernels.cuda.indices import FEWEST, where
 from collage_engine.kernels.cuda.windows import Window
 from collage_engine.kernels.tir_builder import Index
 
@@ -36,21 +36,12 @@ class NotedDirect:
     out: tuple[int, ...]
 
 
-FEWEST_ROWS = 8
-"""Output channels of a group from which on matrix tiles are used instead; chosen."""
-FEWEST_PIXELS = 8
-"""Pixels of the result below which this method is not used; chosen."""
-
-
 def few_rows(window: Window) -> bool:
     """Returns whether a convolution has too few output channels a group for matrix tiles.
 
-    It must also have at least ``FEWEST_PIXELS`` pixels.
+    It must also have at least ``FEWEST`` pixels.
     """
-    return (
-        window.weight[0] // window.groups < FEWEST_ROWS
-        and int(np.prod(window.out[2:])) >= FEWEST_PIXELS
-    )
+    return window.weight[0] // window.groups < FEWEST and int(np.prod(window.out[2:])) >= FEWEST
 
 
 def shape_of_direct(window: Window, dtype: str) -> DirectProblem:
