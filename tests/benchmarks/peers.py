@@ -6,9 +6,10 @@
 
 A model is a name of ``tests.zoo`` or an .onnx file; without any, the eleven (at int8: the
 quantised ResNet block). Each is placed by ``collage place`` and its artifact run through its own
-loader, beside ONNX Runtime, OpenVINO, TVM alone and oneDNN alone. Every runtime
-has a process of its own that sleeps while another runs. ``--out`` is written after every model;
-what it holds is not measured again unless ``--again``.
+loader, beside ONNX Runtime, OpenVINO, ``torch.compile``, ncnn, MNN, TVM alone and oneDNN alone.
+Every runtime has a process of its own that sleeps while another runs. Torch, ncnn (with pnnx) and
+MNN may be in interpreters of their own: ``--python torch=… --python ncnn=…``. ``--out`` is written
+after every model; what it holds is not measured again unless ``--again``.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from tests.benchmarks.peers_stats import (
 )
 from tests.benchmarks.peers_table import markdown, one_line, read_peers
 from tests.benchmarks.place import model_file
+from tests.benchmarks.round_trip import round_trip_ns
 
 ELEVEN = (
     "light_resnet50",
@@ -159,7 +161,9 @@ def measure(name: str, threads: int, keep: Path, options: argparse.Namespace) ->
                 )
             except PeerFailed as failure:
                 times[spec["name"]] = msgspec.structs.replace(about, reason=str(failure))
+        before = round_trip(threads)
         samples, busy = launched(peers, specs, keep, options)
+        trips = [ns for ns in (before, round_trip(threads)) if ns is not None]
     finally:
         for peer in peers.values():
             peer.close()
@@ -171,6 +175,7 @@ def measure(name: str, threads: int, keep: Path, options: argparse.Namespace) ->
         tolerance=options.tolerance,
         launches=options.launches,
         load=busy,
+        round_trip_ns=tuple(trips),
         clock=clock,
         when=datetime.now(UTC).isoformat(timespec="seconds"),
         nodes=document["model"]["nodes"],
@@ -180,6 +185,11 @@ def measure(name: str, threads: int, keep: Path, options: argparse.Namespace) ->
         **placed(document),
     )
     return judged(entry)
+
+
+def round_trip(threads: int) -> float | None:
+    """What a cache line takes between two cores and back, in ns; at one thread nobody asks."""
+    return round_trip_ns() if threads > 1 else None
 
 
 def is_same(folder: str | None, ours: dict[str, Any]) -> bool:
@@ -293,7 +303,8 @@ SETTINGS = (
     "launch of some rounds all processes are started anew",
     "onnxruntime: its Python session with all optimisations, inputs and outputs bound once; "
     "openvino: compiled model, precision hint float32 (bf16 where said), tensors set once; "
-    "NAME alone: the whole model as one partition of that toolchain, in our artifact",
+    "torch: torch.compile, max-autotune, freezing; ncnn and MNN: what pnnx and mnnconvert make, in "
+    "float32; NAME alone: the whole model as one partition of that toolchain, in our artifact",
     "ours: the artifact of `collage place --threads N`, run by the loader it ships",
 )
 
@@ -332,8 +343,15 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--budget", default="10m", help="place's time for measuring")
     parser.add_argument("--tune-budget", default="0s", help="place's time for tuning TVM")
-    parser.add_argument("--peers", help="only these runtimes: onnxruntime,openvino,tvm,…")
+    parser.add_argument("--peers", help="only these runtimes: onnxruntime,openvino,ncnn,tvm,…")
     parser.add_argument("--no-alone", action="store_true", help="without the toolchains alone")
+    parser.add_argument(
+        "--python",
+        action="append",
+        default=[],
+        metavar="RUNTIME=INTERPRETER",
+        help="one that has the runtime and numpy (torch: onnx2torch, ncnn: pnnx); may be repeated",
+    )
     parser.add_argument(
         "--cache",
         type=Path,

@@ -59,6 +59,9 @@ class PeerEntry(msgspec.Struct, frozen=True, kw_only=True):
     does not lengthen."""
     load: float = 0.0
     """Cores that other work kept busy during the rounds, on average."""
+    round_trip_ns: tuple[float, ...] = ()
+    """What a cache line took between two cores and back, before the rounds and after; at several
+    threads. Machines with two values are slower where it is the larger one."""
     launches: int = 1
     """How often every runtime was started anew, each time for its share of the rounds."""
     when: str = ""
@@ -169,7 +172,10 @@ def ratios(entry: PeerEntry) -> str:
 def _rest(entry: PeerEntry) -> list[str]:
     error = gain_text(entry.placed_us, entry.estimated_us)
     mix = ", ".join(f"{name} {count}" for name, count in entry.toolchains.items()) or "–"
-    return [ratios(entry), error, mix, f"{entry.clock}, load {entry.load:.2f}"]
+    clock = f"{entry.clock}, load {entry.load:.2f}"
+    if entry.round_trip_ns:
+        clock += f", round trip {' and '.join(f'{ns:.0f}' for ns in entry.round_trip_ns)} ns"
+    return [ratios(entry), error, mix, clock]
 
 
 def notes(entries: Sequence[PeerEntry]) -> list[str]:

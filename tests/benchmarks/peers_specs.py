@@ -19,6 +19,8 @@ from tests.support.command import ROOT, collage
 FLOAT_TWIN = {"resnet_block_int8": "resnet_block"}
 """Quantised model → the same in float32, for the float32 runtimes beside it."""
 ALONE = ("tvm", "onednn")
+OTHERS = ("onnxruntime", "openvino", "torch", "ncnn", "mnn")
+"""Runtimes of others; where their packages are missing they take no part."""
 
 
 def place(
@@ -96,10 +98,13 @@ def specs_of(
     specs: list[dict[str, Any]] = [
         {"name": OURS, "kind": "artifact", "folder": str(artifact), "precision": precision}
     ]
-    kinds = [("onnxruntime", sys.executable), ("openvino", sys.executable)]
-    for kind, python in kinds:
-        specs.append({"name": kind, "kind": kind, "model": str(twin), "python": python})
-        if precision == "bf16" and kind != "onnxruntime":  # which has no bfloat16 on CPUs
+    pythons = dict(pair.split("=", 1) for pair in options.python)
+    for kind in OTHERS:
+        python = pythons.get(kind, sys.executable)
+        folder = str(keep / f"{twin.stem}-{kind}")
+        about = {"name": kind, "kind": kind, "python": python, "folder": folder}
+        specs.append(about | {"model": str(twin)})
+        if precision == "bf16" and kind == "openvino":
             specs.append(
                 {
                     "name": f"{kind} bf16",
@@ -109,7 +114,7 @@ def specs_of(
                     "precision": "bf16",
                 }
             )
-        if precision == "int8" and twin != model:
+        if precision == "int8" and kind in ("onnxruntime", "openvino") and twin != model:
             specs.append(
                 {
                     "name": f"{kind} int8",
