@@ -17,7 +17,6 @@ from collage_engine.machine.device import physical_cores
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import ArtifactError, ToolchainError
 from collage_engine.records.placement import DeploymentRow, Run
-from collage_engine.records.same_work import PROCESSES, SAME_WORK_FACTOR
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import items_of
 from collage_engine.records.time_limits import ANSWER_S
@@ -28,6 +27,11 @@ _LOG = logging.getLogger(__name__)
 
 MOST_WAYS = 4
 """Ways of sharing the processors that are tried; chosen: each takes a run of its own."""
+TURNS = 3
+"""Times that each way is run beside the others in the end; chosen: the least with a median."""
+TURN_S = 4.0
+"""Seconds of the budget that are kept for one turn, which loads an artifact and runs it for two
+seconds; chosen."""
 LEAST_BUDGET_S = 1.0
 """Seconds of budget of a run for which nothing is left; it then takes the fastest whole model."""
 
@@ -78,12 +82,13 @@ def place_for_throughput(
         check_target_folder(Path(out))
     items = items_of(inputs_of(engine.document(handle).document.graph))
     tried = ways(settings.threads or physical_cores())
+    turns_s = min(settings.budget_s / 3, TURNS * TURN_S * len(tried)) if len(tried) > 1 else 0.0
     runs: list[Run] = []
     with work_folder(out) as scratch:
         folders = [scratch / str(number) for number in range(len(tried))]
         engine.enumerate(handle, settings)  # what is found out once is no cost of the first way
         for number, (streams, threads) in enumerate(tried):
-            left_s = settings.budget_s - spent_s - (time.monotonic() - began)
+            left_s = settings.budget_s - turns_s - spent_s - (time.monotonic() - began)
             stopped = any(run.ended == "stopped" for run in runs)
             share = 0.0 if stopped else left_s / (len(tried) - number)
             mine = msgspec.structs.replace(
@@ -93,12 +98,15 @@ def place_for_throughput(
                 budget_s=max(LEAST_BUDGET_S, share),
                 name=f"{counted(streams, 'instance')} of {counted(threads, 'thread')}",
             )
-            folder = None if out is None else str(folders[number])
-            runs.append(engine.run(handle, mine, out=folder))
-        best = fastest(runs, folders if out is not None else [])
+            runs.append(engine.run(handle, mine, out=str(folders[number])))
+        shares = rates_in_turn(runs, folders)
+        best = fastest(runs, shares)
         if out is not None:
             _copy(folders[best], Path(out))
-    rows = [deployment_row(run, items) for run in runs]
+    rows = [
+        deployment_row(run, items, _factor(runs, shares, number, best))
+        for number, run in enumerate(runs)
+    ]
     opened = engine.document(handle)
     for run in runs:
         run.deployments = rows
@@ -109,16 +117,17 @@ def place_for_throughput(
     return runs[best]
 
 
-def deployment_row(run: Run, items: int) -> DeploymentRow:
+def deployment_row(run: Run, items: int, factor: float = 1.0) -> DeploymentRow:
     """Return what a run for one way of sharing the processors found out.
 
     Args:
         run: The run.
         items: Items of one run of the model.
+        factor: What its rates are multiplied by to be those of the chosen run's minutes.
     """
 
     def per_second(us: float | None) -> float | None:
-        return items * 1e6 / us if us else None
+        return factor * items * 1e6 / us if us else None
 
     single = best_alone(run)
     return DeploymentRow(
@@ -132,36 +141,66 @@ def deployment_row(run: Run, items: int) -> DeploymentRow:
     )
 
 
-def fastest(runs: list[Run], folders: list[Path]) -> int:
+def rates_in_turn(runs: list[Run], folders: list[Path]) -> dict[int, float]:
+    """Run the artifacts of several runs in turn, since the runs were timed in different minutes.
+
+    Args:
+        runs: A run for each way of sharing the processors.
+        folders: Their artifacts.
+
+    Returns:
+        By place of the run, its rate as a multiple of the mean rate of the same turn: the median of
+        the turns. Empty where fewer than two were timed as they are deployed, or one does not run.
+    """
+    timed = [k for k, run in enumerate(runs) if run.objective == "throughput" and _time_us(run)]
+    if len(timed) < 2:
+        return {}
+    turns = []
+    try:
+        for _ in range(TURNS):
+            results = [
+                run_artifact(folders[k], benchmark=True, limit_s=ANSWER_S) for k in timed
+            ]
+            rates = [result["runs_per_s"] for result in results]
+            turns.append([rate / statistics.geometric_mean(rates) for rate in rates])
+    except ArtifactError as error:
+        _LOG.warning("the ways of sharing processors cannot be compared: %s", error)
+        return {}
+    of_each = zip(*turns, strict=True)
+    return {k: statistics.median(shares) for k, shares in zip(timed, of_each, strict=True)}
+
+
+def fastest(runs: list[Run], shares: dict[int, float]) -> int:
     """Return the place of the run whose placement finishes most runs of the model per second.
 
-    Those whose times equal work could have too are run again in turn, where there are artifacts.
+    Args:
+        runs: A run for each way of sharing the processors.
+        shares: What ``rates_in_turn`` found; where it is empty the runs' own times decide.
 
     Raises:
         ToolchainError: None of them was timed.
     """
-    times = {
-        number: run.placement.measured_us
-        for number, run in enumerate(runs)
-        if run.placement is not None and run.placement.measured_us
-    }
+    if shares:
+        return max(shares, key=lambda k: shares[k])
+    times = {k: us for k, run in enumerate(runs) if (us := _time_us(run)) is not None}
     if not times:
         raise ToolchainError("no placement was timed")
     # What was not timed as it is deployed counts only where nothing was.
-    confirmed = {k: us for k, us in times.items() if runs[k].objective == "throughput"} or times
-    near = [k for k, us in confirmed.items() if us <= SAME_WORK_FACTOR * min(confirmed.values())]
-    if len(near) > 1 and folders and all(runs[k].objective == "throughput" for k in near):
-        rates: dict[int, list[float]] = {k: [] for k in near}
-        try:
-            for _ in range(PROCESSES):
-                for k in near:
-                    result = run_artifact(folders[k], benchmark=True, limit_s=ANSWER_S)
-                    rates[k].append(result["runs_per_s"])
-        except ArtifactError as error:
-            _LOG.warning("the ways of sharing processors cannot be compared again: %s", error)
-        else:
-            return max(near, key=lambda k: statistics.median(rates[k]))
-    return min(confirmed, key=lambda k: confirmed[k])
+    deployed = [k for k in times if runs[k].objective == "throughput"]
+    return min(deployed or times, key=lambda k: times[k])
+
+
+def _time_us(run: Run) -> float | None:
+    """Return the time of a run's placement per run of the model; None: it was not timed."""
+    return (run.placement.measured_us or None) if run.placement is not None else None
+
+
+def _factor(runs: list[Run], shares: dict[int, float], number: int, best: int) -> float:
+    """Return what a run's rates are multiplied by to be those of the chosen run's minutes."""
+    own, chosen = _time_us(runs[number]), _time_us(runs[best])
+    if number not in shares or own is None or chosen is None:
+        return 1.0
+    return shares[number] / shares[best] * own / chosen
 
 
 def _copy(folder: Path, out: Path) -> None:

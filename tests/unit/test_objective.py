@@ -5,14 +5,22 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from collage_engine.artifact.loader.run_artifact import Pool
 from collage_engine.build.built import BuiltModule
-from collage_engine.deployment.throughput import MOST_WAYS, deployment_row, fastest, ways
+from collage_engine.deployment import throughput
+from collage_engine.deployment.throughput import (
+    MOST_WAYS,
+    deployment_row,
+    fastest,
+    rates_in_turn,
+    ways,
+)
 from collage_engine.drawing.objective import deployment_cells, objective_sentences
-from collage_engine.records.errors import ToolchainError
+from collage_engine.records.errors import ArtifactError, ToolchainError
 from collage_engine.records.placement import Baseline, Placement
 from collage_engine.records.settings import RunSettings
 from collage_engine.trials.objective import confirming_settings, trial_settings
@@ -120,13 +128,39 @@ def placed(us: float | None, objective: str = "throughput", streams: int = 1):
     )
 
 
-def test_the_way_with_the_least_time_per_run_is_chosen():
-    assert fastest([placed(20.0), placed(10.0), placed(None)], []) == 1
+def turns(monkeypatch: pytest.MonkeyPatch, rates: dict[int, list[float]]) -> list[Path]:
+    """Have the artifact in folder k run at these rates, turn by turn."""
+    left = {Path(str(k)): list(each) for k, each in rates.items()}
+
+    def run(folder: Path, **_: object) -> dict[str, float]:
+        if not left[folder]:
+            raise ArtifactError("it hangs")
+        return {"runs_per_s": left[folder].pop(0)}
+
+    monkeypatch.setattr(throughput, "run_artifact", run)
+    return list(left)
+
+
+def test_the_way_that_is_fastest_in_common_turns_is_chosen(monkeypatch):
+    runs = [placed(20.0), placed(10.0), placed(1.0, "latency")]
+    # The second run had a good minute of its own; in common turns it is the slower one.
+    folders = turns(monkeypatch, {0: [100.0, 60.0, 61.0], 1: [98.0, 57.0, 60.0]})
+    shares = rates_in_turn(runs, folders)
+    assert set(shares) == {0, 1} and shares[0] / shares[1] == pytest.approx(1.02, abs=0.005)
+    assert fastest(runs, shares) == 0
+
+
+def test_where_no_turns_can_be_taken_the_times_of_the_runs_decide(monkeypatch):
+    runs = [placed(20.0), placed(10.0)]
+    folders = turns(monkeypatch, {0: [100.0, 100.0, 100.0], 1: [50.0]})
+    assert rates_in_turn(runs, folders) == {} and fastest(runs, {}) == 1
+    assert rates_in_turn([placed(20.0), placed(None)], folders) == {}
+    assert fastest([placed(20.0), placed(None)], {}) == 0
     # What was only tried as a single instance counts where nothing was timed as deployed.
-    assert fastest([placed(20.0), placed(10.0, "latency")], []) == 0
-    assert fastest([placed(10.0, "latency")], []) == 0
+    assert fastest([placed(20.0), placed(10.0, "latency")], {}) == 0
+    assert fastest([placed(10.0, "latency"), placed(9.0, "latency")], {}) == 1
     with pytest.raises(ToolchainError):
-        fastest([placed(None)], [])
+        fastest([placed(None)], {})
 
 
 def test_a_row_says_items_per_second_beside_the_best_toolchain_that_may_be_deployed():
