@@ -23,8 +23,9 @@ CYCLES_PER_STORE = 8 / BYTES_PER_CYCLE
 """Cycles of one thread for a result of a plain stage. Chosen: four bytes read and four written."""
 WAKING_CYCLES = 80_000
 """Cycles of work from which other threads are woken for a kernel. Chosen: 25 µs at 3.2 GHz, what
-the operating system takes to wake a sleeping thread, which hardly depends on the processor; threads
-sleep where they must not spin, as in a placement that mixes toolchains."""
+the operating system takes to wake a sleeping thread, which hardly depends on the processor."""
+HANDING_CYCLES = 10_000
+"""Cycles of work from which a kernel is shared with threads that spin while they wait."""
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ def kernel_for(function: tirx.PrimFunc, cpu: Cpu) -> Kernel:
 
 
 def worth_sharing(program: Program, cpu: Cpu) -> bool:
-    """Tells whether a kernel takes long enough on one thread for others to be woken.
+    """Tells whether a kernel takes long enough on one thread for others to have a part of it.
 
     A written kernel is taken to start one multiply-add of vectors in a cycle: all that a processor
     with halved vectors can, and about what kernels reach where two could start.
@@ -74,7 +75,7 @@ def worth_sharing(program: Program, cpu: Cpu) -> bool:
     for stage in program.stages:
         points = math.prod(stage.extents) * math.prod(stage.reduce_extents)
         cycles += points / lanes if stage.note else points * CYCLES_PER_STORE
-    return cycles >= WAKING_CYCLES
+    return cycles >= (HANDING_CYCLES if cpu.awake else WAKING_CYCLES)
 
 
 def schedule(function: tirx.PrimFunc, cpu: Cpu) -> Kernel:

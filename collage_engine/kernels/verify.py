@@ -13,6 +13,7 @@ import tvm
 from tvm import tirx
 
 from collage_engine.kernels.program import shape_of
+from collage_engine.kernels.stack_buffers import PIPELINE
 from collage_engine.kernels.target import cpu_target
 
 
@@ -55,7 +56,7 @@ def build_all(**functions: tirx.PrimFunc) -> Any:
     One build of two functions takes less time than two builds.
     """
     named = {name: f.with_attr("global_symbol", name) for name, f in functions.items()}
-    return tvm.tirx.build(tvm.IRModule(named), tvm.target.Target(cpu_target()))
+    return tvm.tirx.build(tvm.IRModule(named), tvm.target.Target(cpu_target()), PIPELINE)
 
 
 def random_arguments(function: tirx.PrimFunc) -> list[np.ndarray]:

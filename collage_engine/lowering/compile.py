@@ -154,12 +154,13 @@ class NativeCompiled(Compiled):
         from tvm import relax
         from tvm.runtime import cpu
 
+        from collage_engine.kernels.stack_buffers import PIPELINE
         from collage_engine.lowering.target import build_target, use_threads
 
         self.lowered = lower(toolchain, function)
         use_threads(function.instance.threads)
         try:
-            executable = relax.build(self.lowered, build_target())
+            executable = relax.build(self.lowered, build_target(), tir_pipeline=PIPELINE)
         except Exception as error:
             raise ToolchainError(f"TVM cannot build it: {short_reason(error)}") from error
         self.vm = relax.VirtualMachine(executable, cpu())

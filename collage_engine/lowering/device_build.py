@@ -22,9 +22,11 @@ def build_module(module: Any, architecture: str) -> Any:
     """
     from tvm import relax
 
+    from collage_engine.kernels.stack_buffers import PIPELINE
+
     target = build_target(architecture)
     if not architecture:
-        return relax.build(module, target)
+        return relax.build(module, target, tir_pipeline=PIPELINE)
     return relax.build(module, target, relax_pipeline=_pipeline(target))
 
 

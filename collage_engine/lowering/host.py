@@ -79,6 +79,7 @@ def executable_of(function: Function, name: str) -> Any:
     """
     from tvm import relax
 
+    from collage_engine.kernels.stack_buffers import PIPELINE
     from collage_engine.lowering.extract import relax_type
     from collage_engine.lowering.target import build_target, use_threads
     from collage_engine.toolchains.registry import get
@@ -112,7 +113,7 @@ def executable_of(function: Function, name: str) -> Any:
     if externals:
         module = module.with_attr(MODULES, externals)
     use_threads(function.instance.threads)
-    return relax.build(module, build_target()).mod
+    return relax.build(module, build_target(), tir_pipeline=PIPELINE).mod
 
 
 def _tuple(fields: list[Any]) -> Any:

@@ -107,6 +107,7 @@ def run_job(request: ConversionRequest) -> dict[str, float]:
     """
     import tvm
 
+    from collage_engine.kernels.stack_buffers import PIPELINE
     from collage_engine.lowering.target import build_target, use_threads
 
     writer, functions = format_converter(), dict[str, Any]()
@@ -114,7 +115,7 @@ def run_job(request: ConversionRequest) -> dict[str, float]:
         symbol = f"conversion{number}"
         kernel = writer.conversion(*each, request.threads)
         functions[symbol] = kernel.with_attr("global_symbol", symbol)
-    module = tvm.tirx.build(tvm.IRModule(functions), build_target())
+    module = tvm.tirx.build(tvm.IRModule(functions), build_target(), PIPELINE)
     use_threads(request.threads)
     timed = [
         _timed_call(module, symbol, each)

@@ -23,7 +23,7 @@ from tvm import relax, tirx
 
 from collage_engine.kernels.expressions import nesting
 from collage_engine.kernels.program import inline, read_program
-from collage_engine.kernels.target import cpu_target
+from collage_engine.kernels.target import cpu, cpu_target
 from collage_engine.kernels.tir_builder import int64, load, loop, seq, store, vectorized
 from collage_engine.kernels.vector_math import vector_functions
 from collage_engine.kernels.verify import build, difference
@@ -270,6 +270,19 @@ def test_a_value_read_twice_is_computed_once() -> None:
     (kernel,) = kernels(function([(9, 48)], body))  # whole vectors: one loop a stage
     script = kernel.function.script()
     assert script.count("x0_flat[") == 1, script
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_sums_in_registers_take_no_memory_of_the_workspace(threads: int) -> None:
+    """Threads that share a loop would else allocate and free it for each of their pieces."""
+
+    def body(x: Any) -> Any:
+        yield op.mean(x, [2, 3])
+
+    (mean,) = kernels(function([(1, 2000, 7, 7)], body), cpu(threads, awake=True))
+    code = build(mean.function).inspect_source("ll")
+    assert ("call i32 %" in code and "@__tvm_parallel_lambda" in code) == (threads > 1)
+    assert "load ptr, ptr @__TVMBackendAllocWorkspace" not in code
 
 
 # Functions of vectors ----------------------------------------------------------------------

@@ -239,7 +239,11 @@ class _Winograd:
         self.matrices = transforms(self.side - TAPS + 1)
         m = self.matrices.outputs
         self.rows, self.columns = cost.tiles_of(shape.out, m)
-        self.per_group = cost.evened(self.rows, min(self.rows, plan.group))
+        most = min(self.rows, plan.group)
+        if context.threads and shape.batch * -(-self.rows // most) * self.blocks < cpu.threads:
+            # One group of one block would be one piece of work.
+            most = -(-self.rows // -(-cpu.threads // shape.batch))
+        self.per_group = cost.evened(self.rows, most)
         # Tiles reach beyond the image: its rim of zeros is wider there.
         after = tuple(
             t * m + TAPS - 1 - b - s
