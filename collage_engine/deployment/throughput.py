@@ -17,6 +17,7 @@ from collage_engine.machine.device import physical_cores
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import ArtifactError, ToolchainError
 from collage_engine.records.placement import DeploymentRow, Run
+from collage_engine.records.same_work import PROCESSES
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import items_of
 from collage_engine.records.time_limits import ANSWER_S
@@ -27,8 +28,6 @@ _LOG = logging.getLogger(__name__)
 
 MOST_WAYS = 4
 """Ways of sharing the processors that are tried; chosen: each takes a run of its own."""
-TURNS = 3
-"""Times that each way is run beside the others in the end; chosen: the least with a median."""
 TURN_S = 4.0
 """Seconds of the budget that are kept for one turn, which loads an artifact and runs it for two
 seconds; chosen."""
@@ -82,7 +81,7 @@ def place_for_throughput(
         check_target_folder(Path(out))
     items = items_of(inputs_of(engine.document(handle).document.graph))
     tried = ways(settings.threads or physical_cores())
-    turns_s = min(settings.budget_s / 3, TURNS * TURN_S * len(tried)) if len(tried) > 1 else 0.0
+    turns_s = min(settings.budget_s / 3, PROCESSES * TURN_S * len(tried)) if len(tried) > 1 else 0.0
     runs: list[Run] = []
     with work_folder(out) as scratch:
         folders = [scratch / str(number) for number in range(len(tried))]
@@ -157,10 +156,8 @@ def rates_in_turn(runs: list[Run], folders: list[Path]) -> dict[int, float]:
         return {}
     turns = []
     try:
-        for _ in range(TURNS):
-            results = [
-                run_artifact(folders[k], benchmark=True, limit_s=ANSWER_S) for k in timed
-            ]
+        for _ in range(PROCESSES):
+            results = [run_artifact(folders[k], benchmark=True, limit_s=ANSWER_S) for k in timed]
             rates = [result["runs_per_s"] for result in results]
             turns.append([rate / statistics.geometric_mean(rates) for rate in rates])
     except ArtifactError as error:

@@ -100,7 +100,7 @@ def open_openvino(spec: dict[str, Any], inputs: dict[str, np.ndarray]) -> Opened
 
 
 def open_torch(spec: dict[str, Any], inputs: dict[str, np.ndarray]) -> Opened:
-    """What onnx2torch makes of the model, compiled with constant weights and the fastest kernels."""
+    """What onnx2torch makes of the model, compiled with constant weights, fastest kernels."""
     import onnx2torch
     import torch
     import torch._inductor.config
