@@ -25,6 +25,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil, prod
 from typing import Any
 
@@ -187,7 +188,7 @@ def measure(path: str, threads: int, rounds: int) -> None:
         part = function_of(model, default_instance(TvmToolchain(), count), operators, "whole", True)
         built.append(NativeCompiled(part, TvmToolchain()))
         timer = built[-1].timer([values[names[i]] for i in part.inputs])
-        calls.append(lambda timer=timer: timer(1))
+        calls.append(partial(timer, 1))
     ways = ((0, 1), (1, 1), (1, threads))
     laps: list[list[list[tuple[str, float]]]] = [[], [], []]
     wholes: list[list[float]] = [[], [], []]

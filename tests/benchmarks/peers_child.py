@@ -138,11 +138,11 @@ def open_ncnn(spec: dict[str, Any], inputs: dict[str, np.ndarray]) -> Opened:
     stem = f"{spec['folder']}/{Path(spec['model']).stem}"
     if not Path(f"{stem}.ncnn.bin").exists():
         kinds = {"float32": "f32", "int64": "i64", "int32": "i32", "bool": "i8"}
-        shapes = ",".join(
+        taken = ",".join(
             f"{list(x.shape)}{kinds[str(x.dtype)]}".replace(" ", "") for x in inputs.values()
         )
         files = [f"{kind}={stem}.{kind[:4]}.{kind[4:]}" for kind in NCNN_FILES]
-        converted(spec, "pnnx", spec["model"], f"inputshape={shapes}", "fp16=0", *files)
+        converted(spec, "pnnx", spec["model"], f"inputshape={taken}", "fp16=0", *files)
     net = ncnn.Net()
     net.opt.num_threads = spec["threads"]
     net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
