@@ -41,4 +41,4 @@ STAGE_TITLES = {
 }
 """What the stages of a run are called for people."""
 
-ENDING = "ending with the best placement so far; another Ctrl-C stops at once"
+ENDING = "stopping with the best placement so far; another Ctrl-C cancels at once"

@@ -79,7 +79,7 @@ def test_the_first_interrupt_keeps_the_best_placement_so_far(cache: Path, tmp_pa
     process.send_signal(signal.SIGINT)
     printed, said = process.communicate(timeout=120)
     assert process.returncode == 130, said
-    assert "another Ctrl-C stops at once" in said
+    assert "another Ctrl-C cancels at once" in said
     document = json.loads(printed)
     check_artifact(tmp_path / "out", document)
     assert document["ended"] == "stopped"
