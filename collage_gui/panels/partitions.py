@@ -60,7 +60,7 @@ class PartitionsPanel(QWidget):
                 Column(
                     "Operators",
                     self._label,
-                    width=84,
+                    width=128,
                     stretches=True,
                     tip=lambda r: "\n".join(
                         [*filter(None, [border_words(r.takes, r.gives)]), *r.onnx_nodes[:20]]

@@ -177,9 +177,12 @@ def _line(row: WhyRow) -> str:
         title = f"<span style='font-weight:600'>{title}</span>"
     elif row.candidate is not None:
         title = f"<a href='candidate:{escape(row.candidate, quote=True)}'>{title}</a>"
-    nodes = f"<br><span class='q'>{escape(row.operators)}</span>" if row.operators else ""
     cells = (f"<td class='n'>{escape(text)}</td>" for text in (row.here, row.whole))
-    return f"<tr><td>{title}{nodes}</td>{''.join(cells)}<td>{escape(row.status)}</td></tr>"
+    line = f"<tr><td>{title}</td>{''.join(cells)}<td>{escape(row.status)}</td></tr>"
+    if not row.operators:
+        return line
+    # In a line of their own: a column of them would cut names and widen the table.
+    return f"{line}<tr><td colspan='4' class='q'>{escape(row.operators)}</td></tr>"
 
 
 def _unbroken(html: str) -> str:

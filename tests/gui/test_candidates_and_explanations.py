@@ -12,7 +12,6 @@ from PySide6.QtWidgets import QTableView, QTreeView, QWidget
 
 from collage_engine.drawing.alternatives import why_rows
 from collage_engine.drawing.formatting import DASH
-from collage_engine.wording.runs import TWO_COSTS
 from collage_gui.panels.candidates import COST_COLUMN, ISOLATED_COLUMN, REGRET_COLUMN
 from collage_gui.panels.copying import Copying
 from collage_gui.panels.tables import Column, RowsModel
@@ -86,6 +85,25 @@ def test_why_says_the_engines_words_and_what_was_not_offered(drive) -> None:
     chosen = page.document.questions.explanation.chosen
     page.panels.node.why.text.anchorClicked.emit(QUrl(f"candidate:{chosen}"))
     assert page.document.selection.candidate == chosen, "a toolchain leads to its candidate"
+
+
+def test_the_names_of_nodes_have_the_whole_width_of_the_table_of_why(drive) -> None:
+    """In a column of their own they are cut inside of words, and widen the table."""
+    d = drive()
+    page = d.open()
+    d.run(page)
+    d.question(page, [0])
+    questions, browser = page.document.questions, page.panels.node.why.text
+    first, *others = questions.explanation.alternatives
+    first = msgspec.structs.replace(first, operators="Conv+Add+Relu (input and output nhwc)")
+    questions.explanation = msgspec.structs.replace(
+        questions.explanation, alternatives=(first, *others)
+    )
+    page.panels.node.why.refresh()
+    (table,) = (f for f in browser.document().rootFrame().childFrames() if hasattr(f, "cellAt"))
+    cells = [table.cellAt(at, 0) for at in range(1, table.rows())]
+    spans = {cell.firstCursorPosition().block().text(): cell.columnSpan() for cell in cells}
+    assert spans[first.operators] == table.columns()
 
 
 def test_before_a_run_nothing_is_invented(drive) -> None:
@@ -365,4 +383,4 @@ def test_why_isolated_and_expected_costs_differ_is_said_where_they_stand_togethe
         costs.of(row.id), in_place="seen", alone_us=1.0
     )
     costs.changed.emit()
-    assert not panel.table.isColumnHidden(ISOLATED_COLUMN) and panel.hint.text() == TWO_COSTS
+    assert not panel.table.isColumnHidden(ISOLATED_COLUMN) and "Isolated" in panel.hint.text()
