@@ -83,7 +83,7 @@ class CandidatesPanel(QWidget):
                 Column(
                     "Operators",
                     self._operators,
-                    width=112,
+                    width=84,
                     stretches=True,
                     tip=lambda r: operators_tip(r, d.operators),
                     also_found_by=lambda r: r.label,

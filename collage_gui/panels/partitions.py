@@ -8,13 +8,18 @@ from PySide6.QtCore import QItemSelectionModel, Qt
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from collage_engine.drawing.accuracy import precision_text
-from collage_engine.drawing.figures import latency_text, partition_figures, partition_sum_text
+from collage_engine.drawing.figures import (
+    latency_text,
+    partition_figures,
+    partition_sum,
+    partition_sum_text,
+)
 from collage_engine.drawing.formatting import counted, time_text
 from collage_engine.drawing.memory_figures import PartitionMemory, partition_memory
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.drawing.roofline import PartitionRoof, partition_roofs
 from collage_engine.records.format import border_words, brief_border_words
-from collage_engine.records.placement import Partition
+from collage_engine.records.placement import Partition, Placement
 from collage_engine.records.precision import FLOAT32, short
 from collage_engine.wording.runs import (
     ABOUT_EXPECTED,
@@ -60,7 +65,7 @@ class PartitionsPanel(QWidget):
                 Column(
                     "Operators",
                     self._label,
-                    width=128,
+                    width=96,
                     stretches=True,
                     tip=lambda r: "\n".join(
                         [*filter(None, [border_words(r.takes, r.gives)]), *r.onnx_nodes[:20]]
@@ -259,23 +264,14 @@ class PartitionsPanel(QWidget):
             self._say_nothing_is_placed()
         else:
             placement = shown.placement
-            texts = [counted(len(placement.partitions), "partition"), partition_sum_text(placement)]
-            if placement.conversions:
-                times = [each.us for each in placement.conversions if each.us is not None]
-                converted = counted(len(placement.conversions), "value")
-                texts.append(f"{converted} converted once, {time_text(sum(times))}")
-            if placement.estimated_us is not None:
-                expected = time_text(placement.estimated_us)
-                several = len(placement.partitions) > 1
-                texts.append(
-                    f"with hand-overs {expected} expected" if several else f"expected {expected}"
-                )
+            texts = [counted(len(placement.partitions), "partition")]
+            if placement.measured_us is not None:
+                texts.append(latency_text(placement))
+            texts.append(_expected_text(placement))
             run = self.document.runs.find(shown.run)
             outside = [each.us for each in run.residual if each.us] if run is not None else []
             if outside:
                 texts.append(f"{time_text(sum(outside))} outside of them")
-            if placement.measured_us is not None:
-                texts.append(latency_text(placement))
             self.summary.setText(" · ".join(filter(None, texts)))
         self.filter.setVisible(shown is not None)
         self.columns.setVisible(shown is not None)
@@ -333,3 +329,16 @@ class PartitionsPanel(QWidget):
         if first is not None:
             self.table.scrollTo(first)
         self.table.viewport().update()
+
+
+def _expected_text(placement: Placement) -> str:
+    """Return ``17.6 µs expected: 16.6 µs in the partitions, 0.974 µs converting 1 value``."""
+    total = partition_sum(placement)
+    if placement.estimated_us is None or not total.is_whole:
+        return partition_sum_text(placement)
+    parts = [f"{time_text(total.us)} in the partitions"] if total.total > 1 else []
+    if placement.conversions:
+        us = sum(each.us for each in placement.conversions if each.us is not None)
+        parts.append(f"{time_text(us)} converting {counted(len(placement.conversions), 'value')}")
+    expected = f"{time_text(placement.estimated_us)} expected"
+    return f"{expected}: {', '.join(parts)}" if parts else expected

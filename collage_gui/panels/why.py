@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from html import escape
 
-from PySide6.QtCore import QUrl
+from PySide6.QtCore import Qt, QUrl
 from PySide6.QtWidgets import QTextBrowser, QVBoxLayout, QWidget
 
 from collage_engine.drawing.alternatives import ABOUT_COLUMNS, TITLES, WhyRow, why_rows
@@ -33,6 +33,8 @@ class WhyPanel(QWidget):
         self.setObjectName("whyPanel")
         self.text = named(QTextBrowser(openLinks=False), "whyText", "Why")
         self.text.setFrameShape(QTextBrowser.Shape.NoFrame)
+        # All text wraps; Qt makes a table a pixel wider than its page.
+        self.text.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.text.anchorClicked.connect(self._clicked)
         lay_out(QVBoxLayout(self), self.text, margins=(6, 4, 6, 4))
         document.selection.changed.connect(self.refresh)

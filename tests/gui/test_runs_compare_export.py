@@ -363,6 +363,11 @@ def test_partitions_have_their_times_in_the_model_and_tell_what_ran_beside_them(
     assert [panel.model.columns[last].value(row) for row in panel.model.rows] == timed
     outside = sum(kernel.us or 0.0 for kernel in page.document.runs.visible[-1].residual)
     assert outside > 0 and f"{time_text(outside)} outside of them" in panel.summary.text()
+    placement = page.document.placement.shown.placement
+    measured, expected = panel.summary.text().split(" · ")[1:3]
+    inside = sum(part.estimated_us for part in placement.partitions)
+    assert measured == f"{time_text(placement.measured_us)} measured", "the answer comes first"
+    assert expected.startswith(f"{time_text(placement.estimated_us)} expected: {time_text(inside)}")
     # A search on stored costs is no run: nothing outside is known of it.
     page.document.show_placement(page.document.placement.shown.placement, "another")
     assert "outside" not in panel.summary.text()
