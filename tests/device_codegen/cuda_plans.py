@@ -6,14 +6,12 @@ No device carries such a plan out here; each test has the steps of its runtime i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
 
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import ImportedModel, import_onnx
+from tests.support.written import written
 
 Ints = tuple[int, ...]
 
@@ -23,28 +21,16 @@ def normal(*shape: int, dtype: str = "float32") -> np.ndarray:
     return np.random.default_rng(list(shape)).standard_normal(shape).astype(dtype)
 
 
-def node(op: str, inputs: list[str], output: str, **attributes: Any) -> onnx.NodeProto:
-    return helper.make_node(op, inputs, [output], output, **attributes)
+def model_of(inputs: str, nodes: str, **weights: Ints | np.ndarray) -> ImportedModel:
+    """Return the model of some nodes whose output is ``y``, as ONNX's text writes them.
 
-
-def model_of(
-    nodes: list[onnx.NodeProto],
-    inputs: dict[str, Ints],
-    constants: dict[str, np.ndarray],
-    shape: Ints,
-    kind: int = TensorProto.FLOAT,
-) -> ImportedModel:
-    """A model of these nodes with the output ``y``."""
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info(n, kind, s) for n, s in inputs.items()],
-        [helper.make_tensor_value_info("y", kind, shape)],
-        [numpy_helper.from_array(v, n) for n, v in constants.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
-    model.ir_version = 9
-    return import_onnx(model)
+    Args:
+        inputs: ``float[4,8] x``.
+        nodes: ``p = MatMul(x, w) y = Relu(p)``.
+        weights: Arrays by name; for a shape it is ``normal(*shape)``.
+    """
+    arrays = {n: normal(*w) if isinstance(w, tuple) else w for n, w in weights.items()}
+    return import_onnx(written(f"({inputs}) => (y) {{ {nodes} }}", arrays, opset=20))
 
 
 def whole(model: ImportedModel) -> tuple[int, Ints, Ints]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 
 from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.toolchains.cublas.rules import plan_of
 from collage_engine.toolchains.runtime.products import layout_of
-from tests.device_codegen.cuda_plans import carried_out, model_of, node, normal, whole
+from tests.device_codegen.cuda_plans import carried_out, model_of, whole
 
 
 def carry_out(plan: dict[str, Any], weights: bytes, arguments: list[np.ndarray]) -> None:
@@ -60,84 +59,47 @@ def run(model: ImportedModel) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
 
 CASES: dict[str, tuple[ImportedModel, int]] = {
     "bias and relu": (
-        model_of(
-            [
-                node("MatMul", ["x", "w"], "p"),
-                node("Add", ["b", "p"], "q"),
-                node("Relu", ["q"], "y"),
-            ],
-            {"x": (2, 5, 8)},
-            {"w": normal(8, 6), "b": normal(6)},
-            (2, 5, 6),
-        ),
+        model_of("float[2,5,8] x", "p = MatMul(x, w) q = Add(b, p) y = Relu(q)", w=(8, 6), b=(6,)),
         1,
     ),
     "residual before the activation": (
         model_of(
-            [
-                node("MatMul", ["x", "w"], "p"),
-                node("Add", ["p", "b"], "q"),
-                node("Add", ["q", "r"], "s"),
-                node("Relu", ["s"], "y"),
-            ],
-            {"x": (4, 8), "r": (4, 6)},
-            {"w": normal(8, 6), "b": normal(6)},
-            (4, 6),
+            "float[4,8] x, float[4,6] r",
+            "p = MatMul(x, w) q = Add(p, b) s = Add(q, r) y = Relu(s)",
+            w=(8, 6),
+            b=(6,),
         ),
         1,
     ),
     "transposed right": (
         model_of(
-            [node("Transpose", ["k"], "t", perm=[0, 1, 3, 2]), node("MatMul", ["x", "t"], "y")],
-            {"x": (1, 3, 4, 8), "k": (1, 3, 5, 8)},
-            {},
-            (1, 3, 4, 5),
+            "float[1,3,4,8] x, float[1,3,5,8] k",
+            "t = Transpose<perm=[0, 1, 3, 2]>(k) y = MatMul(x, t)",
         ),
         1,
     ),
     "transposed left": (
-        model_of(
-            [node("Transpose", ["x"], "t", perm=[1, 0]), node("MatMul", ["t", "w"], "y")],
-            {"x": (8, 4)},
-            {"w": normal(8, 6)},
-            (4, 6),
-        ),
+        model_of("float[8,4] x", "t = Transpose<perm=[1, 0]>(x) y = MatMul(t, w)", w=(8, 6)),
         1,
     ),
     "one left matrix for a batch": (
-        model_of(
-            [node("MatMul", ["w", "x"], "y")], {"x": (3, 8, 6)}, {"w": normal(4, 8)}, (3, 4, 6)
-        ),
+        model_of("float[3,8,6] x", "y = MatMul(w, x)", w=(4, 8)),
         1,
     ),
     "two products, the second adds the first": (
         model_of(
-            [
-                node("MatMul", ["x", "u"], "p"),
-                node("MatMul", ["x", "w"], "q"),
-                node("Add", ["p", "q"], "y"),
-            ],
-            {"x": (4, 8)},
-            {"u": normal(8, 6), "w": normal(8, 6)},
-            (4, 6),
+            "float[4,8] x", "p = MatMul(x, u) q = MatMul(x, w) y = Add(p, q)", u=(8, 6), w=(8, 6)
         ),
         2,
     ),
     "a chain through scratch memory": (
         model_of(
-            [
-                node("MatMul", ["x", "u"], "p"),
-                node("Relu", ["p"], "q"),
-                node("MatMul", ["q", "w"], "y"),
-            ],
-            {"x": (4, 8)},
-            {"u": normal(8, 10), "w": normal(10, 6)},
-            (4, 6),
+            "float[4,8] x", "p = MatMul(x, u) q = Relu(p) y = MatMul(q, w)", u=(8, 10), w=(10, 6)
         ),
         2,
     ),
     "a vector": (
-        model_of([node("MatMul", ["x", "w"], "y")], {"x": (8,)}, {"w": normal(8, 6)}, (6,)),
+        model_of("float[8] x", "y = MatMul(x, w)", w=(8, 6)),
         1,
     ),
 }
@@ -151,34 +113,19 @@ def test_plans_compute_what_the_model_says(name: str) -> None:
     np.testing.assert_allclose(result, truth, rtol=1e-4, atol=1e-5)
 
 
-def refused(
-    nodes: list[onnx.NodeProto],
-    inputs: dict[str, tuple[int, ...]],
-    constants: dict[str, np.ndarray],
-    shape: tuple[int, ...],
-) -> str:
+def refused(nodes: str, **weights: tuple[int, ...]) -> str:
     with pytest.raises(UnsupportedError) as caught:
-        run(model_of(nodes, inputs, constants, shape))
+        run(model_of("float[4,8] x", nodes, **weights))
     return str(caught.value)
 
 
 def test_what_fits_in_no_epilogue_is_refused() -> None:
-    reason = refused(
-        [node("MatMul", ["x", "w"], "p"), node("Sigmoid", ["p"], "y")],
-        {"x": (4, 8)},
-        {"w": normal(8, 6)},
-        (4, 6),
-    )
+    reason = refused("p = MatMul(x, w) y = Sigmoid(p)", w=(8, 6))
     assert reason == "Sigmoid: cuBLAS runs it only in a product's epilogue"
 
 
 def test_a_bias_after_the_activation_is_refused() -> None:
-    reason = refused(
-        [node("MatMul", ["x", "w"], "p"), node("Relu", ["p"], "q"), node("Add", ["q", "b"], "y")],
-        {"x": (4, 8)},
-        {"w": normal(8, 6), "b": normal(6)},
-        (4, 6),
-    )
+    reason = refused("p = MatMul(x, w) q = Relu(p) y = Add(q, b)", w=(8, 6), b=(6,))
     assert reason.startswith("Add:")
 
 

@@ -21,8 +21,6 @@ from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.registry import get
 from tests.device_codegen.cuda_plans import (
     model_of,
-    node,
-    normal,
 )
 
 pytestmark = [
@@ -65,16 +63,11 @@ def made_and_loaded(name: str, given: Function) -> list[dict[str, Any]]:
 
 def test_cublas() -> None:
     model = model_of(
-        [
-            node("MatMul", ["x", "u"], "p"),
-            node("Add", ["p", "b"], "q"),
-            node("Relu", ["q"], "r"),
-            node("MatMul", ["r", "w"], "s"),
-            node("Add", ["s", "x"], "y"),
-        ],
-        {"x": (4, 8)},
-        {"u": normal(8, 16), "b": normal(16), "w": normal(16, 8)},
-        (4, 8),
+        "float[4,8] x",
+        "p = MatMul(x, u) q = Add(p, b) r = Relu(q) s = MatMul(r, w) y = Add(s, x)",
+        u=(8, 16),
+        b=(16,),
+        w=(16, 8),
     )
     plain = function("cublas", model)
     said = {
@@ -100,15 +93,12 @@ def test_cublas() -> None:
 )
 def test_cudnn() -> None:
     model = model_of(
-        [
-            node("Conv", ["x", "w", "b"], "p", pads=[1, 1, 1, 1]),
-            node("Add", ["p", "x"], "q"),
-            node("Relu", ["q"], "r"),
-            node("ConvTranspose", ["r", "u"], "y", strides=[2, 2]),
-        ],
-        {"x": (2, 8, 6, 6)},
-        {"w": normal(8, 8, 3, 3), "b": normal(8), "u": normal(8, 4, 2, 2)},
-        (2, 4, 12, 12),
+        "float[2,8,6,6] x",
+        "p = Conv<pads=[1, 1, 1, 1]>(x, w, b) q = Add(p, x) r = Relu(q) "
+        "y = ConvTranspose<strides=[2, 2]>(r, u)",
+        w=(8, 8, 3, 3),
+        b=(8,),
+        u=(8, 4, 2, 2),
     )
     given = function("cudnn", model)
     assert [s["what"] for s in made_and_loaded("cudnn", given)] == ["conv", "deconv"]

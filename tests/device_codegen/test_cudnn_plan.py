@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
-from onnx import TensorProto
 
 from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import UnsupportedError
@@ -17,7 +16,6 @@ from collage_engine.toolchains.registry import get
 from tests.device_codegen.cuda_plans import (
     carried_out,
     model_of,
-    node,
     normal,
     whole,
 )
@@ -94,47 +92,28 @@ def run(model: ImportedModel) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
 CASES: dict[str, tuple[ImportedModel, list[str]]] = {
     "convolution, bias, residual, relu": (
         model_of(
-            [
-                node("Conv", ["x", "w", "b"], "p", pads=[1, 1, 1, 1]),
-                node("Add", ["p", "x"], "q"),
-                node("Relu", ["q"], "y"),
-            ],
-            {"x": (2, 4, 6, 5)},
-            {"w": normal(4, 4, 3, 3), "b": normal(4)},
-            (2, 4, 6, 5),
+            "float[2,4,6,5] x",
+            "p = Conv<pads=[1, 1, 1, 1]>(x, w, b) q = Add(p, x) y = Relu(q)",
+            w=(4, 4, 3, 3),
+            b=(4,),
         ),
         ["conv"],
     ),
     "strides, dilation, uneven padding, groups": (
         model_of(
-            [
-                node(
-                    "Conv",
-                    ["x", "w"],
-                    "y",
-                    pads=[1, 0, 2, 1],
-                    strides=[2, 1],
-                    dilations=[1, 2],
-                    group=2,
-                )
-            ],
-            {"x": (1, 4, 9, 8)},
-            {"w": normal(6, 2, 3, 3)},
-            (1, 6, 5, 5),
+            "float[1,4,9,8] x",
+            "y = Conv<pads=[1, 0, 2, 1], strides=[2, 1], dilations=[1, 2], group=2>(x, w)",
+            w=(6, 2, 3, 3),
         ),
         ["conv"],
     ),
     "two convolutions, the second scaled by a constant": (
         model_of(
-            [
-                node("Conv", ["x", "u"], "p", pads=[1, 1, 1, 1]),
-                node("Relu", ["p"], "q"),
-                node("Conv", ["q", "w"], "r"),
-                node("Mul", ["r", "s"], "y"),
-            ],
-            {"x": (1, 3, 8, 8)},
-            {"u": normal(5, 3, 3, 3), "w": normal(2, 5, 1, 1), "s": normal(1, 2, 1, 1)},
-            (1, 2, 8, 8),
+            "float[1,3,8,8] x",
+            "p = Conv<pads=[1, 1, 1, 1]>(x, u) q = Relu(p) r = Conv(q, w) y = Mul(r, s)",
+            u=(5, 3, 3, 3),
+            w=(2, 5, 1, 1),
+            s=(1, 2, 1, 1),
         ),
         ["conv", "conv"],
     ),
@@ -151,24 +130,17 @@ def test_plans_compute_what_the_model_says(name: str) -> None:
 
 @pytest.mark.parametrize("op", ["Relu", "MaxPool", "Softmax"])
 def test_what_is_no_convolution_is_refused(op: str) -> None:
-    shape = (1, 4, 2, 2) if op == "MaxPool" else (1, 4, 4, 4)
-    how = {"kernel_shape": [2, 2], "strides": [2, 2]} if op == "MaxPool" else {}
-    model = model_of([node(op, ["x"], "y", **how)], {"x": (1, 4, 4, 4)}, {}, shape)
+    how = "<kernel_shape=[2, 2]>" if op == "MaxPool" else ""
+    model = model_of("float[1,4,4,4] x", f"y = {op}{how}(x)")
     with pytest.raises(UnsupportedError, match="only behind a convolution, if at all"):
         run(model)
 
 
 def test_tensor_cores_are_kept_from_single_precision_only() -> None:
     """Half precision loses nothing on them, and its fastest engines have no others."""
-    for dtype, math in (("float32", "float32"), ("float16", "any")):
-        kind = TensorProto.FLOAT16 if dtype == "float16" else TensorProto.FLOAT
-        model = model_of(
-            [node("Conv", ["x", "w"], "y")],
-            {"x": (1, 8, 4, 4)},
-            {"w": normal(8, 8, 1, 1, dtype=dtype)},
-            (1, 8, 4, 4),
-            kind,
-        )
+    for kind, dtype, math in (("float", "float32", "float32"), ("float16", "float16", "any")):
+        weight = normal(8, 8, 1, 1, dtype=dtype)
+        model = model_of(f"{kind}[1,8,4,4] x", "y = Conv(x, w)", w=weight)
         plan, *_ = run(model)
         assert [s["math"] for s in plan["steps"]] == [math]
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto
 
 from collage_engine.lowering.extract import function_of
 from collage_engine.machine.cuda import cuda_probe
@@ -22,7 +21,7 @@ from collage_engine.toolchains.cutlass import families, headers, library, source
 from collage_engine.toolchains.cutlass.families import Family
 from collage_engine.toolchains.registry import get
 from collage_engine.toolchains.runtime.nvcc import find_nvcc
-from tests.device_codegen.cuda_plans import model_of, node, normal
+from tests.device_codegen.cuda_plans import model_of, normal
 
 pytestmark = [
     pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here"),
@@ -159,11 +158,10 @@ def test_what_nvcc_refuses_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path
 def network() -> ImportedModel:
     """A convolution in half precision."""
     return model_of(
-        [node("Conv", ["x", "w", "b"], "p", pads=[1, 1, 1, 1]), node("Relu", ["p"], "y")],
-        {"x": (1, 4, 6, 5)},
-        {"w": normal(6, 4, 3, 3, dtype="float16"), "b": normal(6, dtype="float16")},
-        (1, 6, 6, 5),
-        TensorProto.FLOAT16,
+        "float16[1,4,6,5] x",
+        "p = Conv<pads=[1, 1, 1, 1]>(x, w, b) y = Relu(p)",
+        w=normal(6, 4, 3, 3, dtype="float16"),
+        b=normal(6, dtype="float16"),
     )
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import NodeProto, TensorProto
 
 from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import UnsupportedError
@@ -14,17 +13,14 @@ from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.cutlass.families import Family
 from collage_engine.toolchains.cutlass.rules import plan_of
 from collage_engine.toolchains.registry import get
-from tests.device_codegen.cuda_plans import Ints, carried_out, model_of, node, normal, whole
+from tests.device_codegen.cuda_plans import Ints, carried_out, model_of, normal, whole
 from tests.device_codegen.cutlass_machine import Machine
 
 
-def half(
-    nodes: list[NodeProto], inputs: dict[str, Ints], weights: dict[str, Ints], shape: Ints
-) -> ImportedModel:
+def half(inputs: str, nodes: str, **weights: Ints) -> ImportedModel:
     """A model in half precision."""
-    constants = {name: 0.3 * normal(*s, dtype="float16") for name, s in weights.items()}
-    constants = {name: value.astype("float16") for name, value in constants.items()}
-    return model_of(nodes, inputs, constants, shape, TensorProto.FLOAT16)
+    arrays = {n: (0.3 * normal(*s, dtype="float16")).astype("float16") for n, s in weights.items()}
+    return model_of(inputs, nodes, **arrays)
 
 
 def run(model: ImportedModel) -> tuple[dict[str, Any], np.ndarray, np.ndarray, tuple[Family, ...]]:
@@ -44,59 +40,41 @@ def refused(model: ImportedModel) -> str:
 CONVOLUTIONS: dict[str, tuple[ImportedModel, list[str]]] = {
     "bias, residual, relu": (
         half(
-            [
-                node("Conv", ["x", "w", "b"], "p", pads=[1, 1, 1, 1]),
-                node("Add", ["p", "x"], "q"),
-                node("Relu", ["q"], "y"),
-            ],
-            {"x": (2, 4, 6, 5)},
-            {"w": (4, 4, 3, 3), "b": (4,)},
-            (2, 4, 6, 5),
+            "float16[2,4,6,5] x",
+            "p = Conv<pads=[1, 1, 1, 1]>(x, w, b) q = Add(p, x) y = Relu(q)",
+            w=(4, 4, 3, 3),
+            b=(4,),
         ),
         ["conv_float16_relu_a2"],
     ),
     "silu written out": (
-        half(
-            [
-                node("Conv", ["x", "w"], "p"),
-                node("Sigmoid", ["p"], "s"),
-                node("Mul", ["p", "s"], "y"),
-            ],
-            {"x": (1, 8, 4, 4)},
-            {"w": (16, 8, 3, 3)},
-            (1, 16, 2, 2),
-        ),
+        half("float16[1,8,4,4] x", "p = Conv(x, w) s = Sigmoid(p) y = Mul(p, s)", w=(16, 8, 3, 3)),
         ["conv_float16_silu_a8"],
     ),
     "strides, dilation, padding that differs at both ends": (
         half(
-            [node("Conv", ["x", "w"], "y", pads=[1, 0, 2, 1], strides=[2, 1], dilations=[1, 2])],
-            {"x": (1, 4, 9, 8)},
-            {"w": (6, 4, 3, 3)},
-            (1, 6, 5, 5),
+            "float16[1,4,9,8] x",
+            "y = Conv<pads=[1, 0, 2, 1], strides=[2, 1], dilations=[1, 2]>(x, w)",
+            w=(6, 4, 3, 3),
         ),
         ["conv_float16_none_a2"],
     ),
     "pointwise, and a residual that is given": (
         half(
-            [node("Conv", ["x", "w", "b"], "p"), node("Add", ["p", "r"], "y")],
-            {"x": (2, 4, 3, 5), "r": (2, 6, 3, 5)},
-            {"w": (6, 4, 1, 1), "b": (6,)},
-            (2, 6, 3, 5),
+            "float16[2,4,3,5] x, float16[2,6,3,5] r",
+            "p = Conv(x, w, b) y = Add(p, r)",
+            w=(6, 4, 1, 1),
+            b=(6,),
         ),
         ["conv_float16_none_a2"],
     ),
     "two of them, the second adds the first": (
         half(
-            [
-                node("Conv", ["x", "u"], "p", pads=[1, 1, 1, 1]),
-                node("Relu", ["p"], "q"),
-                node("Conv", ["q", "w"], "r", pads=[1, 1, 1, 1]),
-                node("Add", ["r", "q"], "y"),
-            ],
-            {"x": (1, 2, 4, 4)},
-            {"u": (6, 2, 3, 3), "w": (6, 6, 3, 3)},
-            (1, 6, 4, 4),
+            "float16[1,2,4,4] x",
+            "p = Conv<pads=[1, 1, 1, 1]>(x, u) q = Relu(p) "
+            "r = Conv<pads=[1, 1, 1, 1]>(q, w) y = Add(r, q)",
+            u=(6, 2, 3, 3),
+            w=(6, 6, 3, 3),
         ),
         ["conv_float16_relu_a2", "conv_float16_none_a2"],
     ),
@@ -116,10 +94,9 @@ def test_convolutions_compute_what_the_model_says(name: str) -> None:
 
 def convolution(channels: int, filters: int, groups: int = 1) -> ImportedModel:
     return half(
-        [node("Conv", ["x", "w"], "y", pads=[1, 1, 1, 1], group=groups)],
-        {"x": (1, channels, 4, 4)},
-        {"w": (filters, channels // groups, 3, 3)},
-        (1, filters, 4, 4),
+        f"float16[1,{channels},4,4] x",
+        f"y = Conv<pads=[1, 1, 1, 1], group={groups}>(x, w)",
+        w=(filters, channels // groups, 3, 3),
     )
 
 
@@ -134,14 +111,9 @@ def test_odd_rows_and_groups_are_refused() -> None:
 
 
 def test_float32_and_products_are_refused() -> None:
-    model = model_of(
-        [node("Conv", ["x", "w"], "y")],
-        {"x": (1, 4, 4, 4)},
-        {"w": normal(4, 4, 1, 1)},
-        (1, 4, 4, 4),
-    )
+    model = model_of("float[1,4,4,4] x", "y = Conv(x, w)", w=(4, 4, 1, 1))
     assert refused(model) == "Conv: CUTLASS's kernels here take no float32"
-    model = half([node("MatMul", ["x", "w"], "y")], {"x": (4, 8)}, {"w": (8, 8)}, (4, 8))
+    model = half("float16[4,8] x", "y = MatMul(x, w)", w=(8, 8))
     assert refused(model) == "MatMul: CUTLASS runs it only in a product's epilogue"
 
 

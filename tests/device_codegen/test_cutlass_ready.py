@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from onnx import TensorProto
 
 from collage_engine.control.run_control import RunControl
 from collage_engine.records.candidate import CandidateRecord
@@ -21,22 +20,16 @@ from collage_engine.toolchains.cutlass import library
 from collage_engine.toolchains.cutlass.families import Family
 from collage_engine.toolchains.registry import get
 from collage_engine.toolchains.runtime.nvcc import find_nvcc
-from tests.device_codegen.cuda_plans import model_of, node, normal
+from tests.device_codegen.cuda_plans import model_of, normal
 from tests.support.candidates import candidate_of
 
 pytestmark = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
 
 MODEL = model_of(
-    [
-        node("Conv", ["x", "w"], "p"),
-        node("Relu", ["p"], "q"),
-        node("Conv", ["q", "u"], "r"),
-        node("Tanh", ["r"], "y"),
-    ],
-    {"x": (1, 8, 4, 4)},
-    {"w": normal(6, 8, 1, 1, dtype="float16"), "u": normal(6, 6, 1, 1, dtype="float16")},
-    (1, 6, 4, 4),
-    TensorProto.FLOAT16,
+    "float16[1,8,4,4] x",
+    "p = Conv(x, w) q = Relu(p) r = Conv(q, u) y = Tanh(r)",
+    w=normal(6, 8, 1, 1, dtype="float16"),
+    u=normal(6, 6, 1, 1, dtype="float16"),
 )
 (INSTANCE,) = get("cutlass").instances(Target.cuda("sm_90a"), "float32")
 
