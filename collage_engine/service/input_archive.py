@@ -65,7 +65,7 @@ def input_archive(given: Iterable[str | Path | Mapping[str, Any]]) -> bytes | No
 
 def _of_folder(folder: Path, number: int) -> dict[str, bytes]:
     """Return the members of an archive that the files of a folder become."""
-    inside = [*folder.glob("*.pb"), *folder.glob("test_data_set_*/*.pb")]
+    inside = sorted([*folder.glob("*.pb"), *folder.glob("test_data_set_*/*.pb")])
     tensors = [each for each in inside if each.name.startswith(("input_", "output_"))]
     arrays = sorted(folder.glob("*.npy"))
     if not tensors and not arrays:

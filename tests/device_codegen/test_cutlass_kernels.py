@@ -17,7 +17,7 @@ from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.cutlass import families, headers, library, sources
+from collage_engine.toolchains.cutlass import families, headers, library
 from collage_engine.toolchains.cutlass.families import Family
 from collage_engine.toolchains.registry import get
 from collage_engine.toolchains.runtime.nvcc import find_nvcc
@@ -102,7 +102,7 @@ def answers(table: Table, problem: Problem) -> list[str]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """One tile: a fraction of the time."""
-    monkeypatch.setattr(sources, "TILES", families.TILES[-1:])
+    monkeypatch.setattr(families, "TILES", families.TILES[-1:])
 
 
 def test_a_library_lists_its_kernels_and_says_which_sizes_they_take(small: None) -> None:
@@ -176,7 +176,7 @@ def test_a_module_is_made_saved_and_loaded_without_a_device(
 ) -> None:
     import tvm_ffi
 
-    monkeypatch.setattr(sources, "TILES", families.TILES[-2:])
+    monkeypatch.setattr(families, "TILES", families.TILES[-2:])
     toolchain: Any = get("cutlass")
     function = whole(network())
     module = toolchain.compile(function)

@@ -142,9 +142,11 @@ def test_inputs_may_be_several_files_and_folders_of_test_data(tmp_path):
         }
     one = place("--inputs", str(tmp_path / "data" / "test_data_set_1"))
     with zipfile.ZipFile(io.BytesIO(settings_from(one).inputs_npz)) as archive:
-        assert sorted(archive.namelist()) == ["0/input_0.pb", "0/output_0.pb"]
+        assert archive.namelist() == ["0/input_0.pb", "0/output_0.pb"]
     tensor = tmp_path / "data" / "test_data_set_1" / "input_0.pb"
-    assert settings_from(place("--inputs", str(tensor))).inputs_npz == settings_from(one).inputs_npz
+    given = settings_from(place("--inputs", str(tensor))).inputs_npz
+    with zipfile.ZipFile(io.BytesIO(given)) as archive:
+        assert archive.namelist() == ["0/input_0.pb"]
 
 
 def test_arrays_by_themselves_are_put_into_archives(tmp_path):
