@@ -237,6 +237,7 @@ QToolButton { padding: 4px 8px; border-radius: 4px; border: 1px solid transparen
 QToolButton:hover { background: $hover; }
 QToolButton:pressed, QToolButton:checked { background: $line; }
 QToolButton:focus { border: 1px solid $focus; }
+QToolButton::menu-indicator { image: none; }
 QToolButton#runButton { background: $text; color: $window; font-weight: 600; padding: 4px 14px; }
 QToolButton#runButton:disabled { background: $line; color: $faint; }
 QPushButton { background: $raised; border: 1px solid $border; border-radius: 4px;

@@ -6,6 +6,7 @@ import io
 import os
 import tarfile
 from collections.abc import Callable
+from functools import partial
 
 from collage_engine.drawing.figures import latency_text, winner_title
 from collage_engine.drawing.formatting import bytes_text
@@ -101,32 +102,31 @@ class ExportController:
         document = self._document
         if document.shapes.rows(document.runs.shown_or_last()):
             kinds["shapes"] = "shapes"
-        wanted = kinds if document.runs.visible else {}
+        left = dict(kinds) if document.runs.visible else {}
 
         def write() -> None:
             self._files.write(lambda: exports.save_tables(tables, folder), folder)
             if then is not None:
                 then()
 
-        def ask(left: list[str]) -> None:
+        def take(name: str, answer: protocol.Exported) -> None:
+            tables[name] = (answer.content or b"").decode()
+            del left[name]
             if not left:
                 write()
-                return
-            name, *rest = left
 
-            def arrived(answer: protocol.Exported) -> None:
-                tables[name] = (answer.content or b"").decode()
-                ask(rest)
+        for name, kind in list(left.items()):
+            self._ask(kind, partial(take, name))
+        if not left:
+            write()
 
-            run = self._document.runs.shown_or_last()
-            params = protocol.ExportReport(
-                document=self._document.handle,
-                run=run.id if run is not None else None,
-                format=kinds[name],
-            )
-            self._document.requests.send("export.report", params, arrived)
-
-        ask(list(wanted))
+    def _ask(self, kind: ReportFormat, then: Callable[[protocol.Exported], None]) -> None:
+        """Ask the engine to write the shown run, or the last one, in a format."""
+        run = self._document.runs.shown_or_last()
+        params = protocol.ExportReport(
+            document=self._document.handle, run=run.id if run is not None else None, format=kind
+        )
+        self._document.requests.send("export.report", params, then)
 
     # -- the report --------------------------------------------------------------------
 
@@ -153,8 +153,6 @@ class ExportController:
 
     def _write(self, kind: ReportFormat, path: str, then: Callable[[], None] | None = None) -> None:
         """Write what the engine makes of the shown run, or of the last one."""
-        document = self._document
-        run = document.runs.shown_or_last()
 
         def arrived(answer: protocol.Exported) -> None:
             content = answer.content or b""
@@ -162,10 +160,7 @@ class ExportController:
             if then is not None:
                 then()
 
-        params = protocol.ExportReport(
-            document=document.handle, run=run.id if run is not None else None, format=kind
-        )
-        document.requests.send("export.report", params, arrived)
+        self._ask(kind, arrived)
 
     # -- the artifact ------------------------------------------------------------------
 

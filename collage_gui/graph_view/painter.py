@@ -11,24 +11,28 @@ of detail by the height of a box on the screen:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from PySide6.QtCore import QPointF, QRectF, Qt
+from PySide6.QtCore import QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import (
     QBrush,
     QColor,
     QFont,
     QFontMetricsF,
+    QGuiApplication,
+    QIcon,
     QPainter,
     QPainterPath,
     QPen,
+    QPixmap,
 )
 
-from collage_engine.drawing.box_styles import BoxStyle
+from collage_engine.drawing.box_styles import BoxStyle, LegendEntry
 from collage_engine.drawing.columns import BOX_HEIGHT, STRIP
 from collage_engine.drawing.formatting import DASH
-from collage_engine.drawing.palette import mix, toolchain_look
+from collage_engine.drawing.palette import ToolchainLook, mix, toolchain_look
 from collage_engine.drawing.scene import skip_curve
 from collage_gui.graph_view.picture import Marks, Picture
 from collage_gui.theme import Colours
@@ -51,6 +55,8 @@ RING_RIM = 1.5
 RING_LIMIT = 3000
 """Rings with round corners that are painted at most; more of them are plain rectangles. Chosen."""
 
+CHIP = QSize(28, 16)
+"""Size of the picture of a colour, in pixels."""
 BRUSHES = {
     "solid": Qt.BrushStyle.NoBrush,
     "rising": Qt.BrushStyle.BDiagPattern,
@@ -441,6 +447,53 @@ class _BoxPainter:
         self, text: str, width: float, where: Qt.TextElideMode = Qt.TextElideMode.ElideRight
     ) -> str:
         return self.painter.fontMetrics().elidedText(text, where, int(width))
+
+
+def small_picture(draw: Callable[[QPainter, QRectF], None]) -> QIcon:
+    """Return a picture of the size of ``CHIP``, for a row of a list.
+
+    Args:
+        draw: Draws into an area, with antialiasing.
+    """
+    pixmap = QPixmap(CHIP * 2)
+    pixmap.setDevicePixelRatio(2)
+    pixmap.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(pixmap)
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    draw(painter, QRectF(0.5, 0.5, CHIP.width() - 1, CHIP.height() - 1))
+    painter.end()
+    return QIcon(pixmap)
+
+
+def chip(look: ToolchainLook | LegendEntry, edge: str) -> QIcon:
+    """Return a colour with its pattern and letters as a small picture.
+
+    Args:
+        look: What is drawn.
+        edge: Colour of the line around it.
+    """
+
+    def draw(painter: QPainter, area: QRectF) -> None:
+        painter.setPen(QColor(edge))
+        painter.setBrush(QColor(look.colour))
+        painter.drawRoundedRect(area, 3, 3)
+        painter.setPen(Qt.PenStyle.NoPen)
+        if look.pattern != "solid":
+            ink = QColor(look.text)
+            ink.setAlphaF(0.3)
+            painter.setBrush(QBrush(ink, BRUSHES[look.pattern]))
+            painter.drawRoundedRect(area, 3, 3)
+            # Letters stand on plain colour, where a pattern would disturb them.
+            painter.setBrush(QColor(look.colour))
+            painter.drawRect(area.adjusted(5, 2, -5, -2))
+        font = QGuiApplication.font()
+        font.setPixelSize(10)
+        font.setWeight(QFont.Weight.DemiBold)
+        painter.setFont(font)
+        painter.setPen(QColor(look.text))
+        painter.drawText(area, Qt.AlignmentFlag.AlignCenter, look.tag)
+
+    return small_picture(draw)
 
 
 def middle_lines(style: BoxStyle, by_cost: bool) -> list[str]:

@@ -75,12 +75,13 @@ class ActionSet:
             colour.setChecked(True)
 
     def _refuse_modes(self, document: Document) -> None:
-        """Disable the colourings that would say nothing now; the status bar says why."""
+        """Disable the colourings that would say nothing now; tip and status bar say why."""
         for mode in MODES:
             action = self.by_id[f"colour_{mode.replace('-', '_')}"]
             refusal = mode_refusal(document, mode)
             action.setEnabled(not refusal)
             action.setStatusTip(refusal)
+            action.setToolTip(refusal)
 
     def check_preferences(self) -> None:
         """Check the actions that stand for preferences."""

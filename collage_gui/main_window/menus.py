@@ -39,6 +39,9 @@ class Menus:
         self._preferences, self._open_path, self._docks = preferences, open_path, docks
         self.recent = QMenu("Open recent", bar)
         self.recent.setObjectName("recentMenu")
+        self.colours = QMenu("Colour by", bar)
+        """What the graph can be coloured by; the toolbar has it, too."""
+        self.colours.setToolTipsVisible(True)
         self._panels = QMenu("Panels", bar)
         self._panels.aboutToShow.connect(self._fill_panels)
         for each in MENUS:
@@ -46,14 +49,13 @@ class Menus:
         self.fill_recent()
 
     def _fill(self, menu: QMenu, content: Menu, actions: Mapping[str, QAction]) -> None:
-        colours = QMenu("Colour by", menu)
         for spec in content.entries:
             if spec is None:
                 menu.addSeparator()
                 continue
             if spec.exclusive:
-                colours.addAction(actions[spec.id])
-                menu.addMenu(colours)
+                self.colours.addAction(actions[spec.id])
+                menu.addMenu(self.colours)
                 continue
             menu.addAction(actions[spec.id])
             if spec.id == "open":

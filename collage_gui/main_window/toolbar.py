@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtGui import QAction, QStandardItemModel
-from PySide6.QtWidgets import QComboBox, QSpinBox, QToolBar
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import QComboBox, QMenu, QSpinBox, QToolBar, QToolButton
 
 from collage_engine.drawing.box_styles import MODES
 from collage_gui.document.reference import Reference
-from collage_gui.document_window.mode_refusal import mode_refusal
 from collage_gui.fields import ABOUT_BUDGET, ABOUT_THREADS, DurationField, keep_from_wheel
 from collage_gui.panels.references import fill_references
 from collage_gui.preferences import Preferences
@@ -19,7 +18,6 @@ from collage_gui.theme import pad_spin_boxes
 from collage_gui.widgets import named, tool_button
 
 if TYPE_CHECKING:
-    from collage_gui.document.document import Document
     from collage_gui.document_window.window import DocumentWindow
 
 
@@ -34,9 +32,16 @@ RUN, KEEP, CANCEL = "▶  Run", "■  Stop and keep", "■  Cancel"
 class Toolbar(QToolBar):
     """The toolbar, which acts on the current page."""
 
-    mode_chosen = Signal()
+    def __init__(
+        self, actions: Mapping[str, QAction], preferences: Preferences, colours: QMenu
+    ) -> None:
+        """Makes the toolbar.
 
-    def __init__(self, actions: Mapping[str, QAction], preferences: Preferences) -> None:
+        Args:
+            actions: The window's actions by id.
+            preferences: Threads and budget without a document.
+            colours: The menu of what a graph can be coloured by.
+        """
         super().__init__("Toolbar")
         self._preferences = preferences
         self._page: DocumentWindow | None = None
@@ -52,7 +57,7 @@ class Toolbar(QToolBar):
         self.addSeparator()
         self._add_run_fields()
         self.addSeparator()
-        self._add_views()
+        self._add_views(colours)
         keep_from_wheel(self)
 
     def _fit_fields(self) -> None:
@@ -63,6 +68,8 @@ class Toolbar(QToolBar):
         self.threads.setFixedWidth(longest + around)
         self.budget.setMinimumWidth(metrics.horizontalAdvance("Budget: 59 min 30 s") + around)
         self.budget.setMaximumWidth(self.budget.minimumWidth() + around)
+        titles = (f"Colour: {title} ▾" for title in MODES.values())
+        self.colour.setMinimumWidth(max(map(metrics.horizontalAdvance, titles)) + around)
 
     def _keep_run_button_wide(self) -> None:
         """Give the button the width of its longest text, so that nothing beside it moves."""
@@ -84,16 +91,15 @@ class Toolbar(QToolBar):
             self.addWidget(field)
             pad_spin_boxes(field)
 
-    def _add_views(self) -> None:
+    def _add_views(self, colours: QMenu) -> None:
         self.reference = _choice("baseline", "Compared with")
         self.reference.setMinimumContentsLength(CHOICE_LETTERS + 1)  # "Against: Best baseline"
         self.reference.activated.connect(self._reference_chosen)
-        self.colour = _choice("colourBy", "Colour by")
-        for mode, title in MODES.items():
-            self.colour.addItem(f"Colour: {title}", mode)
-        self.colour.activated.connect(self._colour_chosen)
-        for combo in (self.reference, self.colour):
-            self.addWidget(combo)
+        self.colour = named(QToolButton(), "colourBy", "Colour by", "Colour by")
+        self.colour.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.colour.setMenu(colours)
+        for widget in (self.reference, self.colour):
+            self.addWidget(widget)
 
     # -- showing -----------------------------------------------------------------------
 
@@ -123,22 +129,10 @@ class Toolbar(QToolBar):
                 field.setValue(value)
                 field.blockSignals(False)
         self.colour.setEnabled(graph)
-        if page is not None:
-            self.colour.setCurrentIndex(self.colour.findData(page.picture.mode))
-            self._refuse_modes(page.document)
+        mode = page.picture.mode if page is not None else next(iter(MODES))
+        self.colour.setText(f"Colour: {MODES[mode]} ▾")
         fill_references(self.reference, document, prefix="Against: ")
         self.reference.setEnabled(self.reference.count() > 1)
-
-    def _refuse_modes(self, document: Document) -> None:
-        """Disable the colourings that would say nothing now; their tips say why."""
-        entries = self.colour.model()
-        if not isinstance(entries, QStandardItemModel):
-            return
-        for at in range(self.colour.count()):
-            refusal = mode_refusal(document, self.colour.itemData(at))
-            item = entries.item(at)
-            item.setEnabled(not refusal)
-            item.setToolTip(refusal)
 
     # -- acting ------------------------------------------------------------------------
 
@@ -162,11 +156,6 @@ class Toolbar(QToolBar):
         if self._page is not None:
             kind, name = self.reference.currentData()
             self._page.document.comparison.set_reference(Reference(kind, name))
-
-    def _colour_chosen(self) -> None:
-        if self._page is not None:
-            self._page.picture.set_mode(self.colour.currentData())
-            self.mode_chosen.emit()
 
 
 def _choice(name: str, title: str) -> QComboBox:

@@ -101,7 +101,7 @@ class MainWindow(QMainWindow):
             self.documents.open_path,
             self._current_docks,
         )
-        self.toolbar = Toolbar(self.action_set.by_id, preferences)
+        self.toolbar = Toolbar(self.action_set.by_id, preferences, self.menus.colours)
         self.addToolBar(self.toolbar)
         tip = "Where the engine runs. Click to connect to another engine."
         self.device = tool_button("", "device", self.engine.choose_connection, tip=tip)
@@ -144,7 +144,6 @@ class MainWindow(QMainWindow):
         engine.toolchains_known.connect(lambda: welcome.show_engine(engine.host, engine.states))
         engine.probing.connect(welcome.show_probing)
         engine.lost.connect(welcome.show_engine_trouble)
-        self.toolbar.mode_chosen.connect(self.refresh)
         self.preferences.changed.connect(self._preference_changed)
         theme.changed.connect(self.refresh)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QTreeWidget, QTreeWidgetItem, QVBoxLayout, QWidget
@@ -45,77 +46,55 @@ class AttributesPage(QWidget):
             self.note.show()
             return
         self.note.hide()
-        node = graph.calls[document.selection.primary]
-
-        def add(title: str, rows, open_: bool = True) -> None:
-            rows = [row for row in rows if row[1] not in ("", None)]
-            if not rows:
-                return
-            top = QTreeWidgetItem([title, ""])
-            self.tree.addTopLevelItem(top)
-            for name, value, *extra in rows:
-                item = QTreeWidgetItem([str(name), str(value)])
-                item.setToolTip(1, plain_tip(str(value)))
-                if extra:
-                    item.setData(0, Qt.ItemDataRole.UserRole, extra[0])
-                top.addChild(item)
-            top.setExpanded(open_)
-
-        add(
+        primary = document.selection.primary
+        node = graph.calls[primary]
+        self._add(
             "Operator",
-            [
-                ("name", graph.name(document.selection.primary)),
-                ("type", graph.title(document.selection.primary)),
-                ("internally", node.op),
-                ("number", document.selection.primary),
-                ("kind", node.kind),
-                ("ONNX nodes", ", ".join(node.onnx_nodes)),
-                ("ONNX value", node.onnx_value),
-            ],
+            ("name", graph.name(primary)),
+            ("type", graph.title(primary)),
+            ("internally", node.op),
+            ("number", primary),
+            ("kind", node.kind),
+            ("ONNX nodes", ", ".join(node.onnx_nodes)),
+            ("ONNX value", node.onnx_value),
         )
-        add(
-            "Types",
-            [
-                (
-                    f"output {i}" if len(node.types) > 1 else "output",
-                    f"{t}  ({bytes_text(t.bytes)})",
-                )
-                for i, t in enumerate(node.types)
-            ],
-        )
-        add("Attributes", sorted((k, v) for k, v in node.attributes.items()))
-        add(
-            "Producers",
-            [
-                (graph.title(n), graph.name(n), ("node", n))
-                for n in graph.producers(document.selection.primary)
-            ],
-        )
-        add(
-            "Consumers",
-            [
-                (graph.title(n), graph.name(n), ("node", n))
-                for n in graph.consumers(document.selection.primary)
-            ],
-        )
+        outputs = [
+            f"output {i}" if len(node.types) > 1 else "output" for i in range(len(node.types))
+        ]
+        types = [f"{t}  ({bytes_text(t.bytes)})" for t in node.types]
+        self._add("Types", *zip(outputs, types, strict=True))
+        self._add("Attributes", *sorted(node.attributes.items()))
+        for title, near in (
+            ("Producers", graph.producers(primary)),
+            ("Consumers", graph.consumers(primary)),
+        ):
+            self._add(title, *((graph.title(n), graph.name(n), n) for n in near))
         weights = document.questions.inside.weights if document.questions.inside is not None else ()
         for weight in weights:
-            add(
+            spread = f"{significant(weight.mean)} ± {significant(weight.deviation)}"
+            self._add(
                 f"Weight {weight.name}",
-                [
-                    ("shape", "×".join(map(str, weight.shape)) + f" {weight.dtype}"),
-                    ("range", f"{significant(weight.minimum)} … {significant(weight.maximum)}"),
-                    (
-                        "mean ± deviation",
-                        f"{significant(weight.mean)} ± {significant(weight.deviation)}",
-                    ),
-                    ("zeros", f"{weight.zeros * 100:.1f} %"),
-                    ("histogram", _columns(weight.histogram)),
-                ],
+                ("shape", "×".join(map(str, weight.shape)) + f" {weight.dtype}"),
+                ("range", f"{significant(weight.minimum)} … {significant(weight.maximum)}"),
+                ("mean ± deviation", spread),
+                ("zeros", f"{weight.zeros * 100:.1f} %"),
+                ("histogram", _columns(weight.histogram)),
             )
         for nested in document.questions.inside.graphs if document.questions.inside else ():
             self._add_graph(self.tree.invisibleRootItem(), nested)
         self.tree.resizeColumnToContents(0)
+
+    def _add(self, title: str, *rows: tuple[Any, ...]) -> None:
+        """Show rows below a title; each is a name, a value, and the operator that it leads to."""
+        known = [row for row in rows if row[1] not in ("", None)]
+        if not known:
+            return
+        top = QTreeWidgetItem(self.tree, [title, ""])
+        for name, value, *operator in known:
+            item = QTreeWidgetItem(top, [str(name), str(value)])
+            item.setToolTip(1, plain_tip(str(value)))
+            item.setData(0, Qt.ItemDataRole.UserRole, operator[0] if operator else None)
+        top.setExpanded(True)
 
     def _add_graph(self, parent: QTreeWidgetItem, graph: NestedGraph) -> None:
         """Show a branch or a body as a tree, with what its own operators hold inside them."""
@@ -137,9 +116,9 @@ class AttributesPage(QWidget):
         top.setExpanded(True)
 
     def _activated(self, item: QTreeWidgetItem) -> None:
-        data = item.data(0, Qt.ItemDataRole.UserRole)
-        if isinstance(data, tuple | list) and data and data[0] == "node":
-            self.document.selection.select([int(data[1])], int(data[1]))
+        operator = item.data(0, Qt.ItemDataRole.UserRole)
+        if operator is not None:
+            self.document.selection.select([operator], operator)
 
 
 def _columns(counts: Sequence[int]) -> str:

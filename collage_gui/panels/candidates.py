@@ -16,7 +16,7 @@ from collage_engine.wording.runs import ABOUT_EXPECTED, ABOUT_REGRET
 from collage_gui.document.document import Document
 from collage_gui.document.pin_prices import measure_text
 from collage_gui.panels.cost_text import cost_tip
-from collage_gui.panels.tables import Column, RowsModel, Table
+from collage_gui.panels.tables import Column, RowsModel, Table, toolchain_column
 from collage_gui.theme import Theme
 from collage_gui.widgets import filter_field, lay_out, push_button, text_label
 
@@ -56,13 +56,11 @@ class CandidatesPanel(QWidget):
         d = document
         self.model = RowsModel(
             [
-                Column(
+                toolchain_column(
                     "Toolchain",
                     lambda r: r.instance.id,
-                    toolchain=lambda r: r.instance.toolchain,
-                    text=lambda r: toolchain_title(r.instance.id),
-                    tip=lambda r: f"{toolchain_title(r.instance.id)}\nrule {r.rule or DASH}",
-                    width=152,
+                    152,
+                    lambda r: f"{toolchain_title(r.instance.id)}\nrule {r.rule or DASH}",
                 ),
                 Column(
                     "Expected",

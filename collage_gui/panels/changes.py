@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 from collage_engine.drawing.formatting import DASH, signed_time
 from collage_engine.drawing.palette import toolchain_title
 from collage_gui.document.document import Document
-from collage_gui.panels.tables import Column, RowsModel, Table
+from collage_gui.panels.tables import Column, RowsModel, Table, toolchain_column
 from collage_gui.theme import Theme
 from collage_gui.widgets import lay_out, push_button, text_label
 
@@ -30,20 +30,8 @@ class ChangesPage(QWidget):
             [
                 Column("Node", lambda r: self._node_name(r.node), width=76, stretches=True),
                 Column("Change", lambda r: r.change, width=80),
-                Column(
-                    "Before",
-                    lambda r: r.before or "",
-                    toolchain=lambda r: r.before,
-                    text=lambda r: toolchain_title(r.before),
-                    width=120,
-                ),
-                Column(
-                    "After",
-                    lambda r: r.after or "",
-                    toolchain=lambda r: r.after,
-                    text=lambda r: toolchain_title(r.after),
-                    width=120,
-                ),
+                toolchain_column("Before", lambda r: r.before, 120),
+                toolchain_column("After", lambda r: r.after, 120),
                 Column("Difference", lambda r: r.delta_us, "signed-time", width=110),
             ]
         )

@@ -89,7 +89,7 @@ class Outline(QTreeWidget):
                 item.setData(0, Qt.ItemDataRole.UserRole, entry)
                 for operator in graph.nodes[graph.node_of[entry]]:
                     self._items[operator] = item
-                self._label(entry)
+                self._label(item, entry)
             else:
                 scope = groups[entry]
                 item = QTreeWidgetItem(
@@ -111,20 +111,15 @@ class Outline(QTreeWidget):
         firsts = {graph.nodes[graph.node_of[n]][0] for n in scope.members if n not in inner}
         self._add(item, entry, sorted(firsts))
 
-    def _label(self, operator: int) -> None:
-        item = self._items[operator]
+    def _label(self, item: QTreeWidgetItem, operator: int) -> None:
         partition = self.document.placement.partition_of(operator)
         item.setText(TOOLCHAIN, toolchain_title(partition.toolchain) if partition else "")
         if partition:
             item.setIcon(0, toolchain_icon(partition.toolchain))
 
     def _label_all(self) -> None:
-        owners = self.document.placement.partitions
         for operator, item in self._items.items():
-            partition = owners.get(operator)
-            item.setText(TOOLCHAIN, toolchain_title(partition.toolchain) if partition else "")
-            if partition:
-                item.setIcon(0, toolchain_icon(partition.toolchain))
+            self._label(item, operator)
 
     def _picked(self) -> None:
         if self._quiet:

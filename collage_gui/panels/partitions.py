@@ -16,7 +16,6 @@ from collage_engine.drawing.figures import (
 )
 from collage_engine.drawing.formatting import counted, time_text
 from collage_engine.drawing.memory_figures import PartitionMemory, partition_memory
-from collage_engine.drawing.palette import toolchain_title
 from collage_engine.drawing.roofline import PartitionRoof, partition_roofs
 from collage_engine.records.format import border_words, brief_border_words
 from collage_engine.records.placement import Partition, Placement
@@ -27,7 +26,7 @@ from collage_engine.wording.runs import (
 )
 from collage_gui.document.document import Document
 from collage_gui.panels.cost_text import cost_tip
-from collage_gui.panels.tables import Column, RowsModel, Table
+from collage_gui.panels.tables import Column, RowsModel, Table, toolchain_column
 from collage_gui.theme import Theme
 from collage_gui.widgets import filter_field, lay_out, text_label
 
@@ -46,14 +45,7 @@ class PartitionsPanel(QWidget):
         self._memory: dict[str, PartitionMemory] = {}
         self.model = RowsModel(
             [
-                Column(
-                    "Toolchain",
-                    lambda r: r.instance,
-                    toolchain=lambda r: r.toolchain,
-                    text=lambda r: toolchain_title(r.instance),
-                    width=146,
-                    tip=lambda r: toolchain_title(r.instance),
-                ),
+                toolchain_column("Toolchain", lambda r: r.instance, 146),
                 Column(
                     "Expected",
                     lambda r: r.estimated_us,

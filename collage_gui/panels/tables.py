@@ -19,20 +19,16 @@ from PySide6.QtCore import (
     QItemSelectionModel,
     QModelIndex,
     QPersistentModelIndex,
-    QRectF,
     Qt,
     Signal,
 )
 from PySide6.QtGui import (
-    QBrush,
     QColor,
     QFont,
     QFontMetrics,
     QGuiApplication,
     QIcon,
     QKeyEvent,
-    QPainter,
-    QPixmap,
     QResizeEvent,
 )
 from PySide6.QtWidgets import (
@@ -52,11 +48,11 @@ from collage_engine.drawing.formatting import (
     number_text,
     significant,
 )
-from collage_engine.drawing.palette import ToolchainLook, toolchain_look
+from collage_engine.drawing.palette import ToolchainLook, toolchain_look, toolchain_title
 from collage_engine.records.csv_table import csv_table
 from collage_engine.wording.amounts import LEAST_US
 from collage_gui.elided_label import plain_tip
-from collage_gui.graph_view.painter import BRUSHES
+from collage_gui.graph_view.painter import CHIP, chip
 from collage_gui.panels.copying import Copying, ranges
 from collage_gui.theme import Theme
 
@@ -85,6 +81,22 @@ class Column:
     """Whether it is hidden while no row has a value."""
     extra: bool = False
     """Whether it is hidden until the user asks for it, in the list of columns."""
+
+
+def toolchain_column(
+    title: str,
+    instance: Callable[[Any], str | None],
+    width: int,
+    tip: Callable[[Any], str] | None = None,
+) -> Column:
+    """Return a column of toolchains by their titles, each after its chip; None leaves a gap."""
+
+    def text(row: Any) -> str:
+        return toolchain_title(instance(row))
+
+    return Column(
+        title, lambda row: instance(row) or "", "text", text, tip or text, instance, width
+    )
 
 
 class RowsModel(QAbstractTableModel):
@@ -303,32 +315,9 @@ def toolchain_icon(toolchain: str) -> QIcon:
     Args:
         toolchain: Its name, or the id of an instance.
     """
-    base = toolchain.split("[", 1)[0]
-    look = toolchain_look(base)
+    look = toolchain_look(toolchain.split("[", 1)[0])
     if look not in _icons:
-        pixmap = QPixmap(56, 32)
-        pixmap.setDevicePixelRatio(2)
-        pixmap.fill(Qt.GlobalColor.transparent)
-        painter = QPainter(pixmap)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(QColor(look.colour))
-        whole = QRectF(0, 0, 28, 16)
-        painter.drawRoundedRect(whole, 3, 3)
-        ink = QColor(look.text)
-        ink.setAlphaF(0.3)
-        painter.setBrush(QBrush(ink, BRUSHES[look.pattern]))
-        painter.drawRoundedRect(whole, 3, 3)
-        painter.setBrush(QColor(look.colour))
-        painter.drawRect(QRectF(5, 2, 18, 12))
-        font = QGuiApplication.font()
-        font.setPixelSize(10)
-        font.setWeight(QFont.Weight.DemiBold)
-        painter.setFont(font)
-        painter.setPen(QColor(look.text))
-        painter.drawText(whole, Qt.AlignmentFlag.AlignCenter, look.tag)
-        painter.end()
-        _icons[look] = QIcon(pixmap)
+        _icons[look] = chip(look, look.colour)
     return _icons[look]
 
 
@@ -363,7 +352,7 @@ class Table(QTableView):
         self.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
         self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
         self.setTabKeyNavigation(False)
-        self.setIconSize(QPixmap(28, 16).size())
+        self.setIconSize(CHIP)
         self.verticalHeader().hide()
         header = self.horizontalHeader()
         header.setHighlightSections(False)
