@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 from PySide6.QtCore import QObject, QProcess, QTimer, Signal
 
+from collage_engine.records.files import LARGEST_TEXT
 from collage_engine.records.typed import decode
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import protocol
@@ -35,8 +36,6 @@ FLUSH_MS = 50
 """Notifications are gathered for so long: 20 announcements a second at most; chosen."""
 _SLICE_S = 0.02
 """Lines are read for so long, in seconds, before the event loop goes on; chosen."""
-_MAX_LINE = 256 << 20
-"""Bytes of a line at most; chosen, more than any answer needs."""
 
 
 class _Message(msgspec.Struct):
@@ -208,7 +207,7 @@ class EngineClient(QObject):
             self.unresponsive.emit(False)
         arrived = self._process.readAllStandardOutput().data()
         self._buffer += arrived
-        if len(self._buffer) > _MAX_LINE:
+        if len(self._buffer) > LARGEST_TEXT:
             self._end("the engine sent a line longer than 256 MiB")
             return
         if b"\n" not in arrived:

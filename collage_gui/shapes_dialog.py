@@ -16,13 +16,11 @@ from PySide6.QtWidgets import (
 )
 
 from collage_engine.drawing.formatting import counted
+from collage_engine.records.counted import NAMED
 from collage_engine.records.errors import UsageError
 from collage_engine.records.shapes import ShapeChoice, combined
 from collage_gui.elided_label import plain_tip
 from collage_gui.widgets import form_row, lay_out, named, text_label
-
-MOST_NAMED = 6
-"""Shapes that the dialog names before it only counts them; chosen: as many as two lines hold."""
 
 
 class ShapesDialog(QDialog):
@@ -95,8 +93,8 @@ class ShapesDialog(QDialog):
             self.summary.setText(f"{text[:1].upper()}{text[1:]}.")
         else:
             names = [each.text for each in self.choices]
-            shown = ", ".join(names[:MOST_NAMED])
-            more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+            shown = ", ".join(names[:NAMED])
+            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
             self.summary.setText(f"{counted(len(names), 'shape')}: {shown}{more}")
         self._ok.setEnabled(bool(self.choices))
         self.nearest.setEnabled(len(self.choices) > 1)

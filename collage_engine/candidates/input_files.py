@@ -30,7 +30,8 @@ Arrays = dict[str, np.ndarray]
 MOST_SAMPLES = 100
 """Samples at most, chosen: each takes a run of the model for each of some ten contenders."""
 MOST_BYTES_AROUND = 1 << 16
-"""Bytes that a tensor's file may have besides its values, for names and sizes; chosen."""
+"""Bytes that a tensor's file may have besides its values, for names and sizes: what the header of
+an ``.npy`` file may take (version 1.0 of NumPy's format)."""
 _TENSOR = re.compile(r"(?:(.*)/)?(input|output)_(\d{1,6})\.pb")
 
 

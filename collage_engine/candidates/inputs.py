@@ -12,7 +12,6 @@ import numpy as np
 
 from collage_engine.candidates.input_files import Arrays, read_samples
 from collage_engine.lowering.accuracy import (
-    TOLERANCES,
     counts_values,
     errors,
     is_exact,
@@ -29,6 +28,7 @@ from collage_engine.model.numpy_types import numpy_type
 from collage_engine.model.random_inputs import RANGES
 from collage_engine.records.accuracy import RunTolerance
 from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.records.precision import TOLERANCES
 from collage_engine.records.reasons import short_reason
 from collage_engine.records.settings import RunSettings
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from collage_engine.conformance.models import MODELS
-from collage_engine.lowering.accuracy import TOLERANCES, worst
+from collage_engine.lowering.accuracy import worst
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues
@@ -18,7 +18,7 @@ from collage_engine.model.importer import ImportedModel, import_onnx
 from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import CollageError
-from collage_engine.records.precision import FLOAT32, TF32
+from collage_engine.records.precision import FLOAT32, TF32, TOLERANCES
 from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.base import Function, Toolchain

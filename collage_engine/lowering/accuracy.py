@@ -13,15 +13,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-TOLERANCES = {
-    "float64": 1e-4,
-    "float32": 1e-4,
-    "float16": 1e-2,
-    "tf32": 1e-2,
-    "bfloat16": 2e-2,
-}
-"""Bounds on max|y−r| / max|r| by precision; tf32 has float16's mantissa. Chosen: float32 leaves
-room for sums in another order, the others for roundings of about ten operators."""
+from collage_engine.records.precision import TOLERANCES
 
 NOISE_FACTOR = 3.0
 """The tolerance is this multiple of the rounding noise; chosen: errors of ONNX Runtime's optimised

@@ -23,7 +23,7 @@ from collage_engine.lowering.extract import relax_module
 from collage_engine.lowering.tensors import from_numpy, to_numpy
 from collage_engine.model.formats import values_of
 from collage_engine.model.index_set import node_set
-from collage_engine.model.mapped_weights import mapped_weights, with_own_weights
+from collage_engine.model.mapped_weights import MAPPED_FROM_BYTES, mapped_weights, with_own_weights
 from collage_engine.model.numpy_types import numpy_type
 from collage_engine.model.observed_types import Evaluate, evaluate_by_definition
 from collage_engine.model.onnx_cleanup import plainly_written
@@ -44,9 +44,9 @@ from collage_engine.toolchains.registry import onnx_evaluator
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
 
-SEGMENT_BYTES = 256 << 20
-"""Bytes of values and weights that one segment may hold. Chosen: it bounds the memory of a
-recording, and an ONNX file ends at 2 GiB anyway."""
+SEGMENT_BYTES = MAPPED_FROM_BYTES // 4
+"""Bytes of values and weights that one segment may hold: a few of them in memory take as much as
+the largest model that is not mapped."""
 
 
 class TrueValues:

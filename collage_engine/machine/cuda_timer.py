@@ -11,7 +11,8 @@ from collage_engine.machine.cuda_runtime import CudaRuntime
 from collage_engine.records.errors import MeasureError
 
 GRAPH_S = 0.001
-"""Seconds that the calls of a graph last together; chosen: launching it takes microseconds."""
+"""Seconds that a sample of several calls lasts, such as a graph on a device; chosen: launching one,
+and what a clock resolves, take microseconds."""
 MOST_CALLS = 64
 """Calls in one graph, at most; chosen: a graph of more takes longer to make than to run."""
 WARM_S = 0.005

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from collage_engine.machine import logs
 from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.machine.child_process import ChildProcess
+from collage_engine.machine.processes import STEP_S
 from collage_engine.machine.risk_marker import RiskMarker
 from collage_engine.records import errors
 from collage_engine.records.errors import Cancelled, CollageError
@@ -25,16 +26,16 @@ from collage_engine.records.flag import Flag
 TICK_S = 0.05
 """Seconds between checks of cancel, time and memory; chosen: a cancel is answered within a second,
 and the checks cost no measurable time beside a measurement."""
-TREE_FIRST_S, TREE_EVERY_S = 1.0, 2.0
-"""Seconds until the memory of a child's own children is first added up, and between such sums;
-chosen: finding them reads a file for every process of the machine."""
+TREE_FIRST_S, TREE_EVERY_S = 2 * STEP_S, 4 * STEP_S
+"""Seconds until the memory of a child's own children is first added up, and between such sums: not
+as often as where a placement's memory is the question, since measuring goes on beside."""
 
 MEMORY_SHARE = 0.7
 """Share of the machine's memory that a child and its children may take where nothing else is said;
 chosen."""
-JOB_MEMORY_SHARE = 0.9
-"""Share of it for a child that has a measuring child below it; chosen: above ``MEMORY_SHARE``, so
-that a candidate that takes too much costs only itself."""
+JOB_MEMORY_SHARE = (1 + MEMORY_SHARE) / 2
+"""Share of it for a child that has a measuring child below it: halfway from ``MEMORY_SHARE`` to all
+of it, so that a candidate that takes too much costs only itself."""
 
 log = logging.getLogger(__name__)
 

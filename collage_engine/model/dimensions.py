@@ -15,13 +15,11 @@ from onnx import ModelProto, TensorShapeProto, TypeProto, ValueInfoProto, shape_
 
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import ModelError, UsageError
+from collage_engine.records.reasons import MOST_CHARACTERS
 
 Shapes = dict[str, tuple[int, ...]]
 """Sizes of inputs by name."""
 
-_LONGEST_EXPRESSION = 200
-"""Characters of a dimension's name that is read as a computation, at most. Chosen: exporters' have
-some tens, and Python's parser is not to be given anything endless."""
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -70,7 +68,7 @@ class _NamedSizes:
 
     def _computation(self, name: str) -> ast.expr | None:
         """Return a name as an expression over other names; None where it is no such thing."""
-        if len(name) > _LONGEST_EXPRESSION:
+        if len(name) > MOST_CHARACTERS:
             return None
         try:
             tree = ast.parse(name.strip(), mode="eval").body

@@ -31,7 +31,7 @@ from onnx import (
 
 from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.model.draft import Draft, node_name
-from collage_engine.model.mapped_weights import is_mapped
+from collage_engine.model.mapped_weights import LEAST_BYTES, is_mapped
 from collage_engine.model.onnx_outer_values import with_branches
 from collage_engine.model.opaque import is_standard
 from collage_engine.records.errors import ModelError
@@ -45,9 +45,6 @@ CONVERTED_TO = 13
 MOST_NODES = 200_000
 """Nodes of a model after its local functions are written out, at most. Chosen: the largest exports
 with functions known (language models, node by node) have a quarter of it."""
-_LARGE_BYTES = 1024
-"""Bytes of an initializer from which it is left out of what is checked; chosen: what an operator
-reads as sizes, axes or indices is smaller."""
 _OF_RUNTIMES = "of runtimes"
 """Domain by which the checker is told of operators that the standard lacks."""
 _FunctionName = tuple[str, str, str]
@@ -178,12 +175,12 @@ def _skeleton(model: ModelProto) -> ModelProto:
         if value.name not in weights:
             _declare(graph, value.name)
     for tensor in model.graph.initializer:
-        if is_mapped(tensor) or tensor.ByteSize() > _LARGE_BYTES:
+        if is_mapped(tensor) or tensor.ByteSize() > LEAST_BYTES:
             _declare(graph, tensor.name)
         else:
             graph.initializer.add().CopyFrom(tensor)
     for node in model.graph.node:
-        if node.op_type == "Constant" and not node.domain and node.ByteSize() > _LARGE_BYTES:
+        if node.op_type == "Constant" and not node.domain and node.ByteSize() > LEAST_BYTES:
             for output in node.output:
                 _declare(graph, output)
         else:

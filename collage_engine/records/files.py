@@ -24,10 +24,10 @@ from collage_engine.records.time_limits import JOB_S
 LARGEST_TEXT = 1 << 28
 """Bytes of the largest document that is read at once, and of the largest row of a table, 256 MiB;
 chosen: some fifty times the largest seen."""
-LARGEST_TABLE = 1 << 30
-"""Bytes of the largest file that is read row by row, 1 GiB; chosen, as above."""
-MOST_ROWS = 2_000_000
-"""Rows of the largest table that is read; chosen, as above."""
+LARGEST_TABLE = 4 * LARGEST_TEXT
+"""Bytes of the largest file that is read row by row, 1 GiB: several of the largest rows."""
+MOST_ROWS = LARGEST_TABLE >> 9
+"""Rows of the largest table that is read: so many of 512 bytes, a measurement's, fill the file."""
 _UNFINISHED_BYTES = 18
 """Bytes by which an unfinished file's name is longer than the file's (``atomic_file``)."""
 _KINDS = {

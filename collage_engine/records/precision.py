@@ -24,6 +24,16 @@ FLOAT16 = "float16"
 PRECISIONS = (FLOAT32, TF32, FLOAT16, BFLOAT16, INT8)
 """The precisions of a run."""
 
+TOLERANCES = {
+    "float64": 1e-4,
+    "float32": 1e-4,
+    "float16": 1e-2,
+    "tf32": 1e-2,
+    "bfloat16": 2e-2,
+}
+"""Bounds on max|y−r| / max|r| by precision; tf32 has float16's mantissa. Chosen: float32 leaves
+room for sums in another order, the others for roundings of about ten operators."""
+
 DEVICE_ONLY = (TF32, FLOAT16)
 """Precisions that only toolchains for NVIDIA devices compute in."""
 

@@ -18,9 +18,9 @@ from collage_engine.records.typed import decode
 from collage_engine.records.versions import STORE_EXPORT
 from collage_engine.store.measurement import Measurement
 
-CLOCKS_APART = timedelta(days=1)
-"""By how much another machine's clock may be ahead of this one's; chosen: zones that were set
-wrong."""
+CLOCKS_APART = timedelta(hours=26)
+"""By how much another machine's clock may be ahead of this one's: zones that were set wrong lie up
+to 26 hours apart (UTC-12 and UTC+14, tz database)."""
 
 
 def latest_moment() -> str:

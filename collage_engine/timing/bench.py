@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from collage_engine.lowering.accuracy import (
-    TOLERANCES,
     compares,
     counts_values,
     errors,
@@ -35,6 +34,7 @@ from collage_engine.model.onnx_slice import slice_model
 from collage_engine.records.errors import CollageError, WrongNumbersError
 from collage_engine.records.format import PLAIN, Formats
 from collage_engine.records.numbering import NodeSet
+from collage_engine.records.precision import TOLERANCES
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.timing.messages import WRONG_NUMBERS, OpenRequest
 from collage_engine.toolchains.base import Function

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from collage_engine.machine.child_process import END_S
 from collage_engine.machine.risk_marker import AtRisk
 from collage_engine.machine.worker import WorkerCrashed, WorkerError, WorkerTimeout
 from collage_engine.records.candidate import Candidate
@@ -34,8 +35,8 @@ from collage_engine.timing.messages import (
 )
 from collage_engine.timing.protocol import ProtocolSettings
 
-GRACE_S = 2.0
-"""Seconds that a candidate in hand may go beyond the deadline; chosen."""
+GRACE_S = END_S
+"""Seconds that a candidate in hand may go beyond the deadline: what a child has for ending."""
 NOT_OPENED = (
     "the measuring process did not open the model within {seconds:.0f} s, which was all the time "
     "that there was for measuring: a larger --budget gives it more"

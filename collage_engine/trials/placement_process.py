@@ -25,7 +25,13 @@ from collage_engine.records.errors import Cancelled, CollageError, ModelError
 from collage_engine.records.faults import FaultTracker
 from collage_engine.records.flag import Flag
 from collage_engine.records.memory import MemorySeen
-from collage_engine.records.time_limits import ANSWER_S, WORK_S, with_weights, within_budget
+from collage_engine.records.time_limits import (
+    ANSWER_S,
+    LEAST_S,
+    WORK_S,
+    with_weights,
+    within_budget,
+)
 from collage_engine.timing.messages import WRONG_NUMBERS
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.trial_job import (
@@ -49,9 +55,8 @@ TRIAL_JOB = "collage_engine.trials.trial_job:TrialJob"
 LOAD_TIMEOUT_S = 2 * ANSWER_S
 """Seconds after which loading a placement and running it on every sample counts as hanging, besides
 those for its weights (``with_weights``): two answers in one."""
-LOAD_LEAST_S = 10.0
-"""Seconds for that however little the run has left; chosen: a runtime's libraries are loaded in a
-second or two, on a busy machine in five."""
+LOAD_LEAST_S = 2 * LEAST_S
+"""Seconds for that however little the run has left."""
 BUILD_LEAST_S = 2 * LOAD_LEAST_S
 """The same for building a placement, which a compiler's libraries are loaded for, too."""
 RUNTIME_ONLY = {"TVM_USE_RUNTIME_LIB": "1"}

@@ -31,6 +31,7 @@ from collage_engine.records.counted import counted
 from collage_engine.records.errors import CollageError, ModelError
 from collage_engine.records.faults import FAULTS
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.time_limits import ANSWER_S
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneCounts, TuneRecord, TuneTask
 from collage_engine.store.store import Store
@@ -52,9 +53,6 @@ from collage_engine.tuning.job import JOB, ListTasks, Tune
 
 SHORTEST_S, LONGEST_S = 2.0, 15.0
 """Seconds of the shortest and the longest turn of one workload, which may get several; chosen."""
-BEYOND_S = 120.0
-"""Seconds that a search may go beyond its time while it is at one kernel, and that its process may
-take to start; chosen."""
 BESIDE_S, BESIDE_SHARE = 20.0, 0.2
 """Seconds, or this share of the budget where that is less, for finding out what candidates consist
 of, and as much for measuring what was found; the seconds also hold where there is no budget, but
@@ -303,7 +301,7 @@ class Tuning:
                     candidate.gives,
                     self.open_model.model.record.sha256,
                 ),
-                timeout_s=2 * BEYOND_S,
+                timeout_s=2 * ANSWER_S,
                 cancel=self.control.cancelled,
             )
             return tasks
@@ -342,7 +340,7 @@ class Tuning:
             self._keep(
                 self._worker.call(
                     Tune(task, self.instance, known, seconds),
-                    timeout_s=seconds + BEYOND_S,
+                    timeout_s=seconds + 2 * ANSWER_S,
                     cancel=self.control.cancelled,
                     on_message=self._keep,
                 )

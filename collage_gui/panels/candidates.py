@@ -11,6 +11,7 @@ from collage_engine.drawing.formatting import DASH, counted, duration_text, sign
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.counted import NAMED
 from collage_engine.records.format import brief_border_words
 from collage_engine.wording.runs import ABOUT_EXPECTED, ABOUT_REGRET
 from collage_gui.document.document import Document
@@ -24,15 +25,13 @@ MEASURE_NOW = "Measure now"
 
 COST_COLUMN, REGRET_COLUMN, ISOLATED_COLUMN = 1, 2, 4
 """Regrets are hidden where none is known, isolated costs where no cost is another."""
-NAMES_IN_TIP = 12
-"""Names of ONNX nodes that the tip of a candidate lists; chosen."""
 
 
 def operators_tip(record: CandidateRecord, graph: OperatorGraph | None) -> str:
     """Returns a candidate's nodes in the file, its inner name, and its library calls."""
     names = graph.onnx_names(record.nodes) if graph is not None else []
-    left = len(names) - NAMES_IN_TIP
-    lines = [*names[:NAMES_IN_TIP], *([f"and {left} more"] if left > 0 else [])]
+    left = len(names) - NAMED
+    lines = [*names[:NAMED], *([f"and {left} more"] if left > 0 else [])]
     lines.append(f"internally {record.label}")
     if graph is not None and record.composites:
         lines.append("Library calls: " + ", ".join(graph.label(of) for _, of in record.composites))

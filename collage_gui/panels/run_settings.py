@@ -25,6 +25,7 @@ from PySide6.QtWidgets import (
 from collage_engine.drawing.formatting import counted, duration_text, number_text
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.records.answers import PreflightAnswer
+from collage_engine.records.counted import NAMED
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.document.document import Document
@@ -44,9 +45,6 @@ ABOUT_UNCHECKED = (
     "Where all outputs are NaN or infinite on every input there is nothing to compare. What such "
     "a run finds is exported only if this was chosen before: a wrong result would not be noticed."
 )
-
-NAMES_SHOWN = 5
-"""Operators without a candidate that a sentence names; the others are counted. Chosen."""
 
 
 class RunSettingsPanel(QWidget):
@@ -298,7 +296,7 @@ def preflight_sentence(preflight: PreflightAnswer, graph: OperatorGraph) -> str:
         graph: The operators, for the names of those that no toolchain takes.
     """
     if preflight.uncovered:
-        names = [graph.name(n) for n in preflight.uncovered[:NAMES_SHOWN]]
+        names = [graph.name(n) for n in preflight.uncovered[:NAMED]]
         left = len(preflight.uncovered) - len(names)
         more = f" and {left} more" if left else ""
         listed = ", ".join(names)

@@ -9,9 +9,8 @@ import pytest
 from onnx import ModelProto
 
 from collage_engine.kernels.rounding import balanced
-from collage_engine.lowering.accuracy import TOLERANCES
 from collage_engine.machine.device import processor
-from collage_engine.records.precision import careful, in_bfloat16, is_reduced
+from collage_engine.records.precision import TOLERANCES, careful, in_bfloat16, is_reduced
 from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains.onednn.toolchain import NEEDED, OneDnnToolchain
 from tests.engine.test_toolchain_onednn import attention, conv_then

@@ -54,9 +54,9 @@ from collage_engine.kernels.tir_builder import (
 MOST_CHANNELS = MOST_REGISTERS // 2
 """Output channels of a register tile that are considered: two vectors of each fill the registers.
 """
-MOST_VECTORS = 6
-"""Vectors of positions in a register tile that are considered. Chosen: with more, fewer than four
-output channels fit 32 registers, and every load serves few products."""
+MOST_VECTORS = MOST_REGISTERS // (1 + 4)
+"""Vectors of positions in a register tile that are considered: with more, fewer than four output
+channels have sums beside them, and every load serves few products."""
 BAND_SHARE = 1.5
 """Finished sums that are gathered before they are stored without surplus columns, as a share of the
 first-level cache. Chosen: they are written and read once, in order, so that some may wait in the

@@ -23,17 +23,14 @@ from collage_engine.kernels.scheduler import schedule
 from collage_engine.kernels.target import Cpu
 from collage_engine.kernels.tuning.hill_climbing import WORTH
 from collage_engine.kernels.verify import build, difference
+from collage_engine.machine.cuda_timer import GRAPH_S
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.precision import FLOAT32, TOLERANCES
 
-TOLERANCE = 1e-4
-"""Largest difference of a kernel's numbers from the true ones, relative to the largest. Chosen:
-far above float32's rounding over thousands of summands, far below any error of indexing."""
-SAMPLE_S = 0.001
-"""Seconds that one sample takes. Chosen: a thousand times what the clock resolves."""
 ROUNDS = 9
 """Rounds of a comparison. Chosen: odd, and few enough to try some thirty plans a minute."""
-FINAL_ROUNDS = 25
-"""Rounds that confirm what was found; chosen."""
+FINAL_ROUNDS = 3 * ROUNDS
+"""Rounds that confirm what was found: as many as of three comparisons."""
 HOPELESS = 1 + 10 * (1 - WORTH)
 """After three rounds a challenger this much slower is not timed further: by ten times the
 difference that counts."""
@@ -109,10 +106,10 @@ class KernelBench:
         made = self._ready(kernel.function, operand)
         made.call()
         error = difference(self.truth, made.output.numpy())
-        if error > TOLERANCE:
+        if error > TOLERANCES[FLOAT32]:
             raise ToolchainError(f"wrong numbers: relative error {error:.2g}")
         each = max(made.sample(self.clock), 1e-7)
-        made.calls = max(1, round(SAMPLE_S / each))
+        made.calls = max(1, round(GRAPH_S / each))
         self._made[decision.name] = made
         return made
 
