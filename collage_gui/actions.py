@@ -80,8 +80,14 @@ class ActionSpec:
 class Menu:
     """A menu that is filled from the top."""
 
-    def __init__(self, title: str) -> None:
-        self.title = title
+    def __init__(self, title: str, needs: Need = "graph") -> None:
+        """Makes an empty menu.
+
+        Args:
+            title: Its title.
+            needs: What its actions on a document need, where they do not say otherwise.
+        """
+        self.title, self.needs = title, needs
         self.entries: list[ActionSpec | None] = []
         """Its actions; None is a separator."""
 
@@ -109,7 +115,7 @@ class Menu:
         run: Callable[[DocumentWindow], object],
         *keys: str,
         tip: str = "",
-        needs: Need = "graph",
+        needs: Need | None = None,
         checkable: bool = False,
         exclusive: str = "",
     ) -> None:
@@ -119,6 +125,7 @@ class Menu:
             if window.documents.current is not None:
                 run(window.documents.current)
 
+        needs = needs or self.needs
         spec = ActionSpec(id, title, on_current, keys, tip, needs, checkable, exclusive)
         self.entries.append(spec)
 
@@ -173,12 +180,7 @@ file.on_window("quit", "Quit", lambda w: w.close(), "Ctrl+Q")
 edit = Menu("Edit")
 edit.on_page("undo", "Undo", lambda p: p.document.undo.undo(), "Ctrl+Z", needs="document")
 edit.on_page(
-    "redo",
-    "Redo",
-    lambda p: p.document.undo.redo(),
-    "Ctrl+Shift+Z",
-    "Ctrl+Y",
-    needs="document",
+    "redo", "Redo", lambda p: p.document.undo.redo(), "Ctrl+Shift+Z", "Ctrl+Y", needs="document"
 )
 edit.separate()
 edit.on_page(
@@ -186,11 +188,7 @@ edit.on_page(
 )
 edit.on_page("find_next", "Find next", lambda p: p.find_bar.step(1), "F3", "Ctrl+G")
 edit.on_page(
-    "find_previous",
-    "Find previous",
-    lambda p: p.find_bar.step(-1),
-    "Shift+F3",
-    "Ctrl+Shift+G",
+    "find_previous", "Find previous", lambda p: p.find_bar.step(-1), "Shift+F3", "Ctrl+Shift+G"
 )
 edit.separate()
 edit.on_page(
@@ -315,14 +313,13 @@ for key, (mode, mode_title) in enumerate(MODES.items(), 1):
         exclusive="colour",
     )
 
-pin = Menu("Pin")
+pin = Menu("Pin", needs="selection")
 pin.on_page(
     "pin_menu",
     "Pin to a toolchain…",
     lambda p: p.pins.open(p.pins.pin_to_menu()),
     "P",
     tip="Demand a toolchain for the selection",
-    needs="selection",
 )
 pin.on_page(
     "never_menu",
@@ -330,14 +327,12 @@ pin.on_page(
     lambda p: p.pins.open(p.pins.never_on_menu()),
     "Shift+P",
     tip="Forbid a toolchain for the selection",
-    needs="selection",
 )
 pin.on_page(
     "exactly",
     "Pin as one partition",
     lambda p: p.pins.pin("exactly", "Pin as one partition"),
     "Ctrl+Alt+P",
-    needs="selection",
 )
 pin.on_page(
     "together",
@@ -345,7 +340,6 @@ pin.on_page(
     lambda p: p.pins.pin("together", "Keep together"),
     "Ctrl+Alt+T",
     tip="In one partition, with others or not",
-    needs="selection",
 )
 pin.separate()
 pin.on_page(
@@ -354,25 +348,19 @@ pin.on_page(
     lambda p: p.pins.keep_partition(),
     "K",
     tip="Pin the partition as it is now",
-    needs="selection",
 )
 pin.on_page("pin_all", "Pin all as now", lambda p: p.pins.pin_all(), needs="placement")
 pin.separate()
-pin.on_page(
-    "free", "Unpin the selection", lambda p: p.pins.free_selection(), "Del", needs="selection"
-)
+pin.on_page("free", "Unpin the selection", lambda p: p.pins.free_selection(), "Del")
 pin.on_page("free_all", "Unpin all", lambda p: p.document.pins.edit((), "Unpin all"), needs="pins")
-run = Menu("Run")
-run.on_page(
-    "run", "Run", lambda p: p.runs.start(), "Ctrl+R", tip="Measure, search, confirm", needs="idle"
-)
+run = Menu("Run", needs="idle")
+run.on_page("run", "Run", lambda p: p.runs.start(), "Ctrl+R", tip="Measure, search, confirm")
 run.on_page(
     "search",
     "Search again",
     lambda p: p.runs.search_or_start(),
     "Space",
     tip="On stored costs and under the current pins",
-    needs="idle",
 )
 run.on_page(
     "run_settings",
@@ -380,6 +368,7 @@ run.on_page(
     lambda p: p.show_settings(),
     "Ctrl+D",
     tip="Toolchains, precision, limits",
+    needs="graph",
 )
 run.on_page(
     "preflight",
@@ -387,7 +376,6 @@ run.on_page(
     lambda p: p.runs.preflight(),
     "Ctrl+Shift+F",
     tip="Measures nothing",
-    needs="idle",
 )
 run.on_page(
     "shapes",
@@ -395,7 +383,6 @@ run.on_page(
     lambda p: p.shapes.choose(),
     "Ctrl+Shift+D",
     tip="A run places all of them",
-    needs="idle",
 )
 run.on_page(
     "confirm_quickly",
@@ -403,7 +390,6 @@ run.on_page(
     lambda p: p.runs.confirm_quickly(),
     "C",
     tip="Times the result against the last run only",
-    needs="idle",
 )
 run.on_page(
     "stop_and_keep",
@@ -437,13 +423,8 @@ run.on_page(
     "Ctrl+Shift+T",
     needs="selection",
 )
-compare = Menu("Compare")
-compare.on_page(
-    "runner_up",
-    "Show the runner-up placement",
-    lambda p: p.runs.show_runner_up(),
-    needs="placement",
-)
+compare = Menu("Compare", needs="placement")
+compare.on_page("runner_up", "Show the runner-up placement", lambda p: p.runs.show_runner_up())
 compare.on_page(
     "changes", "Show changes in the graph", lambda p: p.picture.set_mode("changes"), needs="run"
 )

@@ -44,9 +44,8 @@ def hand_over(name: str, paths: Sequence[str]) -> bool:
     Returns:
         Whether a window took them.
     """
-    socket = QLocalSocket()
-    socket.connectToServer(name)
-    if not socket.waitForConnected(CONNECT_MS):
+    socket = _connection_to(name)
+    if socket is None:
         return False
     message = json.dumps([os.path.abspath(path) for path in paths]).encode() + b"\n"
     socket.write(message)
@@ -75,7 +74,8 @@ class Handover(QObject):
         self._server = QLocalServer(self)
         self._server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
         self._server.newConnection.connect(self._connected)
-        if not _answers(name):  # else listening would take the name from the window that has it
+        # Else listening would take the name from the window that has it.
+        if _connection_to(name) is None:
             QLocalServer.removeServer(name)  # a window that crashed left it behind
             self._server.listen(name)
 
@@ -110,10 +110,8 @@ class Handover(QObject):
             socket.abort()
 
 
-def _answers(name: str) -> bool:
-    """Tell whether somebody listens on a socket."""
+def _connection_to(name: str) -> QLocalSocket | None:
+    """Return a connection to the window that listens on a socket; None where none does."""
     socket = QLocalSocket()
     socket.connectToServer(name)
-    answers = socket.waitForConnected(CONNECT_MS)
-    socket.disconnectFromServer()
-    return answers
+    return socket if socket.waitForConnected(CONNECT_MS) else None

@@ -155,12 +155,6 @@ def refusals(document: Document) -> dict[str, str]:
     return {each.toolchain.split("[")[0]: each.reason for each in explanation.not_offered}
 
 
-def measuring_seconds(document: Document, candidates: int) -> float | None:
-    """Returns about how many seconds measuring takes, by the last run; None without one."""
-    run = document.runs.shown_or_last()
-    return measuring_s(run, candidates) if run is not None else None
-
-
 def measure_text(document: Document, short: bool = False, *, timed: bool = True) -> str:
     """Says what the menu offers to measure, and about how long it takes; empty where all is known.
 
@@ -174,13 +168,9 @@ def measure_text(document: Document, short: bool = False, *, timed: bool = True)
     same = [c for c in left if set(c.nodes) == set(operators)]
     if not same:
         return ""
-    seconds = measuring_seconds(document, len(same))
+    run = document.runs.shown_or_last()
+    seconds = measuring_s(run, len(same)) if run is not None and (timed or not short) else None
+    about = f" (about {max(1, round(seconds))} s)" if seconds is not None else ""
     if short:
-        return f"Measure {len(same)} more{_about_seconds(seconds if timed else None)}"
-    candidates = counted(len(same), "unmeasured candidate")
-    return f"Measure {candidates} of exactly these{_about_seconds(seconds)}"
-
-
-def _about_seconds(seconds: float | None) -> str:
-    """Says how long measuring takes, in brackets; empty where it is not known."""
-    return f" (about {max(1, round(seconds))} s)" if seconds is not None else ""
+        return f"Measure {len(same)} more{about}"
+    return f"Measure {counted(len(same), 'unmeasured candidate')} of exactly these{about}"

@@ -7,21 +7,29 @@ import os
 import tarfile
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import QRectF
+from PySide6.QtGui import QImageWriter
 
 from collage_engine.drawing.figures import latency_text, winner_title
 from collage_engine.drawing.formatting import bytes_text
 from collage_engine.drawing.shape_table import artifact_sentences
-from collage_engine.records.files import write_atomically
+from collage_engine.drawing.svg import render
+from collage_engine.records.files import atomic_file, write_atomically
 from collage_engine.records.placement import Run
 from collage_engine.service import protocol
 from collage_engine.service.protocol import ReportFormat
-from collage_gui import exports
 from collage_gui.document.document import Document
 from collage_gui.document_window.files import DocumentFiles, open_with_the_system
 from collage_gui.document_window.picture_controller import PictureController
+from collage_gui.graph_view.picture import Picture
 from collage_gui.graph_view.view import GraphView
 from collage_gui.messages import Messages
 from collage_gui.theme import Theme
+
+LARGEST_PX = 16_384
+"""Side of a single picture at most; chosen, half of what Qt can paint."""
 
 
 class ExportController:
@@ -61,7 +69,7 @@ class ExportController:
         if path and drawn is not None:
             area = self._view.visible_area().intersected(drawn.bounds)
             scale = max(1.0, self._view.scale * 2)
-            self._files.write(lambda: exports.save_image(self._view, area, path, scale), path)
+            self._files.write(lambda: save_image(self._view, area, path, scale), path)
 
     def png_of_graph(self) -> None:
         """Write the whole graph as PNG, smaller than its natural size where it is very large."""
@@ -69,7 +77,7 @@ class ExportController:
         path = self._files.ask_save("Whole graph as PNG", name, "PNG (*.png)")
         drawn = self._picture.drawn
         if path and drawn is not None:
-            self._files.write(lambda: exports.save_image(self._view, drawn.bounds, path, 1.0), path)
+            self._files.write(lambda: save_image(self._view, drawn.bounds, path, 1.0), path)
 
     def svg(self) -> None:
         """Write the whole graph as SVG."""
@@ -78,7 +86,7 @@ class ExportController:
         drawn = self._picture.drawn
         if path and drawn is not None:
             dark = self._theme.colours.dark
-            self._files.write(lambda: exports.save_svg(drawn, path, stem, dark), path)
+            self._files.write(lambda: save_svg(drawn, path, stem, dark), path)
 
     def csv(self) -> None:
         """Write every table as CSV into a folder: whole tables, whatever the panels show."""
@@ -105,7 +113,7 @@ class ExportController:
         left = dict(kinds) if document.runs.visible else {}
 
         def write() -> None:
-            self._files.write(lambda: exports.save_tables(tables, folder), folder)
+            self._files.write(lambda: save_tables(tables, folder), folder)
             if then is not None:
                 then()
 
@@ -247,3 +255,52 @@ def artifact_sentence(folder: str, what: str = "") -> str:
     content = f": {what}" if what else ""
     run = f"Run it: python {folder}/loader/run_artifact.py"
     return f"Written: {folder} ({bytes_text(size)}){content}. {run}"
+
+
+def save_image(view: GraphView, area: QRectF, path: str, scale: float = 2.0) -> None:
+    """Writes a part of the graph as PNG, at most ``LARGEST_PX`` a side.
+
+    Args:
+        view: The view that shows the graph.
+        area: The part, in scene units.
+        path: The file.
+        scale: Pixels for each scene unit, at most.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    scale = min(scale, LARGEST_PX / max(area.width(), area.height(), 1.0))
+    image = view.image(area, scale)
+    with atomic_file(path) as new:
+        if not QImageWriter(str(new), b"png").write(image):
+            raise OSError(f"{path} cannot be written")
+
+
+def save_svg(picture: Picture, path: str, title: str, dark: bool) -> None:
+    """Write the whole graph as SVG.
+
+    Args:
+        picture: The graph with its colours.
+        path: The file.
+        title: A heading in the picture.
+        dark: Whether the background is dark.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    crossing = [each.hand_over for each in picture.crossings]
+    text = render(
+        picture.scene, picture.styles, picture.legend, picture.outlines, title, dark, crossing
+    )
+    write_atomically(path, text.encode())
+
+
+def save_tables(tables: dict[str, str], folder: str) -> list[str]:
+    """Writes CSV texts by name, one file each, into a folder that is made if need be."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, text in tables.items():
+        path = os.path.join(folder, f"{name}.csv")
+        write_atomically(path, text.encode())
+        written.append(path)
+    return written

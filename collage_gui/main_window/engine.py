@@ -166,7 +166,8 @@ class Engine(QObject):
                 if self._client.hello is None:
                     self._unopened.append(page.document.path)
                 self._documents.remove(page)
-        self._offer_restart(engine_lost(reason, measuring), "error")
+        text = f"{reason} while measuring {measuring}" if measuring else reason
+        self._offer_restart(f"{text}. What was measured is kept.", "error")
         self.lost.emit(reason)
         self.changed.emit()
 
@@ -206,9 +207,3 @@ class Engine(QObject):
     def _forget_handles(self) -> None:
         for page in self._documents.pages:
             page.document.engine_lost()
-
-
-def engine_lost(reason: str, measuring: str) -> str:
-    """Returns the banner after the engine ended: why, and what it was measuring."""
-    text = f"{reason} while measuring {measuring}" if measuring else reason
-    return f"{text}. What was measured is kept."

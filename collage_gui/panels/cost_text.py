@@ -15,20 +15,23 @@ def cost_tip(cost: Cost) -> str:
         return f"Invalid: {cost.reason}"
     if cost.state == "unknown":
         return "Not measured yet"
-    repeats = counted(cost.count, "repeat")
-    lines = [median_of(f"{time_text(cost.median_us)} {ISOLATED}", repeats)]
+    lines = []
     if cost.in_place:
-        lines = [
-            f"{time_text(cost.median_us)} {EXPECTED}, {_source(cost)}",
-        ]
-        if cost.alone_us is not None:
-            lines.append(median_of(f"{time_text(cost.alone_us)} {ISOLATED}", repeats))
+        source = (
+            "measured in whole placements" if cost.in_place == "seen" else "predicted from them"
+        )
+        lines.append(f"{time_text(cost.median_us)} {EXPECTED}, {source}")
+    alone = cost.alone_us if cost.in_place else cost.median_us
+    if alone is not None:
+        repeats = counted(cost.count, "repeat")
+        lines.append(f"{time_text(alone)} {ISOLATED}, the median of {repeats}")
     if cost.low_us is not None and cost.high_us is not None:
         lines.append(f"20th–80th percentile {time_text(cost.low_us)} – {time_text(cost.high_us)}")
     if cost.max_rel_error is not None:
         lines.append(f"Largest relative error {cost.max_rel_error:.1e}")
     if cost.measured_at:
-        lines.append(measured_at(cost.measured_at, cost.from_store))
+        store = ", from the store" if cost.from_store else ""
+        lines.append(f"Measured {cost.measured_at}{store}")
     return "\n".join(lines)
 
 
@@ -54,18 +57,3 @@ def partition_text(partition: Partition, cost: Cost) -> str:
         return ", ".join(parts)
     text = f"{time_text(figures.expected_us)} {EXPECTED}"
     return f"{text} ({', '.join(parts)})" if parts else text
-
-
-def _source(cost: Cost) -> str:
-    """Says where an in-model cost comes from."""
-    return "measured in whole placements" if cost.in_place == "seen" else "predicted from them"
-
-
-def median_of(cost: str, repeats: str) -> str:
-    """Returns an isolated cost and the repeats that it is the median of."""
-    return f"{cost}, the median of {repeats}"
-
-
-def measured_at(when: str, from_store: bool) -> str:
-    """Says when a cost was measured, and whether the store had it."""
-    return f"Measured {when}, from the store" if from_store else f"Measured {when}"

@@ -174,11 +174,12 @@ class Automation(QObject):
         page = self.page
         folder = self.export
         os.makedirs(folder, exist_ok=True)
-        from collage_gui import exports
+
+        from collage_gui.document_window.export_controller import save_svg
 
         if page.picture.drawn is not None:
             stem = Path(self.path).stem
-            exports.save_svg(page.picture.drawn, os.path.join(folder, "graph.svg"), stem, False)
+            save_svg(page.picture.drawn, os.path.join(folder, "graph.svg"), stem, False)
         report = os.path.join(folder, "report.html")
 
         def documents() -> None:
