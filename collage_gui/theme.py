@@ -238,6 +238,7 @@ QToolButton:hover { background: $hover; }
 QToolButton:pressed, QToolButton:checked { background: $line; }
 QToolButton:focus { border: 1px solid $focus; }
 QToolButton::menu-indicator { image: none; }
+QWidget#legend QToolButton { padding: 1px 5px; }
 QToolButton#runButton { background: $text; color: $window; font-weight: 600; padding: 4px 14px; }
 QToolButton#runButton:disabled { background: $line; color: $faint; }
 QPushButton { background: $raised; border: 1px solid $border; border-radius: 4px;
