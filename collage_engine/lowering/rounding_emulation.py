@@ -118,7 +118,6 @@ class RoundingEmulation:
 
     Attributes:
         products: The products that can be chosen.
-        evaluations: How many times a choice was evaluated on a sample.
     """
 
     def __init__(self, model: ImportedModel, precision: str, *, threads: int) -> None:
@@ -139,7 +138,6 @@ class RoundingEmulation:
         if model.onnx.ByteSize() > LARGEST_BYTES or mapped_weights(model.onnx.graph.initializer):
             raise ToolchainError("the model's weights are too large to emulate their rounding")
         self.products = emulated_products(model)
-        self.evaluations = 0
         self._outputs = [output.name for output in model.onnx.graph.output]
         self._inputs = {value.name for value in model.onnx.graph.input}
         bits = MANTISSA_BITS[precision]
@@ -174,7 +172,6 @@ class RoundingEmulation:
                 value = rounded if product.number in chosen else full
                 feeds[_scalar(product, what)] = np.array(value, np.float32)
         found = self._session.run(self._outputs, feeds)
-        self.evaluations += 1
         return [errors(y, r)[1] for y, r in zip(found, truth, strict=True)]
 
     def _switched(self, model: ImportedModel, precision: str) -> ModelProto:
