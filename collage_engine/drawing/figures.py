@@ -521,6 +521,12 @@ def clocks_text(states: Sequence[MachineState]) -> str:
     return ", ".join(texts)
 
 
+def round_trip_text(states: Sequence[MachineState]) -> str:
+    """Returns what a cache line takes between two cores and back; empty where it is not known."""
+    known = [state.round_trip_ns for state in states if state.round_trip_ns is not None]
+    return f"{known[0]:,.0f} ns for a cache line between two cores and back" if known else ""
+
+
 def load_text(states: Sequence[MachineState]) -> str:
     """Returns what other programs used of the machine; empty where nothing was looked at."""
     if not states:
@@ -564,6 +570,7 @@ def conditions(run: Run) -> list[tuple[str, str]]:
         ("precision", str(settings.get("precision", "float32"))),
         ("started", moment_text(run.started_at)),
         ("clocks", clocks_text(run.machine)),
+        ("round trip", round_trip_text(run.machine)),
         ("load", load_text(run.machine)),
         ("versions", versions),
     ]

@@ -25,7 +25,9 @@ WAKING_CYCLES = 80_000
 """Cycles of work from which other threads are woken for a kernel. Chosen: 25 µs at 3.2 GHz, what
 the operating system takes to wake a sleeping thread, which hardly depends on the processor."""
 HANDING_CYCLES = 10_000
-"""Cycles of work from which a kernel is shared with threads that spin while they wait."""
+"""Cycles of work from which a kernel is shared with threads that spin while they wait. Measured:
+anything up to 20,000 is as fast on three convolutional networks, whether a cache line takes 55 or
+350 ns between the processors; 40,000 is 2 to 4 % slower and 80,000 up to 15 %."""
 
 _log = logging.getLogger(__name__)
 

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import statistics
+import subprocess
+import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
 
-from collage_engine.machine.device import allowed_processors, busy
+from collage_engine.machine.device import allowed_processors, busy, one_of_each_core
 from collage_engine.records.machine_state import MachineState
+from collage_engine.records.time_limits import LEAST_S
 
 CPUS = Path("/sys/devices/system/cpu")
+ROUND_TRIP = Path(__file__).with_name("core_round_trip.cc")
 
 
-def machine_state() -> MachineState:
-    """Read clock, governor and load now; takes 0.3 s, in which the load is watched."""
+def machine_state(compiler: Sequence[str] = ()) -> MachineState:
+    """Read clock, governor and load now; takes 0.3 s, in which the load is watched.
+
+    Args:
+        compiler: The command of a C++ compiler, by which the round trip between two cores is
+            measured; empty: it is not.
+    """
     allowed = sorted(allowed_processors())
     clocks = processor_mhz(allowed)
     return MachineState(
         at=datetime.now(UTC).isoformat(timespec="seconds"),
         mhz=statistics.median(clocks) if clocks else None,
         governor=", ".join(governors(allowed)),
+        round_trip_ns=round_trip_ns(compiler) if compiler else None,
         busy=busy(),
     )
 
@@ -51,6 +61,35 @@ def governors(processors: Sequence[int], cpus: Path = CPUS) -> list[str]:
     """
     found = {_text(cpus / f"cpu{n}" / "cpufreq" / "scaling_governor") for n in processors}
     return sorted(found - {""})
+
+
+def round_trip_ns(compiler: Sequence[str]) -> float | None:
+    """Return the nanoseconds that a cache line takes from one core to another and back.
+
+    Args:
+        compiler: The command of a C++ compiler.
+
+    Returns:
+        The figure for two cores that this process may run on; None where there is one, or where it
+        cannot be measured.
+    """
+    cores = one_of_each_core()
+    if len(cores) < 2:
+        return None
+    with tempfile.TemporaryDirectory(prefix="collage-round-trip-") as folder:
+        program = f"{folder}/round_trip"
+        commands = (
+            [*compiler, "-O2", "-pthread", str(ROUND_TRIP), "-o", program],
+            [program, *map(str, cores[:2])],
+        )
+        try:
+            for command in commands:
+                done = subprocess.run(
+                    command, capture_output=True, text=True, timeout=LEAST_S, check=True
+                )
+            return float(done.stdout)
+        except (OSError, subprocess.SubprocessError, ValueError):
+            return None
 
 
 def _text(path: Path) -> str:

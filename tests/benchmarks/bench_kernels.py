@@ -42,10 +42,10 @@ os.environ["TVM_BIND_THREADS"] = "0"
 
 import numpy as np
 import tvm
-from collage_engine.trials.stopwatch import time_kernels
 from tvm import relax, s_tir, tirx
 from tvm.tirx.stmt import For, ForKind
 
+from collage_engine.build.stopwatch import time_kernels
 from collage_engine.kernels.program import shape_of
 from collage_engine.kernels.tir_builder import (
     constant_value,
@@ -61,10 +61,11 @@ from collage_engine.kernels.tir_builder import (
 from collage_engine.lowering.compile import NativeCompiled
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.target import build_target, use_threads
+from collage_engine.machine.clocks import round_trip_ns
 from collage_engine.model.importer import import_model
 from collage_engine.records.graph import item_bytes
+from collage_engine.toolchains.runtime.builder import find_compiler
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
-from tests.benchmarks.round_trip import round_trip_ns
 from tests.support.toolchain_cases import default_instance
 
 LANES = 16
@@ -212,7 +213,7 @@ def measure(path: str, threads: int, rounds: int) -> None:
     lost = {kind: sum(row.lost[kind] for row in rows) for kind in LOSSES}
     kernels = [sum(row.one for row in rows), sum(row.all for row in rows)]
     lost["between"] = max(0.0, all_ - kernels[1]) * (1 - 1 / threads)
-    trip = round_trip_ns()
+    trip = round_trip_ns(find_compiler().command)
     print(
         f"\n{path}: {one / 1000:.3f} ms at one thread, {all_ / 1000:.3f} at {threads}, efficiency "
         f"{one / threads / all_:.2f}; {len(rows)} kernels, launch {launch:.2f} µs, copy "

@@ -27,7 +27,9 @@ from typing import Any
 
 import msgspec
 
+from collage_engine.machine.clocks import round_trip_ns
 from collage_engine.machine.device import device, physical_cores
+from collage_engine.toolchains.runtime.builder import find_compiler
 from tests.benchmarks.peers_report import (
     FLOAT32,
     OURS,
@@ -51,7 +53,6 @@ from tests.benchmarks.peers_stats import (
 )
 from tests.benchmarks.peers_table import markdown, one_line, read_peers
 from tests.benchmarks.place import model_file
-from tests.benchmarks.round_trip import round_trip_ns
 
 ELEVEN = (
     "light_resnet50",
@@ -189,7 +190,7 @@ def measure(name: str, threads: int, keep: Path, options: argparse.Namespace) ->
 
 def round_trip(threads: int) -> float | None:
     """What a cache line takes between two cores and back, in ns; at one thread nobody asks."""
-    return round_trip_ns() if threads > 1 else None
+    return round_trip_ns(find_compiler().command) if threads > 1 else None
 
 
 def is_same(folder: str | None, ours: dict[str, Any]) -> bool:

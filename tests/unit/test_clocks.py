@@ -9,12 +9,19 @@ import pytest
 
 from collage_engine.cli.options import settings_from
 from collage_engine.cli.parser import build_parser
-from collage_engine.drawing.figures import clocks_text
-from collage_engine.machine.clocks import governors, machine_state, processor_mhz
+from collage_engine.drawing.figures import clocks_text, round_trip_text
+from collage_engine.machine.clocks import (
+    governors,
+    machine_state,
+    processor_mhz,
+    round_trip_ns,
+)
+from collage_engine.machine.device import physical_cores
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.machine_state import MachineState
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.stages.export import quiet_enough
+from collage_engine.toolchains.runtime.builder import find_compiler
 
 
 @pytest.fixture
@@ -51,6 +58,21 @@ def test_clocks_are_said_as_far_as_they_are_known() -> None:
     first = MachineState(at="", mhz=3700.0, governor="performance")
     assert clocks_text([first, MachineState(at="", mhz=3650.4)]) == "3,700 → 3,650 MHz, performance"
     assert clocks_text([MachineState(at="")]) == ""
+
+
+def test_the_round_trip_between_two_cores_is_measured_and_told(monkeypatch) -> None:
+    compiler = find_compiler().command
+    ns = round_trip_ns(compiler)
+    assert (ns is None) == (physical_cores() < 2)
+    if ns is not None:
+        assert 5 < ns < 100_000
+        told = round_trip_text([MachineState(at="", round_trip_ns=ns), MachineState(at="")])
+        assert told.startswith(f"{ns:,.0f} ns")
+    assert machine_state().round_trip_ns is None and round_trip_text([MachineState(at="")]) == ""
+    monkeypatch.setattr("collage_engine.machine.clocks.one_of_each_core", lambda: [0])
+    assert round_trip_ns(compiler) is None
+    monkeypatch.setattr("collage_engine.machine.clocks.one_of_each_core", lambda: [0, 1])
+    assert round_trip_ns(["false"]) is None and round_trip_ns(["/nothing/there"]) is None
 
 
 BUSY = MachineState(at="", busy="the machine is busy: other programs use 40% of it; less certain")

@@ -5,7 +5,7 @@
 // slower on more than one thread. It prints the least of the means of some batches, so that what else runs
 // meanwhile does not count, and ends after a tenth of a second.
 //
-//   g++ -O2 -pthread round_trip.cc -o round_trip && ./round_trip 0 1
+//   g++ -O2 -pthread core_round_trip.cc -o round_trip && ./round_trip 0 1
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
