@@ -65,9 +65,6 @@ class ChannelsPlan(Plan):
     inside: bool | None = None
     """Whether blocks of channels are the inner loop and positions the outer one; None: where the
     weight fits half the second-level cache."""
-    ahead: Literal["tile", "step"] | None = None
-    """Whether the next chunk's weights are fetched before each tile or a little in every step;
-    None: in every step at one thread."""
     group: int | None = parameter(None, least=1)
     """Rows of tiles whose sums wait together while all chunks are added; None: as many as fit
     two thirds of the first-level cache."""
@@ -142,8 +139,6 @@ class ChannelSizes:
                 yield replace(plan, chunk=chunks[step])
         for inside in (False, True):
             yield replace(plan, inside=inside)
-        if cpu.threads == 1:
-            yield replace(plan, ahead="tile" if plan.ahead != "tile" else "step")
         yield from self._other_groups(plan, cpu)
 
     def _other_blocks(self, plan: ChannelsPlan, cpu: Cpu) -> Iterator[ChannelsPlan]:
@@ -208,10 +203,6 @@ class ChannelTiles:
         self.outer = () if self.flat else shape.out[:-2]
         self.image = image_of(shape.out, self.plain)
         self.tile = plan.rows, plan.columns
-        self.ahead_in_steps = context.cpu.threads == 1 and plan.ahead != "tile"
-        """Whether the next chunk is fetched a little in every step, or before each tile. In a
-        loop that threads share LLVM knows of no two pointers that they differ: a prefetch in a
-        step would make it store all sums there (2.5 times as slow)."""
         self.collapsed = epilogue.collapsed(1 if shape.channels_last else 2, len(shape.out))
         inside = 4 * prod(shape_of(shape.weight)) <= cpu.l2_bytes // 2
         self.channels_inside = inside if plan.inside is None else plan.inside
@@ -288,16 +279,13 @@ class ChannelTiles:
             # All taps are in one loop: a loop over only three LLVM would unroll completely.
             def tap(t: Index) -> Stmt:
                 k = split_index(t, shape.kernel)
-                if ahead is None or not self.ahead_in_steps:
+                if ahead is None:
                     return loop(self.chunk, lambda c: step(c, *k))
                 return loop(
                     self.chunk, lambda c: seq(ahead(int64(t) * self.chunk + c), step(c, *k))
                 )
 
-            first = None
-            if ahead is not None and not self.ahead_in_steps:
-                first = loop(shape.taps * self.chunk, ahead)
-            return seq(first, loop(shape.taps, tap))
+            return loop(shape.taps, tap)
 
         def term(r: Index, lane: Index, c: Index, *k: Index) -> Expr:
             channel = g * self.ci + (int64(chunk) * self.chunk + c)
