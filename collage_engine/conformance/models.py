@@ -16,7 +16,8 @@ since version 14."""
 class _Net:
     """A model under construction; every method returns a value's name."""
 
-    def __init__(self) -> None:
+    def __init__(self, dtype: str = "float32") -> None:
+        self._dtype = np.dtype(dtype)
         self._random = np.random.default_rng(0)
         self._nodes: list[Any] = []
         self._inputs: list[Any] = []
@@ -24,12 +25,13 @@ class _Net:
 
     def input(self, *shape: int) -> str:
         name = f"x{len(self._inputs)}"
-        self._inputs.append(helper.make_tensor_value_info(name, 1, shape))
+        kind = helper.np_dtype_to_tensor_dtype(self._dtype)
+        self._inputs.append(helper.make_tensor_value_info(name, kind, shape))
         return name
 
     def weight(self, *shape: int) -> str:
         name = f"w{len(self._weights)}"
-        values = (self._random.standard_normal(shape) * 0.3).astype(np.float32)
+        values = (self._random.standard_normal(shape) * 0.3).astype(self._dtype)
         self._weights.append(numpy_helper.from_array(values, name))
         return name
 
@@ -57,9 +59,9 @@ def _perceptron() -> ModelProto:
     return net.model(x)
 
 
-def _convolutions() -> ModelProto:
+def _convolutions(dtype: str = "float32") -> ModelProto:
     """Return two convolutions around a residual sum, then a pooled classifier."""
-    net = _Net()
+    net = _Net(dtype)
     x = net.input(1, 8, 12, 12)
     (y,) = net.node("Conv", x, net.weight(8, 8, 3, 3), net.weight(8), pads=[1] * 4)
     (y,) = net.node("Relu", y)
@@ -109,3 +111,8 @@ MODELS: dict[str, Callable[[], ModelProto]] = {
     "shapes": _shapes,
 }
 """Name, as the checks' sentences call it → the model."""
+DEVICE_MODELS: dict[str, Callable[[], ModelProto]] = {
+    **MODELS,
+    "convolutions in float16": lambda: _convolutions("float16"),
+}
+"""The same for toolchains of NVIDIA devices, some of which compute in half precision only."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from collage_engine.conformance.models import MODELS
+from collage_engine.conformance.models import DEVICE_MODELS, MODELS
 from collage_engine.lowering.accuracy import worst
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
@@ -105,7 +105,8 @@ class Subject:
 
     def cases(self) -> Iterator[Case]:
         """Return every model of the suite, with its true values."""
-        for name, make in MODELS.items():
+        models = MODELS if self.target.kind == "cpu" else DEVICE_MODELS
+        for name, make in models.items():
             if name not in self._cases:
                 model = import_onnx(make())
                 inputs = model.random_inputs(0)
