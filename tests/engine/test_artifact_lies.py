@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
 import subprocess
@@ -70,6 +71,15 @@ def test_a_manifest_that_lies_is_refused_before_anything_runs(
     for said in (str(error.value), done.stderr):
         assert len(said.replace(str(artifact), "")) < 600
     assert not (tmp_path / "executed").exists()
+
+
+def test_a_manifest_with_more_inputs_than_the_module_takes_is_refused(artifact: Path) -> None:
+    file = artifact / "manifest.json"
+    manifest = json.loads(file.read_text())
+    manifest["inputs"] *= 2
+    file.write_text(json.dumps(manifest))
+    with pytest.raises(ArtifactError, match="2 inputs, the module takes 1"):
+        run_artifact(artifact)
 
 
 @pytest.mark.parametrize("name", REFUSED_ENTRIES)

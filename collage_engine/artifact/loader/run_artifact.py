@@ -38,6 +38,7 @@ if __name__ == "__main__":
     # TVM imports PyTorch wherever it is installed, which takes seconds and 180 MB for nothing.
     sys.modules["torch"] = None  # type: ignore[assignment]  # makes its import fail
 
+import abc
 import argparse
 import contextlib
 import ctypes
@@ -318,7 +319,7 @@ class Outputs(list):
         return super().__getitem__(key)
 
 
-class Called:
+class Called(abc.ABC):
     """The ways in which every loaded artifact is called.
 
     Who inherits it has a ``manifest`` and computes the outputs in ``_outputs``.
@@ -374,8 +375,9 @@ class Called:
         outputs = self(feeds)
         return list(outputs) if wanted is None else [outputs[name] for name in wanted]
 
+    @abc.abstractmethod
     def _outputs(self, inputs):
-        raise NotImplementedError
+        """Return the outputs, given all inputs by name."""
 
 
 def values_of(manifest, which) -> tuple[Value, ...]:
@@ -421,6 +423,10 @@ class Model(Called):
             library = tvm.runtime.load_module(str(module))
         self.vm = VirtualMachine(library, self.device)
         self.main = self.vm["main"]
+        takes = self.vm.module["get_function_arity"]("main")
+        if takes != len(manifest["inputs"]):
+            told = f"the manifest has {len(manifest['inputs'])} inputs"
+            raise Damaged(f"{told}, the module takes {takes}: it is of another model")
         self.load_seconds = time.perf_counter() - start
         """Without the check of the files and the first run."""
         self.first_result_seconds = None
