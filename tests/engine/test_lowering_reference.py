@@ -1,7 +1,4 @@
-"""True values: recorded, whole and right.
-
-One candidate compiled alone: native and external.
-"""
+"""True values, recorded, whole and right; and one candidate that is compiled alone."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import threading
 
 import numpy as np
 import pytest
-from onnx import helper
 
 from collage_engine.lowering import reference
 from collage_engine.lowering.accuracy import errors
@@ -118,15 +114,14 @@ def test_wrong_inputs_are_named(tmp_path):
 
 def test_tuples_integers_and_booleans_have_values(tmp_path):
     model = onnx_model(
-        [
-            helper.make_node("Split", ["x", "sizes"], ["a", "b"], "split", axis=1),
-            helper.make_node("Greater", ["a", "zero"], ["g"], "greater"),
-            helper.make_node("ArgMax", ["b"], ["i"], "argmax", axis=1),
-            helper.make_node("Where", ["g", "a", "zero"], ["w"], "where"),
-        ],
-        [("x", (2, 6))],
-        [("w", (2, 2)), ("i", (2, 1), 7), ("g", (2, 2), 9)],
-        {"sizes": np.array([2, 4], "int64"), "zero": np.zeros((), "float32")},
+        """(float[2,6] x) => (float[2,2] w, int64[2,1] i, bool[2,2] g) {
+            [split] a, b = Split <axis = 1> (x, sizes)
+            [greater] g = Greater(a, zero)
+            [argmax] i = ArgMax <axis = 1> (b)
+            [where] w = Where(g, a, zero)
+        }""",
+        sizes=np.array([2, 4], "int64"),
+        zero=np.zeros((), "float32"),
     )
     inputs = model.random_inputs(0)
     values = TrueValues.record(model, inputs, tmp_path)
