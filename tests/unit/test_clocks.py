@@ -65,7 +65,7 @@ def test_the_round_trip_between_two_cores_is_measured_and_told(monkeypatch) -> N
     ns = round_trip_ns(compiler)
     assert (ns is None) == (physical_cores() < 2)
     if ns is not None:
-        assert 5 < ns < 100_000
+        assert ns > 5
         told = round_trip_text([MachineState(at="", round_trip_ns=ns), MachineState(at="")])
         assert told.startswith(f"{ns:,.0f} ns")
     assert machine_state().round_trip_ns is None and round_trip_text([MachineState(at="")]) == ""

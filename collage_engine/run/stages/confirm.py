@@ -17,6 +17,7 @@ from collage_engine.control.run_control import RunControl
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.records.candidate import Candidate
+from collage_engine.records.counted import counted
 from collage_engine.records.placement import Placement, Run
 from collage_engine.run.candidates_of_run import candidates_of_run
 from collage_engine.run.chosen_placement import chosen_placement
@@ -80,7 +81,10 @@ def confirm_winner(
         if quick:
             race.ends_at = min(race.ends_at, time.monotonic() + QUICK_S)
         result = race.finish(report.progress)
-        report.detail = f"{result.winner.contender.title} wins"
+        winner, said = result.winner.contender, result.winner.contender.title
+        if winner.kind == "collage":
+            said = f"Collage's placement in {counted(len(winner.cover), 'partition')}"
+        report.detail = f"{said} wins"
     latency = data.settings.objective == "latency"
     # Those for another objective may be built otherwise, which their keys do not say.
     task.open_model.keep_modules(_worth_keeping(result, race.modules) if latency else {})
