@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -84,7 +85,7 @@ def explain_document(
         problem = _with_partitions(problem, shown)
         by_id.update({c.id: c for c in _records(shown) if c.id not in by_id})
         answer = _of_placement(search, shown, prices)
-    second = next((p for p in search.placements if not _is_same(p, shown)), None)
+    second = _second_best(search, shown)
     holding = [c for c in by_id.values() if node in c.nodes]
     cover = [str(name) for name in answer.cover]
     named = {c.id for c in holding}.union(cover, second.candidates if second else ())
@@ -125,6 +126,15 @@ def explain_document(
         ties=tuple(str(line.candidate) for line in alternatives if line.status == "tied"),
         prices_instead=instead,
     ), search
+
+
+def _second_best(search: DocumentSearch, shown: Placement | None) -> Placement | None:
+    """Return the fastest known placement but the shown one, by its measured time if it has one."""
+    return min(
+        (p for p in search.placements if not _is_same(p, shown)),
+        key=lambda p: math.inf if (us := search.latency_us(p)) is None else us,
+        default=None,
+    )
 
 
 def _is_same(one: Placement, other: Placement | None) -> bool:

@@ -261,6 +261,27 @@ def test_the_explanation_is_about_the_placement_that_is_shown():
     assert not any("Run 2" in text for text in told.words)
 
 
+def test_the_second_best_placement_is_so_by_its_measured_time():
+    """One is expected to be faster than the other, and was measured to be slower."""
+    ours = candidate((0, 1), cost(8.0))
+    expected, measured = (
+        candidate((0, 1), cost(9.9), "openvino"),
+        candidate((0, 1), cost(10.2), "tvm"),
+    )
+    timed = [
+        Baseline(
+            name=each.instance.toolchain, kind="whole-model", measured_us=us, candidates=(each.id,)
+        )
+        for each, us in ((expected, 10.6), (measured, 9.8))
+    ]
+    opened = document(ours, expected, measured, pin=FIRST_ALONE)
+    opened.pins = []
+    opened.runs = [run("r1", placement(ours, measured_us=8.3), *timed)]
+    told, _ = explain_document(opened, 0)
+    assert told.runner_up is not None
+    assert [part.candidate for part in told.runner_up.partitions] == [measured.id]
+
+
 def test_library_calls_are_told_by_the_nodes_of_the_file():
     called = msgspec.structs.replace(
         candidate((0, 1), MEASURED, "onnxruntime"), composites=(("onnxruntime.conv", (0, 1)),)
