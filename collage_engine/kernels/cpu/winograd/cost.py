@@ -1,7 +1,7 @@
 """Estimates what Winograd's method costs beside multiplying out, and how its work is cut.
 
-All estimates are in cycles of the tile model (``writing/tile_cost.py``), so that only the ratio of
-a transform to a multiply-add and of memory to arithmetic is assumed here.
+All estimates are in cycles of the tile model (``writing/tile_choice.py``), so that only the ratio
+of a transform to a multiply-add and of memory to arithmetic is assumed here.
 """
 
 from __future__ import annotations
