@@ -6,6 +6,7 @@ A crash leaves ``.NAME.*.partial`` and ``.NAME.*.old``, which ``tidy`` removes.
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import os
 import shutil
@@ -31,22 +32,38 @@ def write_whole(place: Path, fill: Callable[[Path], None]) -> None:
     old = new.with_suffix(".old")
     try:
         fill(new)
-        if place.exists():
-            old.mkdir()
-            place.rename(old / place.name)
-        try:
-            new.rename(place)
-        except OSError:
-            if old.exists():
-                (old / place.name).rename(place)
-            raise
-        shutil.rmtree(old, ignore_errors=True)
+        while not _swap(new, place, old):
+            pass  # each turn is another writer that has come to its end in between
     except BaseException:
         with contextlib.suppress(OSError):
             old.rmdir()  # it is empty, unless what was there could not be moved back
         raise
     finally:
         shutil.rmtree(new, ignore_errors=True)
+
+
+def _swap(new: Path, place: Path, old: Path) -> bool:
+    """Move what is at ``place`` into ``old``, ``new`` to ``place``, and remove ``old``.
+
+    Returns:
+        Whether ``new`` is there now; if not, another writer was quicker, whose folder is there.
+    """
+    with contextlib.suppress(FileNotFoundError):  # nothing is there, or a writer just moved it
+        if place.exists():
+            old.mkdir()
+            place.rename(old / place.name)
+    overtaken = False
+    try:
+        new.rename(place)
+    except OSError as error:
+        overtaken = error.errno in (errno.ENOTEMPTY, errno.EEXIST)
+        if not overtaken:
+            before = old / place.name
+            if before.exists():
+                before.rename(place)
+            raise
+    shutil.rmtree(old, ignore_errors=True)
+    return not overtaken
 
 
 def real(place: Path) -> Path:

@@ -312,6 +312,38 @@ def test_what_was_there_comes_back_when_moving_fails(place, monkeypatch):
     assert content(place) == {"a": "1"} and os.listdir(place.parent) == ["out"]
 
 
+def test_the_last_of_several_writers_that_come_to_their_end_at_once_wins(place, monkeypatch):
+    write_whole(place, filling("1", "a"))
+    rename = Path.rename
+    others = iter(("2", "3"))
+
+    def overtaken(self: Path, target: Path) -> Path:
+        """Another one moves its folder there after this one has moved away what was there."""
+        if self.suffix == ".partial" and (text := next(others, None)):
+            monkeypatch.setattr(Path, "rename", rename)
+            write_whole(place, filling(text, "other"))
+            monkeypatch.setattr(Path, "rename", overtaken)
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", overtaken)
+    write_whole(place, filling("4", "a"))
+    assert content(place) == {"a": "4"} and os.listdir(place.parent) == ["out"]
+
+
+def test_what_another_writer_moves_away_first_is_no_error(place, monkeypatch):
+    write_whole(place, filling("1", "a"))
+    rename = Path.rename
+
+    def gone(self: Path, target: Path) -> Path:
+        if self == place:
+            shutil.rmtree(place)
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", gone)
+    write_whole(place, filling("2", "a"))
+    assert content(place) == {"a": "2"} and os.listdir(place.parent) == ["out"]
+
+
 def test_a_folder_that_is_mounted_by_itself_is_refused_before_the_work(place, monkeypatch):
     place.mkdir(parents=True)
     monkeypatch.setattr(os.path, "ismount", lambda path: Path(path) == place)
