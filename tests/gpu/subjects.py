@@ -7,7 +7,6 @@ timed alike: some calls in a row, then a wait for the device, by the wall's cloc
 from __future__ import annotations
 
 import importlib.util
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[2]
 COLLAGE, EAGER, COMPILED = "Collage", "torch eager", "torch.compile max-autotune"
 JOB = "tests.gpu.subjects:Subject"
 CALLS = 20
@@ -106,9 +104,8 @@ def _artifact(request: Open, folder: Path) -> Made:
 
 def _torch(request: Open, folder: Path) -> Made:
     """Eager mode, replayed from a CUDA graph where it can be captured, or compiled."""
-    sys.path.insert(0, str(ROOT / "tests" / "benchmarks"))
+    import onnx2torch
     import torch
-    from peers_torch import Program
 
     # The same arithmetic for all: convolutions of float32 would be rounded to tf32 by default.
     torch.backends.cudnn.allow_tf32 = False
@@ -116,25 +113,22 @@ def _torch(request: Open, folder: Path) -> Made:
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.benchmark = True
     device = torch.device(request.device)
-    program = Program(request.model, None)
-    program.known = {
-        name: value.to(device) if isinstance(value, torch.Tensor) else value
-        for name, value in program.known.items()
-    }
+    module = onnx2torch.convert(request.model).eval().to(device)
     arrays = np.load(folder / "sample_input.npz")
-    inputs = {name: torch.from_numpy(arrays[name]).to(device) for name in program.inputs}
+    inputs = [torch.from_numpy(arrays[name]).to(device) for name in _input_names(request.model)]
 
     def wait() -> None:
         if device.type == "cuda":
             torch.cuda.synchronize()
 
-    run: Callable[..., Any] = program.__call__
+    run: Callable[..., Any] = module
     if request.subject == COMPILED:
-        run = torch.compile(run, mode="max-autotune", dynamic=False)
+        run = torch.compile(module, mode="max-autotune", dynamic=False)
 
     def call() -> Any:
         with torch.inference_mode():
-            return run(inputs)
+            found = run(*inputs)
+            return found if isinstance(found, (list, tuple)) else [found]
 
     results = [value.float().cpu().numpy() for value in call()]
     for _ in range(3):
@@ -146,6 +140,15 @@ def _torch(request: Open, folder: Path) -> Made:
         found = _captured(call, notes)  # max-autotune makes graphs of its own
     versions = {"torch": torch.__version__, "cudnn (torch)": str(torch.backends.cudnn.version())}
     return found, wait, results, notes, versions
+
+
+def _input_names(model: str) -> list[str]:
+    """The names of the inputs of an ONNX file, in its order."""
+    import onnx
+
+    graph = onnx.load(model, load_external_data=False).graph
+    weights = {tensor.name for tensor in graph.initializer}
+    return [value.name for value in graph.input if value.name not in weights]
 
 
 def _captured(call: Callable[[], Any], notes: list[str]) -> Callable[[], Any]:
