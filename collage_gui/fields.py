@@ -26,19 +26,17 @@ class DurationField(QSpinBox):
     refused = Signal(str)
     """Why a text was replaced by the earlier duration; empty once another text is typed."""
 
-    def __init__(self, seconds: int, least: int = 1, none: str = "", prefix: str = "") -> None:
+    def __init__(self, seconds: int, least: int = 1, none: str = "") -> None:
         """Makes the field.
 
         Args:
             seconds: The duration at first.
             least: The shortest duration in seconds; 0 allows none.
             none: What the field says at 0.
-            prefix: What stands before the duration.
         """
         super().__init__()
         self.setRange(least, LONGEST_S)
         self.setSpecialValueText(none)
-        self.setPrefix(prefix)
         self.setValue(seconds)
         self.lineEdit().textEdited.connect(lambda _: self.refused.emit(""))
 
@@ -55,7 +53,7 @@ class DurationField(QSpinBox):
 
     def _seconds(self, text: str) -> int:
         """Return whole seconds within the field's range; InvalidValue where the text is none."""
-        body, or_none = text.removeprefix(self.prefix()).strip(), not self.minimum()
+        body, or_none = text.strip(), not self.minimum()
         if or_none and body in ("none", self.specialValueText()):
             return 0
         seconds = parse_duration(body, or_none=or_none)

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from PySide6.QtCore import QObject, Signal
 
 from collage_engine.drawing.figures import best_baseline, latency_us
 from collage_engine.records.comparison import Comparison
 from collage_engine.records.placement import Baseline
 from collage_engine.service import protocol
-from collage_gui.document.reference import Reference
 from collage_gui.document.requests import EngineRequests
 from collage_gui.document.runs import Runs
 from collage_gui.document.shown_placement import ShownPlacement
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A run, or a baseline of the run that is shown, with which numbers are compared."""
+
+    kind: str = "best"
+    """``best`` baseline, ``baseline`` by name, or ``run`` by id."""
+    name: str = ""
 
 
 class ReferenceComparison(QObject):

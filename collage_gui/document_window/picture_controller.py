@@ -20,8 +20,8 @@ from collage_engine.drawing.memory_figures import partition_memory
 from collage_engine.drawing.roofline import PartitionRoof, partition_roofs
 from collage_engine.drawing.rounding import OperatorRounding, operator_roundings
 from collage_engine.drawing.scene import layout_request, outlines, scene
+from collage_gui.document.comparison import Reference
 from collage_gui.document.document import Document
-from collage_gui.document.reference import Reference
 from collage_gui.document.shown_placement import Shown
 from collage_gui.document_window import collapsed_groups
 from collage_gui.graph_view.layout_client import LayoutClient

@@ -101,7 +101,7 @@ class MainWindow(QMainWindow):
             self.documents.open_path,
             self._current_docks,
         )
-        self.toolbar = Toolbar(self.action_set.by_id, preferences, self.menus.colours)
+        self.toolbar = Toolbar(self.action_set.by_id, self.menus.colours)
         self.addToolBar(self.toolbar)
         tip = "Where the engine runs. Click to connect to another engine."
         self.device = tool_button("", "device", self.engine.choose_connection, tip=tip)

@@ -138,7 +138,7 @@ def tell(folder: Path, theme: str, real: str | None, limit_s: float) -> None:
         story.until(lambda: not document.execution.running, limit_s)
         story.rest(1.0)
         first = document.runs.visible[0].id
-        from collage_gui.document.reference import Reference
+        from collage_gui.document.comparison import Reference
 
         document.comparison.set_reference(Reference("run", first))
         page.picture.set_mode("changes")

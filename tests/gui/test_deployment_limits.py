@@ -10,8 +10,8 @@ from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.memory import MemorySeen, MemoryUse
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
+from collage_gui.document.comparison import Reference
 from collage_gui.document.execution import infeasible_sentence
-from collage_gui.document.reference import Reference
 from collage_gui.panels.toolchain_list import ToolchainList
 
 

@@ -34,7 +34,7 @@ from collage_engine.report.report import render
 from collage_engine.session.compare import compare_runs
 from collage_engine.session.document import Document
 from collage_engine.wording.runs import EXPECTED, ISOLATED, LAST_RUN
-from collage_gui.document.reference import Reference
+from collage_gui.document.comparison import Reference
 from tests.gui.canned import World
 
 

@@ -15,7 +15,7 @@ from PySide6.QtWidgets import QFileDialog
 from collage_engine.drawing.figures import latency_text, winner_title
 from collage_engine.drawing.formatting import time_text
 from collage_engine.records.answers import PreflightAnswer
-from collage_gui.document.reference import Reference
+from collage_gui.document.comparison import Reference
 from collage_gui.document_window.answer_line import AGAIN
 from collage_gui.document_window.files import new_name
 from collage_gui.panels.bar_chart import Bar, BarChart, axis_end
@@ -128,8 +128,8 @@ def test_settings_choose_toolchains_threads_and_budget(drive) -> None:
     d = drive()
     page = d.open()
     assert page.panels.run_settings.choose(("tvm", "onednn")) == []
-    d.window.toolbar.threads.setValue(3)
-    d.window.toolbar.budget.setValue(120)
+    page.panels.run_settings.threads.setValue(3)
+    page.panels.run_settings.budget.setValue(120)
     settings = page.panels.run_settings.settings()
     assert settings.toolchains == ("tvm", "onednn")
     assert settings.threads == 3 and settings.budget_s == 120.0
@@ -177,7 +177,7 @@ def test_an_opened_session_goes_on_with_the_settings_of_its_newest_run(drive) ->
     )
     assert again.panels.run_settings.shapes.text() == "input=1,3,32,32"
     assert found.placements == ({"/fc/Gemm": "tvm"},)
-    assert d.window.toolbar.threads.value() == 3 and d.window.toolbar.budget.value() == 420
+    assert "3 threads, 7 min" in d.window.toolbar.settings.iconText()
     again.panels.run_settings.threads.setValue(5)
     arrived = []
     again.document.runs.changed.connect(lambda: arrived.append(1))

@@ -8,7 +8,7 @@ from PySide6.QtCore import QPointF
 from collage_engine.drawing.formatting import time_text
 from collage_engine.records.baseline_placements import baseline_placement
 from collage_engine.records.placement import Baseline
-from collage_gui.document.reference import Reference
+from collage_gui.document.comparison import Reference
 
 
 def compared(drive):

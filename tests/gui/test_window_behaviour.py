@@ -65,13 +65,13 @@ def test_long_texts_of_a_run_never_change_the_windows_size(drive) -> None:
     page = d.open()
     execution = page.document.execution
     toolbar = d.window.toolbar
-    threads = toolbar.threads.mapTo(d.window, QPoint(0, 0))
+    beside = toolbar.reference.mapTo(d.window, QPoint(0, 0))
     execution.running = True
     execution.running_changed.emit()
     execution.show_stage(Stage(stage="calibrate"))
     d.qtbot.wait(20)
     assert "Cancel" in toolbar.run_button.text()
-    assert toolbar.threads.mapTo(d.window, QPoint(0, 0)) == threads, "nor does the toolbar"
+    assert toolbar.reference.mapTo(d.window, QPoint(0, 0)) == beside, "nor does the toolbar"
     cancel = page.strip.cancel.mapTo(d.window, QPoint(0, 0))
     for number in (1, 10_000, 123_456_789):
         now = "oneDNN on " + "conv2d+add+relu+" * number if number < 1000 else "x" * 400
@@ -109,7 +109,7 @@ def test_nothing_leaves_the_toolbar_without_an_overflow_arrow(drive) -> None:
     d.window.resize(1024, 700)
     d.qtbot.wait(50)
     assert not arrow.isVisible(), "1024 pixels are enough for all of it"
-    assert d.window.toolbar.threads.isVisible() and d.window.toolbar.budget.isVisible()
+    assert d.window.toolbar.reference.isVisible() and d.window.toolbar.colour.isVisible()
 
 
 def test_closing_offers_to_save_and_saves(drive, monkeypatch) -> None:
@@ -184,8 +184,8 @@ def test_the_wheel_changes_no_setting_that_has_no_focus(drive) -> None:
     d = drive()
     page = d.open()
     page.show_settings()
-    panel, toolbar = page.panels.run_settings, d.window.toolbar
-    fields = (panel.tune, panel.budget, panel.threads, toolbar.budget)
+    panel = page.panels.run_settings
+    fields = (panel.tune, panel.budget, panel.threads)
     page.view.setFocus()
     before = [field.value() for field in fields]
     choice = panel.measure.currentIndex()
@@ -202,8 +202,8 @@ def test_the_wheel_changes_no_setting_that_has_no_focus(drive) -> None:
 def test_budgets_take_seconds(drive, text, seconds) -> None:
     d = drive()
     page = d.open()
-    budget = d.window.toolbar.budget
-    budget.lineEdit().setText(f"Budget: {text}")
+    budget = page.panels.run_settings.budget
+    budget.lineEdit().setText(text)
     budget.interpretText()
     assert budget.value() == seconds
     assert page.panels.run_settings.settings().budget_s == seconds
@@ -213,23 +213,22 @@ def test_a_budget_is_typed_key_by_key(drive) -> None:
     """Nothing replaces what is being typed: the field answers every key with a value."""
     d = drive()
     page = d.open()
-    budget = d.window.toolbar.budget
+    budget = page.panels.run_settings.budget
     budget.setFocus()
     budget.selectAll()
     QTest.keyClicks(budget, "40s")
     QTest.keyClick(budget, Qt.Key.Key_Return)
-    assert budget.text() == "Budget: 40 s"
+    assert budget.text() == "40 s"
     assert page.panels.run_settings.settings().budget_s == 40
 
 
 @pytest.mark.parametrize("text", ["", "soon", "2", "0", "0 s", "-3", "3 weeks"])
 @pytest.mark.parametrize("ends", ["return", "run"])
-@pytest.mark.parametrize("door", ["toolbar", "settings"])
-def test_what_is_no_duration_changes_nothing_and_says_why(drive, door, ends, text) -> None:
+def test_what_is_no_duration_changes_nothing_and_says_why(drive, ends, text) -> None:
     d = drive()
     page = d.open()
     page.show_settings()
-    budget = {"toolbar": d.window.toolbar, "settings": page.panels.run_settings}[door].budget
+    budget = page.panels.run_settings.budget
     QToolTip.hideText()
     budget.setFocus()
     budget.selectAll()
@@ -238,28 +237,25 @@ def test_what_is_no_duration_changes_nothing_and_says_why(drive, door, ends, tex
     if ends == "return":
         QTest.keyClick(budget, Qt.Key.Key_Return)
     assert page.panels.run_settings.settings().budget_s == 600
-    assert budget.text() == f"{budget.prefix()}10 min"
+    assert budget.text() == "10 min"
     assert ("write 2s or 2m" if text in ("2", "0") else "write 90s") in QToolTip.text()
 
 
-@pytest.mark.parametrize("door", ["toolbar", "settings", "tuning"])
+@pytest.mark.parametrize("door", ["budget", "tune"])
 def test_a_refused_duration_is_told_below_the_graph_until_another_is_typed(drive, door) -> None:
-    """Tab hides every tool tip at once. (Offscreen only the main window has the focus to lose.)"""
     d = drive()
     page = d.open()
     page.show_settings()
     settings = page.panels.run_settings
-    field = {"toolbar": d.window.toolbar.budget, "settings": settings.budget}.get(
-        door, settings.tune
-    )
-    earlier = "no tuning" if door == "tuning" else "10 min"
+    field = getattr(settings, door)
+    earlier = "no tuning" if door == "tune" else "10 min"
     field.setFocus()
     field.selectAll()
     QTest.keyClicks(field, "soon")
-    QTest.keyClick(field, Qt.Key.Key_Tab if door == "toolbar" else Qt.Key.Key_Return)
+    QTest.keyClick(field, Qt.Key.Key_Return)
     assert page.banner.topic == "duration"
     text = page.banner.label.text()
-    assert "'soon'" in text and earlier in text and field.text() == f"{field.prefix()}{earlier}"
+    assert "'soon'" in text and earlier in text and field.text() == earlier
     field.setFocus()
     field.selectAll()
     QTest.keyClicks(field, "3")
@@ -409,7 +405,7 @@ def test_margins_of_cells_are_those_of_the_style(drive) -> None:
 
 
 @pytest.mark.parametrize("scale", [scale for scale, _ in TEXT_SCALES if scale <= 1.0])
-def test_the_fields_of_the_toolbar_show_their_whole_text_in_a_small_window(drive, scale) -> None:
+def test_the_toolbar_says_what_the_next_run_takes_in_a_small_window(drive, scale) -> None:
     d = drive()
     d.preferences.set("text_scale", scale)
     d.window.resize(1024, 700)
@@ -420,10 +416,9 @@ def test_the_fields_of_the_toolbar_show_their_whole_text_in_a_small_window(drive
     d.window.refresh()
     QApplication.processEvents()
     assert d.window.width() == 1024
-    for field in (toolbar.threads, toolbar.budget):
-        edit = field.lineEdit()
-        room = edit.contentsRect().width() - 4  # a line edit keeps two pixels at each side
-        assert edit.fontMetrics().horizontalAdvance(edit.text()) <= room, edit.text()
+    button = toolbar.widgetForAction(toolbar.settings)
+    assert button.text() == "16 threads, 1 min 30 s ▾"
+    assert button.isVisible() and button.sizeHint().width() <= button.width()
     arrow = toolbar.findChild(object, "qt_toolbar_ext_button")
     assert not arrow.isVisible(), "nothing has left the toolbar"
 
