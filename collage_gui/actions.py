@@ -1,19 +1,23 @@
-"""Lists the actions by menu: menus, toolbar, shortcuts, palette and help are made of them."""
+"""Lists the actions by menu: menus, toolbar, shortcuts, palette and help are made of them.
+
+Each action is a function; its name is the action's id, and its docstring what the status bar and
+tool tips say of it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
-from collage_engine.drawing.box_styles import MODES
+from collage_engine.drawing.box_styles import MODES, Mode
 
 if TYPE_CHECKING:
     from collage_gui.document_window.window import DocumentWindow
-    from collage_gui.main_window.documents import Documents
-    from collage_gui.main_window.engine import Engine
-    from collage_gui.preferences import Preferences
+    from collage_gui.main_window.window import MainWindow
+
+    OnWindow = Callable[[MainWindow], object]
+    OnPage = Callable[[DocumentWindow], object]
 
 ZOOM_STEP = 1.25
 """The factor of one step of zooming; chosen."""
@@ -34,47 +38,22 @@ Need = Literal[
 ``idle`` one that could run."""
 
 
-class Window(Protocol):
-    """What actions use of the main window."""
-
-    documents: Documents
-    engine: Engine
-    preferences: Preferences
-
-    def close(self) -> bool:
-        """Close the window."""
-        ...
-
-    def focus_menu(self) -> None:
-        """Step into the menu bar."""
-        ...
-
-    def show_preferences(self) -> None:
-        """Open the settings."""
-        ...
-
-    def show_palette(self) -> None:
-        """Open the command palette."""
-        ...
-
-    def show_about(self) -> None:
-        """Open the versions and credits."""
-        ...
-
-
 @dataclass(frozen=True)
 class ActionSpec:
     """An action's name, what carries it out, and when it can be."""
 
     id: str
     title: str
-    run: Callable[[Window], object]
-    keys: tuple[str, ...] = ()
-    tip: str = ""
-    needs: Need = "nothing"
-    checkable: bool = False
-    exclusive: str = ""
-    """The group of actions of which one is checked."""
+    run: OnWindow
+    keys: tuple[str, ...]
+    tip: str
+    needs: Need
+    checkable: bool
+
+    @property
+    def colours(self) -> bool:
+        """Tells whether it chooses what the graph is coloured by: one such action is checked."""
+        return self.id.startswith("colour_")
 
 
 class Menu:
@@ -96,389 +75,536 @@ class Menu:
         self.entries.append(None)
 
     def on_window(
-        self,
-        id: str,
-        title: str,
-        run: Callable[[Window], object],
-        *keys: str,
-        tip: str = "",
-        needs: Need = "nothing",
-        checkable: bool = False,
-    ) -> None:
-        """Add an action on the main window."""
-        self.entries.append(ActionSpec(id, title, run, keys, tip, needs, checkable))
+        self, title: str, *keys: str, needs: Need = "nothing", checkable: bool = False
+    ) -> Callable[[OnWindow], None]:
+        """Return a decorator that adds a function of the main window as an action."""
+
+        def add(run: OnWindow) -> None:
+            name, tip = run.__name__.strip("_"), (run.__doc__ or "").rstrip(".")
+            self.entries.append(ActionSpec(name, title, run, keys, tip, needs, checkable))
+
+        return add
 
     def on_page(
-        self,
-        id: str,
-        title: str,
-        run: Callable[[DocumentWindow], object],
-        *keys: str,
-        tip: str = "",
-        needs: Need | None = None,
-        checkable: bool = False,
-        exclusive: str = "",
-    ) -> None:
-        """Add an action on the document in front."""
+        self, title: str, *keys: str, needs: Need | None = None, checkable: bool = False
+    ) -> Callable[[OnPage], None]:
+        """Return a decorator that adds a function of the document in front as an action."""
 
-        def on_current(window: Window) -> None:
-            if window.documents.current is not None:
-                run(window.documents.current)
+        def add(run: OnPage) -> None:
+            def on_current(window: MainWindow) -> None:
+                if window.documents.current is not None:
+                    run(window.documents.current)
 
-        needs = needs or self.needs
-        spec = ActionSpec(id, title, on_current, keys, tip, needs, checkable, exclusive)
-        self.entries.append(spec)
+            on_current.__name__, on_current.__doc__ = run.__name__, run.__doc__
+            decorate = self.on_window(title, *keys, needs=needs or self.needs, checkable=checkable)
+            decorate(on_current)
+
+        return add
 
 
 file = Menu("File")
-file.on_window(
-    "open", "Open…", lambda w: w.documents.open_dialog(), "Ctrl+O", tip="Open a model or a session"
-)
-file.on_window(
-    "sample",
-    "Open the sample model",
-    lambda w: w.documents.open_sample(),
-    tip="A small one, to try",
-)
-file.on_window(
-    "reload",
-    "Reload",
-    lambda w: w.documents.reload(),
-    "F5",
-    tip="Import the model file again",
-    needs="still",
-)
-file.on_window(
-    "save",
-    "Save session",
-    lambda w: w.documents.save(),
-    "Ctrl+S",
-    tip="Everything of this document in one file",
-    needs="graph",
-)
-file.on_window(
-    "save_as", "Save session as…", lambda w: w.documents.save_as(), "Ctrl+Shift+S", needs="graph"
-)
+
+
+@file.on_window("Open…", "Ctrl+O")
+def open_(window: MainWindow) -> None:
+    """Open a model or a session."""
+    window.documents.open_dialog()
+
+
+@file.on_window("Open the sample model")
+def sample(window: MainWindow) -> None:
+    """A small one, to try."""
+    window.documents.open_sample()
+
+
+@file.on_window("Reload", "F5", needs="still")
+def reload(window: MainWindow) -> None:
+    """Import the model file again."""
+    window.documents.reload()
+
+
+@file.on_window("Save session", "Ctrl+S", needs="graph")
+def save(window: MainWindow) -> None:
+    """Everything of this document in one file."""
+    window.documents.save()
+
+
+@file.on_window("Save session as…", "Ctrl+Shift+S", needs="graph")
+def save_as(window: MainWindow) -> None:
+    """Everything of this document in a file of another name."""
+    window.documents.save_as()
+
+
 file.separate()
-file.on_window(
-    "connection", "Connection…", lambda w: w.engine.choose_connection(), tip="Where the engine runs"
-)
-file.on_window(
-    "restart",
-    "Restart the engine",
-    lambda w: w.engine.restart(),
-    "Ctrl+Shift+R",
-    tip="Nothing that was measured is lost",
-)
-file.on_window("settings", "Settings…", lambda w: w.show_preferences(), "Ctrl+,")
+
+
+@file.on_window("Connection…")
+def connection(window: MainWindow) -> None:
+    """Where the engine runs."""
+    window.engine.choose_connection()
+
+
+@file.on_window("Restart the engine", "Ctrl+Shift+R")
+def restart(window: MainWindow) -> None:
+    """Nothing that was measured is lost."""
+    window.engine.restart()
+
+
+@file.on_window("Settings…", "Ctrl+,")
+def settings(window: MainWindow) -> None:
+    """What the window remembers: theme, text size, defaults of runs."""
+    window.show_preferences()
+
+
 file.separate()
-file.on_window(
-    "close", "Close document", lambda w: w.documents.close_current(), "Ctrl+W", needs="document"
-)
-file.on_window("quit", "Quit", lambda w: w.close(), "Ctrl+Q")
+
+
+@file.on_window("Close document", "Ctrl+W", needs="document")
+def close(window: MainWindow) -> None:
+    """Close this document; what is unsaved is asked about."""
+    window.documents.close_current()
+
+
+@file.on_window("Quit", "Ctrl+Q")
+def quit(window: MainWindow) -> None:
+    """Close the window and end the engine."""
+    window.close()
+
 
 edit = Menu("Edit")
-edit.on_page("undo", "Undo", lambda p: p.document.undo.undo(), "Ctrl+Z", needs="document")
-edit.on_page(
-    "redo", "Redo", lambda p: p.document.undo.redo(), "Ctrl+Shift+Z", "Ctrl+Y", needs="document"
-)
+
+
+@edit.on_page("Undo", "Ctrl+Z", needs="document")
+def undo(page: DocumentWindow) -> None:
+    """Take back the last change of pins, names and notes."""
+    page.document.undo.undo()
+
+
+@edit.on_page("Redo", "Ctrl+Shift+Z", "Ctrl+Y", needs="document")
+def redo(page: DocumentWindow) -> None:
+    """Do again what was undone."""
+    page.document.undo.redo()
+
+
 edit.separate()
-edit.on_page(
-    "find", "Find…", lambda p: p.find_bar.open(), "Ctrl+F", tip="Text or regular expression"
-)
-edit.on_page("find_next", "Find next", lambda p: p.find_bar.step(1), "F3", "Ctrl+G")
-edit.on_page(
-    "find_previous", "Find previous", lambda p: p.find_bar.step(-1), "Shift+F3", "Ctrl+Shift+G"
-)
+
+
+@edit.on_page("Find…", "Ctrl+F")
+def find(page: DocumentWindow) -> None:
+    """Text or regular expression."""
+    page.find_bar.open()
+
+
+@edit.on_page("Find next", "F3", "Ctrl+G")
+def find_next(page: DocumentWindow) -> None:
+    """Go to the next result."""
+    page.find_bar.step(1)
+
+
+@edit.on_page("Find previous", "Shift+F3", "Ctrl+Shift+G")
+def find_previous(page: DocumentWindow) -> None:
+    """Go to the result before."""
+    page.find_bar.step(-1)
+
+
 edit.separate()
-edit.on_page(
-    "select_partition",
-    "Select the partition",
-    lambda p: p.navigation.select_partition(),
-    "Ctrl+E",
-    needs="selection",
-)
-edit.on_page(
-    "select_none",
-    "Select nothing",
-    lambda p: p.navigation.select_nothing(),
-    "Ctrl+Shift+A",
-    needs="selection",
-)
-edit.on_page(
-    "copy_names",
-    "Copy node names",
-    lambda p: p.navigation.copy_names(),
-    "Ctrl+Shift+C",
-    needs="selection",
-)
+
+
+@edit.on_page("Select the partition", "Ctrl+E", needs="selection")
+def select_partition(page: DocumentWindow) -> None:
+    """All nodes that run together with the selected one."""
+    page.navigation.select_partition()
+
+
+@edit.on_page("Select nothing", "Ctrl+Shift+A", needs="selection")
+def select_none(page: DocumentWindow) -> None:
+    """Take away selection and highlights."""
+    page.navigation.select_nothing()
+
+
+@edit.on_page("Copy node names", "Ctrl+Shift+C", needs="selection")
+def copy_names(page: DocumentWindow) -> None:
+    """One name a line."""
+    page.navigation.copy_names()
+
 
 view = Menu("View")
-view.on_page("fit", "Fit the graph", lambda p: p.view.fit(), "F", "Ctrl+0")
-view.on_page(
-    "zoom_selection",
-    "Zoom to the selection",
-    lambda p: p.navigation.zoom_to_selection(),
-    "Z",
-    needs="selection",
-)
-view.on_page("zoom_in", "Zoom in", lambda p: p.view.zoom(ZOOM_STEP), "Ctrl++", "Ctrl+=")
-view.on_page("zoom_out", "Zoom out", lambda p: p.view.zoom(1 / ZOOM_STEP), "Ctrl+-")
-view.on_page("actual", "Actual size", lambda p: p.view.zoom(1 / p.view.scale), "Ctrl+1")
+
+
+@view.on_page("Fit the graph", "F", "Ctrl+0")
+def fit(page: DocumentWindow) -> None:
+    """Show all of it."""
+    page.view.fit()
+
+
+@view.on_page("Zoom to the selection", "Z", needs="selection")
+def zoom_selection(page: DocumentWindow) -> None:
+    """As large as it fits."""
+    page.navigation.zoom_to_selection()
+
+
+@view.on_page("Zoom in", "Ctrl++", "Ctrl+=")
+def zoom_in(page: DocumentWindow) -> None:
+    """Around the middle."""
+    page.view.zoom(ZOOM_STEP)
+
+
+@view.on_page("Zoom out", "Ctrl+-")
+def zoom_out(page: DocumentWindow) -> None:
+    """Around the middle."""
+    page.view.zoom(1 / ZOOM_STEP)
+
+
+@view.on_page("Actual size", "Ctrl+1")
+def actual(page: DocumentWindow) -> None:
+    """One pixel for each unit of the drawing."""
+    page.view.zoom(1 / page.view.scale)
+
+
 view.separate()
-view.on_page(
-    "next_pane",
-    "Next pane",
-    lambda p: p.step_pane(1),
-    "F6",
-    tip="The graph, then the panels",
-    needs="document",
-)
-view.on_page(
-    "previous_pane", "Previous pane", lambda p: p.step_pane(-1), "Shift+F6", needs="document"
-)
-view.on_window("menu_bar", "Menu bar", lambda w: w.focus_menu(), "F10", tip="The first menu")
+
+
+@view.on_page("Next pane", "F6", needs="document")
+def next_pane(page: DocumentWindow) -> None:
+    """The graph, then the panels."""
+    page.step_pane(1)
+
+
+@view.on_page("Previous pane", "Shift+F6", needs="document")
+def previous_pane(page: DocumentWindow) -> None:
+    """The panels, then the graph."""
+    page.step_pane(-1)
+
+
+@view.on_window("Menu bar", "F10")
+def menu_bar(window: MainWindow) -> None:
+    """The first menu."""
+    window.focus_menu()
+
+
 view.separate()
-view.on_window(
-    "minimap", "Minimap", lambda w: w.preferences.step("minimap"), "Ctrl+M", checkable=True
-)
-view.on_window(
-    "horizontal",
-    "Left to right",
-    lambda w: w.preferences.step("orientation"),
-    "Ctrl+K",
-    checkable=True,
-)
-view.on_page(
-    "outline",
-    "Outline",
-    lambda p: p.toggle_outline(),
-    "O",
-    tip="The operators as a list beside the graph",
-)
-view.on_page(
-    "log", "Log", lambda p: p.show_log(), "Ctrl+Shift+L", tip="What was reported", needs="document"
-)
+
+
+@view.on_window("Minimap", "Ctrl+M", checkable=True)
+def minimap(window: MainWindow) -> None:
+    """The whole graph in a corner, where it is not in view."""
+    window.preferences.step("minimap")
+
+
+@view.on_window("Left to right", "Ctrl+K", checkable=True)
+def horizontal(window: MainWindow) -> None:
+    """Draw the graph from left to right."""
+    window.preferences.step("orientation")
+
+
+@view.on_page("Outline", "O")
+def outline(page: DocumentWindow) -> None:
+    """The operators as a list beside the graph."""
+    page.toggle_outline()
+
+
+@view.on_page("Log", "Ctrl+Shift+L", needs="document")
+def log(page: DocumentWindow) -> None:
+    """What was reported."""
+    page.show_log()
+
+
 view.separate()
-view.on_window(
-    "bigger",
-    "Larger text",
-    lambda w: w.preferences.step("text_scale", 1),
-    "Ctrl+Alt++",
-    "Ctrl+Alt+=",
-)
-view.on_window(
-    "smaller", "Smaller text", lambda w: w.preferences.step("text_scale", -1), "Ctrl+Alt+-"
-)
+
+
+@view.on_window("Larger text", "Ctrl+Alt++", "Ctrl+Alt+=")
+def bigger(window: MainWindow) -> None:
+    """All text one step larger."""
+    window.preferences.step("text_scale", 1)
+
+
+@view.on_window("Smaller text", "Ctrl+Alt+-")
+def smaller(window: MainWindow) -> None:
+    """All text one step smaller."""
+    window.preferences.step("text_scale", -1)
+
 
 graph = Menu("Graph")
-graph.on_page(
-    "collapse_scopes", "Collapse name scopes", lambda p: p.picture.collapse_scopes(), "Ctrl+Shift+K"
-)
-graph.on_page(
-    "collapse_partitions",
-    "Collapse partitions",
-    lambda p: p.picture.collapse_partitions(),
-    "Ctrl+Alt+K",
-    tip="One box for each partition, with its cost",
-    needs="placement",
-    checkable=True,
-)
-graph.on_page("expand_all", "Expand everything", lambda p: p.picture.expand_all(), "Ctrl+Shift+E")
+
+
+@graph.on_page("Collapse name scopes", "Ctrl+Shift+K")
+def collapse_scopes(page: DocumentWindow) -> None:
+    """One box for each outermost scope of the file."""
+    page.picture.collapse_scopes()
+
+
+@graph.on_page("Collapse partitions", "Ctrl+Alt+K", needs="placement", checkable=True)
+def collapse_partitions(page: DocumentWindow) -> None:
+    """One box for each partition, with its cost."""
+    page.picture.collapse_partitions()
+
+
+@graph.on_page("Expand everything", "Ctrl+Shift+E")
+def expand_all(page: DocumentWindow) -> None:
+    """One box for each node."""
+    page.picture.expand_all()
+
+
 graph.separate()
-graph.on_page(
-    "enter_group",
-    "Enter group",
-    lambda p: p.picture.enter_group(),
-    tip="The Enter key on a box does the same",
-    needs="selection",
-)
-graph.on_page(
-    "leave_group",
-    "Collapse the surrounding group",
-    lambda p: p.picture.leave_group(),
-    tip="The Backspace key does the same",
-    needs="selection",
-)
-graph.on_page("back", "Back to what was selected before", lambda p: p.navigation.back(), "Alt+Left")
-graph.on_page("forward", "Forward again", lambda p: p.navigation.forward(), "Alt+Right")
+
+
+@graph.on_page("Enter group", needs="selection")
+def enter_group(page: DocumentWindow) -> None:
+    """The Enter key on a box does the same."""
+    page.picture.enter_group()
+
+
+@graph.on_page("Collapse the surrounding group", needs="selection")
+def leave_group(page: DocumentWindow) -> None:
+    """The Backspace key does the same."""
+    page.picture.leave_group()
+
+
+@graph.on_page("Back to what was selected before", "Alt+Left")
+def back(page: DocumentWindow) -> None:
+    """The other end of an edge that was followed, for example."""
+    page.navigation.back()
+
+
+@graph.on_page("Forward again", "Alt+Right")
+def forward(page: DocumentWindow) -> None:
+    """What was left by going back."""
+    page.navigation.forward()
+
+
 graph.separate()
-for key, (mode, mode_title) in enumerate(MODES.items(), 1):
-    graph.on_page(
-        f"colour_{mode.replace('-', '_')}",
-        mode_title,
-        partial(lambda mode, p: p.picture.set_mode(mode), mode),
-        str(key % 10),
-        checkable=True,
-        exclusive="colour",
-    )
+
+
+def _colour_by(mode: Mode, title: str, key: str) -> None:
+    """Add the action that colours the graph by a quantity."""
+
+    def colour(page: DocumentWindow) -> None:
+        page.picture.set_mode(mode)
+
+    colour.__name__ = f"colour_{mode.replace('-', '_')}"
+    graph.on_page(title, key, checkable=True)(colour)
+
+
+for number, (mode, mode_title) in enumerate(MODES.items(), 1):
+    _colour_by(mode, mode_title, str(number % 10))
+
 
 pin = Menu("Pin", needs="selection")
-pin.on_page(
-    "pin_menu",
-    "Pin to a toolchain…",
-    lambda p: p.pins.open(p.pins.pin_to_menu()),
-    "P",
-    tip="Demand a toolchain for the selection",
-)
-pin.on_page(
-    "never_menu",
-    "Never on a toolchain…",
-    lambda p: p.pins.open(p.pins.never_on_menu()),
-    "Shift+P",
-    tip="Forbid a toolchain for the selection",
-)
-pin.on_page(
-    "exactly",
-    "Pin as one partition",
-    lambda p: p.pins.pin("exactly", "Pin as one partition"),
-    "Ctrl+Alt+P",
-)
-pin.on_page(
-    "together",
-    "Keep together",
-    lambda p: p.pins.pin("together", "Keep together"),
-    "Ctrl+Alt+T",
-    tip="In one partition, with others or not",
-)
+
+
+@pin.on_page("Pin to a toolchain…", "P")
+def pin_menu(page: DocumentWindow) -> None:
+    """Demand a toolchain for the selection."""
+    page.pins.open(page.pins.pin_to_menu())
+
+
+@pin.on_page("Never on a toolchain…", "Shift+P")
+def never_menu(page: DocumentWindow) -> None:
+    """Forbid a toolchain for the selection."""
+    page.pins.open(page.pins.never_on_menu())
+
+
+@pin.on_page("Pin as one partition", "Ctrl+Alt+P")
+def exactly(page: DocumentWindow) -> None:
+    """The selection, whole and by itself."""
+    page.pins.pin("exactly", "Pin as one partition")
+
+
+@pin.on_page("Keep together", "Ctrl+Alt+T")
+def together(page: DocumentWindow) -> None:
+    """In one partition, with others or not."""
+    page.pins.pin("together", "Keep together")
+
+
 pin.separate()
-pin.on_page(
-    "keep_partition",
-    "Keep this partition",
-    lambda p: p.pins.keep_partition(),
-    "K",
-    tip="Pin the partition as it is now",
-)
-pin.on_page("pin_all", "Pin all as now", lambda p: p.pins.pin_all(), needs="placement")
+
+
+@pin.on_page("Keep this partition", "K")
+def keep_partition(page: DocumentWindow) -> None:
+    """Pin the partition as it is now."""
+    page.pins.keep_partition()
+
+
+@pin.on_page("Pin all as now", needs="placement")
+def pin_all(page: DocumentWindow) -> None:
+    """Pin every partition as it is."""
+    page.pins.pin_all()
+
+
 pin.separate()
-pin.on_page("free", "Unpin the selection", lambda p: p.pins.free_selection(), "Del")
-pin.on_page("free_all", "Unpin all", lambda p: p.document.pins.edit((), "Unpin all"), needs="pins")
-run = Menu("Run", needs="idle")
-run.on_page("run", "Run", lambda p: p.runs.start(), "Ctrl+R", tip="Measure, search, confirm")
-run.on_page(
-    "search",
-    "Search again",
-    lambda p: p.runs.search_or_start(),
-    "Space",
-    tip="On stored costs and under the current pins",
-)
-run.on_page(
-    "run_settings",
-    "Settings of the next run…",
-    lambda p: p.show_settings(),
-    "Ctrl+D",
-    tip="Toolchains, precision, limits",
-    needs="graph",
-)
-run.on_page(
-    "preflight",
-    "Check before running",
-    lambda p: p.runs.preflight(),
-    "Ctrl+Shift+F",
-    tip="Measures nothing",
-)
-run.on_page(
-    "shapes",
-    "Choose shapes…",
-    lambda p: p.shapes.choose(),
-    "Ctrl+Shift+D",
-    tip="A run places all of them",
-)
-run.on_page(
-    "confirm_quickly",
-    "Confirm quickly",
-    lambda p: p.runs.confirm_quickly(),
-    "C",
-    tip="Times the result against the last run only",
-)
-run.on_page(
-    "stop_and_keep",
-    "Stop and keep",
-    lambda p: p.runs.stop_and_keep(),
-    "Ctrl+Shift+.",
-    tip="Confirms the best so far quickly",
-    needs="running",
-)
-run.on_page(
-    "cancel",
-    "Cancel",
-    lambda p: p.runs.cancel(),
-    "Ctrl+.",
-    tip="What was measured is kept",
-    needs="running",
-)
-run.separate()
-run.on_page(
-    "measure",
-    "Measure the selection",
-    lambda p: p.runs.measure(longer=False),
-    "Ctrl+T",
-    tip="As one partition",
-    needs="selection",
-)
-run.on_page(
-    "measure_longer",
-    "Measure again, longer",
-    lambda p: p.runs.measure(longer=True),
-    "Ctrl+Shift+T",
-    needs="selection",
-)
+
+
+@pin.on_page("Unpin the selection", "Del")
+def free(page: DocumentWindow) -> None:
+    """Take the pins off the selected nodes."""
+    page.pins.free_selection()
+
+
+@pin.on_page("Unpin all", needs="pins")
+def free_all(page: DocumentWindow) -> None:
+    """Take all pins off."""
+    page.document.pins.edit((), "Unpin all")
+
+
+run_menu = Menu("Run", needs="idle")
+
+
+@run_menu.on_page("Run", "Ctrl+R")
+def run(page: DocumentWindow) -> None:
+    """Measure, search, confirm."""
+    page.runs.start()
+
+
+@run_menu.on_page("Search again", "Space")
+def search(page: DocumentWindow) -> None:
+    """On stored costs and under the current pins."""
+    page.runs.search_or_start()
+
+
+@run_menu.on_page("Settings of the next run…", "Ctrl+D", needs="graph")
+def run_settings(page: DocumentWindow) -> None:
+    """Toolchains, precision, limits."""
+    page.show_settings()
+
+
+@run_menu.on_page("Check before running", "Ctrl+Shift+F")
+def preflight(page: DocumentWindow) -> None:
+    """Measures nothing."""
+    page.runs.preflight()
+
+
+@run_menu.on_page("Choose shapes…", "Ctrl+Shift+D")
+def shapes(page: DocumentWindow) -> None:
+    """A run places all of them."""
+    page.shapes.choose()
+
+
+@run_menu.on_page("Confirm quickly", "C")
+def confirm_quickly(page: DocumentWindow) -> None:
+    """Times the result against the last run only."""
+    page.runs.confirm_quickly()
+
+
+@run_menu.on_page("Stop and keep", "Ctrl+Shift+.", needs="running")
+def stop_and_keep(page: DocumentWindow) -> None:
+    """Confirms the best so far quickly."""
+    page.runs.stop_and_keep()
+
+
+@run_menu.on_page("Cancel", "Ctrl+.", needs="running")
+def cancel(page: DocumentWindow) -> None:
+    """What was measured is kept."""
+    page.runs.cancel()
+
+
+run_menu.separate()
+
+
+@run_menu.on_page("Measure the selection", "Ctrl+T", needs="selection")
+def measure(page: DocumentWindow) -> None:
+    """As one partition."""
+    page.runs.measure(longer=False)
+
+
+@run_menu.on_page("Measure again, longer", "Ctrl+Shift+T", needs="selection")
+def measure_longer(page: DocumentWindow) -> None:
+    """With more repeats."""
+    page.runs.measure(longer=True)
+
+
 compare = Menu("Compare", needs="placement")
-compare.on_page("runner_up", "Show the runner-up placement", lambda p: p.runs.show_runner_up())
-compare.on_page(
-    "changes", "Show changes in the graph", lambda p: p.picture.set_mode("changes"), needs="run"
-)
+
+
+@compare.on_page("Show the runner-up placement")
+def runner_up(page: DocumentWindow) -> None:
+    """The best placement that is not exported."""
+    page.runs.show_runner_up()
+
+
+@compare.on_page("Show changes in the graph", needs="run")
+def changes(page: DocumentWindow) -> None:
+    """Colour the nodes that moved since the run that is compared with."""
+    page.picture.set_mode("changes")
+
+
 compare.separate()
-compare.on_page(
-    "split",
-    "Two placements side by side",
-    lambda p: p.split.toggle(),
-    "Ctrl+Alt+2",
-    tip="With linked pan, zoom and selection",
-    needs="two placements",
-    checkable=True,
+
+
+@compare.on_page(
+    "Two placements side by side", "Ctrl+Alt+2", needs="two placements", checkable=True
 )
+def split(page: DocumentWindow) -> None:
+    """With linked pan, zoom and selection."""
+    page.split.toggle()
+
 
 export = Menu("Export")
-export.on_page(
-    "artifact",
-    "Compiled artifact…",
-    lambda p: p.export.artifact(),
-    "Ctrl+Shift+X",
-    tip="A folder that runs without the explorer",
-    needs="run",
-)
-export.on_page(
-    "report", "Report…", lambda p: p.export.report(), tip="One HTML file with the graph as SVG"
-)
-export.separate()
-export.on_page("png_view", "Visible part as PNG…", lambda p: p.export.png_of_view())
-export.on_page("png_whole", "Graph as PNG…", lambda p: p.export.png_of_graph())
-export.on_page("svg", "Graph as SVG…", lambda p: p.export.svg())
-export.separate()
-export.on_page(
-    "csv", "Tables as CSV…", lambda p: p.export.csv(), tip="Every table whole, in one folder"
-)
-export.on_page(
-    "json",
-    "Run as JSON…",
-    lambda p: p.export.json(),
-    tip="All that is known of the shown run",
-    needs="run",
-)
 
-help = Menu("Help")
-help.on_window(
-    "palette",
-    "Actions and shortcuts…",
-    lambda w: w.show_palette(),
-    "Ctrl+Shift+P",
-    "F1",
-    tip="Every action by name, and what the mouse does",
-)
-help.on_window("about", "About", lambda w: w.show_about())
 
-MENUS = (file, edit, view, graph, pin, run, compare, export, help)
+@export.on_page("Compiled artifact…", "Ctrl+Shift+X", needs="run")
+def artifact(page: DocumentWindow) -> None:
+    """A folder that runs without the explorer."""
+    page.export.artifact()
+
+
+@export.on_page("Report…")
+def report(page: DocumentWindow) -> None:
+    """One HTML file with the graph as SVG."""
+    page.export.report()
+
+
+export.separate()
+
+
+@export.on_page("Visible part as PNG…")
+def png_view(page: DocumentWindow) -> None:
+    """What is seen now."""
+    page.export.png_of_view()
+
+
+@export.on_page("Graph as PNG…")
+def png_whole(page: DocumentWindow) -> None:
+    """At its natural size, or smaller where it is very large."""
+    page.export.png_of_graph()
+
+
+@export.on_page("Graph as SVG…")
+def svg(page: DocumentWindow) -> None:
+    """For a browser or a drawing program."""
+    page.export.svg()
+
+
+export.separate()
+
+
+@export.on_page("Tables as CSV…")
+def csv(page: DocumentWindow) -> None:
+    """Every table whole, in one folder."""
+    page.export.csv()
+
+
+@export.on_page("Run as JSON…", needs="run")
+def json(page: DocumentWindow) -> None:
+    """All that is known of the shown run."""
+    page.export.json()
+
+
+help_menu = Menu("Help")
+
+
+@help_menu.on_window("Actions and shortcuts…", "Ctrl+Shift+P", "F1")
+def palette(window: MainWindow) -> None:
+    """Every action by name, and what the mouse does."""
+    window.show_palette()
+
+
+@help_menu.on_window("About")
+def about(window: MainWindow) -> None:
+    """Versions and credits."""
+    window.show_about()
+
+
+MENUS = (file, edit, view, graph, pin, run_menu, compare, export, help_menu)
 ACTIONS = tuple(spec for menu in MENUS for spec in menu.entries if spec is not None)
 MENU_OF = {spec.id: menu.title for menu in MENUS for spec in menu.entries if spec is not None}
 

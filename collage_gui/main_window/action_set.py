@@ -10,10 +10,9 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QActionGroup, QKeyEvent, QKeySequence, QUndoStack
 from PySide6.QtWidgets import QWidget
 
-from collage_engine.drawing.box_styles import MODES
-from collage_gui.actions import ACTIONS, ActionSpec, is_single_key
-from collage_gui.document_window.mode_refusal import mode_refusal
-from collage_gui.main_window.enablement import available
+from collage_engine.drawing.box_styles import MODES, Mode
+from collage_engine.records.precision import FLOAT32
+from collage_gui.actions import ACTIONS, ActionSpec, Need, is_single_key
 from collage_gui.preferences import Preferences
 
 if TYPE_CHECKING:
@@ -35,13 +34,12 @@ class ActionSet:
         """
         self._preferences = preferences
         self.by_id: dict[str, QAction] = {}
-        groups: dict[str, QActionGroup] = {}
+        colours = QActionGroup(owner)
         for spec in ACTIONS:
             action = _make_action(spec, owner)
             action.triggered.connect(partial(lambda spec, *_: run(spec), spec))
-            if spec.exclusive:
-                group = groups.setdefault(spec.exclusive, QActionGroup(owner))
-                group.addAction(action)
+            if spec.colours:
+                colours.addAction(action)
             self.by_id[spec.id] = action
             owner.addAction(action)
         self.check_preferences()
@@ -115,3 +113,63 @@ def _make_action(spec: ActionSpec, owner: QWidget) -> QAction:
         # shown in the menus, and act when nothing with the focus wants them.
         action.setShortcutContext(Qt.ShortcutContext.WidgetShortcut)
     return action
+
+
+def available(document: Document | None) -> frozenset[Need]:
+    """Returns the needs of actions that a document meets; without a document, only ``nothing``."""
+    if document is None:
+        return frozenset({"nothing"})
+    graph = document.operators is not None
+    running = document.running
+    met: dict[Need, bool] = {
+        "nothing": True,
+        "document": True,
+        "still": not running,
+        "graph": graph,
+        "selection": graph and bool(document.selection.operators),
+        "placement": graph and document.placement.shown is not None,
+        "idle": graph and bool(document.handle) and not running,
+        "running": running,
+        "pins": bool(document.pins.current),
+        "run": bool(document.runs.visible),
+        "two placements": _two_placements(document),
+    }
+    return frozenset(need for need, is_met in met.items() if is_met)
+
+
+def _two_placements(document: Document) -> bool:
+    """Tells whether there is a placement beside the shown one: of a run, search or baseline."""
+    runs = document.runs.visible
+    found = any(run.winner != "collage" and run.best_found() is not None for run in runs)
+    baselines = any(
+        base.kind == "whole-model" and base.measured_us is not None and base.name != run.winner
+        for run in runs
+        for base in run.baselines
+    )
+    known = len(runs) > 1 or found or baselines or bool(document.placement.runners_up)
+    return known and document.placement.shown is not None
+
+
+def mode_refusal(document: Document, mode: Mode) -> str:
+    """Says why colouring by a quantity would say nothing now; empty where it says something."""
+    shown = document.placement.shown
+    if mode == "toolchain":
+        return ""
+    if shown is None:
+        return "There is no placement yet."
+    partitions = shown.placement.partitions
+    if mode == "in-model" and all(p.in_place_us is None for p in partitions):
+        return "The shown placement was not profiled in a confirmed run."
+    if mode == "roofline" and all(p.estimated_us is None for p in partitions):
+        return "No partition has a time."
+    if mode == "changes" and len(document.runs.visible) < 2:
+        return "There is no other run to compare with."
+    if mode == "device" and len({p.device for p in partitions}) < 2:
+        return "Everything runs on one device."
+    if mode == "precision" and all(p.precision == FLOAT32 for p in partitions):
+        run = document.runs.shown_or_last()
+        if run is None or run.accuracy is None or not run.accuracy.products:
+            return (
+                "Everything is in float32; a run with a lower precision tells what rounding does."
+            )
+    return ""

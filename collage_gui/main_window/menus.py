@@ -53,7 +53,7 @@ class Menus:
             if spec is None:
                 menu.addSeparator()
                 continue
-            if spec.exclusive:
+            if spec.colours:
                 self.colours.addAction(actions[spec.id])
                 menu.addMenu(self.colours)
                 continue

@@ -12,7 +12,7 @@ from collage_engine.drawing.formatting import bytes_text, counted, significant
 from collage_engine.records.answers import NestedGraph
 from collage_gui.document.document import Document
 from collage_gui.elided_label import plain_tip
-from collage_gui.panels.copying import Copying
+from collage_gui.panels.copying import allow_copying
 from collage_gui.widgets import lay_out, named, text_label
 
 COLUMNS = "▁▂▃▄▅▆▇█"
@@ -31,7 +31,7 @@ class AttributesPage(QWidget):
         self.tree = named(QTreeWidget(), "attributesTree", "Attributes, types and weights")
         self.tree.setHeaderLabels(["Attribute", "Value"])
         self.tree.itemActivated.connect(self._activated)
-        self.copying = Copying(self.tree)
+        allow_copying(self.tree)
         lay_out(QVBoxLayout(self), self.note, (self.tree, 1), margins=(0, 0, 0, 0), spacing=0)
         document.selection.changed.connect(self.refresh)
         document.questions.inside_changed.connect(self.refresh)

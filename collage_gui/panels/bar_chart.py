@@ -148,7 +148,10 @@ class BarChart(QStackedWidget):
                 self._draw_bar(bar, place, end)
                 begin = bar.reach(end) + GAP_PX / px
             left_px = room - begin * px - GAP_PX
-            text = metrics.elidedText(bar.text(end), Qt.TextElideMode.ElideRight, left_px)
+            # A note is cut where it has no room, figures never are.
+            least_px = metrics.horizontalAdvance(f"{bar.figures(end)}…")
+            cut = metrics.elidedText(bar.text(end), Qt.TextElideMode.ElideRight, left_px)
+            text = cut if left_px > least_px or not bar.is_known else bar.figures(end)
             self._write(text, begin, place, bar.strong)
 
     def _new_plot(self) -> Any:

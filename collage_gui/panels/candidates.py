@@ -80,7 +80,7 @@ class CandidatesPanel(QWidget):
                 Column(
                     "Operators",
                     self._operators,
-                    width=84,
+                    width=130,
                     stretches=True,
                     tip=lambda r: operators_tip(r, d.operators),
                     also_found_by=lambda r: r.label,
@@ -121,6 +121,8 @@ class CandidatesPanel(QWidget):
         self.model.bold = lambda r: r.id in self._chosen_ids()
         self.model.faded = lambda r: not d.costs.of(r.id).usable
         self.table = Table(self.model, "candidatesTable", "Candidates", theme)
+        # Types come first in the names of operators; the tool tip has all of a name.
+        self.table.setTextElideMode(Qt.TextElideMode.ElideRight)
         self.table.selectionModel().selectionChanged.connect(self._picked)
         self._own_order = False
         self.table.horizontalHeader().sectionClicked.connect(self._ordered)

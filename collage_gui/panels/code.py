@@ -16,7 +16,7 @@ from PySide6.QtWidgets import (
 
 from collage_engine.drawing.formatting import short_operator
 from collage_gui.document.document import Document
-from collage_gui.panels.copying import Copying
+from collage_gui.panels.copying import allow_copying
 from collage_gui.theme import Theme
 from collage_gui.widgets import lay_out, named, text_label
 
@@ -49,7 +49,7 @@ class CodePage(QWidget):
         self.plan.itemClicked.connect(self._step)
         self.choice.addItem("Library calls")
         self.pages.addWidget(self.plan)
-        self.copying = Copying(self.plan)
+        allow_copying(self.plan)
         self.choice.currentIndexChanged.connect(self.pages.setCurrentIndex)
         parts = (self.note, (self.choice, 0, Qt.AlignmentFlag.AlignLeft), (self.pages, 1))
         lay_out(QVBoxLayout(self), *parts, margins=(8, 8, 8, 4), spacing=6)

@@ -18,7 +18,7 @@ from collage_engine.drawing.formatting import DASH
 from collage_engine.records.placement import Run
 from collage_gui.document.document import Document
 from collage_gui.elided_label import plain_tip
-from collage_gui.panels.copying import Copying
+from collage_gui.panels.copying import allow_copying
 
 
 class FactsTable(QTreeWidget):
@@ -34,7 +34,7 @@ class FactsTable(QTreeWidget):
         self.setIndentation(12)
         self.setWordWrap(True)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.copying = Copying(self)
+        allow_copying(self)
 
     def show_facts(self, run: Run | None) -> None:
         """Show the facts of a run, or of a search when the shown placement comes from one."""

@@ -10,7 +10,7 @@ from collage_engine.drawing.formatting import counted, node_shapes
 from collage_engine.drawing.palette import toolchain_title
 from collage_gui.document.document import Document
 from collage_gui.elided_label import plain_tip
-from collage_gui.panels.copying import Copying
+from collage_gui.panels.copying import allow_copying
 from collage_gui.panels.tables import toolchain_icon
 
 MOST_SHOWN = 400
@@ -34,7 +34,7 @@ class Outline(QTreeWidget):
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.setUniformRowHeights(True)
         self.setTextElideMode(Qt.TextElideMode.ElideMiddle)
-        self.copying = Copying(self)
+        allow_copying(self)
         self._items: dict[int, QTreeWidgetItem] = {}
         self._quiet = False
         self.itemSelectionChanged.connect(self._picked)

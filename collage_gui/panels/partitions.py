@@ -57,7 +57,7 @@ class PartitionsPanel(QWidget):
                 Column(
                     "Operators",
                     self._label,
-                    width=96,
+                    width=130,
                     stretches=True,
                     tip=lambda r: "\n".join(
                         [*filter(None, [border_words(r.takes, r.gives)]), *r.onnx_nodes[:20]]
@@ -110,6 +110,8 @@ class PartitionsPanel(QWidget):
             ]
         )
         self.table = Table(self.model, "partitionsTable", "Partitions", theme)
+        # Types come first in the names of operators; the tool tip has all of a name.
+        self.table.setTextElideMode(Qt.TextElideMode.ElideRight)
         self.columns = self.table.column_button()
         self.columns.setObjectName("partitionsColumns")
         self.table.selectionModel().selectionChanged.connect(self._picked)

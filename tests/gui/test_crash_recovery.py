@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QTimer
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QDialog, QMessageBox
 
 from collage_gui import recovery
@@ -293,7 +294,7 @@ def test_every_action_is_in_a_menu_and_with_its_keys_in_the_palette(drive) -> No
     palette.text.setText("fit")
     assert "Fit the graph" in palette.list.item(0).text()
     page.view.zoom(3.0)
-    palette.choose()
+    QTest.keyClick(palette.text, Qt.Key.Key_Return)
     assert page.view.visible_area().contains(page.picture.drawn.bounds.adjusted(5, 5, -5, -5))
 
 

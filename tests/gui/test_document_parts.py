@@ -25,7 +25,7 @@ from collage_gui.document.selection import Selection
 from collage_gui.document.shown_placement import Shown, ShownPlacement
 from collage_gui.document_window import collapsed_groups
 from collage_gui.document_window.run_controller import RunController
-from collage_gui.main_window.enablement import available
+from collage_gui.main_window.action_set import available
 
 
 class RecordingClient(QObject):

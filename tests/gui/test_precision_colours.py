@@ -8,7 +8,7 @@ import pytest
 from collage_engine.records.accuracy import Accuracy, RoundedProduct, RoundingTrial
 from collage_engine.records.placement import Run
 from collage_engine.records.precision import PRODUCTS
-from collage_gui.document_window.mode_refusal import mode_refusal
+from collage_gui.main_window.action_set import mode_refusal
 
 
 def with_products(run: Run, products: list[int]) -> Run:

@@ -8,7 +8,7 @@ from PySide6.QtGui import QAction
 from collage_engine.drawing.formatting import bytes_text
 from collage_engine.drawing.memory_figures import partition_memory
 from collage_engine.drawing.roofline import partition_roofs
-from collage_gui.document_window.mode_refusal import mode_refusal
+from collage_gui.main_window.action_set import mode_refusal
 
 
 def _ask_for_columns(page, *titles: str) -> None:
