@@ -29,7 +29,6 @@ from collage_gui.document.shown_placement import Shown, same_placement
 from collage_gui.document_window.picture_controller import PictureController
 from collage_gui.elided_label import ElidedLabel, plain_tip
 from collage_gui.fields import keep_from_wheel
-from collage_gui.graph_view.linked_views import LinkedViews
 from collage_gui.graph_view.picture import Picture
 from collage_gui.graph_view.view import GraphView
 from collage_gui.widgets import lay_out, named, tool_button
@@ -131,7 +130,10 @@ class SplitController(QObject):
         super().__init__(parent)
         self._document, self._widget, self._picture = document, widget, picture
         self._main = main
-        self._links = LinkedViews(main, widget.other, self)
+        self._following = False
+        """Whether one view moves because the other one did."""
+        main.moved.connect(lambda: self._follow(widget.other, main))
+        widget.other.moved.connect(lambda: self._follow(main, widget.other))
         self._key = ""
         self.is_open = False
         widget.closed.connect(self.close)
@@ -167,11 +169,17 @@ class SplitController(QObject):
         if not self.is_open:
             return
         self.is_open = False
-        self._links.activate(False)
         self._picture.dim(frozenset())
         self._widget.show_second(False)
         self._picture.lay_out()
         self.changed.emit()
+
+    def _follow(self, view: GraphView, leader: GraphView) -> None:
+        """Show the same part of the graph in one view as in the other."""
+        if self.is_open and not self._following:
+            self._following = True
+            view.go_where(leader)
+            self._following = False
 
     # -- what is compared --------------------------------------------------------------
 
@@ -293,12 +301,11 @@ class SplitController(QObject):
         drawn, choice = self._picture.drawn, self._chosen()
         if not self.is_open or drawn is None or choice is None:
             return
-        self._links.activate(False)
         other = Picture(drawn.scene)
         self._picture.colour(other, choice.shown)
         self._widget.other.set_theme(self._picture.paint_theme())
         self._widget.other.show_picture(other, keep_view=True)
-        self._links.activate(True)
+        self._follow(self._widget.other, self._main)
         self._show_marks()
         self._dim()
 

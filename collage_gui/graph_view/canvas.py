@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from PySide6.QtCore import QPoint, QPointF, QRectF, Qt, QTimer, Signal
+from PySide6.QtCore import QMargins, QPoint, QPointF, QRectF, Qt, QTimer, Signal
 from PySide6.QtGui import (
     QColor,
     QFocusEvent,
@@ -22,7 +22,6 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QAbstractScrollArea, QSizePolicy, QWidget
 
-from collage_gui.graph_view.gestures import Gesture
 from collage_gui.graph_view.legend import Legend
 from collage_gui.graph_view.minimap import Minimap
 from collage_gui.graph_view.painter import PaintTheme, paint
@@ -37,6 +36,9 @@ LARGEST_SCALE, SMALLEST_SCALE = 4.0, 0.002
 """Bounds on the pixels of one scene unit; chosen."""
 READABLE_SCALE = 0.3
 """Below this scale a box that is gone to is shown at ``GO_TO_SCALE``; chosen."""
+MESSAGE_PX = 30
+"""Height that a fitted graph leaves to a message at the lower edge, in pixels, beside the graph's
+own margin; chosen: a message of one line hides no box."""
 OVERLAY_MARGIN = 12
 """Pixels between the minimap and the borders of the view; chosen."""
 GO_TO_SCALE = 0.8
@@ -73,13 +75,12 @@ class Canvas(QAbstractScrollArea):
         self.message = ""
         self.sharp_s = 0.0
         self._theme: PaintTheme | None = None
-        self._gesture: Gesture | None = None
         self._fit_next = True
         self._hold = False
         self._sharp: tuple[QPixmap, QPointF, float] | None = None
         self._rest = QTimer(self, interval=SHARP_AFTER_MS, singleShot=True)
         self._rest.timeout.connect(self._sharpen)
-        self.minimap = Minimap(self, self)
+        self.minimap = Minimap(self, self.visible_area, self.centre_on)
         self.minimap_wanted = True
         self.legend_wanted = True
         """Whether the legend below explains the colours; a second view of a graph needs none."""
@@ -148,18 +149,24 @@ class Canvas(QAbstractScrollArea):
     def fit(self) -> None:
         """Show the whole graph, and keep doing so when the view is resized."""
         if self.picture is not None:
-            self.zoom_to(self.picture.bounds, largest=1.15)
+            self.zoom_to(self.picture.bounds, largest=1.15, free_px=MESSAGE_PX)
             self._fit_next = True
 
-    def zoom_to(self, area: QRectF, largest: float = 1.6) -> None:
-        """Show an area of the scene as large as it fits, at most at the scale ``largest``."""
-        size = self.viewport().size()
+    def zoom_to(self, area: QRectF, largest: float = 1.6, free_px: int = 0) -> None:
+        """Show an area of the scene as large as it fits.
+
+        Args:
+            area: The area.
+            largest: The largest scale.
+            free_px: Pixels that stay free below it.
+        """
+        size = self.viewport().size().shrunkBy(QMargins(0, 0, 0, free_px))
         if area.isEmpty() or size.isEmpty():
             return
         scale = min(size.width() / area.width(), size.height() / area.height(), largest)
         self.scale = min(LARGEST_SCALE, max(SMALLEST_SCALE, scale))
         self._fit_next = False
-        self.centre_on(area.center())
+        self.centre_on(area.center() + QPointF(0, free_px / 2 / self.scale))
 
     def centre_on(self, point: QPointF) -> None:
         """Show a point of the scene in the middle."""
@@ -223,10 +230,6 @@ class Canvas(QAbstractScrollArea):
         self.viewport().update()
         self.moved.emit()
 
-    def repaint_viewport(self) -> None:
-        """Paint the view again soon."""
-        self.viewport().update()
-
     def _sharpen(self) -> None:
         self._hold = False
         self.viewport().update()
@@ -278,8 +281,6 @@ class Canvas(QAbstractScrollArea):
             self._scaled_frame(painter, canvas)
         else:
             self._sharp_frame(painter)
-        if self._gesture is not None:
-            self._gesture.paint(painter, self._theme.colours.focus)
         if self.marks.stale:
             self._stale_badge(painter)
         if self.hasFocus():

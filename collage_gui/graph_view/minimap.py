@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QPen, QPixmap
@@ -15,22 +15,24 @@ LARGEST = QSize(216, 150)
 """Pixels of the minimap at most; chosen."""
 
 
-class Viewport(Protocol):
-    """The protocol of the view whose graph the minimap shows."""
-
-    def visible_area(self) -> QRectF:
-        """Returns the area of the scene that is in view."""
-
-    def centre_on(self, point: QPointF) -> None:
-        """Show a point of the scene in the middle."""
-
-
 class Minimap(QWidget):
     """Caches its picture; only the rectangle is painted anew while the view moves."""
 
-    def __init__(self, parent: QWidget, view: Viewport) -> None:
+    def __init__(
+        self,
+        parent: QWidget,
+        visible_area: Callable[[], QRectF],
+        centre_on: Callable[[QPointF], None],
+    ) -> None:
+        """Makes the minimap of a view.
+
+        Args:
+            parent: The view.
+            visible_area: Gives the area of the scene that is in view.
+            centre_on: Shows a point of the scene in the middle of the view.
+        """
         super().__init__(parent)
-        self._view = view
+        self._visible_area, self._centre_on = visible_area, centre_on
         self._border = self._focus = ""
         self.pixmap: QPixmap | None = None
         """The whole graph; None without one."""
@@ -76,7 +78,7 @@ class Minimap(QWidget):
             return
         painter.drawPixmap(0, 0, self.pixmap)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        visible = self._view.visible_area().intersected(self.bounds)
+        visible = self._visible_area().intersected(self.bounds)
         x = self.width() / self.bounds.width()
         y = self.height() / self.bounds.height()
         shown = QRectF(
@@ -100,7 +102,7 @@ class Minimap(QWidget):
             self._go(event.position())
 
     def _go(self, point: QPointF) -> None:
-        self._view.centre_on(
+        self._centre_on(
             QPointF(
                 self.bounds.left() + point.x() / self.width() * self.bounds.width(),
                 self.bounds.top() + point.y() / self.height() * self.bounds.height(),

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
-from PySide6.QtCore import QEvent, QLineF, QPoint, QPointF, QRectF, Qt, Signal
+from PySide6.QtCore import QEvent, QLineF, QPoint, QPointF, QRect, QRectF, Qt, Signal
 from PySide6.QtGui import (
     QContextMenuEvent,
     QKeyEvent,
     QMouseEvent,
     QWheelEvent,
 )
-from PySide6.QtWidgets import QMenu, QToolTip
+from PySide6.QtWidgets import QMenu, QRubberBand, QToolTip, QWidget
 
 from collage_engine.drawing.box_styles import LegendEntry
 from collage_gui.elided_label import plain_tip
 from collage_gui.graph_view.canvas import Canvas
-from collage_gui.graph_view.gestures import Gesture, Pan, RubberBand, ZoomArea
 from collage_gui.graph_view.picture import Picture
+
+CLICK_PX = 4
+"""A press that moves no further than this, in pixels, is a click; chosen."""
 
 
 class GraphView(Canvas):
@@ -34,6 +37,14 @@ class GraphView(Canvas):
     """A signal that the user wants to leave a group (Backspace)."""
     menu_wanted = Signal(object, object)
     """A signal that the user wants a menu, with the global position and the box or None."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._gesture: Literal["pan", "select", "zoom", ""] = ""
+        """What the mouse does while a button is held."""
+        self._start = self._last = QPointF()
+        """Where the button was pressed, and where the pointer was last, in the viewport."""
+        self._band = QRubberBand(QRubberBand.Shape.Rectangle, self.viewport())
 
     # -- selecting ---------------------------------------------------------------------
 
@@ -135,22 +146,31 @@ class GraphView(Canvas):
                 self.boxes_selected.emit({box}, box)
             self.menu_wanted.emit(event.globalPosition().toPoint(), box)
             return
-        kind: type[Gesture] = Pan
+        self._gesture = "pan"
         if event.button() == Qt.MouseButton.LeftButton:
             if event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
-                kind = RubberBand
+                self._gesture = "select"
             elif event.modifiers() & Qt.KeyboardModifier.ControlModifier:
-                kind = ZoomArea
-        self._gesture = kind(self, event.position())
-        if kind is not Pan:
-            self.viewport().setCursor(self._gesture.cursor)
+                self._gesture = "zoom"
+        self._start = self._last = event.position()
+
+    @property
+    def _dragged(self) -> bool:
+        """Tells whether the pointer has moved so far that this is no click."""
+        return (self._last - self._start).manhattanLength() > CLICK_PX
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
-        """Continues the gesture."""
-        if self._gesture is not None:
-            self._gesture.move(event.position())
-            if self._gesture.moved:
-                self.viewport().setCursor(self._gesture.cursor)
+        """Pans, or draws the rectangle up to the pointer."""
+        if self._gesture:
+            before, self._last = self._last, event.position()
+            if self._gesture == "pan" and self._dragged:
+                self.viewport().setCursor(Qt.CursorShape.ClosedHandCursor)
+                self.pan(self._last - before)
+            elif self._dragged:
+                self.viewport().setCursor(Qt.CursorShape.CrossCursor)
+                band = QRect(self._start.toPoint(), self._last.toPoint())
+                self._band.setGeometry(band.normalized())
+                self._band.show()
         elif self.picture is not None and self.picture.skips:
             self._hover(self.picture.box_at(self.to_scene(event.position())))
 
@@ -164,12 +184,18 @@ class GraphView(Canvas):
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         """Ends the gesture."""
-        gesture, self._gesture = self._gesture, None
+        gesture, self._gesture = self._gesture, ""
+        self._last = event.position()
         self.viewport().unsetCursor()
-        if gesture is not None:
-            extend = bool(event.modifiers() & Qt.KeyboardModifier.ControlModifier)
-            gesture.end(event.position(), extend)
-            self.viewport().update()
+        self._band.hide()
+        area = self.area_in_scene(QRectF(self._start, self._last).normalized())
+        if gesture and not self._dragged:
+            self.click(self._last, extend=gesture != "pan")
+        elif gesture == "select":
+            control = event.modifiers() & Qt.KeyboardModifier.ControlModifier
+            self.select_area(area, extend=bool(control))
+        elif gesture == "zoom":
+            self.zoom_to(area)
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
         """Opens the box under the pointer."""
