@@ -18,6 +18,7 @@ from typing import Literal, cast, get_args
 import msgspec
 
 from collage_engine.records.toolchain import ToolchainState
+from collage_engine.wording.runs import instance_title
 
 Pattern = Literal[
     "solid", "rising", "falling", "level", "upright", "grid", "cross", "dots", "dense", "sparse"
@@ -84,13 +85,13 @@ def toolchain_look(name: str | None) -> ToolchainLook:
 
 
 def toolchain_title(name: str | None) -> str:
-    """Return the name people know, with the instance's options: ``Title · option=value``."""
-    if not name:
-        return UNPLACED.title
-    base, _, options = name.partition("[")
-    state = _learned.get(base)
-    title = (state.title if state is not None else "") or base
-    return f"{title} · {options.rstrip(']')}" if options else title
+    """Return the name people know, with the instance's options: ``TVM (library OpenBLAS)``."""
+
+    def learned(name: str) -> str:
+        state = _learned.get(name)
+        return (state.title if state is not None else "") or name
+
+    return instance_title(name, learned) if name else UNPLACED.title
 
 
 def with_looks(states: Sequence[ToolchainState]) -> tuple[ToolchainState, ...]:

@@ -32,6 +32,7 @@ from collage_engine.search.problem import Answer, CandidateId, Problem
 from collage_engine.search.ranked_covers import RankedCover
 from collage_engine.session.document import Document
 from collage_engine.wording.amounts import time_text
+from collage_engine.wording.runs import instance_title
 
 Amount = TypeVar("Amount", float, float | None)
 
@@ -374,16 +375,7 @@ def labels_of(document: Document, candidates: Iterable[CandidateRecord]) -> Labe
         candidates: The candidates that sentences speak of.
     """
     instances = {c.instance.id for c in document.candidates} | document.without_candidates.keys()
-    toolchains = {}
-    for instance in sorted(instances):
-        name, _, config = instance.rstrip("]").partition("[")
-        options = [option.partition("=") for option in filter(None, config.split(","))]
-        settings = ", ".join(
-            f"{key} {document.toolchain_title(value) if key == 'library' else value}".rstrip()
-            for key, _, value in options
-        )
-        title = document.toolchain_title(name)
-        toolchains[instance] = f"{title} ({settings})" if settings else title
+    toolchains = {each: instance_title(each, document.toolchain_title) for each in instances}
     names, titles = node_names(document.graph), NodeTitles(document.graph.calls)
     return Labels(
         nodes=names,

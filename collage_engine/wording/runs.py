@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 ISOLATED, EXPECTED, LAST_RUN = "isolated", "expected in this model", "last run"
 """What the three times of a partition are called."""
 ABOUT_EXPECTED = (
@@ -42,3 +44,16 @@ STAGE_TITLES = {
 """What the stages of a run are called for people."""
 
 ENDING = "stopping with the best placement so far; another Ctrl-C cancels at once"
+
+
+def instance_title(instance: str, title_of: Callable[[str], str]) -> str:
+    """Return what a toolchain with its options is called: ``TVM (library OpenBLAS)``.
+
+    Args:
+        instance: The id of an instance, such as ``tvm[library=openblas]``, or a toolchain's name.
+        title_of: Gives the title of a toolchain; what is none is its own title.
+    """
+    name, _, config = instance.rstrip("]").partition("[")
+    options = (option.partition("=") for option in filter(None, config.split(",")))
+    texts = ", ".join(f"{key} {title_of(value)}".rstrip() for key, _, value in options)
+    return f"{title_of(name)} ({texts})" if texts else title_of(name)

@@ -111,7 +111,7 @@ def test_partitions_tell_configuration_precision_and_formats(drive) -> None:
     model = page.panels.partitions.model
     row = model.place_of(lambda r: r.id == first.id)
     cells = [model.index(row, at).data() for at in (0, precision, formats)]
-    assert cells[0].endswith("tuned=yes") and cells[1:] == ["bf16", "output nhwc"]
+    assert cells[0].endswith("(tuned yes)") and cells[1:] == ["bf16", "output nhwc"]
 
 
 def test_a_search_that_finds_nothing_names_what_forbids_it() -> None:

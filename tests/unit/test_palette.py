@@ -114,7 +114,7 @@ def test_what_a_record_leaves_out_is_generated_apart_from_the_others() -> None:
 
 def test_a_look_is_learned_from_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(palette, "_learned", dict(palette._learned))
-    assert toolchain_title("stranger[level=2]") == "stranger · level=2"
+    assert toolchain_title("stranger[level=2]") == "stranger (level 2)"
     generated = toolchain_look("stranger")
     assert generated.colour not in {look.colour for look in LOOKS.values()}
     record = ToolchainState(
@@ -127,7 +127,7 @@ def test_a_look_is_learned_from_the_record(monkeypatch: pytest.MonkeyPatch) -> N
     )
     palette.learn([record])
     assert toolchain_look("stranger[level=2]").colour == "#0000ff"
-    assert toolchain_title("stranger[level=2]") == "Stranger · level=2"
+    assert toolchain_title("stranger[level=2]") == "Stranger (level 2)"
     palette.learn([ToolchainState(name="stranger", available=True)])  # of an older engine
     assert toolchain_look("stranger").colour == "#0000ff"
 
