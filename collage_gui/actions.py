@@ -31,13 +31,15 @@ Need = Literal[
     "selection",
     "placement",
     "idle",
+    "idle selection",
     "running",
+    "stoppable",
     "pins",
     "run",
     "two placements",
 ]
 """The condition under which an action is enabled; ``still`` is a document that does not run,
-``idle`` one that could run."""
+``idle`` one that could run, ``stoppable`` a run that has found something."""
 
 
 class Window(Protocol):
@@ -510,7 +512,7 @@ def confirm_quickly(page: DocumentWindow) -> None:
     page.runs.confirm_quickly()
 
 
-@run_menu.on_page("Stop and keep", "Ctrl+Shift+.", needs="running")
+@run_menu.on_page("Stop and keep", "Ctrl+Shift+.", needs="stoppable")
 def stop_and_keep(page: DocumentWindow) -> None:
     """Confirms the best so far quickly."""
     page.runs.stop_and_keep()
@@ -525,13 +527,13 @@ def cancel(page: DocumentWindow) -> None:
 run_menu.separate()
 
 
-@run_menu.on_page("Measure the selection", "Ctrl+T", needs="selection")
+@run_menu.on_page("Measure the selection", "Ctrl+T", needs="idle selection")
 def measure(page: DocumentWindow) -> None:
     """As one partition."""
     page.runs.measure(longer=False)
 
 
-@run_menu.on_page("Measure again, longer", "Ctrl+Shift+T", needs="selection")
+@run_menu.on_page("Measure again, longer", "Ctrl+Shift+T", needs="idle selection")
 def measure_longer(page: DocumentWindow) -> None:
     """With more repeats."""
     page.runs.measure(longer=True)

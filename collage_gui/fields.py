@@ -11,11 +11,6 @@ from collage_engine.records.durations import parse_duration
 from collage_engine.records.errors import InvalidValue
 from collage_gui.elided_label import plain_tip
 
-ABOUT_BUDGET = (
-    "How long the whole run may take, from its start to the exported artifact: 30 s, 10 min, 1 h. "
-    "Its best placement so far is kept when the time is over."
-)
-ABOUT_THREADS = "auto: one thread for each physical core, or fewer where that is faster"
 LONGEST_S = 36_000
 """The longest duration that can be chosen, in seconds; chosen, ten hours."""
 
@@ -26,7 +21,7 @@ class DurationField(QSpinBox):
     refused = Signal(str)
     """Why a text was replaced by the earlier duration; empty once another text is typed."""
 
-    def __init__(self, seconds: int, least: int = 1, none: str = "") -> None:
+    def __init__(self, seconds: int = 600, least: int = 1, none: str = "") -> None:
         """Makes the field.
 
         Args:
@@ -39,6 +34,14 @@ class DurationField(QSpinBox):
         self.setSpecialValueText(none)
         self.setValue(seconds)
         self.lineEdit().textEdited.connect(lambda _: self.refused.emit(""))
+
+    def seconds(self) -> float:
+        """Return the duration in seconds, as ``RunSettings`` has it."""
+        return float(self.value())
+
+    def show_seconds(self, seconds: float) -> None:
+        """Show the whole seconds of a duration, as near as the field's range allows."""
+        self.setValue(round(seconds))
 
     def textFromValue(self, value: int) -> str:
         """Return the duration as people write it."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QAction
 from PySide6.QtWidgets import (
+    QAbstractButton,
     QBoxLayout,
     QFormLayout,
     QLabel,
@@ -66,6 +68,25 @@ def tool_button(text: str, name: str, do: Any, title: str = "", tip: str = "") -
     button.setText(text)
     if do is not None:
         button.clicked.connect(do)
+    return button
+
+
+def action_button(
+    action: QAction, title: str = "", name: str = "", make: Any = push_button
+) -> QAbstractButton:
+    """Return a button that does what an action does, and can be pressed when that can.
+
+    Args:
+        action: The action.
+        title: What stands on the button; the action's own title by default.
+        name: The button's object name.
+        make: Makes it: ``push_button`` or ``tool_button``.
+    """
+    button: QAbstractButton = make(
+        title or action.text(), name, action.trigger, tip=action.toolTip()
+    )
+    button.setEnabled(action.isEnabled())
+    action.enabledChanged.connect(button.setEnabled)
     return button
 
 

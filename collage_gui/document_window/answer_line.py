@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from PySide6.QtGui import QAction
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QToolButton
+from PySide6.QtWidgets import QFrame, QHBoxLayout
 
 from collage_engine.drawing.figures import is_decided
 from collage_gui.document.document import Document
 from collage_gui.elided_label import ElidedLabel
 from collage_gui.panels.run_headline import headline
-from collage_gui.widgets import lay_out, named, tool_button
+from collage_gui.widgets import action_button, lay_out, named, tool_button
 
 AGAIN = "confirm_quickly"
 """The action that measures again, where measurements do not decide."""
@@ -34,9 +34,8 @@ class AnswerLine(QFrame):
         self.setObjectName("answerLine")
         self.text = named(ElidedLabel("heading"), "answer")
         self.buttons = {
-            name: _button(actions[name], title)
+            name: action_button(actions[name], title, f"{name}Answer", tool_button)
             for name, title in BUTTONS.items()
-            if name in actions
         }
         parts = ((self.text, 1), *self.buttons.values())
         lay_out(QHBoxLayout(self), *parts, margins=(14, 3, 10, 3))
@@ -54,15 +53,5 @@ class AnswerLine(QFrame):
         """Show the latency of what is shown now."""
         self.text.setText(headline(self._document) or "Run to see how fast the model can be")
         shown, run = self._document.placement.shown, self._document.runs.shown_or_last()
-        if AGAIN in self.buttons:
-            undecided = shown is not None and not is_decided(shown.placement, run)
-            self.buttons[AGAIN].setVisible(undecided)
-
-
-def _button(action: QAction, title: str) -> QToolButton:
-    """Return a button that does what an action does, and can be pressed when that can."""
-    name = f"{title.split()[0].lower()}Answer"
-    button = tool_button(title, name, lambda: action.trigger(), tip=action.toolTip())
-    button.setEnabled(action.isEnabled())
-    action.enabledChanged.connect(button.setEnabled)
-    return button
+        undecided = shown is not None and not is_decided(shown.placement, run)
+        self.buttons[AGAIN].setVisible(undecided)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from PySide6.QtGui import QAction
+
 from collage_gui.document.document import Document
 from collage_gui.document_window.docks import PanelPlace
 from collage_gui.panels.log import LogPanel
@@ -18,14 +22,20 @@ from collage_gui.theme import Theme
 class Panels:
     """Makes the panels; each one listens to the document by itself."""
 
-    def __init__(self, document: Document, theme: Theme, preferences: Preferences) -> None:
+    def __init__(
+        self,
+        document: Document,
+        theme: Theme,
+        preferences: Preferences,
+        actions: Mapping[str, QAction],
+    ) -> None:
         self.partitions = PartitionsPanel(document, theme)
-        self.pins = PinsPanel(document, theme)
-        self.node = NodePanel(document, theme)
-        self.runs = RunsPanel(document, theme)
+        self.pins = PinsPanel(document, theme, actions)
+        self.node = NodePanel(document, theme, actions)
+        self.runs = RunsPanel(document, theme, actions)
         self.outline = Outline(document)
         """Stands beside the graph where it is wanted, and not among the tabs."""
-        self.run_settings = RunSettingsPanel(document, preferences)
+        self.run_settings = RunSettingsPanel(document, preferences, actions)
         self.log = LogPanel(document.log, theme)
         """Stands in a window of its own, like the settings of the next run."""
 

@@ -82,9 +82,9 @@ class DocumentWindow(QMainWindow):
         self.view.minimap_wanted = preferences.get("minimap")
         self.view.message = "Reading the model…"
         self.split_widget = SplitWidget(self.view)
-        self.strip = ProgressStrip(document)
+        self.strip = ProgressStrip(document, actions)
         self.precision_slider = PrecisionSlider(document)
-        self.panels = Panels(document, theme, preferences)
+        self.panels = Panels(document, theme, preferences, actions)
         self._stage = QWidget()
         self.setCentralWidget(self._centre())
         self.banner = Banner("banner", self._stage, self.messages, window_messages)
@@ -139,23 +139,14 @@ class DocumentWindow(QMainWindow):
         document.failed.connect(lambda reason: self.messages.show_message(reason, "error"))
         for view in (self.view, self.split_widget.other):
             view.menu_wanted.connect(self._open_menu)
-        self.strip.cancel_wanted.connect(self.runs.cancel)
-        self.strip.keep_wanted.connect(self.runs.stop_and_keep)
         self.picture.mode_changed.connect(self._show_slider)
         for changed in (document.placement.changed, document.runs.changed):
             changed.connect(self._show_slider)
         document.execution.running_changed.connect(self._show_slider)
         self.precision_slider.moved.connect(self._preview_rounding)
         self.precision_slider.run_wanted.connect(self.runs.start_in_precision)
-        panels.node.candidates.measure_wanted.connect(self.runs.measure)
-        panels.run_settings.run_wanted.connect(self.runs.start)
         for field in (panels.run_settings.budget, panels.run_settings.tune):
             field.refused.connect(self.runs.show_refusal)
-        panels.run_settings.toolchains_shown.connect(self.pins.show_toolchains)
-        panels.run_settings.reopen_wanted.connect(self._reopen)
-        panels.run_settings.shapes_wanted.connect(self.shapes.choose)
-        panels.runs.shapes.choose_wanted.connect(self.shapes.choose)
-        panels.runs.changes_wanted.connect(lambda: self.picture.set_mode("changes"))
 
     def _show_slider(self) -> None:
         self.precision_slider.refresh(self.picture.mode)
@@ -168,6 +159,7 @@ class DocumentWindow(QMainWindow):
     def show_toolchains(self, states: Sequence[ToolchainState]) -> None:
         """Take the toolchains of the engine, and draw what is shown by their looks."""
         self.panels.run_settings.show_toolchains(tuple(states))
+        self.pins.show_toolchains(states)
         if self.document.is_open:
             # A session that was opened before they were known was drawn by generated looks.
             self.picture.recolour()
@@ -284,6 +276,3 @@ class DocumentWindow(QMainWindow):
         menu = self.context_menu(box)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.popup(position)
-
-    def _reopen(self, shapes: dict[str, tuple[int, ...]]) -> None:
-        self.document.open_model(self.document.path, shapes)

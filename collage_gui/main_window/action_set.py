@@ -120,7 +120,8 @@ def available(document: Document | None) -> frozenset[Need]:
     if document is None:
         return frozenset({"nothing"})
     graph = document.operators is not None
-    running = document.running
+    running, execution = document.running, document.execution
+    idle = graph and bool(document.handle) and not running
     met: dict[Need, bool] = {
         "nothing": True,
         "document": True,
@@ -128,8 +129,10 @@ def available(document: Document | None) -> frozenset[Need]:
         "graph": graph,
         "selection": graph and bool(document.selection.operators),
         "placement": graph and document.placement.shown is not None,
-        "idle": graph and bool(document.handle) and not running,
-        "running": running,
+        "idle": idle,
+        "idle selection": idle and bool(document.selection.operators),
+        "running": running and not execution.cancelling,
+        "stoppable": execution.provisional is not None and not execution.stopping,
         "pins": bool(document.pins.current),
         "run": bool(document.runs.visible),
         "two placements": _two_placements(document),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QResizeEvent
+from collections.abc import Mapping
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QAction, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from collage_engine.drawing.figures import isolated_us, regret_known
@@ -19,7 +21,7 @@ from collage_gui.document.pin_prices import measure_text
 from collage_gui.panels.cost_text import cost_tip
 from collage_gui.panels.tables import Column, RowsModel, Table, toolchain_column
 from collage_gui.theme import Theme
-from collage_gui.widgets import filter_field, lay_out, push_button, text_label
+from collage_gui.widgets import action_button, filter_field, lay_out, text_label
 
 MEASURE_NOW = "Measure now"
 
@@ -45,10 +47,7 @@ BESIDE_BUTTONS_PX = 32
 class CandidatesPanel(QWidget):
     """Linked both ways: selection → candidates; a chosen candidate → its nodes in the graph."""
 
-    measure_wanted = Signal(bool)
-    """Measure the selection now; True: the chosen candidate again, longer."""
-
-    def __init__(self, document: Document, theme: Theme) -> None:
+    def __init__(self, document: Document, theme: Theme, actions: Mapping[str, QAction]) -> None:
         super().__init__()
         self.document, self.theme = document, theme
         self.setObjectName("candidatesPanel")
@@ -129,15 +128,8 @@ class CandidatesPanel(QWidget):
         self.table.sortByColumn(COST_COLUMN, Qt.SortOrder.AscendingOrder)
         self.filter = filter_field("candidatesFilter", "Filter candidates", self._filter)
         self.count = text_label(look="small", wraps=False)
-        self.measure = push_button(
-            MEASURE_NOW, "measureNow", lambda: self.measure_wanted.emit(False)
-        )
-        self.again = push_button(
-            "Measure longer",
-            "measureLonger",
-            lambda: self.measure_wanted.emit(True),
-            "Measure the chosen candidate, or the selection, again with more repeats",
-        )
+        self.measure = action_button(actions["measure"], MEASURE_NOW, "measureNow")
+        self.again = action_button(actions["measure_longer"], "Measure longer", "measureLonger")
         self.hint = text_label(look="quiet")
         top = lay_out(QHBoxLayout(), (self.filter, 1), self.count)
         buttons = lay_out(QHBoxLayout(), self.measure, self.again, None)
@@ -148,7 +140,6 @@ class CandidatesPanel(QWidget):
         document.costs.candidates_changed.connect(self.refresh)
         document.placement.changed.connect(self._recost)
         document.costs.changed.connect(self._recost)
-        document.execution.running_changed.connect(self._enable)
         self.refresh()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -254,7 +245,7 @@ class CandidatesPanel(QWidget):
             )
             self.hint.setText(two_costs if within else "")
         self.hint.setVisible(bool(self.hint.text()))
-        self._enable()
+        self._name_measuring()
 
     def _empty_text(self) -> str:
         if self.document.graph is None:
@@ -267,23 +258,10 @@ class CandidatesPanel(QWidget):
         took = duration_text(preflight.expected_s) if preflight is not None else ""
         return f"{text} It takes about {took}." if took else text
 
-    def _enable(self) -> None:
-        free = (
-            bool(self.document.selection.operators)
-            and not self.document.execution.running
-            and bool(self.document.handle)
-        )
-        self._name_measuring()
-        self.measure.setToolTip(
-            measure_text(self.document)
-            or "Measure the selection as one partition on every toolchain"
-        )
-        self.measure.setEnabled(free)
-        self.again.setEnabled(free)
-
     def _name_measuring(self) -> None:
         """Write on the button how much it measures, and how long that takes where there is room."""
         short = measure_text(self.document, short=True)
+        self.measure.setToolTip(measure_text(self.document))
         self.measure.setText(short or MEASURE_NOW)
         room = self.width() - self.again.sizeHint().width() - self.theme.scaled(BESIDE_BUTTONS_PX)
         if self.measure.sizeHint().width() > room:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from collage_engine.drawing.formatting import DASH, signed_time
@@ -12,19 +14,16 @@ from collage_engine.drawing.palette import toolchain_title
 from collage_gui.document.document import Document
 from collage_gui.panels.tables import Column, RowsModel, Table, toolchain_column
 from collage_gui.theme import Theme
-from collage_gui.widgets import lay_out, push_button, text_label
+from collage_gui.widgets import action_button, lay_out, text_label
 
 
 class ChangesPage(QWidget):
     """The page with what to compare with, and the nodes that moved to another toolchain since."""
 
-    wanted_in_graph = Signal()
-    """A signal that the user wants to see the differences in the graph."""
-
-    def __init__(self, document: Document, theme: Theme) -> None:
+    def __init__(self, document: Document, theme: Theme, actions: Mapping[str, QAction]) -> None:
         super().__init__()
         self.document = document
-        self.in_graph = push_button("Show in graph", "showChanges", self.wanted_in_graph)
+        in_graph = action_button(actions["changes"], "Show in graph", "showChanges")
         self.note = text_label(look="quiet")
         self.model = RowsModel(
             [
@@ -38,7 +37,7 @@ class ChangesPage(QWidget):
         self.table = Table(self.model, "changesTable", "Changed nodes", theme)
         self.table.selectionModel().selectionChanged.connect(self._select)
 
-        button = (self.in_graph, 0, Qt.AlignmentFlag.AlignTop)
+        button = (in_graph, 0, Qt.AlignmentFlag.AlignTop)
         head = lay_out(QHBoxLayout(), (self.note, 1), button)
         lay_out(QVBoxLayout(self), head, (self.table, 1), None, margins=(8, 8, 8, 4))
 
@@ -47,7 +46,6 @@ class ChangesPage(QWidget):
         comparison = self.document.comparison.result
         rows = [] if comparison is None else [n for n in comparison.nodes if n.change != "same"]
         self.model.set_rows(rows)
-        self.in_graph.setEnabled(comparison is not None)
         self.note.setText(self._note())
         self.table.setVisible(comparison is not None)
 

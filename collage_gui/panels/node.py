@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QShowEvent
+from PySide6.QtGui import QAction, QShowEvent
 from PySide6.QtWidgets import QSplitter, QTabWidget, QVBoxLayout, QWidget
 
 from collage_gui.document.document import Document
@@ -22,13 +24,13 @@ class NodePanel(QWidget):
     kilobytes.
     """
 
-    def __init__(self, document: Document, theme: Theme) -> None:
+    def __init__(self, document: Document, theme: Theme, actions: Mapping[str, QAction]) -> None:
         super().__init__()
         self.document = document
         self.setObjectName("nodePanel")
         self._asked: tuple[str | None, int | None] | None = None
         self.why = WhyPanel(document, theme)
-        self.candidates = CandidatesPanel(document, theme)
+        self.candidates = CandidatesPanel(document, theme, actions)
         self.attributes = AttributesPage(document)
         self.code = CodePage(document, theme)
         self.tabs = named(QTabWidget(), "nodeTabs")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from collage_engine.drawing.figures import latency_text, latency_us
@@ -13,13 +16,13 @@ from collage_gui.document.pin_prices import price_of_pin, unmeasured_of_pin
 from collage_gui.panels.pin_text import MARKS, pin_demand
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
-from collage_gui.widgets import lay_out, push_button, text_label
+from collage_gui.widgets import action_button, lay_out, push_button, text_label
 
 
 class PinsPanel(QWidget):
     """The panel that lists the pins with their verdicts and prices."""
 
-    def __init__(self, document: Document, theme: Theme) -> None:
+    def __init__(self, document: Document, theme: Theme, actions: Mapping[str, QAction]) -> None:
         super().__init__()
         self.document = document
         self.setObjectName("pinsPanel")
@@ -82,10 +85,8 @@ class PinsPanel(QWidget):
         self.empty.setAlignment(Qt.AlignmentFlag.AlignTop)
         self.summary = text_label()
         self.free = push_button("Unpin", "freePin", self.free_chosen)
-        self.free_all = push_button(
-            "Unpin all", "freeAll", lambda: document.pins.edit((), "Unpin all")
-        )
-        buttons = lay_out(QHBoxLayout(), self.free, self.free_all, None)
+        free_all = action_button(actions["free_all"], name="freeAll")
+        buttons = lay_out(QHBoxLayout(), self.free, free_all, None)
         parts = (self.summary, self.empty, (self.table, 1), buttons)
         lay_out(QVBoxLayout(self), *parts, margins=(8, 8, 8, 8), spacing=6)
         document.pins.changed.connect(self.refresh)
@@ -168,7 +169,6 @@ class PinsPanel(QWidget):
                 text += f" ({price_of_pin(document, at)}, {gain_text(now, now - price_us)})"
         self.summary.setText(text)
         self.free.setEnabled(has)
-        self.free_all.setEnabled(has)
 
     def _picked(self) -> None:
         nodes = [n for _, pin in self.table.chosen() for n in pin.nodes]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QSizePolicy, QVBoxLayout, QWidget
 
 from collage_engine.drawing.figures import latency_text, toolchains_text
@@ -12,7 +14,7 @@ from collage_engine.drawing.formatting import STAGE_TITLES, duration_text
 from collage_engine.records.event import Progress
 from collage_gui.document.document import Document
 from collage_gui.elided_label import ElidedLabel, plain_tip
-from collage_gui.widgets import lay_out, named, push_button
+from collage_gui.widgets import action_button, lay_out, named
 
 STEPS = {
     "enumerate": "Candidates",
@@ -45,11 +47,7 @@ class ProgressStrip(QWidget):
     left, and is cut where that is too little.
     """
 
-    cancel_wanted = Signal()
-    keep_wanted = Signal()
-    """End the run with the best placement so far."""
-
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, actions: Mapping[str, QAction]) -> None:
         super().__init__()
         self._document = document
         self._execution = execution = document.execution
@@ -65,10 +63,8 @@ class ProgressStrip(QWidget):
         self.now = ElidedLabel("quiet")
         self.steps = named(ElidedLabel("small"), "progressSteps")
         self.best = named(ElidedLabel("small"), "bestSoFar")
-        tip = "End the run with the best placement so far, which is confirmed quickly"
-        self.keep = push_button("Stop and keep", "stopAndKeep", self.keep_wanted, tip)
-        tip = "End the run without a result; what was measured is kept"
-        self.cancel = push_button("Cancel", "cancelRun", self.cancel_wanted, tip)
+        self.keep = action_button(actions["stop_and_keep"], name="stopAndKeep")
+        self.cancel = action_button(actions["cancel"], name="cancelRun")
         for label in (self.stage, self.counts, self.best):
             # As wide as its text where there is room for it; less where there is not.
             label.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Preferred)
@@ -99,10 +95,6 @@ class ProgressStrip(QWidget):
         execution = self._execution
         progress = execution.progress
         self.setVisible(execution.running or progress is not None)
-        self.cancel.setEnabled(execution.running and not execution.cancelling)
-        self.keep.setEnabled(
-            execution.running and not execution.stopping and execution.provisional is not None
-        )
         self.keep.setVisible(execution.running)
         (self._clock.start if execution.running else self._clock.stop)()
         under_way = [s.stage for s in execution.stages.values() if not s.done]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QAction
 from PySide6.QtWidgets import (
     QAbstractSpinBox,
     QApplication,
@@ -16,6 +19,8 @@ from PySide6.QtWidgets import (
     QFormLayout,
     QHBoxLayout,
     QLineEdit,
+    QMenu,
+    QPushButton,
     QScrollArea,
     QSpinBox,
     QVBoxLayout,
@@ -24,117 +29,154 @@ from PySide6.QtWidgets import (
 
 from collage_engine.drawing.formatting import counted, duration_text, number_text
 from collage_engine.drawing.operators import OperatorGraph
+from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.answers import PreflightAnswer
 from collage_engine.records.counted import NAMED
+from collage_engine.records.precision import (
+    BFLOAT16,
+    DEVICE_ONLY,
+    FLOAT16,
+    FLOAT32,
+    INT8,
+    TF32,
+    short,
+)
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.document.document import Document
 from collage_gui.elided_label import plain_tip
-from collage_gui.fields import ABOUT_BUDGET, ABOUT_THREADS, DurationField, keep_from_wheel
-from collage_gui.panels.input_sizes import parse_shapes
-from collage_gui.panels.limits_form import LimitsForm
-from collage_gui.panels.precision_choice import PrecisionChoice
+from collage_gui.fields import DurationField, keep_from_wheel
+from collage_gui.panels.tables import toolchain_icon
 from collage_gui.panels.toolchain_list import ToolchainList
 from collage_gui.preferences import Preferences
 from collage_gui.theme import pad_spin_boxes
-from collage_gui.widgets import form_row, lay_out, push_button, text_label
+from collage_gui.widgets import action_button, form_row, lay_out, named, push_button, text_label
 
+ABOUT_BUDGET = (
+    "How long the whole run may take, from its start to the exported artifact: 30 s, 10 min, 1 h. "
+    "Its best placement so far is kept when the time is over."
+)
 ABOUT_CHOOSING_SHAPES = "Sizes of the dimensions that the model names, such as its batch"
 CHOOSE_SHAPES = "Choose shapes…"
 ABOUT_UNCHECKED = (
     "Where all outputs are NaN or infinite on every input there is nothing to compare. What such "
     "a run finds is exported only if this was chosen before: a wrong result would not be noticed."
 )
+ABOUT_LICENCES = (
+    "Runtime libraries under these licences only, by their SPDX names, separated by commas; BSD "
+    "means all BSD ones."
+)
+ANY_OF_THE_TOOLCHAINS = "any of the toolchains above"
+RANDOM_INPUTS = "Random inputs…"
+MEGABYTE = 1_000_000
+"""Bytes of the unit in which the artifact's size and the memory are limited."""
+MEANINGS = {
+    FLOAT32: "float32 everywhere",
+    TF32: "products on tensor cores, operands rounded to ten bits of mantissa",
+    FLOAT16: "operands of products rounded to half precision, where that is faster",
+    BFLOAT16: "operands of products rounded to bfloat16, where that is faster",
+    INT8: "for models that mark themselves what is rounded to 8 bits (QDQ)",
+}
+"""Precisions in the order in which they are offered, and what they mean."""
+
+
+class PrecisionChoice(QComboBox):
+    """Lists the precisions that mean something for the target."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.show_target("cpu")
+
+    def show_target(self, kind: str) -> None:
+        """List the precisions for a kind of device, cpu or cuda; keep the choice if possible."""
+        chosen = self.precision()
+        self.clear()
+        for at, precision in enumerate(
+            p for p in MEANINGS if kind == "cuda" or p not in DEVICE_ONLY
+        ):
+            self.addItem(short(precision), precision)
+            self.setItemData(at, MEANINGS[precision], Qt.ItemDataRole.ToolTipRole)
+        self.choose(chosen)
+
+    def precision(self) -> str:
+        """Return the chosen precision."""
+        return self.currentData() or FLOAT32
+
+    def choose(self, precision: str) -> None:
+        """Choose a precision; float32 where it is not listed."""
+        self.setCurrentIndex(max(0, self.findData(precision)))
+
+
+class RuntimesChoice(QPushButton):
+    """A button with a menu of the toolchains that are available, any number of which is checked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.allowed: tuple[str, ...] = ()
+        """The checked toolchains; none means that any is allowed."""
+        menu = named(QMenu(self), "allowRuntimesMenu")
+        menu.setToolTipsVisible(True)
+        self.setMenu(menu)
+        self.allow(())
+
+    def show_states(self, states: Sequence[ToolchainState]) -> None:
+        """List the toolchains that are available."""
+        self.menu().clear()
+        for state in states:
+            if state.available:
+                title = toolchain_title(state.name)
+                action = self.menu().addAction(toolchain_icon(state.name), title)
+                action.setCheckable(True)
+                action.setData(state.name)
+                action.setToolTip(state.licence or "")
+                action.triggered.connect(self._toggled)
+        self.allow(self.allowed)
+
+    def allow(self, names: tuple[str, ...]) -> None:
+        """Check these toolchains, also those that are listed later."""
+        self.allowed = names
+        self.setText(", ".join(map(toolchain_title, names)) or ANY_OF_THE_TOOLCHAINS)
+        for action in self.menu().actions():
+            action.setChecked(action.data() in names)
+
+    def _toggled(self) -> None:
+        self.allow(tuple(a.data() for a in self.menu().actions() if a.isChecked()))
 
 
 class RunSettingsPanel(QWidget):
     """The panel with the fields of the next run's settings."""
 
-    run_wanted = Signal()
-    reopen_wanted = Signal(object)
-    """Other input sizes: the model must be imported anew."""
-    toolchains_shown = Signal(object)
-    """Which toolchains a run can have: those of the engine's machine."""
-    shapes_wanted = Signal()
-    """Choose sizes of the dimensions that the model names."""
-
-    def __init__(self, document: Document, preferences: Preferences) -> None:
+    def __init__(
+        self, document: Document, preferences: Preferences, actions: Mapping[str, QAction]
+    ) -> None:
         super().__init__()
         self.document = document
         self.setObjectName("runSettingsPanel")
         self._inputs: bytes | None = None
         self._states: tuple[ToolchainState, ...] = ()
         """The toolchains of the engine's machine."""
+        self._fields: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {}
+        """How each of the ``RunSettings`` that has a field is read and shown, in the order of
+        showing: the target comes before what depends on it."""
         self.toolchains = ToolchainList()
-        form = QFormLayout()
-        form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
-        self.device = form_row(form, "Device", text_label("no engine"), "")
-        tip = "cpu, cuda (this machine's device), or cuda:sm_80 for another"
-        self.target = form_row(form, "Target", QLineEdit("cpu"), "target", tip)
-        self.target.textChanged.connect(self._show_target)
-        self.target.editingFinished.connect(self._target_edited)
-        self.threads = QSpinBox(minimum=0, maximum=256, value=preferences.get("threads"))
-        self.threads.setSpecialValueText("auto")
-        form_row(form, "Threads", self.threads, "threads", ABOUT_THREADS)
-        budget = DurationField(preferences.get("budget_s"))
-        self.budget = form_row(form, "Budget", budget, "budget", ABOUT_BUDGET)
-        self.measure = form_row(form, "Measure", QComboBox(), "measureWhat")
-        self.measure.addItem("candidates that can matter", "needed")
-        self.measure.addItem("every candidate", "all")
-        self.in_place = QCheckBox("Measure in the model")
-        self.in_place.setChecked(True)
-        form_row(
-            form,
-            "Costs",
-            self.in_place,
-            "inPlace",
-            "Run the best placements, take what their partitions cost in the model, predict the "
-            "other costs from it, and search again.\nOtherwise the search uses isolated costs.",
-        )
-        self.in_place.setAccessibleName(self.in_place.text())
-        tuning = DurationField(0, least=0, none="no tuning")
-        self.tune = form_row(form, "Tuning", tuning, "tuneBudget")
-        tip = "The lowest that candidates may compute in, within the tolerance"
-        self.precision = form_row(form, "Precision", PrecisionChoice(), "precision", tip)
-        self.tolerance = QDoubleSpinBox(decimals=3, maximum=100.0, singleStep=0.1, suffix=" %")
-        self.tolerance.setSpecialValueText("by precision")
-        tip = "Largest error of the whole model, relative to its largest output"
-        form_row(form, "Tolerance", self.tolerance, "tolerance", tip)
-        self.unchecked = QCheckBox("Export what cannot be checked")
-        form_row(form, "Outputs", self.unchecked, "unchecked")
-        self.unchecked.setAccessibleName(self.unchecked.text())
-        form.addRow("", text_label(ABOUT_UNCHECKED, "small"))
-        sizes = QLineEdit(placeholderText="NAME=1,3,224,224")
-        self.shapes = form_row(form, "Input sizes", sizes, "shapes")
-        self.shapes.editingFinished.connect(self._shapes_edited)
-        choose = push_button(CHOOSE_SHAPES, "", self.shapes_wanted)
-        self.dimensions = form_row(
-            form, "Shapes", choose, "chooseDimensions", ABOUT_CHOOSING_SHAPES
-        )
-        choose = push_button("Random inputs…", "", self._choose_inputs)
-        tip = "Choose an .npz file of representative inputs, keyed by input name"
-        self.inputs = form_row(form, "Inputs", choose, "inputs", tip)
-        name = QLineEdit(placeholderText="Name of the run")
-        self.name = form_row(form, "Name", name, "newRunName")
-        self.limits = LimitsForm()
-        tip = "What a run would do, without measuring anything"
-        self.check = push_button("Check before running", "preflight", self.preflight, tip)
-        self.run = push_button("Run", "runFromSettings", self.run_wanted)
         self.error = text_label()
         self.error.hide()
-
         inner = QWidget()
         order = "The order decides greedy partitioning and exact ties; drag to reorder."
+        buttons = (
+            action_button(actions["preflight"], "Check before running", "preflight"),
+            action_button(actions["run"], "Run", "runFromSettings"),
+        )
         lay_out(
             QVBoxLayout(inner),
             text_label("Toolchains", "heading"),
             text_label(order, "small"),
             self.toolchains,
-            form,
+            self._run_form(actions),
             text_label("Limits on what is deployed", "heading"),
-            self.limits,
+            self._limits_form(),
             self.error,
-            lay_out(QHBoxLayout(), self.check, self.run, None),
+            lay_out(QHBoxLayout(), *buttons, None),
             None,
             margins=(12, 10, 12, 10),
             spacing=8,
@@ -145,25 +187,146 @@ class RunSettingsPanel(QWidget):
         lay_out(QVBoxLayout(self), scroll, margins=(0, 0, 0, 0))
         pad_spin_boxes(self)
         keep_from_wheel(self)
+        threads, budget_s = preferences.get("threads"), preferences.get("budget_s")
+        self._show(RunSettings(threads=threads, budget_s=float(budget_s)))
         document.shapes.changed.connect(self._show_shapes)
-        document.execution.running_changed.connect(self._enable)
+        document.execution.running_changed.connect(self._show_shapes)
         document.graph_changed.connect(self._opened)
         document.execution.settings_restored.connect(self._restored)
-        document.costs.changed.connect(self._enable)
-        self._enable()
+        self._show_shapes()
+
+    def _run_form(self, actions: Mapping[str, QAction]) -> QFormLayout:
+        form = QFormLayout()
+        form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
+        self.device = form_row(form, "Device", text_label("no engine"), "")
+        tip = "cpu, cuda (this machine's device), or cuda:sm_80 for another"
+        self.target = form_row(form, "Target", QLineEdit("cpu"), "target", tip)
+        self.target.textChanged.connect(self._show_target)
+        self.target.editingFinished.connect(self._target_edited)
+        self._fields["target"] = (
+            lambda: self.target.text().strip() or "cpu",
+            self.target.setText,
+        )
+        self.threads = QSpinBox(minimum=0, maximum=256)
+        self.threads.setSpecialValueText("auto")
+        tip = "auto: one thread for each physical core, or fewer where that is faster"
+        form_row(form, "Threads", self.threads, "threads", tip)
+        self._fields["threads"] = self.threads.value, self.threads.setValue
+        self.budget = form_row(form, "Budget", DurationField(), "budget", ABOUT_BUDGET)
+        self._fields["budget_s"] = self.budget.seconds, self.budget.show_seconds
+        self.measure = form_row(form, "Measure", QComboBox(), "measureWhat")
+        self.measure.addItem("candidates that can matter", "needed")
+        self.measure.addItem("every candidate", "all")
+        self._fields["measure"] = (
+            self.measure.currentData,
+            lambda what: self.measure.setCurrentIndex(max(0, self.measure.findData(what))),
+        )
+        self.in_place = self._check_box(
+            form,
+            "in_place",
+            "Costs",
+            "Measure in the model",
+            "Run the best placements, take what their partitions cost in the model, predict the "
+            "other costs from it, and search again.\nOtherwise the search uses isolated costs.",
+        )
+        tuning = DurationField(least=0, none="no tuning")
+        self.tune = form_row(form, "Tuning", tuning, "tuneBudget")
+        self._fields["tune_budget_s"] = self.tune.seconds, self.tune.show_seconds
+        tip = "The lowest that candidates may compute in, within the tolerance"
+        self.precision = form_row(form, "Precision", PrecisionChoice(), "precision", tip)
+        self._fields["precision"] = self.precision.precision, self.precision.choose
+        self.tolerance = QDoubleSpinBox(decimals=3, maximum=100.0, singleStep=0.1, suffix=" %")
+        self.tolerance.setSpecialValueText("by precision")
+        tip = "Largest error of the whole model, relative to its largest output"
+        form_row(form, "Tolerance", self.tolerance, "tolerance", tip)
+        self._fields["tolerance"] = (
+            lambda: self.tolerance.value() / 100 or None,
+            lambda tolerance: self.tolerance.setValue(100 * (tolerance or 0.0)),
+        )
+        self.unchecked = self._check_box(
+            form, "unchecked", "Outputs", "Export what cannot be checked", ""
+        )
+        form.addRow("", text_label(ABOUT_UNCHECKED, "small"))
+        sizes = QLineEdit(placeholderText="NAME=1,3,224,224")
+        self.shapes = form_row(form, "Input sizes", sizes, "shapes")
+        self.shapes.editingFinished.connect(self._shapes_edited)
+        choose = action_button(actions["shapes"])
+        self.dimensions = form_row(
+            form, "Shapes", choose, "chooseDimensions", ABOUT_CHOOSING_SHAPES
+        )
+        choose = push_button(RANDOM_INPUTS, "", self._choose_inputs)
+        tip = "Choose an .npz file of representative inputs, keyed by input name"
+        self.inputs = form_row(form, "Inputs", choose, "inputs", tip)
+        name = QLineEdit(placeholderText="Name of the run")
+        self.name = form_row(form, "Name", name, "newRunName")
+        self._fields["name"] = lambda: self.name.text().strip(), self.name.setText
+        return form
+
+    def _limits_form(self) -> QFormLayout:
+        """Return the fields of the limits; each limit gets a verdict and a price."""
+        form = QFormLayout()
+        self.runtimes = form_row(
+            form,
+            "Runtimes",
+            RuntimesChoice(),
+            "allowRuntimes",
+            "Partitions of these toolchains only. Unlike a toolchain that is not checked above, "
+            "the others are measured all the same, so that the limit's price is known.",
+        )
+        self._fields["allow_runtimes"] = lambda: self.runtimes.allowed, self.runtimes.allow
+        self.most = QSpinBox(minimum=0, maximum=16)
+        self.most.setSpecialValueText("any number")
+        tip = "Partitions of at most so many different toolchains"
+        form_row(form, "At most", self.most, "maxRuntimes", tip)
+        self._fields["max_runtimes"] = self.most.value, self.most.setValue
+        tip = "Weights and runtime libraries together, in millions of bytes"
+        self.largest = self._size_field(form, "max_artifact_bytes", "Artifact", "any size", tip)
+        tip = (
+            "Resident memory of the process while it runs, in millions of bytes. What takes more "
+            "is measured, so that the limit's price is known, and cannot win."
+        )
+        self.memory = self._size_field(form, "max_memory_bytes", "Memory", "any amount", tip)
+        any_licence = QLineEdit(placeholderText="any")
+        self.licences = form_row(form, "Licences", any_licence, "licences", ABOUT_LICENCES)
+        self._fields["licences"] = (
+            lambda: tuple(
+                dict.fromkeys(filter(None, map(str.strip, self.licences.text().split(","))))
+            ),
+            lambda licences: self.licences.setText(", ".join(licences)),
+        )
+        return form
+
+    def _size_field(
+        self, form: QFormLayout, setting: str, label: str, none: str, tip: str
+    ) -> QDoubleSpinBox:
+        """Add a field for a number of bytes; 0 is none."""
+        field = QDoubleSpinBox(decimals=1, maximum=1e6, singleStep=10.0, suffix=" MB")
+        field.setSpecialValueText(none)
+        self._fields[setting] = (
+            lambda: round(field.value() * MEGABYTE),
+            lambda size: field.setValue(size / MEGABYTE),
+        )
+        return form_row(form, label, field, setting, tip)
+
+    def _check_box(
+        self, form: QFormLayout, setting: str, label: str, text: str, tip: str
+    ) -> QCheckBox:
+        """Add a check box for a setting that is true or false."""
+        box = form_row(form, label, QCheckBox(text), setting, tip)
+        box.setAccessibleName(text)
+        self._fields[setting] = box.isChecked, box.setChecked
+        return box
 
     # -- toolchains --------------------------------------------------------------------
 
     def show_toolchains(self, states: tuple[ToolchainState, ...]) -> None:
         """List the engine's toolchains; missing ones say what installs them."""
         self._states = states
-        self._list_toolchains()
-
-    def _list_toolchains(self) -> None:
-        """List the toolchains with those checked that the document's settings name."""
-        self.toolchains.show_states(self._states, self.document.execution.settings.toolchains)
-        self.limits.show_states(self._states)
-        self.toolchains_shown.emit(self._states)
+        self.toolchains.show_states(states, self.document.execution.settings.toolchains)
+        self.runtimes.show_states(states)
+        known = ", ".join(sorted({s.licence for s in states if s.available and s.licence}))
+        here = f"\nThe toolchains here have: {known}" if known else ""
+        self.licences.setToolTip(ABOUT_LICENCES + here)
 
     def show_device(self, text: str) -> None:
         """Show the name of the engine's device."""
@@ -193,18 +356,8 @@ class RunSettingsPanel(QWidget):
         return msgspec.structs.replace(
             self.document.execution.settings,
             toolchains=self.toolchains.names(),
-            target=self.target.text().strip() or "cpu",
-            threads=self.threads.value(),
-            budget_s=float(self.budget.value()),
-            tune_budget_s=float(self.tune.value()),
-            in_place=self.in_place.isChecked(),
-            precision=self.precision.precision(),
-            tolerance=self.tolerance.value() / 100 or None,
-            unchecked=self.unchecked.isChecked(),
             inputs_npz=self._inputs,
-            name=self.name.text().strip(),
-            measure=self.measure.currentData(),
-            **self.limits.settings(),
+            **{name: read() for name, (read, _) in self._fields.items()},
         )
 
     def choose(self, toolchains: tuple[str, ...]) -> list[str]:
@@ -214,22 +367,16 @@ class RunSettingsPanel(QWidget):
     def _opened(self) -> None:
         shapes = self.document.execution.settings.shapes
         self.shapes.setText("; ".join(f"{n}={','.join(map(str, s))}" for n, s in shapes.items()))
-        self._enable()
+        self._show_shapes()
+
+    def _show(self, settings: RunSettings) -> None:
+        for name, (_, show) in self._fields.items():
+            show(getattr(settings, name))
 
     def _restored(self) -> None:
         """Show the settings of an opened session, as near as the fields allow."""
-        settings = self.document.execution.settings
-        self.target.setText(settings.target)  # before what depends on it
-        self._list_toolchains()
-        self.threads.setValue(settings.threads)
-        self.budget.setValue(max(1, round(settings.budget_s)))
-        self.tune.setValue(round(settings.tune_budget_s))
-        self.in_place.setChecked(settings.in_place)
-        self.precision.choose(settings.precision)
-        self.tolerance.setValue(100 * (settings.tolerance or 0.0))
-        self.unchecked.setChecked(settings.unchecked)
-        self.measure.setCurrentIndex(max(0, self.measure.findData(settings.measure)))
-        self.limits.restore(settings)
+        self._show(self.document.execution.settings)
+        self.show_toolchains(self._states)
         self._opened()
 
     def _show_shapes(self) -> None:
@@ -239,7 +386,8 @@ class RunSettingsPanel(QWidget):
         text = f"{counted(len(names), 'shape')}…" if names else CHOOSE_SHAPES
         self.dimensions.setText(text)
         self.dimensions.setToolTip(plain_tip(", ".join(names) or ABOUT_CHOOSING_SHAPES))
-        self._enable()
+        free = bool(self.document.handle) and not self.document.running
+        self.shapes.setEnabled(free and not shapes.several)
 
     def _shapes_edited(self) -> None:
         try:
@@ -250,7 +398,7 @@ class RunSettingsPanel(QWidget):
             return
         self.error.hide()
         if shapes != dict(self.document.execution.settings.shapes) and self.document.path:
-            self.reopen_wanted.emit(shapes)
+            self.document.open_model(self.document.path, shapes)
 
     def _choose_inputs(self) -> None:
         path, _ = QFileDialog.getOpenFileName(self, "Representative inputs", "", "NumPy (*.npz)")
@@ -272,20 +420,13 @@ class RunSettingsPanel(QWidget):
             elif content:
                 self.error.setText(f"{os.path.basename(path)} is not an .npz file")
             self.error.setVisible(self._inputs is None)
-        self.inputs.setText(os.path.basename(path) if self._inputs else "Random inputs…")
+        self.inputs.setText(os.path.basename(path) if self._inputs else RANDOM_INPUTS)
 
     # -- pre-flight --------------------------------------------------------------------
 
     def preflight(self) -> None:
         """Ask what a run with these settings would do."""
         self.document.execution.ask_preflight(self.settings())
-
-    def _enable(self) -> None:
-        free = bool(self.document.handle) and not self.document.running
-        self.run.setEnabled(free)
-        self.check.setEnabled(free)
-        self.shapes.setEnabled(free and not self.document.shapes.several)
-        self.dimensions.setEnabled(free)
 
 
 def preflight_sentence(preflight: PreflightAnswer, graph: OperatorGraph) -> str:
@@ -307,3 +448,30 @@ def preflight_sentence(preflight: PreflightAnswer, graph: OperatorGraph) -> str:
         f"{number_text(preflight.stored)} measured already. "
         f"Expected: {duration_text(preflight.expected_s)}."
     )
+
+
+def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:
+    """Read sizes of inputs.
+
+    Args:
+        text: E.g. ``input=1,3,224,224; mask=1,128``.
+
+    Returns:
+        Input name → sizes.
+
+    Raises:
+        ValueError: One sentence about the first part that cannot be read.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for part in text.replace("\n", ";").split(";"):
+        if not part.strip():
+            continue
+        name, equals, sizes = part.rpartition("=")
+        try:
+            extents = tuple(int(size) for size in sizes.split(","))
+        except ValueError:
+            extents = ()
+        if not equals or not name.strip() or not extents or min(extents) < 1:
+            raise ValueError(f"{part.strip()!r}: sizes are written NAME=1,3,224,224")
+        shapes[name.strip()] = extents
+    return shapes

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QPoint, QSize, Signal
-from PySide6.QtGui import QResizeEvent
+from collections.abc import Mapping
+
+from PySide6.QtCore import QPoint, QSize
+from PySide6.QtGui import QAction, QResizeEvent
 from PySide6.QtWidgets import (
     QHBoxLayout,
     QLineEdit,
@@ -36,10 +38,7 @@ neither could be read."""
 class RunsPanel(QWidget):
     """Compares the shown run with all runs and baselines, and tells more of it on pages."""
 
-    changes_wanted = Signal()
-    """Show the differences with the reference in the graph."""
-
-    def __init__(self, document: Document, theme: Theme) -> None:
+    def __init__(self, document: Document, theme: Theme, actions: Mapping[str, QAction]) -> None:
         super().__init__()
         self.document, self.theme = document, theme
         self.setObjectName("runsPanel")
@@ -62,10 +61,9 @@ class RunsPanel(QWidget):
         self.note = named(QLineEdit(placeholderText="Note"), "runNote", "Note on the run")
         self.note.editingFinished.connect(self._annotate)
         self.delete = push_button("Delete run", "deleteRun", self._delete)
-        self.changes = ChangesPage(document, theme)
-        self.changes.wanted_in_graph.connect(self.changes_wanted)
+        self.changes = ChangesPage(document, theme, actions)
         self.all_runs = AllRunsPage(document, theme)
-        self.shapes = ShapesPage(document, theme)
+        self.shapes = ShapesPage(document, theme, actions)
         self.facts = FactsTable(document)
         self.facts_window = SideWindow("Details of the run", self.facts, DETAILS_SIZE, self)
         self.details = push_button(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Signal
+from collections.abc import Mapping
+
+from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from collage_engine.drawing.formatting import time_text
+from collage_engine.drawing.palette import toolchain_title
 from collage_engine.drawing.shape_table import sharing_sentences
 from collage_engine.records.shapes import ShapeChoice, ShapeRow
 from collage_gui.document.document import Document
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
-from collage_gui.widgets import lay_out, push_button, text_label
+from collage_gui.widgets import action_button, lay_out, text_label
 
 Line = tuple[ShapeChoice, ShapeRow | None]
 """A shape, and what its newest run found out; None before the first."""
@@ -20,10 +23,7 @@ Line = tuple[ShapeChoice, ShapeRow | None]
 class ShapesPage(QWidget):
     """The page with the shapes: latency, items per second, toolchains, gain over the best alone."""
 
-    choose_wanted = Signal()
-    """A signal that the user wants to choose other shapes."""
-
-    def __init__(self, document: Document, theme: Theme) -> None:
+    def __init__(self, document: Document, theme: Theme, actions: Mapping[str, QAction]) -> None:
         super().__init__()
         self.document = document
         self.model = RowsModel(
@@ -51,7 +51,7 @@ class ShapesPage(QWidget):
         self.table = Table(self.model, "shapesTable", "Shapes", theme)
         self.table.selectionModel().currentRowChanged.connect(lambda *_: self._row_changed())
         self.hint = text_label(look="quiet")
-        self.choose = push_button("Choose shapes…", "chooseShapes", self.choose_wanted)
+        self.choose = action_button(actions["shapes"], name="chooseShapes")
         self.shared = text_label(look="quiet", name="shapesShared")
         top = lay_out(QHBoxLayout(), (self.hint, 1), self.choose)
         lay_out(QVBoxLayout(self), top, (self.table, 1), self.shared, margins=(8, 8, 8, 4))
@@ -75,7 +75,6 @@ class ShapesPage(QWidget):
             self.table.show_row(place)
         self._refreshing = False
         busy = self.document.running
-        self.choose.setEnabled(bool(self.document.handle) and not busy)
         hint = (
             "The graph shows the shape whose run is under way."
             if busy
@@ -128,13 +127,13 @@ def _figure(name: str):
 
 
 def _toolchains(row: ShapeRow | None) -> str | None:
-    return ", ".join(row.toolchains) if row is not None else None
+    return ", ".join(map(toolchain_title, row.toolchains)) if row is not None else None
 
 
 def _best_single(row: ShapeRow | None) -> str | None:
     if row is None or not row.best_single:
         return None
-    return f"{row.best_single}, {time_text(row.best_single_us)}"
+    return f"{toolchain_title(row.best_single)}, {time_text(row.best_single_us)}"
 
 
 def _gain(line: Line) -> float | None:

@@ -15,6 +15,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from pathlib import Path
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
@@ -27,6 +28,7 @@ pytest.importorskip("PySide6.QtWidgets")
 
 from canned import World
 from PySide6.QtCore import QEventLoop, QPointF, Qt
+from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QApplication
 
 from collage_engine.records.graph import ModelRecord
@@ -61,7 +63,9 @@ def measure(named: str = "large") -> dict[str, float]:
         assert placement is not None
         client = EngineClient(Connection())
         document = Document(client)
-        page = DocumentWindow(document, theme, preferences, {}, RunQueue(), Messages())
+        page = DocumentWindow(
+            document, theme, preferences, defaultdict(QAction), RunQueue(), Messages()
+        )
         page.resize(1400, 900)
         page.show()
         app.processEvents()

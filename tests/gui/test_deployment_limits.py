@@ -33,13 +33,13 @@ def test_limits_are_part_of_the_settings_and_come_back(drive) -> None:
     page = d.open()
     panel = page.panels.run_settings
     assert panel.settings().allow_runtimes == () and panel.settings().max_artifact_bytes == 0
-    for action in panel.limits._menu.actions():
+    for action in panel.runtimes.menu().actions():
         if action.data() in ("tvm", "onednn"):
             action.trigger()
-    panel.limits.most.setValue(2)
-    panel.limits.largest.setValue(55.5)
-    panel.limits.memory.setValue(700)
-    panel.limits.licences.setText("Apache-2.0, MIT,,BSD, MIT")
+    panel.most.setValue(2)
+    panel.largest.setValue(55.5)
+    panel.memory.setValue(700)
+    panel.licences.setText("Apache-2.0, MIT,,BSD, MIT")
     panel.tune.setValue(180)
     panel.measure.setCurrentIndex(1)
     wanted = panel.settings()
@@ -48,13 +48,13 @@ def test_limits_are_part_of_the_settings_and_come_back(drive) -> None:
     assert wanted.max_memory_bytes == 700_000_000
     assert wanted.licences == ("Apache-2.0", "MIT", "BSD")
     assert (wanted.tune_budget_s, wanted.measure) == (180.0, "all")
-    assert "TVM" in panel.limits.runtimes.text() and "oneDNN" in panel.limits.runtimes.text()
+    assert "TVM" in panel.runtimes.text() and "oneDNN" in panel.runtimes.text()
 
     d.run(page)
     assert page.document.execution.settings.max_runtimes == 2, "the run was started with them"
     page.document.execution.settings = RunSettings()
     page.document.execution.settings_restored.emit()
-    assert panel.settings().licences == () and panel.limits.runtimes.text().startswith("any")
+    assert panel.settings().licences == () and panel.runtimes.text().startswith("any")
     page.document.execution.settings = wanted
     page.document.execution.settings_restored.emit()
     again = panel.settings()

@@ -19,8 +19,8 @@ from collage_gui.document.comparison import Reference
 from collage_gui.document_window.answer_line import AGAIN
 from collage_gui.document_window.files import new_name
 from collage_gui.panels.bar_chart import Bar, BarChart, axis_end
-from collage_gui.panels.input_sizes import parse_shapes
 from collage_gui.panels.run_bars import run_bars
+from collage_gui.panels.run_settings import parse_shapes
 
 
 def test_progress_and_costs_arrive_while_the_engine_measures(drive) -> None:
