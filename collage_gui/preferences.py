@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from PySide6.QtCore import QObject, QSettings, Signal
 
+from collage_engine.records.settings import RunSettings
+
 Effect = Literal["repaint", "layout", "measure", "none"]
 
 EFFECTS: dict[Effect, str] = {
@@ -31,12 +33,8 @@ class Preference:
     default: Any
     effect: Effect
     choices: tuple[tuple[Any, str], ...] = ()
-    """Pairs of a value and its label; empty for a yes/no or a number, by the default's type."""
-    low: float = 0.0
-    high: float = 0.0
+    """Pairs of a value and its label; empty for a yes/no."""
     page: str = "Appearance"
-    kind: Literal["number", "duration"] = "number"
-    """What a number means: a duration is in seconds."""
 
 
 TEXT_SCALES = ((0.85, "Small"), (1.0, "Normal"), (1.2, "Large"), (1.45, "Very large"))
@@ -90,18 +88,6 @@ PREFERENCES: tuple[Preference, ...] = (
         "measure",
         page="Runs",
     ),
-    Preference(
-        "threads", "Threads (0: as many as are fastest)", 0, "measure", low=0, high=256, page="Runs"
-    ),
-    Preference(
-        "budget_s",
-        "Budget of a run",
-        600,
-        "none",
-        low=1,
-        page="Runs",
-        kind="duration",
-    ),
     Preference("autosave", "Keep a recovery copy of every document", True, "none", page="Safety"),
     Preference("ask_on_close", "Ask before closing what is not saved", True, "none", page="Safety"),
 )
@@ -149,6 +135,17 @@ class Preferences(QObject):
         at = choices.index(self.get(key))
         to = max(0, min(at + by, len(choices) - 1)) if by else 1 - at
         self.set(key, choices[to])
+
+    def last_run(self) -> tuple[int, float]:
+        """Returns threads and budget in seconds of the run that was started last."""
+        store, usual = self.store, RunSettings()
+        threads = store.value("run/threads", usual.threads, int)
+        return int(str(threads)), float(str(store.value("run/budget_s", usual.budget_s, float)))
+
+    def remember_run(self, settings: RunSettings) -> None:
+        """Have the next document begin with the threads and the budget of a run."""
+        self.store.setValue("run/threads", settings.threads)
+        self.store.setValue("run/budget_s", settings.budget_s)
 
     def recent(self) -> list[str]:
         """Returns the files that were opened last, the newest first."""

@@ -12,14 +12,11 @@ from PySide6.QtWidgets import (
     QGridLayout,
     QGroupBox,
     QLabel,
-    QSpinBox,
     QVBoxLayout,
     QWidget,
 )
 
-from collage_gui.fields import DurationField
 from collage_gui.preferences import EFFECTS, PREFERENCES, Preference, Preferences
-from collage_gui.theme import pad_spin_boxes
 from collage_gui.widgets import lay_out, named, text_label
 
 
@@ -64,16 +61,7 @@ class PreferencesPage(QDialog):
                     combo.setCurrentIndex(combo.count() - 1)
             combo.activated.connect(lambda _: self.preferences.set(key, combo.currentData()))
             return combo
-        if isinstance(preference.default, bool):
-            check = QCheckBox(preference.title)
-            check.setChecked(value)
-            check.toggled.connect(lambda on: self.preferences.set(key, on))
-            return check
-        spin = (
-            DurationField(value, least=int(preference.low))
-            if preference.kind == "duration"
-            else QSpinBox(minimum=int(preference.low), maximum=int(preference.high), value=value)
-        )
-        spin.valueChanged.connect(lambda number: self.preferences.set(key, number))
-        pad_spin_boxes(spin)
-        return spin
+        check = QCheckBox(preference.title)
+        check.setChecked(value)
+        check.toggled.connect(lambda on: self.preferences.set(key, on))
+        return check

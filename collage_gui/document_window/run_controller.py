@@ -74,10 +74,12 @@ class RunController:
 
     def _run(self) -> None:
         self._clear_messages()
+        settings = self._settings.settings()
+        self._preferences.remember_run(settings)
         if self._document.shapes.several:
-            self._document.shapes.start(self._settings.settings())
+            self._document.shapes.start(settings)
         else:
-            self._document.execution.start(self._settings.settings())
+            self._document.execution.start(settings)
 
     def _start_within(self, budget_s: float) -> None:
         """Run with another budget, which the settings keep.

@@ -141,6 +141,16 @@ def test_settings_choose_toolchains_threads_and_budget(drive) -> None:
     assert any("pip install openvino" in text for text in missing)
 
 
+def test_the_next_document_begins_with_threads_and_budget_of_the_last_run(drive) -> None:
+    d = drive()
+    page = d.open()
+    page.panels.run_settings.threads.setValue(3)
+    page.panels.run_settings.budget.setValue(90)
+    d.run(page)
+    other = d.open("other.onnx").panels.run_settings.settings()
+    assert (other.threads, other.budget_s) == (3, 90.0)
+
+
 def test_an_opened_session_goes_on_with_the_settings_of_its_newest_run(drive) -> None:
     d = drive()
     page = d.open()
