@@ -37,6 +37,7 @@ from collage_engine.records.counted import counted
 from collage_engine.records.durations import parse_duration
 from collage_engine.records.errors import ArtifactError, CollageError, UsageError
 from collage_engine.records.event import Event
+from collage_engine.records.files import check_writable
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Baseline, Partition, Run
@@ -632,6 +633,32 @@ class Session:
                 document=self._handle, run=_typed("the run", run, str), path=_new_folder(out)
             )
         )
+
+    def export_operator(self, model: str | Path, out: str | Path, run: str = "last") -> Path:
+        """Write a run's placement as an artifact, and as one operator of ONNX Runtime that runs it.
+
+        Args:
+            model: The ONNX file of one operator to write.
+            out: The artifact's folder; it must be new, empty or an artifact.
+            run: Id, name or number of the run.
+
+        Returns:
+            The library in the folder, for ``SessionOptions.register_custom_ops_library``.
+
+        Raises:
+            UsageError: The placement cannot run inside a process of ONNX Runtime; the artifact is
+                there nevertheless.
+            ToolchainError: There is no C++ compiler for the library.
+        """
+        from collage_engine.artifact.custom_op import embed
+
+        model, folder = _path(model), _path(out)
+        try:
+            check_writable(model)
+        except OSError as error:
+            raise UsageError(f"cannot write {model}: {error.strerror}") from error
+        self.export(folder, run)
+        return embed(folder, model)
 
     def export_shapes(self, out: str | Path, *, nearest: bool = False) -> None:
         """Write one artifact with an entry for each shape, from the newest run of each.

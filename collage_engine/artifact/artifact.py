@@ -25,7 +25,7 @@ from collage_engine.lowering.npz import write_npz
 from collage_engine.machine.whole_folder import why_not_replaceable, write_whole
 from collage_engine.partition.call_graph import CallGraph
 from collage_engine.records.errors import ArtifactError
-from collage_engine.records.files import why_not_writable
+from collage_engine.records.files import why_not_writable, write_atomically
 from collage_engine.records.placement import Placement
 from collage_engine.records.settings import Objective
 from collage_engine.records.toolchain import RuntimeLibrary
@@ -180,7 +180,7 @@ def _fill(
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Write what the loaders read of an artifact."""
     text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
-    (folder / MANIFEST).write_text(text, encoding="utf-8")
+    write_atomically(folder / MANIFEST, text)
 
 
 def _manifest(

@@ -286,8 +286,15 @@ def _export(options: argparse.Namespace) -> int:
     from collage_engine.artifact.artifact import check_target_folder
 
     out, run = options.output, options.run or "last"
+    if options.operator and not options.operator.endswith(".onnx"):
+        raise UsageError(f"--onnxruntime writes an ONNX file: {options.operator} must end in .onnx")
+    if options.operator and not out:
+        out = options.operator.removesuffix(".onnx")
     if not out and not options.annotated:
-        raise UsageError("export: name a folder with -o, or an ONNX file with --annotated")
+        raise UsageError(
+            "export: name a folder with -o, or an ONNX file with --annotated or --onnxruntime"
+        )
+    library = None
     if out:
         check_target_folder(Path(out))
     with ProgressReport(ERR) as progress, interruptible_engine(progress) as engine:
@@ -295,10 +302,14 @@ def _export(options: argparse.Namespace) -> int:
         is_one = not session.shapes or options.dim
         if options.nearest and (is_one or not out):
             raise UsageError("--nearest chooses among several shapes: one is exported")
-        if not is_one and (options.run or options.annotated):
-            raise UsageError("--run and --annotated are of one shape: say with --dim of which one")
+        if not is_one and (options.run or options.annotated or options.operator):
+            raise UsageError(
+                "--run, --annotated and --onnxruntime are of one shape: say with --dim of which one"
+            )
         settings = session.annotate(options.annotated, run) if options.annotated else ""
-        if out and is_one:
+        if options.operator:
+            library = session.export_operator(options.operator, out, run)
+        elif out and is_one:
             session.export(out, run)
         elif out:
             session.export_shapes(out, nearest=options.nearest)
@@ -307,6 +318,9 @@ def _export(options: argparse.Namespace) -> int:
         say(f"ONNX Runtime's option {LAYER_SETTINGS}: {settings}")
     if out:
         say(f"artifact: {out}")
+    if library is not None:
+        say(f"model of one operator: {options.operator}")
+        say(f"library for ONNX Runtime's register_custom_ops_library: {library}")
     return 0
 
 

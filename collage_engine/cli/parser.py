@@ -356,6 +356,14 @@ def _add_export_command(commands: Commands) -> None:
         "and print the session option with which ONNX Runtime keeps the split among devices",
     )
     export.add_argument(
+        "--onnxruntime",
+        dest="operator",
+        metavar="FILE.onnx",
+        help="write the artifact (to -o, else to a folder of this file's name beside it) with a "
+        "library for ONNX Runtime's register_custom_ops_library, and here a model of one operator, "
+        "which runs the artifact in an ordinary InferenceSession",
+    )
+    export.add_argument(
         "--run", help="id, name or number of the run (default: last), where one shape is exported"
     )
     add_shape_option(export, "one artifact with an entry for each shape")

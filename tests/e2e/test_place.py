@@ -193,6 +193,21 @@ def test_an_annotated_model_is_another_file(placed, cache, tmp_path):
     assert done.returncode == 2 and "--annotated" in done.stderr
 
 
+def test_the_placement_is_an_operator_of_a_plain_session(placed, cache, tmp_path):
+    _, _, session = placed
+    out = tmp_path / "operator.onnx"
+    done = collage(f"export {session} --onnxruntime {out}", cache=cache)
+    assert done.returncode == 0, done.stderr
+    options = onnxruntime.SessionOptions()
+    options.register_custom_ops_library(str(tmp_path / "operator" / "libcollage_custom_op.so"))
+    x = {"Input3": np.ones((1, 1, 28, 28), np.float32)}
+    runs = [
+        onnxruntime.InferenceSession(path, chosen).run(None, x)[0]
+        for path, chosen in ((out, options), (MNIST, None))
+    ]
+    np.testing.assert_allclose(*runs, rtol=1e-4, atol=1e-4)
+
+
 @pytest.fixture(scope="module")
 def placed_with_wishes(cache, tmp_path_factory) -> tuple[dict, Path]:
     """The document and artifact of a run with pins, inputs and a placement of the user's own."""

@@ -98,6 +98,9 @@ class OrtApi {
 
   const std::string& version() const { return version_; }
 
+  // Whether the process belongs to ONNX Runtime, whose environment and settings are the user's.
+  bool hosted() const { return hosted_; }
+
  private:
   struct Base {
     const void* const* (*GetApi)(uint32_t);
@@ -122,13 +125,20 @@ class OrtApi {
   }
 
   OrtApi() {
-    // Read when the library is loaded: no queue of events is made in the user's cache.
-    setenv("ORT_DISABLE_TELEMETRY", "1", 1);
-    void* library = Open();
-    auto get = reinterpret_cast<const Base* (*)()>(dlsym(library, "OrtGetApiBase"));
-    if (get == nullptr) TVM_FFI_THROW(RuntimeError) << "libonnxruntime.so.1 has no OrtGetApiBase";
-    version_ = get()->GetVersionString();
-    table_ = get()->GetApi(kOrtApiVersion);
+    const Base* base = nullptr;
+    // An artifact that a session of ONNX Runtime runs (artifact/loader/custom_op.cc) says which copy that is.
+    if (const auto host = tvm::ffi::Function::GetGlobal("collage.host_onnxruntime")) {
+      base = static_cast<const Base*>((*host)().cast<void*>());
+      hosted_ = true;
+    } else {
+      // Read when the library is loaded: no queue of events is made in the user's cache.
+      setenv("ORT_DISABLE_TELEMETRY", "1", 1);
+      auto get = reinterpret_cast<const Base* (*)()>(dlsym(Open(), "OrtGetApiBase"));
+      if (get == nullptr) TVM_FFI_THROW(RuntimeError) << "libonnxruntime.so.1 has no OrtGetApiBase";
+      base = get();
+    }
+    version_ = base->GetVersionString();
+    table_ = base->GetApi(kOrtApiVersion);
     if (table_ == nullptr) {
       TVM_FFI_THROW(RuntimeError) << "ONNX Runtime " << version_ << " lacks API version "
                                   << kOrtApiVersion;
@@ -137,6 +147,7 @@ class OrtApi {
 
   const void* const* table_ = nullptr;
   std::string version_;
+  bool hosted_ = false;
 };
 
 // An owned API object.

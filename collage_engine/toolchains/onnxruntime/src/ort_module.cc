@@ -57,7 +57,7 @@ class Environment {
   }
   bool Fits(int threads, bool spin) const {
     // A pool of one thread is the caller itself: it has nobody who could spin.
-    return threads == threads_ && (threads == 1 || spin == spin_);
+    return !OrtApi::Instance().hosted() && threads == threads_ && (threads == 1 || spin == spin_);
   }
   void* env() const { return env_; }
   void* memory() const { return memory_; }
@@ -73,7 +73,7 @@ class Environment {
     api.Call(kCreateEnvWithGlobalThreadPools, kOrtError, static_cast<const char*>("collage"),
              static_cast<const void*>(options.get()), &env_);
     // It would write the names of models and graphs to a queue in the user's cache.
-    api.Call(kDisableTelemetryEvents, static_cast<const void*>(env_));
+    if (!api.hosted()) api.Call(kDisableTelemetryEvents, static_cast<const void*>(env_));
     api.Call(kCreateCpuMemoryInfo, kOrtDeviceAllocator, kOrtMemTypeDefault, &memory_);
   }
   int threads_;

@@ -1,0 +1,129 @@
+"""Offers an artifact as one operator of ONNX Runtime: a model of one node, and its library.
+
+The library (``loader/custom_op.cc``) lies in the artifact's folder, beside copies of TVM's runtime
+libraries, and finds the artifact there. The model's node names the artifact by the hash of its
+module; the file may lie anywhere.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collage_engine.artifact.artifact import LOADERS, write_manifest
+from collage_engine.artifact.manifest import read_manifest, sha256
+from collage_engine.build.built import MODULE_FILE
+from collage_engine.records.errors import UsageError
+from collage_engine.records.files import write_atomically
+from collage_engine.toolchains.runtime import builder
+
+if TYPE_CHECKING:
+    import onnx
+
+LIBRARY = "libcollage_custom_op.so"
+"""Name of the library in the artifact's folder."""
+DOMAIN = "collage"
+"""Domain of the operator."""
+TVM_LIBRARIES = ("libtvm_ffi.so", "libtvm_runtime.so")
+IR_VERSION, OPSET = 8, 17
+"""Versions of the ONNX file, which every runtime that the library takes can read."""
+
+
+def check_embeddable(artifact: Path) -> None:
+    """Check that an artifact can run as an operator of a host process.
+
+    Raises:
+        UsageError: It cannot; the sentence says why.
+    """
+    manifest = read_manifest(artifact)
+    values = [*manifest.get("inputs", ()), *manifest.get("outputs", ())]
+    reason = None
+    if "entries" in manifest:
+        reason = "it is for several shapes: export one of them with --dim"
+    elif manifest["device"] != "cpu":
+        reason = "its partitions run on a device, and the operator takes values of the processor"
+    elif manifest.get("requires"):
+        reason = manifest["requires"][0]["reason"]
+    elif any(value["dtype"] == "string" for value in values):
+        reason = "it takes or gives texts, which the loader in Python takes only"
+    if reason is not None:
+        raise UsageError(f"{artifact} cannot run as an operator of ONNX Runtime: {reason}")
+
+
+def embed(artifact: Path, model: Path) -> Path:
+    """Put the library into an artifact's folder, and write the model of one node that runs it.
+
+    Args:
+        artifact: The artifact's folder, whose manifest then lists the library, too.
+        model: The ONNX file.
+
+    Returns:
+        The library, for ``SessionOptions.register_custom_ops_library``.
+
+    Raises:
+        UsageError: The artifact cannot run so.
+        ToolchainError: The library cannot be compiled.
+    """
+    check_embeddable(artifact)
+    manifest = read_manifest(artifact)
+    runtime = builder.build(_source())
+    carried = {LIBRARY: runtime.path}
+    carried.update((name, _tvm_library(name)) for name in TVM_LIBRARIES)
+    for name, file in carried.items():
+        shutil.copyfile(file, artifact / name)
+        manifest["files"][name] = {
+            "sha256": sha256(artifact / name),
+            "bytes": (artifact / name).stat().st_size,
+            "licence": "Apache-2.0",
+        }
+    write_manifest(artifact, manifest)
+    write_atomically(model, _model(manifest).SerializeToString())
+    return artifact / LIBRARY
+
+
+def _tvm_library(name: str) -> Path:
+    """Return one of TVM's runtime libraries, which its packages carry."""
+    package = "apache-tvm-ffi" if name == "libtvm_ffi.so" else "apache-tvm"
+    return builder.find_in_wheel(package, name)
+
+
+def _source() -> builder.RuntimeSource:
+    """Return the sources of the library; it is the same for every artifact."""
+    runtime = _tvm_library("libtvm_runtime.so")
+    return builder.RuntimeSource(
+        toolchain="custom_op",
+        main=LOADERS / "custom_op.cc",
+        plan_version=1,
+        library_version=builder.wheel_version("apache-tvm"),
+        links=(runtime,),
+    )
+
+
+def _model(manifest: dict[str, Any]) -> onnx.ModelProto:
+    """Return the model of one node with an artifact's inputs and outputs."""
+    import ml_dtypes
+    import numpy as np
+    from onnx import helper
+
+    def value(about: dict[str, Any]) -> onnx.ValueInfoProto:
+        dtype = np.dtype(ml_dtypes.bfloat16 if about["dtype"] == "bfloat16" else about["dtype"])
+        shape = about["shape"]
+        sizes = None if shape is None else [None if size < 0 else size for size in shape]
+        return helper.make_tensor_value_info(
+            about["name"], helper.np_dtype_to_tensor_dtype(dtype), sizes
+        )
+
+    inputs, outputs = ([value(each) for each in manifest[of]] for of in ("inputs", "outputs"))
+    node = helper.make_node(
+        f"Placement_{manifest['files'][MODULE_FILE]['sha256'][:12]}",
+        [each.name for each in inputs],
+        [each.name for each in outputs],
+        name="placement",
+        domain=DOMAIN,
+    )
+    graph = helper.make_graph([node], Path(manifest["model"]["name"]).stem, inputs, outputs)
+    opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)]
+    return helper.make_model(
+        graph, ir_version=IR_VERSION, opset_imports=opsets, producer_name="collage-explorer"
+    )

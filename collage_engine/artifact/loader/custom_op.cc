@@ -1,0 +1,277 @@
+// An artifact as one operator of ONNX Runtime.
+//
+// This library lies in the artifact's folder. SessionOptions.register_custom_ops_library loads it; it
+// then checks the artifact and offers an operator of the domain "collage" whose name ends in the hash
+// of model.so, so that a file that names it runs this placement or none. Everything is done by the
+// table of functions that the host gives: no second copy of ONNX Runtime is loaded.
+#include <dlfcn.h>
+
+#include <memory>
+#include <mutex>
+
+#include "artifact.h"
+
+namespace {
+
+using collage::Entry;
+using collage::Extents;
+using collage::Fail;
+using collage::Value;
+namespace ffi = tvm::ffi;
+namespace json = tvm::ffi::json;
+
+// Positions in OrtApi, as in ort_api.h; tests/engine/test_onnxruntime_export.py calls each.
+enum Slot : int {
+  kCreateStatus = 0,
+  kCreateCustomOpDomain = 26,
+  kCustomOpDomainAdd = 27,
+  kAddCustomOpDomain = 28,
+  kGetTensorMutableData = 51,
+  kGetDimensionsCount = 61,
+  kGetDimensions = 62,
+  kGetTensorTypeAndShape = 65,
+  kGetErrorMessage = 2,
+  kKernelContextGetInput = 90,
+  kKernelContextGetOutput = 91,
+  kReleaseStatus = 93,
+  kReleaseTensorTypeAndShapeInfo = 99,
+};
+constexpr uint32_t kApiVersion = 18;
+constexpr int kOrtFail = 1;
+
+using Table = const void* const*;
+struct ApiBase {
+  Table (*GetApi)(uint32_t);
+  const char* (*GetVersionString)();
+};
+
+template <typename R = void*, typename... Args>
+R Call(Table api, Slot slot, Args... args) {
+  return reinterpret_cast<R (*)(Args...)>(const_cast<void*>(api[slot]))(args...);
+}
+
+// Throws what a status of ONNX Runtime says; none is no error.
+void Check(Table api, void* status) {
+  if (status == nullptr) return;
+  const std::string text = Call<const char*>(api, kGetErrorMessage, static_cast<const void*>(status));
+  Call<void>(api, kReleaseStatus, status);
+  Fail(text);
+}
+
+void* Status(Table api, const char* text) {
+  return Call(api, kCreateStatus, kOrtFail, static_cast<const char*>(text));
+}
+
+// Does some work; returns the status of its exception, or none.
+template <typename Work>
+void* Guarded(Table api, const Work& work) {
+  try {
+    work();
+    return nullptr;
+  } catch (const ffi::Error& error) {
+    return Status(api, error.message().c_str());
+  } catch (const std::exception& error) {
+    return Status(api, error.what());
+  }
+}
+
+// ONNX's number of an element type.
+int OnnxType(const std::string& dtype) {
+  static const std::map<std::string, int> kTypes = {
+      {"float32", 1}, {"uint8", 2},  {"int8", 3},    {"uint16", 4},  {"int16", 5},   {"int32", 6},  {"int64", 7},
+      {"bool", 9},    {"float16", 10}, {"float64", 11}, {"uint32", 12}, {"uint64", 13}, {"bfloat16", 16}};
+  const auto found = kTypes.find(dtype);
+  if (found == kTypes.end()) Fail("an operator of ONNX Runtime cannot take " + dtype + " here");
+  return found->second;
+}
+
+// Memory that somebody else owns.
+struct Borrowed {
+  void* data;
+  void AllocData(DLTensor* tensor) const { tensor->data = data; }
+  void FreeData(DLTensor*) const {}
+};
+
+struct Aligned {
+  void AllocData(DLTensor* tensor) const {
+    const size_t size = std::max<size_t>(ffi::GetDataSize(*tensor), 1);
+    tensor->data = std::aligned_alloc(64, (size + 63) / 64 * 64);
+    if (tensor->data == nullptr) throw std::bad_alloc();
+  }
+  void FreeData(DLTensor* tensor) const { std::free(tensor->data); }
+};
+
+// Has a library stay until the process ends. The host closes this one with its session, and a module
+// those that it names; what they registered with TVM's runtime, and threads, would be left.
+void Stay(const std::string& library) {
+  if (dlopen(library.c_str(), RTLD_NOW | RTLD_NODELETE) == nullptr) Fail(dlerror());
+}
+
+struct Artifact {
+  std::string folder;
+  json::Object manifest;
+  Entry entry;
+  std::string name;
+};
+
+// The artifact in whose folder this library lies; its files are as they were when it was exported.
+const Artifact& OwnArtifact() {
+  static const Artifact* artifact = [] {
+    Dl_info self;
+    if (dladdr(reinterpret_cast<void*>(&OnnxType), &self) == 0 || self.dli_fname == nullptr) {
+      Fail("the system does not say where this library lies");
+    }
+    const std::string file = collage::fs::absolute(self.dli_fname).string();
+    const std::string folder = file.substr(0, file.rfind('/'));
+    const json::Object manifest = collage::Opened(folder);
+    collage::SetEnvironment(manifest);
+    Stay(file);
+    for (const json::Object& library : collage::Objects(manifest, "libraries")) {
+      if (collage::Field(library, "needed").cast<bool>()) Stay(folder + "/" + collage::Text(library, "file"));
+    }
+    const std::vector<Entry> entries = collage::EntriesOf(folder, manifest);
+    const auto files = collage::Field(manifest, "files").cast<json::Object>();
+    const auto module = collage::Field(files, "model.so").cast<json::Object>();
+    const std::string name = "Placement_" + collage::Text(module, "sha256").substr(0, 12);
+    return new Artifact{folder, manifest, entries.at(0), name};
+  }();
+  return *artifact;
+}
+
+// The loaded placement of one session. Calls from several threads take turns.
+class Kernel {
+ public:
+  explicit Kernel(Table api)
+      : api_(api),
+        before_(collage::PrivateRegions()),
+        model_(OwnArtifact().folder, OwnArtifact().manifest) {
+    for (const Value& value : OwnArtifact().entry.inputs) {
+      types_.push_back(ffi::StringToDLDataType(ffi::String(value.dtype)));
+    }
+  }
+
+  void Compute(void* context) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<ffi::Tensor> inputs;
+    for (size_t i = 0; i < types_.size(); ++i) inputs.push_back(Input(context, i));
+    const std::vector<ffi::Tensor> outputs = model_.Outputs(model_.Call(inputs));
+    if (outputs.size() != OwnArtifact().entry.outputs.size()) Fail("the model returned another number of outputs");
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (!outputs[i].IsContiguous()) Fail("an output is not contiguous");
+      const Extents shape(outputs[i].shape().begin(), outputs[i].shape().end());
+      void* value = nullptr;
+      void* data = nullptr;
+      Check(api_, Call(api_, kKernelContextGetOutput, context, i, shape.data(), shape.size(), &value));
+      Check(api_, Call(api_, kGetTensorMutableData, value, &data));
+      const char* from = static_cast<const char*>(outputs[i].data_ptr()) + outputs[i].byte_offset();
+      std::memcpy(data, from, ffi::GetDataSize(outputs[i]));
+    }
+    collage::UseHugePages(before_);  // its memory is there after the first run
+    before_.clear();
+  }
+
+ private:
+  // An input as a tensor: the host's own memory, or a copy where that is aligned less than TVM wants.
+  ffi::Tensor Input(void* context, size_t i) {
+    const Value& about = OwnArtifact().entry.inputs[i];
+    void* value = nullptr;
+    void* data = nullptr;
+    Check(api_, Call(api_, kKernelContextGetInput, static_cast<const void*>(context), i, &value));
+    if (value == nullptr || ShapeOf(value) != about.shape) {
+      Fail("the input '" + about.name + "' must be " + collage::ShapeText({{about.name, about.shape}}));
+    }
+    Check(api_, Call(api_, kGetTensorMutableData, value, &data));
+    const ffi::Shape shape(about.shape.begin(), about.shape.end());
+    const DLDevice cpu{kDLCPU, 0};
+    if (reinterpret_cast<uintptr_t>(data) % 64 == 0) {
+      return ffi::Tensor::FromNDAlloc(Borrowed{data}, shape, types_[i], cpu);
+    }
+    ffi::Tensor copy = ffi::Tensor::FromNDAlloc(Aligned(), shape, types_[i], cpu);
+    std::memcpy(copy.data_ptr(), data, ffi::GetDataSize(copy));
+    return copy;
+  }
+
+  Extents ShapeOf(const void* value) const {
+    void* info = nullptr;
+    size_t rank = 0;
+    Check(api_, Call(api_, kGetTensorTypeAndShape, value, &info));
+    Call(api_, kGetDimensionsCount, static_cast<const void*>(info), &rank);
+    Extents shape(rank);
+    Call(api_, kGetDimensions, static_cast<const void*>(info), shape.data(), rank);
+    Call<void>(api_, kReleaseTensorTypeAndShapeInfo, info);
+    return shape;
+  }
+
+  Table api_;
+  std::vector<collage::Region> before_;
+  collage::Model model_;
+  std::vector<DLDataType> types_;
+  std::mutex mutex_;
+};
+
+// A kernel with the table that its errors are made with.
+struct Held {
+  Table api;
+  std::unique_ptr<Kernel> kernel;
+};
+
+// OrtCustomOp of version 18: the callbacks by which ONNX Runtime knows an operator, in its header's order.
+struct CustomOp {
+  using Self = const CustomOp*;
+  uint32_t version = kApiVersion;
+  void* (*CreateKernel)(Self, Table, const void*) = nullptr;
+  const char* (*GetName)(Self) = [](Self) { return OwnArtifact().name.c_str(); };
+  const char* (*GetExecutionProviderType)(Self) = [](Self) { return "CPUExecutionProvider"; };
+  int (*GetInputType)(Self, size_t) = [](Self, size_t i) { return OnnxType(OwnArtifact().entry.inputs[i].dtype); };
+  size_t (*GetInputTypeCount)(Self) = [](Self) { return OwnArtifact().entry.inputs.size(); };
+  int (*GetOutputType)(Self, size_t) = [](Self, size_t i) { return OnnxType(OwnArtifact().entry.outputs[i].dtype); };
+  size_t (*GetOutputTypeCount)(Self) = [](Self) { return OwnArtifact().entry.outputs.size(); };
+  void (*KernelCompute)(void*, void*) = nullptr;
+  void (*KernelDestroy)(void*) = [](void* held) { delete static_cast<Held*>(held); };
+  int (*GetInputCharacteristic)(Self, size_t) = [](Self, size_t) { return 0; };   // required
+  int (*GetOutputCharacteristic)(Self, size_t) = [](Self, size_t) { return 0; };  // required
+  int (*GetInputMemoryType)(Self, size_t) = [](Self, size_t) { return 0; };       // the default
+  int (*GetVariadicInputMinArity)(Self) = [](Self) { return 1; };
+  int (*GetVariadicInputHomogeneity)(Self) = [](Self) { return 0; };
+  int (*GetVariadicOutputMinArity)(Self) = [](Self) { return 1; };
+  int (*GetVariadicOutputHomogeneity)(Self) = [](Self) { return 0; };
+  void* (*CreateKernelV2)(Self, Table, const void*, void**) = [](Self, Table api, const void*, void** made) {
+    return Guarded(api, [&] { *made = new Held{api, std::make_unique<Kernel>(api)}; });
+  };
+  void* (*KernelComputeV2)(void*, void*) = [](void* held, void* context) {
+    const Held& kernel = *static_cast<Held*>(held);
+    return Guarded(kernel.api, [&] { kernel.kernel->Compute(context); });
+  };
+  void* (*InferOutputShape)(Self, void*) = nullptr;
+  int (*GetStartVersion)(Self) = [](Self) { return 1; };
+  int (*GetEndVersion)(Self) = [](Self) { return INT32_MAX; };
+  size_t (*GetMayInplace)(int**, int**) = nullptr;
+  void (*ReleaseMayInplace)(int*, int*) = nullptr;
+  size_t (*GetAliasMap)(int**, int**) = nullptr;
+  void (*ReleaseAliasMap)(int*, int*) = nullptr;
+};
+
+}  // namespace
+
+// The function that ONNX Runtime looks for in a library of operators.
+extern "C" __attribute__((visibility("default"))) void* RegisterCustomOps(void* options, const ApiBase* base) {
+  Table api = base->GetApi(kApiVersion);
+  if (api == nullptr) {
+    return Status(base->GetApi(1), "the operator of this artifact needs ONNX Runtime 1.18 or newer");
+  }
+  return Guarded(api, [&] {
+    // Partitions on ONNX Runtime use this copy of it (ort_api.h): a process must not hold two.
+    const auto host = [base] { return static_cast<void*>(const_cast<ApiBase*>(base)); };
+    ffi::Function::SetGlobal("collage.host_onnxruntime", ffi::Function::FromTyped(host), /*override=*/true);
+    for (const auto* values : {&OwnArtifact().entry.inputs, &OwnArtifact().entry.outputs}) {
+      for (const Value& value : *values) OnnxType(value.dtype);
+    }
+    static const CustomOp op;
+    static void* domain = nullptr;  // as long as the process: sessions point into it
+    if (domain == nullptr) {
+      Check(api, Call(api, kCreateCustomOpDomain, static_cast<const char*>("collage"), &domain));
+      Check(api, Call(api, kCustomOpDomainAdd, domain, static_cast<const void*>(&op)));
+    }
+    Check(api, Call(api, kAddCustomOpDomain, options, domain));
+  });
+}

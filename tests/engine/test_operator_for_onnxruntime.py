@@ -1,0 +1,192 @@
+"""An artifact as one operator of ONNX Runtime, run by the wheel's own API."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import onnx
+import pytest
+
+from collage_engine.artifact.artifact import write_artifact
+from collage_engine.artifact.artifact_run import run_artifact
+from collage_engine.artifact.custom_op import embed
+from collage_engine.build.build import build_cover, write_module
+from collage_engine.model.importer import import_model
+from collage_engine.records.errors import UsageError
+from collage_engine.records.toolchain import ToolchainInstance
+from tests.support.artifact_cases import artifact_maker, sample_of
+from tests.support.command import python
+from tests.support.covers import candidate_on
+
+COVERS = {"tvm": ["tvm"], "mixed": ["openvino", "tvm", "onnxruntime", "onednn"]}
+
+SESSION = """
+import json, sys
+import numpy as np, onnxruntime
+
+def session(model, library):
+    options = onnxruntime.SessionOptions()
+    options.register_custom_ops_library(library)
+    return onnxruntime.InferenceSession(model, options)
+
+def sample(folder):
+    return [dict(np.load(f"{folder}/sample_{of}.npz")) for of in ("input", "output")]
+
+def error(session, folder):
+    inputs, truth = sample(folder)
+    names = [value.name for value in session.get_outputs()]
+    found = session.run(names, inputs)
+    assert len(found) == len(truth)
+    return max(
+        float(np.abs(y - truth[n]).max() / np.abs(truth[n]).max()) for n, y in zip(names, found)
+    )
+"""
+
+
+def in_plain_session(body: str, *arguments: object) -> str:
+    """Run lines in a process that imports nothing of this project; returns what they print."""
+    done = python(SESSION + body, *map(str, arguments))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def artifacts(tmp_path_factory):
+    return artifact_maker(COVERS, tmp_path_factory.mktemp)
+
+
+@pytest.fixture(scope="module")
+def embedded(artifacts, tmp_path_factory):
+    """The artifact of three toolchains, the model of one operator, and the library."""
+    folder = artifacts("mixed")
+    model = tmp_path_factory.mktemp("models") / "mnist.onnx"
+    return folder, model, embed(folder, model)
+
+
+def test_a_plain_session_gives_the_artifacts_values_in_a_moved_folder(embedded, tmp_path):
+    folder, model, library = embedded
+    moved = tmp_path / "moved" / "elsewhere"
+    shutil.copytree(folder, moved)
+    body = """
+model, library, folder = sys.argv[1:]
+opened = session(model, library)
+print(json.dumps([
+    error(opened, folder),
+    [[v.name, v.shape, v.type] for v in (*opened.get_inputs(), *opened.get_outputs())],
+]))
+for wrong in ({"nothing": np.zeros(3, np.float32)}, {"Input3": np.zeros((1, 1, 2, 2), np.float32)}):
+    try:
+        opened.run(None, wrong)
+        sys.exit("wrong inputs were taken")
+    except Exception as refused:
+        print(type(refused).__name__)
+"""
+    printed = in_plain_session(body, model, moved / library.name, moved).splitlines()
+    found, values = json.loads(printed[0])
+    assert found < 1e-5
+    assert values == [
+        ["Input3", [1, 1, 28, 28], "tensor(float)"],
+        ["Plus214_Output_0", [1, 10], "tensor(float)"],
+    ]
+    assert printed[1:] == ["ValueError", "InvalidArgument"]
+    assert run_artifact(moved)["max_rel_error"] < 1e-5, "it is an artifact as before"
+    onnx.checker.check_model(onnx.load(model))
+
+
+def test_two_artifacts_run_in_one_process_and_from_several_threads(embedded, artifacts, tmp_path):
+    first, model, library = embedded
+    other = artifacts("tvm")
+    second = embed(other, tmp_path / "second.onnx")
+    body = """
+import threading
+places = [sys.argv[1:4], sys.argv[4:7]]
+opened = [(session(model, library), folder) for model, library, folder in places]
+failed = []
+def calls(one, folder):
+    for _ in range(50):
+        if not error(one, folder) < 1e-5:
+            failed.append(folder)
+threads = [threading.Thread(target=calls, args=each) for each in opened * 2]
+[each.start() for each in threads]
+[each.join() for each in threads]
+print(failed)
+"""
+    places = (model, library, first, tmp_path / "second.onnx", second, other)
+    assert in_plain_session(body, *places).strip() == "[]"
+
+
+def test_a_session_can_be_opened_again_after_it_was_closed(embedded):
+    folder, model, library = embedded
+    body = """
+import gc
+model, library, folder = sys.argv[1:]
+for _ in range(3):
+    opened = session(model, library)
+    assert error(opened, folder) < 1e-5
+    del opened
+    gc.collect()
+maps = open("/proc/self/maps").read()
+print("onnxruntime_pybind11_state" in maps, "libonnxruntime.so" in maps)
+"""
+    assert in_plain_session(body, model, library, folder).split() == ["True", "False"]
+
+
+def test_a_changed_artifact_is_refused_by_the_session(embedded, tmp_path):
+    folder, model, library = embedded
+    changed = tmp_path / "changed"
+    shutil.copytree(folder, changed)
+    (changed / "sample_input.npz").write_bytes(b"other")
+    done = python(SESSION + "session(*sys.argv[1:])", str(model), str(changed / library.name))
+    assert done.returncode != 0 and "sample_input.npz has changed" in done.stderr
+
+
+def test_an_operator_has_the_models_outputs_and_types(tmp_path):
+    """Two outputs, one of whole numbers, of an input in bytes."""
+    helper = onnx.helper
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.UINT8, [2, 3])
+    outputs = [
+        helper.make_tensor_value_info("half", onnx.TensorProto.FLOAT, [2, 3]),
+        helper.make_tensor_value_info("whole", onnx.TensorProto.INT32, [3, 2]),
+    ]
+    nodes = [
+        helper.make_node("Cast", ["x"], ["f"], to=onnx.TensorProto.FLOAT),
+        helper.make_node("Mul", ["f", "h"], ["half"]),
+        helper.make_node("Transpose", ["x"], ["t"]),
+        helper.make_node("Cast", ["t"], ["whole"], to=onnx.TensorProto.INT32),
+    ]
+    weights = [helper.make_tensor("h", onnx.TensorProto.FLOAT, [], [0.5])]
+    graph = helper.make_graph(nodes, "g", [x], outputs, weights)
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    imported = import_model(path)
+    instance = ToolchainInstance(toolchain="tvm", threads=1)
+    cover = [candidate_on(instance, tuple(range(len(imported.graph.operators))))]
+    write_module(build_cover(imported, cover), tmp_path / "built")
+    folder = write_artifact(imported, tmp_path / "built", tmp_path / "out", sample_of(imported))
+    library = embed(folder, tmp_path / "operator.onnx")
+    body = """
+opened = session(*sys.argv[1:])
+x = np.arange(6, dtype=np.uint8).reshape(2, 3)
+half, whole = opened.run(["half", "whole"], {"x": x})
+(alone,) = opened.run(["whole"], {"x": x[:, ::-1]})
+assert half.dtype == np.float32 and (half == x / 2).all()
+assert whole.dtype == np.int32 and (whole == x.T).all() and (alone == x[:, ::-1].T).all()
+"""
+    in_plain_session(body, tmp_path / "operator.onnx", library)
+
+
+def test_what_the_host_cannot_hold_is_refused(artifacts, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(artifacts("tvm"), folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    text = [manifest["inputs"][0] | {"dtype": "string"}]
+    for change, words in (
+        ({"device": "cuda"}, "on a device"),
+        ({"requires": [{"reason": "it runs through a module"}]}, "through a module"),
+        ({"inputs": text}, "texts"),
+    ):
+        (folder / "manifest.json").write_text(json.dumps(manifest | change))
+        with pytest.raises(UsageError, match=words):
+            embed(folder, tmp_path / "model.onnx")
+    assert not (tmp_path / "model.onnx").exists()
