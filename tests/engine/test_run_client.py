@@ -62,6 +62,12 @@ def client():
     client.close()
 
 
+LONG_S = 600.0
+"""Seconds of a job that has not ended by itself when a test looks, however slow the machine is."""
+WAITS_S = 100.0
+"""Seconds after which a test gives up waiting."""
+
+
 class Asked(threading.Thread):
     """A job asked for by a thread of its own."""
 
@@ -69,24 +75,27 @@ class Asked(threading.Thread):
         super().__init__(daemon=True)
         self.client, self.seconds, self.more = client, seconds, more
         self.ticket = Ticket()
+        self.asleep = threading.Event()
         self.said: object = None
         self.start()
 
     def run(self) -> None:
         try:
             job = SleepJob(seconds=self.seconds, **self.more)
-            self.said = self.client.job(job, ticket=self.ticket)
+            self.said = self.client.job(
+                job, ticket=self.ticket, on_event=lambda _: self.asleep.set()
+            )
         except CollageError as error:
             self.said = error
 
     def ended(self) -> object:
-        self.join(20)
+        self.join(WAITS_S)
         assert not self.is_alive()
         return self.said
 
 
 def until(condition) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + WAITS_S
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.005)
@@ -103,36 +112,32 @@ def test_a_job_is_cancelled_while_its_child_is_only_starting(client):
 def test_a_running_job_is_asked_to_end_and_keeps_its_child(client):
     assert client.job(SleepJob(seconds=0)) == "slept"
     child = client._worker.pid
-    asked = Asked(client, 60)
-    until(lambda: client.busy)
-    time.sleep(0.3)
+    asked = Asked(client, LONG_S)
+    assert asked.asleep.wait(WAITS_S)
     assert client.cancel()
     assert isinstance(asked.ended(), Cancelled)
     assert client._worker.pid == child
 
 
 def test_a_job_that_does_not_listen_is_killed(client):
-    asked = Asked(client, 60, stubborn=True)
-    until(lambda: client._worker.pid is not None)
-    time.sleep(0.3)
+    asked = Asked(client, LONG_S, stubborn=True)
+    assert asked.asleep.wait(WAITS_S)
     client.cancel(asked.ticket)
     assert isinstance(asked.ended(), Cancelled)
 
 
 def test_a_running_job_is_told_to_keep_what_it_has(client):
     assert client.job(SleepJob(seconds=0)) == "slept"
-    asked = Asked(client, 60, keeps=True)
-    until(lambda: client.busy)
-    time.sleep(0.3)
+    asked = Asked(client, LONG_S, keeps=True)
+    assert asked.asleep.wait(WAITS_S)
     assert client.keep(asked.ticket)
     assert asked.ended() == "kept"
 
 
 def test_a_second_stop_ends_a_job_that_keeps_at_once(client):
     assert client.job(SleepJob(seconds=0)) == "slept"
-    asked = Asked(client, 60)
-    until(lambda: client.busy)
-    time.sleep(0.3)
+    asked = Asked(client, LONG_S)
+    assert asked.asleep.wait(WAITS_S)
     assert client.keep()
     time.sleep(0.3)
     assert asked.is_alive(), "it was not cancelled"
@@ -142,14 +147,15 @@ def test_a_second_stop_ends_a_job_that_keeps_at_once(client):
 
 @pytest.mark.parametrize("stop", ["keep", "cancel"])
 def test_stopping_one_that_waits_leaves_the_one_that_runs(client, stop):
-    first = Asked(client, 1.5)
-    until(lambda: client.busy)
-    second = Asked(client, 60)
+    first = Asked(client, LONG_S, keeps=True)
+    assert first.asleep.wait(WAITS_S)
+    second = Asked(client, LONG_S)
     until(lambda: len(client._queue) == 2)
     assert getattr(client, stop)(second.ticket)
     assert isinstance(second.ended(), Cancelled), "there is nothing of it to keep"
-    assert first.is_alive(), "the answer came at once"
-    assert first.ended() == "slept"
+    time.sleep(0.3)
+    assert first.is_alive(), "it was not stopped"
+    assert client.keep(first.ticket) and first.ended() == "kept"
 
 
 def test_a_ticket_cancelled_beforehand_never_starts(client):

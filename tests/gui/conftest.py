@@ -29,7 +29,7 @@ from collage_gui.main_window.window import MainWindow
 from collage_gui.preferences import Preferences
 from collage_gui.theme import Theme
 
-LIMIT_MS = 20_000
+LIMIT_MS = 100_000
 
 
 def scripted(*options: str) -> Connection:

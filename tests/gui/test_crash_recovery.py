@@ -92,7 +92,7 @@ def test_an_engine_that_does_not_answer_at_all_is_noticed(drive, monkeypatch) ->
     page = d.open()
     os.kill(d.window.client.process_id, signal.SIGSTOP)
     page.document.execution.ask_preflight(page.panels.run_settings.settings())
-    d.until(lambda: d.window.banner.isVisible(), 8000)
+    d.until(lambda: d.window.banner.isVisible())
     assert "does not answer" in d.window.banner.label.text()
     d.window.banner.action.click()
     d.until(lambda: page.document.handle != "")

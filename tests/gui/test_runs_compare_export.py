@@ -50,7 +50,7 @@ def test_cancel_is_answered_and_keeps_what_was_measured(drive) -> None:
     d.until(lambda: len(page.document.costs.by_candidate) > 20)
     d.qtbot.mouseClick(page.strip.cancel, Qt.MouseButton.LeftButton)
     assert page.strip.stage.text() == "Cancelling…"
-    d.until(lambda: not page.document.execution.running, 5000)
+    d.until(lambda: not page.document.execution.running)
     assert len(page.document.costs.by_candidate) > 20
     assert "what was measured is kept" in page.banner.label.text()
     before = len(page.document.costs.by_candidate)

@@ -55,6 +55,7 @@ class DieJob(Job[None]):
 
 
 def _sleep(job: SleepJob, control: RunControl) -> str:
+    control.emit("asleep")
     end = time.monotonic() + job.seconds
     while time.monotonic() < end:
         time.sleep(0.01)

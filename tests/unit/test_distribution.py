@@ -46,7 +46,7 @@ def run(folder: Path, files: dict[str, str], *arguments: str) -> subprocess.Comp
         ],
         capture_output=True,
         text=True,
-        timeout=60,  # a worker that waits for ever would take longer
+        timeout=280,  # a worker that waits for ever would take longer
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import sqlite3
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,12 +63,10 @@ def record(path: Path, table: str, make: Callable[[dict], None]) -> None:
         ("pins", ENDLESS + "select a as position, a as json from t"),
     ],
 )
-def test_a_table_that_is_a_query_is_refused_at_once(session, name, query):
+def test_a_table_that_is_a_query_is_refused_unread(session, name, query):
     change(session, f"drop table {name}", f"create view {name} as {query}")
-    began = time.monotonic()
     with pytest.raises(SessionError, match="is not a Collage session"):
-        load_session(session)
-    assert time.monotonic() - began < 5
+        load_session(session)  # queries that are run never end
 
 
 def test_a_trigger_is_refused(session):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -223,17 +222,10 @@ def test_training_is_refused() -> None:
         clean_up(net.model(), "m.onnx")
 
 
-def _seconds(size: int) -> float:
-    data = b"\xff" * size
-    began = time.perf_counter()
+def test_sixteen_megabytes_of_ones_are_refused_in_linear_time() -> None:
+    # Quadratic reading took more than a minute for one megabyte: here it meets pytest's limit.
     with pytest.raises(ModelError, match="is not an ONNX file"):
-        parse_model(data, "m.onnx")
-    return time.perf_counter() - began
-
-
-def test_a_megabyte_of_ones_is_refused_in_linear_time() -> None:
-    # Quadratic reading took more than a minute for one megabyte.
-    assert _seconds(1 << 24) < 5.0
+        parse_model(b"\xff" * (1 << 24), "m.onnx")
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "link to a pipe"])

