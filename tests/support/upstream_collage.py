@@ -12,12 +12,12 @@ kept, and named where they act:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import members, node_set
+from collage_engine.model.index_set import members
 from collage_engine.partition.candidate import CandidatePartition, nest_labels, union_labels
 from collage_engine.partition.combiners import (
     A_TO_A,
@@ -26,7 +26,6 @@ from collage_engine.partition.combiners import (
     I_TO_I,
     AllSimple,
     CombinerRule,
-    Pool,
     TupleArgument,
     TupleProjection,
 )
@@ -119,21 +118,6 @@ class FirstMatchRule(PatternRule):
         return []
 
 
-@dataclass(frozen=True)
-class ConstantArgument(CombinerRule):
-    """Joins a candidate with all its constant inputs (scalars are inlined anyway)."""
-
-    name: str = "constant"
-
-    def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
-        candidate = pool.found[new]
-        nodes = pool.graph.nodes
-        constants = node_set(i for i in candidate.sub_graph.input if nodes[i].form == "constant")
-        if constants:
-            glue = SubGraph(pool.graph, constants, kind="elementwise")
-            yield candidate.union(CandidatePartition(glue))
-
-
 def lexicographic(bits: NodeSet, size: int) -> int:
     """Sort key of upstream's ``NodeSet`` order: at the first difference, the set bit first."""
     return -int(f"{bits:0{size}b}"[::-1], 2)
@@ -206,9 +190,7 @@ class UpstreamCombineRule(PartitionRule):
                 elif isinstance(combiner, TupleArgument):
                     _tuple_argument(scope.graph, found)
                 elif isinstance(combiner, TupleProjection):
-                    _glue(scope.graph, found, "projection")
-                elif isinstance(combiner, ConstantArgument):
-                    _glue(scope.graph, found, "constant")
+                    _glue(scope.graph, found)
                 else:
                     raise TypeError(f"upstream has no {type(combiner).__name__}")
         return [c.named(self.name) for c in found.current]
@@ -263,16 +245,11 @@ def _tuple_argument(graph: DataflowGraph, found: CandidateSet) -> None:
                 found.add(joined)
 
 
-def _glue(graph: DataflowGraph, found: CandidateSet, form: str) -> None:
+def _glue(graph: DataflowGraph, found: CandidateSet) -> None:
     for candidate in found.current[found.first_new :]:
-        sub_graph = candidate.sub_graph
-        if form == "projection":
-            sets = [1 << i for i in sub_graph.output if graph.nodes[i].form == form]
-        else:
-            constants = node_set(i for i in sub_graph.input if graph.nodes[i].form == form)
-            sets = [constants] if constants else []
-        for nodes in sets:
-            found.add(candidate.union(CandidatePartition(SubGraph(graph, nodes))))
+        for index in candidate.sub_graph.output:
+            if graph.nodes[index].form == "projection":
+                found.add(candidate.union(CandidatePartition(SubGraph(graph, 1 << index))))
 
 
 def _injective(candidate: CandidatePartition) -> bool:

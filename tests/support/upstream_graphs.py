@@ -23,15 +23,6 @@ def standard() -> DataflowGraph:
     return finish(b, b.call("nn.relu", y))
 
 
-def variant() -> DataflowGraph:
-    b = GraphBuilder()
-    x = b.parameter()
-    b.skip_to(4)
-    y = b.call("abs", x)
-    y = b.call("add", y, x)
-    return finish(b, b.call("shape_of", y))
-
-
 def gpt2_ops() -> DataflowGraph:
     b = GraphBuilder((50, 32, 3072))
     x = b.parameter("x", (1600, 768))
@@ -50,22 +41,6 @@ def gpt2_ops() -> DataflowGraph:
     v67 = b.call("tanh", v66)  # 21
     v69 = b.call("add", v67, b.constant())  # 23
     return finish(b, b.call("multiply", v68, v69))  # 24
-
-
-def gpt2_tuples() -> DataflowGraph:
-    b = GraphBuilder((50, 12, 32, 64))
-    x = b.parameter("x", (50, 32, 2304))
-    b.skip_to(6)
-    split = b.call("split", x, shape=(50, 32, 768), fields=3)
-    p1 = b.projection(split, 1)  # 7
-    y = b.call("reshape", p1, shape=(50, 32, 12, 64))
-    y = b.call("transpose", y)
-    y = b.call("expand_dims", y, shape=(1, 50, 12, 32, 64))  # 10
-    p2 = b.projection(split, 2)  # 11
-    z = b.call("reshape", p2, shape=(50, 32, 12, 64))
-    z = b.call("transpose", z)
-    z = b.call("expand_dims", z, shape=(1, 50, 12, 32, 64))  # 14
-    return finish(b, b.call("concatenate", b.tuple(y, z), shape=(2, 50, 12, 32, 64)))  # 16
 
 
 def single_op() -> DataflowGraph:
@@ -159,15 +134,6 @@ def two_adds() -> DataflowGraph:
     return finish(b, b.call("subtract", left, right))
 
 
-def conv_add_relu() -> DataflowGraph:
-    b = GraphBuilder((5, 2, 28, 28))
-    a, w = b.parameter("a", (5, 3, 32, 32)), b.parameter("b", (2, 3, 5, 5))
-    c, d = b.parameter("c"), b.parameter("d")
-    b.skip_to(8)
-    y = b.call("nn.relu", b.call("add", b.call("nn.conv2d", a, w), c))
-    return finish(b, b.call("subtract", y, d))
-
-
 def conv_diamond() -> DataflowGraph:
     b = GraphBuilder((5, 2, 28, 28))
     a, w = b.parameter("a", (5, 3, 32, 32)), b.parameter("b", (2, 3, 5, 5))
@@ -177,15 +143,6 @@ def conv_diamond() -> DataflowGraph:
     b.skip_to(9)
     v3 = b.call("nn.leaky_relu", v0)
     return finish(b, b.call("add", v2, v3))
-
-
-def conv_tap() -> DataflowGraph:
-    b = GraphBuilder((5, 2, 28, 28))
-    a, w = b.parameter("a", (5, 3, 32, 32)), b.parameter("b", (2, 3, 5, 5))
-    b.skip_to(5)
-    v0 = b.call("nn.conv2d", a, w)
-    v1 = b.call("nn.relu", v0)
-    return finish(b, b.call("add", v1, v0))
 
 
 def three_adds() -> DataflowGraph:

@@ -17,7 +17,6 @@ import json
 import logging
 import re
 
-import msgspec
 import pytest
 from rich.console import Console
 
@@ -29,17 +28,15 @@ from collage_engine.drawing.formatting import gain_text, spread_text
 from collage_engine.machine.logs import PrintableFormatter
 from collage_engine.records.answers import Alternative, ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.comparison import Comparison, NodeChange
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.csv_table import csv_table, plain_cell
 from collage_engine.records.event import Log, Progress, Provisional, Stage
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.operator_titles import NodeTitles
-from collage_engine.records.placement import Baseline, CandidateCounts, Partition, Placement, Run
+from collage_engine.records.placement import Baseline, Partition, Placement, Run
 from collage_engine.records.text import printable
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
-from collage_engine.report.markdown import run_markdown
 from collage_engine.report.progress import ProgressReport
 from collage_engine.store.measurement import Measurement
 from collage_engine.store.store import Store
@@ -132,25 +129,6 @@ def test_a_run_is_printed_whole_into_a_pipe(capsys):
     assert all(line == line.rstrip() for line in said.splitlines())
 
 
-def test_a_run_that_measured_next_to_nothing_says_so_in_every_text(capsys):
-    counts = CandidateCounts(distinct=1980, measured=5, skipped=1975, unreached=1975)
-    few = msgspec.structs.replace(run(), candidates=counts)
-    says = "Only 5 of 1,980 candidates were measured"
-    print_run.print_run(few)
-    assert says in capsys.readouterr().out
-    assert says in run_markdown(few)
-
-
-def test_a_tied_row_has_no_percentage(capsys):
-    tied = msgspec.structs.replace(run(), tied=["onnxruntime[level=basic]"])
-    print_run.print_run(tied)
-    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("=  ")]
-    assert "tied" in row and "+" not in row
-    verdict, *lines = run_markdown(tied).splitlines()
-    (cells,) = [line for line in lines if "level basic" in line]
-    assert "tied" in cells and "+" not in cells and "%" not in verdict
-
-
 def test_candidates_are_one_line_each_in_a_pipe(capsys):
     output.print_candidates(
         [candidate((0, 1, 2, 5), invalid("too hot"))], titles("nn.conv2d", *["nn.relu"] * 5)
@@ -195,36 +173,6 @@ def test_toolchains_say_what_is_missing_and_how_to_get_it(capsys):
     said = capsys.readouterr().out
     assert re.search(r"tvm +1 +cpu, cuda +cpu +available", said)
     assert "x is missing: no\n  to use it: pip install 'x[cpu]'\n" in said
-
-
-@pytest.mark.parametrize(
-    ("times", "says"),
-    [
-        ((10.0, 10.0), "difference: none"),
-        ((10.0, 11.0), "difference: +1.00 µs (+10.0 %)"),
-        ((10.0, 9.0), "difference: −1.00 µs (−10.0 %)"),
-    ],
-)
-def test_comparisons(capsys, times, says):
-    nodes = tuple(
-        NodeChange(node=n, change="moved" if n < 3 else "regrouped", before="tvm", after="onednn")
-        for n in range(5)
-    )
-    output.print_comparison(
-        Comparison(
-            a="a",
-            b="b",
-            measured_us=times,
-            delta_us=times[1] - times[0],
-            nodes=nodes,
-            by_toolchain={"tvm": (2, 1)},
-        ),
-        ("first", "second"),
-    )
-    said = capsys.readouterr().out
-    assert says in said
-    assert "tvm: 2 → 1 partition\n" in said
-    assert "3 nodes moved, 2 regrouped\n  tvm → onednn: 0–2\n" in said
 
 
 def test_numbers():
@@ -335,18 +283,6 @@ def test_export_clear_import(store, tmp_path):
     assert store.get("k") is None
     assert main(["store", "import", file]) == 0
     assert store.get("k").median_us == 5.0
-
-
-def test_a_damaged_store_is_one_clear_sentence(store, capsys):
-    store.close()
-    store.path.write_bytes(b"scribble" * 2000)
-    for end in ("-wal", "-shm"):
-        store.path.with_name(store.path.name + end).unlink(missing_ok=True)
-    assert main(["store", "info"]) == 1
-    error = capsys.readouterr().err
-    assert "is damaged" in error and "collage store clear" in error and "Traceback" not in error
-    assert main(["store", "clear"]) == 0
-    assert main(["store", "info"]) == 0
 
 
 HOSTILE = "conv\x1b]0;PWNED\x07\x9b31m\u202eevil\x7f"
