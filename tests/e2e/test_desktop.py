@@ -49,51 +49,6 @@ def png_size(path: Path) -> tuple[int, int]:
     return width, height
 
 
-def test_run_screenshots_and_export_headless(tmp_path) -> None:
-    model = tmp_path / "small.onnx"
-    model.write_bytes(b"")
-    shots, out = tmp_path / "shots", tmp_path / "out"
-    done = explorer(
-        tmp_path,
-        str(model),
-        "--engine",
-        SCRIPTED,
-        "--run",
-        "--toolchains",
-        "tvm,onednn",
-        "--screenshot",
-        str(shots),
-        "--export",
-        str(out),
-    )
-    assert done.returncode == 0, done.stderr
-    for name in ("overview", "candidates", "compare"):
-        width, height = png_size(shots / f"{name}.png")
-        assert width >= 1280 and height >= 800
-    assert (out / "artifact" / "manifest.json").exists()
-    assert (out / "report.html").read_bytes().startswith(b"<!doctype html>")
-    assert (out / "graph.svg").read_text().startswith("<svg")
-    assert (out / "tables" / "candidates.csv").exists()
-
-
-@pytest.mark.parametrize(
-    "options, engine, said",
-    [
-        (("--run",), "", "is not an ONNX file"),
-        (("--run", "--toolchains", "cudnn"), "", "no such toolchain here: cudnn"),
-        (("--run",), " --fail run.start", "run.start failed"),
-        (("--run",), " --crash-after 5", "the engine crashed"),
-        (("--run",), " --speaks 7", "version 7"),
-    ],
-)
-def test_what_fails_ends_with_1_and_the_reason(tmp_path, options, engine, said) -> None:
-    model = tmp_path / ("broken.onnx" if "ONNX" in said else "small.onnx")
-    model.write_bytes(b"")
-    done = explorer(tmp_path, str(model), "--engine", SCRIPTED + engine, *options)
-    assert done.returncode == 1
-    assert said in done.stderr
-
-
 @pytest.mark.slow
 def test_the_real_engine_places_a_model_headless(tmp_path, monkeypatch) -> None:
     """The real engine gives pictures, an artifact and a report; exit 0."""

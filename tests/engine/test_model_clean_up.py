@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from collage_engine.model.importer import import_model, import_onnx
-from collage_engine.records.errors import ModelError, UsageError
+from collage_engine.model.importer import import_onnx
+from collage_engine.records.errors import ModelError
 from collage_engine.records.graph import Node
 from tests import zoo
 from tests.support.model_runs import (
@@ -158,11 +156,6 @@ def test_what_the_branch_that_is_taken_hides_has_an_open_size() -> None:
     assert str(model.outputs[0][1]) == "int64[1,?]"
 
 
-def test_missing_file_is_wrong_usage(tmp_path: Path) -> None:
-    with pytest.raises(UsageError):
-        import_model(tmp_path / "none.onnx")
-
-
 def test_quantized_operators_become_dequantize_float_quantize() -> None:
     net = Net("qlinear", opset=13)
     x = net.input("x", [1, 3, 6, 6], "uint8")
@@ -233,20 +226,6 @@ def test_batch_normalization_joins_a_dense_layer() -> None:
         ]
         check_accounting(model, imported)
         check_numbers(model, imported, 1e-5)
-
-
-def test_zero_padding_joins_the_convolution_behind_it() -> None:
-    net = Net("padded", opset=13)
-    pads = net.const([0, 0, 1, 0, 0, 0, 2, 1], np.int64)
-    x = net.op("Pad", net.input("x", [1, 3, 6, 6]), pads, name="pad")
-    net.output(net.conv(x, 3, 4, pad=1, name="conv"))
-    model = net.model()
-    imported = import_onnx(model)
-    conv = next(n for n in imported.graph.nodes if n.form == "call")
-    assert conv.op == "nn.conv2d" and conv.onnx_nodes == ("conv", "pad")
-    assert conv.attributes["padding"] == [2, 1, 3, 2]
-    check_accounting(model, imported)
-    check_numbers(model, imported, 1e-6)
 
 
 def test_padding_by_other_values_stays() -> None:

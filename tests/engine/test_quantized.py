@@ -13,7 +13,6 @@ from onnx import ModelProto
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.reference import run_onnx
 from collage_engine.model.importer import ImportedModel
-from collage_engine.partition import quantized
 from collage_engine.records.errors import CollageError
 from collage_engine.records.format import NHWC
 from collage_engine.records.toolchain import Target
@@ -118,12 +117,6 @@ def test_product(
     ran = right_to_one_step(model, toolchain, tmp_path, "matmul")
     if toolchain.name == "onednn":
         assert "matmul" in ran and "dequantize" not in ran
-
-
-def test_product_of_three_dimensions_and_no_bias(toolchain: Any, tmp_path: Path) -> None:
-    net = Net("dense", opset=13, seed=3)
-    net.output(net.op("MatMul", net.input("x", [2, 5, 24]), net.weight(24, 40)))
-    right_to_one_step(zoo_quantized.quantize(net.model()), toolchain, tmp_path, "matmul")
 
 
 @pytest.mark.parametrize("signed", [False, True])
@@ -336,17 +329,6 @@ def test_serialised_module_packs_the_same_weights() -> None:
     # Weights once, in 8 bits, with the library's own sums and our scales and biases beside them.
     total = sum(kind.bytes for kind in given)
     assert total <= toolchain.inside(module)["weights_bytes"] < 1.5 * total
-
-
-def test_composites_of_the_table_have_one_exit_and_are_disjoint() -> None:
-    net = imported(zoo_quantized.qdq_resnet_block(14, 16))
-    taken = 0
-    for found in composites(net):
-        assert not found.nodes & taken
-        taken |= found.nodes
-        _, outputs = net.graph.boundary(net.graph.close(found.nodes))
-        assert outputs == (found.root,)
-    assert quantized.find(net.graph)
 
 
 class Rounded(Net):

@@ -73,33 +73,6 @@ def test_residual_sum_is_made_in_place_when_nobody_needs_the_residual(
     assert "conv:add(in place)+relu" in steps(inside)
 
 
-def test_residual_that_is_read_later_survives(toolchain: OneDnnToolchain) -> None:
-    net = Net()
-    x = net.input(1, 16, 8, 8)
-    a = net.add("Conv", x, net.randn(16, 16, 1, 1, scale=0.2))
-    b = net.add("Conv", net.add("Relu", x), net.randn(16, 16, 3, 3, scale=0.1), pads=[1] * 4)
-    c = net.add("Add", b, a)
-    d = net.add("Conv", net.add("Mul", c, a), net.randn(16, 16, 1, 1, scale=0.2))
-    check(toolchain, net.model(net.add("Add", d, a)))
-
-
-def test_residual_that_leaves_the_function_survives(toolchain: OneDnnToolchain) -> None:
-    net = Net()
-    x = net.input(1, 16, 8, 8)
-    a = net.add("Conv", x, net.randn(16, 16, 1, 1, scale=0.2))
-    b = net.add("Conv", net.add("Relu", x), net.randn(16, 16, 3, 3, scale=0.1), pads=[1] * 4)
-    check(toolchain, net.model(net.add("Add", b, a), a))
-
-
-def test_sum_of_two_convolutions_and_of_a_value_with_itself(toolchain: OneDnnToolchain) -> None:
-    net = Net()
-    x = net.input(2, 8, 6, 6)
-    a = net.add("Conv", x, net.randn(8, 8, 3, 3, scale=0.1), pads=[1] * 4)
-    b = net.add("Conv", x, net.randn(8, 8, 1, 1, scale=0.1))
-    c = net.add("Add", a, b)
-    check(toolchain, net.model(net.add("Add", c, c)))
-
-
 def test_layout_stays_the_librarys_inside_and_plain_at_the_border(
     toolchain: OneDnnToolchain,
 ) -> None:

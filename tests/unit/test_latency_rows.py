@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from collage_engine.drawing import palette
@@ -96,18 +95,6 @@ def test_equal_times_need_no_second_row():
 def document(sha256: str = "a", runs: tuple[Run, ...] = ()) -> Document:
     model = ModelRecord(path="m.onnx", sha256=sha256, nodes=1)
     return Document(model=model, graph=GRAPH, runs=list(runs))
-
-
-def test_a_session_goes_on_with_the_same_model_only():
-    earlier = document(runs=(run("collage", 1.0),))
-    earlier.constants["launch"] = 2.0
-    fresh = document()
-    assert fresh.continues(earlier) and not document("b").continues(earlier)
-    other_sizes = document()
-    other_sizes.model = msgspec.structs.replace(fresh.model, shapes={"x": (2, 3)})
-    assert not other_sizes.continues(earlier)
-    fresh.take_over(earlier)
-    assert fresh.runs == earlier.runs and fresh.constants == {"launch": 2.0}
 
 
 def test_a_users_placement_is_checked_before_anything_is_measured():

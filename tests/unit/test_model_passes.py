@@ -71,32 +71,6 @@ def test_fold_of_a_shape_needs_the_types_that_infer_finds():
     assert d.ops[0].outputs == ["y"]
 
 
-def test_fold_refuses_a_dropout_in_training_mode():
-    d = draft(
-        node("Dropout", ["x", "ratio", "mode"], ["y"], name="drop"),
-        ratio=np.float32(0.5),
-        mode=np.bool_(True),
-    )
-    with pytest.raises(
-        ModelError, match=r"m\.onnx: the node 'drop' \(Dropout\) is in training mode"
-    ):
-        passes.FOLD.run(d)
-
-
-def test_expand_takes_the_branch_that_is_known():
-    def branch(op: str) -> object:
-        value = helper.make_tensor_value_info("out", TensorProto.FLOAT, None)
-        return helper.make_graph([node(op, ["x"], ["out"], name=op)], op, [], [value])
-
-    choice = node(
-        "If", ["c"], ["y"], name="choice", then_branch=branch("Exp"), else_branch=branch("Abs")
-    )
-    d = draft(choice, c=np.bool_(False))
-    assert passes.EXPAND.run(d)
-    assert types(d) == ["Abs", "Identity"] and d.ops[0].names == ["choice"]
-    assert not passes.EXPAND.run(d), "nothing is left to expand"
-
-
 def test_a_batch_normalization_becomes_part_of_its_convolution():
     rng = np.random.default_rng(0)
     d = draft(

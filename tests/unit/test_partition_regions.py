@@ -15,7 +15,7 @@ from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.partition.fuse_ops import MAX_GROUP, fused_groups
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.patterns import anything, constant, op
-from collage_engine.partition.regions import grow, merge_regions, regions
+from collage_engine.partition.regions import merge_regions, regions
 from collage_engine.partition.rule_trees import byoc_rules
 from collage_engine.partition.spec import PartitionSpec
 from tests.support.graphs import (
@@ -112,13 +112,6 @@ def test_regions_depend_on_the_direction() -> None:
     calls = call_graph(graph)
     supported = calls.everything & ~(1 << 1)
     assert regions(calls, supported) == [0b0101, 0b1100]
-
-
-def test_everything_supported_is_one_region() -> None:
-    for graph in (resnet(4), bert(2)):
-        calls = call_graph(graph)
-        assert regions(calls, calls.everything) == [calls.everything]
-        assert grow(calls, 1, calls.everything) == calls.everything
 
 
 def source(
@@ -237,22 +230,6 @@ class TestBlocks:
             for block in found:
                 assert 2 <= block.bit_count() <= MAX_GROUP
                 assert calls.convex(block)
-
-    def test_number_grows_linearly(self) -> None:
-        counts = [
-            len(blocks(call_graph(g), fused_groups(call_graph(g))))
-            for g in (resnet(16), resnet(32), resnet(64))
-        ]
-        assert counts[2] - counts[1] < 2.3 * (counts[1] - counts[0])
-
-    def test_branches(self) -> None:
-        b = GraphBuilder((1, 64, 8, 8))
-        x = conv_block(b, b.parameter())
-        left = conv_block(b, conv_block(b, x))
-        graph = b.build(b.call("concat", b.tuple(left, conv_block(b, x))))
-        calls = call_graph(graph)
-        found = blocks(calls, fused_groups(calls))
-        assert calls.of(range(3, 9)) in found and calls.of(range(9, 12)) in found
 
     def test_random_graphs(self) -> None:
         for seed in range(100):

@@ -210,26 +210,6 @@ def test_equals_the_integer_program(shape: str, seed: int) -> None:
             assert forced == pytest.approx(answer.cost_us + regret, abs=1e-4), f"candidate {name}"
 
 
-def test_the_program_sees_cycles_too() -> None:
-    data: dict[str, Any] = {
-        "nodes": [
-            {"id": 0, "inputs": []},
-            {"id": 1, "inputs": [0]},
-            {"id": 2, "inputs": []},
-            {"id": 3, "inputs": [2]},
-        ],
-        "outputs": [1, 3],
-        "candidates": [
-            {"id": "p", "nodes": [0, 3], "toolchain": "a", "cost_us": 1.0},
-            {"id": "q", "nodes": [1, 2], "toolchain": "a", "cost_us": 1.0},
-            *({"id": n, "nodes": [n], "toolchain": "a", "cost_us": 5.0} for n in range(4)),
-        ],
-        "transitions": {},
-    }
-    assert program(data) == pytest.approx(11.0)
-    assert solve(problem_from(data)).cost_us == 11.0
-
-
 NO_TIME_S = 1e-6
 
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from collage_engine.records.errors import UsageError
-from collage_engine.search.api import check, solve
+from collage_engine.search.api import solve
 from collage_engine.search.command import main_search
 from collage_engine.search.problem import ProblemPin
 from collage_engine.search.problem_json import _check_pin, problem_from, read_problem
@@ -81,53 +81,6 @@ def test_infeasible_in_the_public_format() -> None:
     assert "cost_us" not in answer
 
 
-def test_no_candidate_for_a_node_names_it() -> None:
-    data = changed()
-    data["candidates"] = [c for c in data["candidates"] if c["id"] in ("a0", "a1", "x", "u")]
-    answer = main_search(json.dumps(data))
-    assert answer["infeasible"]["nodes"] == [2] and answer["infeasible"]["pins"] == []
-    assert "node 2" in answer["infeasible"]["reason"]
-
-
-def test_price_of_a_pin() -> None:
-    problem = problem_from(changed(pins=[{"nodes": [0], "toolchain": "a"}]))
-    answer = solve(problem)
-    assert answer.cost_us == 14.0
-    assert answer.verdicts[0].state == "honoured" and answer.verdicts[0].price_us == 2.0
-
-
-def test_an_instance_of_a_toolchain_honours_its_pin() -> None:
-    data = changed(pins=[{"nodes": [0], "toolchain": "b"}])
-    data["candidates"][3]["toolchain"] = "b[level=basic]"
-    assert solve(problem_from(data)).cover == ("b01", "b2")
-    data["pins"] = [{"nodes": [0], "not_toolchain": "b"}]
-    assert solve(problem_from(data)).cover == ("a0", "a1", "b2")
-
-
-def test_empty_problem() -> None:
-    answer = solve(problem_from({"nodes": [], "candidates": []}))
-    assert answer.cost_us == 0.0 and answer.cover == () and answer.optimal
-
-
-def test_conversions_and_outputs() -> None:
-    data: dict[str, Any] = {
-        "nodes": [{"id": 0, "inputs": []}, {"id": 1, "inputs": [0]}, {"id": 2, "inputs": [0]}],
-        "outputs": [0],
-        "candidates": [
-            {"id": 0, "nodes": [0], "toolchain": "a", "cost_us": 1, "gives": {"0": "nhwc"}},
-            {"id": 1, "nodes": [1], "toolchain": "a", "cost_us": 1},
-            {"id": 2, "nodes": [2], "toolchain": "b", "cost_us": 1, "takes": {"0": "blocked"}},
-        ],
-        "transitions": {"formats": [[0, "nhwc", "plain", 10], [0, "nhwc", "blocked", 5]]},
-    }
-    # The output and node 1 share the conversion to plain; node 2 pays for its own.
-    assert solve(problem_from(data)).cost_us == 18.0
-    data["transitions"]["formats"].pop()
-    answer = solve(problem_from(data))
-    assert answer.infeasible is not None and "conversion" in answer.infeasible.reason
-    assert isinstance(check(problem_from(data), [0, 1, 2]), str)
-
-
 MALFORMED = [
     ("{", "the problem"),
     ("[]", "problem"),
@@ -193,28 +146,3 @@ def test_the_largest_costs_are_summed_and_larger_ones_are_refused() -> None:
         data["candidates"][1]["cost_us"] = much
         with pytest.raises(UsageError, match=r"candidates\[1\]\.cost_us"):
             problem_from(data)
-
-
-def test_the_checker_sees_what_is_wrong() -> None:
-    problem = problem_from(changed(pins=[{"nodes": [0], "toolchain": "b"}]))
-    assert check(problem, ["b01", "b2"]) == 12.0
-    assert "pin 0" in str(check(problem, ["a0", "a1", "b2"]))
-    assert "node 2" in str(check(problem, ["b01"]))
-    assert "in candidate a0 and in candidate b01" in str(check(problem, ["a0", "b01", "b2"]))
-    assert "invalid" in str(check(problem, ["x"]))
-    assert "no candidate y" in str(check(problem, ["y"]))
-
-
-def test_the_checker_sees_partitions_that_wait_for_each_other() -> None:
-    data = {
-        "nodes": [{"id": 0}, {"id": 1, "inputs": [0]}, {"id": 2}, {"id": 3, "inputs": [2]}],
-        "candidates": [
-            {"id": "p", "nodes": [0, 3], "toolchain": "a", "cost_us": 1},
-            {"id": "q", "nodes": [1, 2], "toolchain": "a", "cost_us": 1},
-            *({"id": n, "nodes": [n], "toolchain": "a", "cost_us": 5} for n in range(4)),
-        ],
-    }
-    problem = problem_from(data)
-    assert "wait for each other" in str(check(problem, ["p", "q"]))
-    answer = solve(problem)
-    assert answer.cost_us == 11.0 and answer.regrets["p"] == answer.regrets["q"] == 0.0

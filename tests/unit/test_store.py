@@ -14,7 +14,6 @@ import tracemalloc
 import msgspec
 import pytest
 
-from collage_engine.machine.folders import cache_folder
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.toolchain import ToolchainInstance
@@ -79,12 +78,6 @@ def test_replaces_and_counts(store):
     assert store.get("a").median_us == 7.0
     assert store.clear() == 1
     assert store.info().measurements == 0 and store.constant("peaks") is None
-
-
-def test_many_keys_at_once(store):
-    store.put_many([measured(f"k{i}", 1.0 + i) for i in range(1500)])
-    found = store.get_many([f"k{i}" for i in range(0, 3000)])
-    assert len(found) == 1500 and found["k1499"].median_us == 1500.0
 
 
 def test_export_and_merge_keep_the_newer(store, tmp_path):
@@ -198,14 +191,6 @@ def used_read_only(store):
         store.import_(store.path.parent / "all.jsonl")
     with pytest.raises(MeasureError, match=r"m\.db cannot be written; check its permissions"):
         store.clear()
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to such a file")
-def test_a_file_without_the_right_to_write_is_used_read_only(store):
-    store.put(measured("a", 1))
-    store.close()
-    store.path.chmod(0o444)
-    used_read_only(store)
 
 
 def test_a_store_whose_permissions_forbid_writing_is_used_read_only(store, monkeypatch):
@@ -378,11 +363,6 @@ def test_a_killed_process_loses_nothing_it_put(store):
     paths = repr([os.getcwd(), *sys.path])
     assert subprocess.run([sys.executable, "-c", script, str(store.path), paths]).returncode == -9
     assert store.info().measurements == 7
-
-
-def test_cache_folder_follows_the_environment(monkeypatch, tmp_path):
-    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path))
-    assert cache_folder() == tmp_path and Store().path.parent == tmp_path
 
 
 def test_columns_are_readable_without_us(store):

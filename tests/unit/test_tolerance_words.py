@@ -56,11 +56,6 @@ def test_it_is_said_loudly_when_most_contenders_are_refused_for_their_numbers() 
     assert "by 1.8e-04 to 3.6e-04, more than the tolerance of 0.0001" in told
 
 
-def test_a_minority_that_is_refused_is_no_matter_for_a_warning() -> None:
-    assert tolerance_warnings(PRECISION, outcomes(3e-4, 1e-6, 2e-6, refused=1)) == []
-    assert tolerance_warnings(PRECISION, outcomes(1e-6, 2e-6)) == []
-
-
 def test_a_given_tolerance_below_the_rounding_noise_is_warned_of() -> None:
     strict = msgspec.structs.replace(ROUNDING, source="user", value=2e-4, by_output={})
     (told,) = tolerance_warnings(strict, outcomes(1e-6))
@@ -80,10 +75,6 @@ def test_a_tolerance_above_one_percent_is_said_at_the_top() -> None:
     # The user knows what he asked for, and one percent is no surprise.
     assert not tolerance_warnings(RunTolerance(value=0.1, source="user", default=1e-4), [])
     assert not tolerance_warnings(RunTolerance(value=0.01, source="precision", default=0.01), [])
-
-
-def test_whole_numbers_that_are_refused_are_no_matter_of_tolerance() -> None:
-    assert tolerance_warnings(PRECISION, outcomes(4.9e-8, 2e-6, refused=1)) == []
 
 
 def test_an_error_says_on_how_many_inputs(capsys: pytest.CaptureFixture[str]) -> None:
