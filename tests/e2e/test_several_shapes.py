@@ -249,43 +249,6 @@ def test_open_documents_of_several_shapes_become_one_artifact_and_one_session(fo
         engine.close()
 
 
-def test_shapes_that_cannot_be_opened_are_refused_in_a_sentence(folder):
-    refused = [
-        ([{"batch": 1}, {"batch": 1}], "are the same shapes"),
-        ([{"width": 1}], "no such dimension"),
-        ([], "needs 1 to 64"),
-    ]
-    engine = Engine()
-    try:
-        for choices, says in refused:
-            wanted = p.ShapesOpen(
-                model=p.ModelOpen(path=str(folder / "m.onnx")),
-                choices=tuple(ShapeChoice(dims=dims) for dims in choices),
-            )
-            with pytest.raises(UsageError, match=says):
-                engine.request("shapes.open", wanted)
-    finally:
-        engine.close()
-
-
-def test_padding_that_changes_results_is_not_done(folder):
-    """A mean over the batch: what is padded would count."""
-    net = Net("mean", opset=13, seed=5)
-    x = net.dense(net.input("image", ["batch", 8]), 8, 4)
-    net.output(net.op("ReduceMean", x, axes=[0], keepdims=1))
-    (folder / "mean.onnx").write_bytes(net.model().SerializeToString())
-    done = collage(
-        f"place {folder / 'mean.onnx'} -o {folder / 'mean'} --dim batch=1,2 "
-        "--nearest --json --budget 40s --no-in-place --confirm quick "
-        "--toolchains onnxruntime --threads 1",
-        cache=folder / "cache",
-    )
-    assert done.returncode == 0, done.stderr
-    sharing = json.loads(done.stdout)["sharing"]
-    assert not sharing.get("padded")
-    assert "ReduceMean" in sharing["not_padded"]["batch"]
-
-
 def test_a_size_that_contradicts_the_model_is_a_sentence_and_nothing_is_written(folder):
     """A reshape that is written for a batch of two."""
     net = Net("fixed", opset=13, seed=5)

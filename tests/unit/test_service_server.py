@@ -11,7 +11,6 @@ import threading
 import time
 from typing import Any
 
-import msgspec
 import pytest
 
 from collage_engine.records.cost import Cost
@@ -25,7 +24,7 @@ from collage_engine.service import server as server_module
 from collage_engine.service.engine import Engine
 from collage_engine.service.run_client import Ticket
 from collage_engine.service.server import Notifier, Server
-from collage_engine.session.file import load_session, save_session
+from collage_engine.session.file import save_session
 from tests.unit.test_session import a_document
 
 
@@ -271,31 +270,3 @@ def test_sigterm_ends_the_engine_in_order(tmp_path):
     assert server.wait(60) == 128 + 15
     assert not list(tmp_path.iterdir())
     server.communicate()
-
-
-@pytest.mark.parametrize("existed", [True, False])
-def test_two_engines_that_save_to_one_session_keep_the_runs_of_both(tmp_path, existed):
-    path = tmp_path / "shared.collage"
-    source = path if existed else tmp_path / "source.collage"
-    save_session(a_document(), source)
-    engines = [Engine(), Engine()]
-    try:
-        documents = []
-        for engine in engines:
-            handle = engine.session_open(p.SessionOpen(path=str(source))).document
-            documents.append(engine.document(handle))
-        for number, opened in enumerate(documents):
-            opened.goes_on_in(path, opened.document if existed else None)
-            run = msgspec.structs.replace(opened.document.runs[0], id=f"new{number}")
-            opened.document.runs.append(run)
-        for opened in (*documents, documents[0]):
-            opened.save(path)
-        held = [run.id for run in load_session(path).runs]
-        assert sorted(held) == ["new0", "new1", "r1"]
-        assert [run.id for run in documents[0].document.runs] == held
-        documents[0].document.runs.pop(0)
-        documents[0].save(path)
-        assert sorted(run.id for run in load_session(path).runs) == ["new0", "new1"]
-    finally:
-        for engine in engines:
-            engine.close()
