@@ -11,13 +11,10 @@ from collage_engine.cli.options import settings_from, size
 from collage_engine.cli.parser import build_parser
 from collage_engine.drawing.formatting import memory_text
 from collage_engine.planning import deployment_limits as limits
-from collage_engine.planning.infeasible import infeasible_details
 from collage_engine.records.errors import UsageError
-from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.memory import MemorySeen, MemoryUse
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainAbout, ToolchainInstance
-from collage_engine.search.problem import Answer, Infeasible
 from collage_engine.toolchains import registry
 from tests.support.covers import candidate_on
 from tests.support.plain_toolchain import PlainToolchain
@@ -151,35 +148,6 @@ def test_a_baseline_beyond_the_limits_is_barred(toolchains):
         "beyond the limits: dnn is not among the runtimes"
     )
     assert limits.export_refusal([candidate_on(dnn, (0,))], None) is None
-
-
-def test_infeasible_limits_are_said_with_the_nodes():
-    kind = TensorType((1,), "float32")
-    graph = GraphRecord(
-        nodes=(
-            Node(
-                index=0,
-                form="call",
-                op="nn.conv2d",
-                inputs=(),
-                types=(kind,),
-                onnx_nodes=("conv1",),
-            ),
-        ),
-        inputs=(),
-        outputs=(0,),
-    )
-    found = Infeasible(
-        reason="no placement keeps to at most 1 MB",
-        nodes=(0,),
-        limits=("max_bytes",),
-        limits_text="at most 1 MB",
-    )
-    details = infeasible_details(graph, (), Answer(infeasible=found), {})
-    assert details["reason"] == (
-        "none keeps to at most 1 MB: no candidate is left for 'conv1' (Conv)"
-    )
-    assert details["constraints"] == ["max_bytes"]
 
 
 def test_an_artifact_above_the_size_is_said():

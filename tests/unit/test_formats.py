@@ -16,7 +16,7 @@ from collage_engine.model.formats import (
     layout_blind,
     values_of,
 )
-from collage_engine.partition.candidate import candidate_id, make_candidate
+from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
 from collage_engine.planning.conversions import wanted_conversions
 from collage_engine.planning.search_problem import best_placements, make_problem
@@ -201,14 +201,6 @@ def test_the_cover_chooses_layouts_with_toolchains_and_converts_once_at_the_bord
     assert best.estimated_us == pytest.approx(12 + 20 + 2.5 + 2.5)
 
 
-def test_conversions_that_cost_more_than_they_save_are_not_chosen():
-    graph, by_id, problem = net_problem(10.0, 9.0, 40.0)
-    best = best_placements(
-        graph.record, by_id, costs_of(by_id), problem, reuse(problem, None), RunSettings()
-    )[0]
-    assert {p.toolchain for p in best.partitions} == {"a"} and best.conversions == ()
-
-
 def test_what_was_not_measured_cannot_be_converted():
     graph, _, problem = net_problem(10.0, 4.0, None)
     assert problem.transitions.formats == ()
@@ -218,13 +210,6 @@ def test_what_was_not_measured_cannot_be_converted():
     wanted = wanted_conversions(graph.record, [measured(graph, "b", (1,), 1.0, True)])
     kind = TensorType(IMAGE, "float32")
     assert wanted[0] == ((kind, NHWC, PLAIN), (kind, PLAIN, NHWC)) and set(wanted) == {0, 1}
-
-
-def test_ids_tell_formats_apart_and_plain_ones_keep_theirs():
-    a = instance("a")
-    assert candidate_id(a, (1, 2)) == candidate_id(a, (2, 1), {}, {})
-    assert candidate_id(a, (1, 2)) != candidate_id(a, (1, 2), {0: NHWC}, {})
-    assert candidate_id(a, (1, 2), {0: NHWC}, {}) != candidate_id(a, (1, 2), {}, {0: NHWC})
 
 
 def test_words():
