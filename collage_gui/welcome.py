@@ -7,10 +7,11 @@ import os
 from collections.abc import Iterable
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QColor, QPainter, QPaintEvent
+from PySide6.QtGui import QIcon
 from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
+    QLabel,
     QProgressBar,
     QPushButton,
     QSizePolicy,
@@ -21,12 +22,14 @@ from PySide6.QtWidgets import (
 from collage_engine.drawing.formatting import elide
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.toolchain import ToolchainState
+from collage_gui.assets import asset
 from collage_gui.elided_label import plain_tip
 from collage_gui.preferences import Preferences
 from collage_gui.recovery import Copy
-from collage_gui.theme import Theme
 from collage_gui.widgets import lay_out, named, push_button, text_label
 
+MARK_PX = 64
+"""Width and height of the emblem, in pixels; chosen."""
 STARTING = (
     "Looking for toolchains… At the first start their adapters are compiled once, which takes "
     "half a minute to two minutes. A model can be opened meanwhile."
@@ -40,37 +43,6 @@ STEPS = (
     "Export: a compiled module that runs without the explorer.",
 )
 
-_TILES = (
-    (8, 4, "#009e73"),
-    (34, 4, "#009e73"),
-    (8, 24, "#0072b2"),
-    (34, 24, "#e69f00"),
-    (8, 44, "#0072b2"),
-    (34, 44, "#e69f00"),
-)
-"""The emblem's tiles: left, top, colour; of Okabe and Ito's colours, chosen."""
-
-
-class _Mark(QWidget):
-    """Draws the product's mark: a chain of blocks in the toolchains' colours."""
-
-    def __init__(self, theme: Theme) -> None:
-        super().__init__()
-        self.theme = theme
-        self.setFixedSize(64, 64)
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        c = self.theme.colours
-        painter.setPen(QColor(c.edge))
-        painter.drawLine(20, 18, 20, 46)
-        painter.drawLine(44, 18, 44, 46)
-        painter.setPen(Qt.PenStyle.NoPen)
-        for x, y, colour in _TILES:
-            painter.setBrush(QColor(colour))
-            painter.drawRoundedRect(x, y, 22, 15, 4, 4)
-
 
 class WelcomePage(QWidget):
     """The page that is shown while no document is open."""
@@ -81,14 +53,16 @@ class WelcomePage(QWidget):
     recover_wanted = Signal(object)
     discard_wanted = Signal(object)
 
-    def __init__(self, preferences: Preferences, theme: Theme) -> None:
+    def __init__(self, preferences: Preferences) -> None:
         super().__init__()
-        self.preferences, self.theme = preferences, theme
+        self.preferences = preferences
         self.setObjectName("welcomePage")
         line = "Which toolchain should run which part of a model, so that the whole is fastest?"
         titles = (text_label("Collage Explorer", "title"), text_label(line, "quiet"))
         texts = lay_out(QVBoxLayout(), *titles, spacing=4)
-        mark = (_Mark(theme), 0, Qt.AlignmentFlag.AlignTop)
+        emblem = QLabel()
+        emblem.setPixmap(QIcon(str(asset("icons/collage-explorer.svg"))).pixmap(MARK_PX, MARK_PX))
+        mark = (emblem, 0, Qt.AlignmentFlag.AlignTop)
         head = lay_out(QHBoxLayout(), mark, (texts, 1), spacing=18)
         self.sample = push_button("Open the sample model", "openSample", self.sample_wanted)
         self.sample.setProperty("primary", True)

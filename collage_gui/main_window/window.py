@@ -74,7 +74,7 @@ class MainWindow(QMainWindow):
         self.client = EngineClient(connection or _stored_connection(preferences), self)
         self.messages = Messages(self)
         """Messages that concern every document; the page in front shows them."""
-        self.welcome = WelcomePage(preferences, theme)
+        self.welcome = WelcomePage(preferences)
         self._welcome_banner = Banner("welcomeBanner", self.welcome, self.messages)
         self.action_set = ActionSet(self, preferences, self._run)
         self.recovery = RecoveryCopies(self.client, preferences, self)

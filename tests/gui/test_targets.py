@@ -10,7 +10,6 @@ from collage_engine.records.toolchain import ToolchainState
 from collage_gui.panels.run_settings import PrecisionChoice
 from collage_gui.panels.toolchain_list import ToolchainList
 from collage_gui.preferences import Preferences
-from collage_gui.theme import Theme
 from collage_gui.welcome import WelcomePage
 
 STATES = (
@@ -39,7 +38,7 @@ def _words(precision: PrecisionChoice) -> list[str]:
 
 def test_a_machine_without_a_device_is_offered_no_toolchain_for_one(qtbot, tmp_path) -> None:
     preferences = Preferences(str(tmp_path / "settings.ini"))
-    page = WelcomePage(preferences, Theme(preferences))
+    page = WelcomePage(preferences)
     qtbot.addWidget(page)
     tvm = ToolchainState(name="tvm", available=True, devices=("cpu",), targets=("cpu", "cuda"))
     mkl = ToolchainState(name="mkl", available=False, install="get mkl", targets=("cpu",))
@@ -54,7 +53,7 @@ def test_a_machine_without_a_device_is_offered_no_toolchain_for_one(qtbot, tmp_p
 
 def test_the_first_start_counts_the_toolchains_that_are_looked_for(qtbot, tmp_path) -> None:
     preferences = Preferences(str(tmp_path / "settings.ini"))
-    page = WelcomePage(preferences, Theme(preferences))
+    page = WelcomePage(preferences)
     qtbot.addWidget(page)
     assert page.busy.maximum() == 0, "a share is shown before anything is counted"
     page.show_probing(4, 10)
