@@ -6,9 +6,8 @@ from PySide6.QtCore import QEvent, QObject
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QWidget
 
-from collage_gui.elided_label import ElidedLabel
 from collage_gui.messages import Message, Messages
-from collage_gui.widgets import lay_out, named, push_button, tool_button
+from collage_gui.widgets import ElidedLabel, lay_out, named, push_button, tool_button
 
 EDGE_PX = 8
 """Pixels between the message and the sides of what it lies on; chosen."""

@@ -19,8 +19,7 @@ from collage_engine.drawing.formatting import counted
 from collage_engine.records.counted import NAMED
 from collage_engine.records.errors import UsageError
 from collage_engine.records.shapes import ShapeChoice, combined
-from collage_gui.elided_label import plain_tip
-from collage_gui.widgets import form_row, lay_out, named, text_label
+from collage_gui.widgets import form_row, lay_out, named, plain_tip, text_label
 
 
 class ShapesDialog(QDialog):

@@ -11,7 +11,7 @@ from string import Template
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QGuiApplication, QPalette
-from PySide6.QtWidgets import QApplication, QLineEdit, QWidget
+from PySide6.QtWidgets import QApplication
 
 from collage_gui.assets import asset
 from collage_gui.preferences import Preferences
@@ -219,15 +219,6 @@ def _palette(c: Colours) -> QPalette:
     for which in (role.WindowText, role.Text, role.ButtonText):
         palette.setColor(QPalette.ColorGroup.Disabled, which, QColor(c.faint))
     return palette
-
-
-def pad_spin_boxes(parent: QWidget) -> None:
-    """Give the text in the spin boxes of a widget the room that line edits have.
-
-    A style sheet's padding does not reach the line edit inside a spin box.
-    """
-    for edit in parent.findChildren(QLineEdit, "qt_spinbox_lineedit"):
-        edit.setTextMargins(5, 0, 0, 0)
 
 
 def _sheet(theme: Theme) -> str:

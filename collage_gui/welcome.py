@@ -23,10 +23,9 @@ from collage_engine.drawing.formatting import elide
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.assets import asset
-from collage_gui.elided_label import plain_tip
 from collage_gui.preferences import Preferences
 from collage_gui.recovery import Copy
-from collage_gui.widgets import lay_out, named, push_button, text_label
+from collage_gui.widgets import lay_out, named, plain_tip, push_button, text_label
 
 MARK_PX = 64
 """Width and height of the emblem, in pixels; chosen."""

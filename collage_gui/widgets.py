@@ -1,25 +1,42 @@
-"""Makes labels, buttons and layouts as all panels and dialogs have them."""
+"""Makes labels, fields, buttons, windows and layouts as all panels and dialogs have them."""
 
 from __future__ import annotations
 
+from html import escape
 from typing import Any, TypeVar
 
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QAction
+from PySide6.QtCore import QEvent, QObject, QPoint, QSize, Qt, Signal
+from PySide6.QtGui import QAction, QPainter, QPaintEvent, QValidator
 from PySide6.QtWidgets import (
     QAbstractButton,
+    QAbstractSpinBox,
     QBoxLayout,
+    QComboBox,
+    QDialog,
     QFormLayout,
     QLabel,
     QLayout,
     QLineEdit,
     QPushButton,
+    QSizePolicy,
+    QSpinBox,
     QToolButton,
+    QToolTip,
+    QVBoxLayout,
     QWidget,
 )
 
+from collage_engine.drawing.formatting import as_sentence, duration_text
+from collage_engine.records.durations import parse_duration
+from collage_engine.records.errors import InvalidValue
+
 W = TypeVar("W", bound=QWidget)
 Box = TypeVar("Box", bound=QBoxLayout)
+
+LEAST_WIDTH = 60
+"""Least width of the label, in pixels; chosen, a few letters and the ellipsis."""
+LONGEST_S = 36_000
+"""The longest duration that can be chosen, in seconds; chosen, ten hours."""
 
 
 def named(widget: W, name: str, title: str = "", tip: str = "") -> W:
@@ -132,3 +149,198 @@ def lay_out(
             what, *more = part if isinstance(part, tuple) else (part,)
             (box.addLayout if isinstance(what, QLayout) else box.addWidget)(what, *more)
     return box
+
+
+class ElidedLabel(QLabel):
+    """Shows plain text and cuts what has no room; its tool tip has the whole text.
+
+    A window that holds only such labels keeps its size whatever they say.
+    """
+
+    def __init__(self, look: str = "") -> None:
+        """Makes the label, in a look of the style sheet such as ``quiet``."""
+        super().__init__()
+        self.setProperty(look, True)
+        self.setTextFormat(Qt.TextFormat.PlainText)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+
+    @property
+    def is_cut(self) -> bool:
+        """Tells whether the whole text does not fit into one line of the label."""
+        return self.fontMetrics().horizontalAdvance(self._one_line()) > self.contentsRect().width()
+
+    def minimumSizeHint(self) -> QSize:
+        """Return the size of one line of a few letters."""
+        return QSize(LEAST_WIDTH, super().minimumSizeHint().height())
+
+    def sizeHint(self) -> QSize:
+        """Return the size of one line, as wide as the text."""
+        metrics = self.fontMetrics()
+        return QSize(metrics.horizontalAdvance(self._one_line()) + 4, metrics.height() + 2)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Paints the text with an ellipsis where it is cut; wrapped text is painted as usual."""
+        if self.wordWrap():
+            super().paintEvent(event)
+            return
+        painter = QPainter(self)
+        area = self.contentsRect()
+        text = self.fontMetrics().elidedText(
+            self._one_line(), Qt.TextElideMode.ElideRight, area.width()
+        )
+        painter.setPen(self.palette().color(self.foregroundRole()))
+        painter.drawText(area, int(self.alignment() | Qt.AlignmentFlag.AlignVCenter), text)
+
+    def _one_line(self) -> str:
+        return " ".join(self.text().split("\n"))
+
+
+def plain_tip(text: str) -> str:
+    """Returns a tool tip that shows a text as it is, also where Qt would take it for markup."""
+    return f"<span style='white-space:pre-wrap'>{escape(text)}</span>" if "<" in text else text
+
+
+class SideWindow(QDialog):
+    """Holds one widget beside the graph and blocks nothing; goes with the widget it belongs to."""
+
+    def __init__(self, title: str, content: QWidget, size: QSize, owner: QWidget) -> None:
+        super().__init__(owner, Qt.WindowType.Tool)
+        self._owner = owner
+        self.setWindowTitle(title)
+        self.setObjectName(f"{content.objectName()}Window")
+        lay_out(QVBoxLayout(self), content, margins=(0, 0, 0, 0))
+        self.resize(size)
+        owner.installEventFilter(self)
+
+    def open_at(self, corner: QPoint) -> None:
+        """Open it within the main window, or bring it to the front.
+
+        Args:
+            corner: Where its upper left corner is, in the coordinates of its owner.
+        """
+        if not self.isVisible():
+            window = self._owner.window()
+            self.resize(self.size().boundedTo(window.size()))
+            last = window.mapToGlobal(window.rect().bottomRight())
+            last -= QPoint(self.width(), self.height())
+            wanted = self._owner.mapToGlobal(corner)
+            self.move(min(wanted.x(), last.x()), min(wanted.y(), last.y()))
+        self.show()
+        self.raise_()
+        self.activateWindow()
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Closes as another document comes to the front."""
+        if watched is self._owner and event.type() == QEvent.Type.Hide:
+            self.hide()
+        return False
+
+
+class DurationField(QSpinBox):
+    """A spin box of seconds that shows and reads ``30 s``, ``2 min 30 s``, ``1 h``."""
+
+    refused = Signal(str)
+    """Why a text was replaced by the earlier duration; empty once another text is typed."""
+
+    def __init__(self, seconds: int = 600, least: int = 1, none: str = "") -> None:
+        """Makes the field.
+
+        Args:
+            seconds: The duration at first.
+            least: The shortest duration in seconds; 0 allows none.
+            none: What the field says at 0.
+        """
+        super().__init__()
+        self.setRange(least, LONGEST_S)
+        self.setSpecialValueText(none)
+        self.setValue(seconds)
+        self.lineEdit().textEdited.connect(lambda _: self.refused.emit(""))
+
+    def seconds(self) -> float:
+        """Return the duration in seconds, as ``RunSettings`` has it."""
+        return float(self.value())
+
+    def show_seconds(self, seconds: float) -> None:
+        """Show the whole seconds of a duration, as near as the field's range allows."""
+        self.setValue(round(seconds))
+
+    def textFromValue(self, value: int) -> str:
+        """Return the duration as people write it."""
+        return duration_text(value)
+
+    def valueFromText(self, text: str) -> int:
+        """Returns the seconds of a duration; the earlier ones where the text is none."""
+        try:
+            return self._seconds(text)
+        except InvalidValue:
+            return self.value()
+
+    def _seconds(self, text: str) -> int:
+        """Return whole seconds within the field's range; InvalidValue where the text is none."""
+        body, or_none = text.strip(), not self.minimum()
+        if or_none and body in ("none", self.specialValueText()):
+            return 0
+        seconds = parse_duration(body, or_none=or_none)
+        return min(self.maximum(), max(1, round(seconds))) if seconds else 0
+
+    def validate(self, text: str, position: int) -> tuple[QValidator.State, str, int]:
+        """Lets any text be typed; what is no duration is put back by ``fixup``."""
+        try:
+            self._seconds(text)
+        except InvalidValue:
+            return (QValidator.State.Intermediate, text, position)
+        return (QValidator.State.Acceptable, text, position)
+
+    def fixup(self, text: str) -> str:
+        """Return the earlier duration, which replaces a text that is none, and say why it does.
+
+        The tip beside the field goes with the next key, Tab included: who shows messages listens
+        to ``refused``.
+        """
+        earlier = self.textFromValue(self.value()) if self.value() else self.specialValueText()
+        try:
+            self._seconds(text)
+        except InvalidValue as error:
+            sentence = as_sentence(str(error))
+            below = self.mapToGlobal(self.rect().bottomLeft())
+            QToolTip.showText(below, plain_tip(sentence), self)
+            self.refused.emit(f"{sentence} It stays {earlier}.")
+        return earlier
+
+    def stepBy(self, steps: int) -> None:
+        """Steps by 10 s below a minute, by a minute below an hour, else by 10 min."""
+        for _ in range(abs(steps)):
+            value = self.value() if steps > 0 else self.value() - 1
+            step = 10 if value < 60 else 60 if value < 3600 else 600
+            now = self.value()
+            self.setValue((now // step + 1) * step if steps > 0 else ((now - 1) // step) * step)
+
+
+class _WheelGuard(QObject):
+    """Hands the wheel of a field that has no focus to what lies around the field."""
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Ignores the wheel over a field without the focus."""
+        turned = event.type() == QEvent.Type.Wheel
+        if turned and isinstance(watched, QWidget) and not watched.hasFocus():
+            event.ignore()
+            return True
+        return False
+
+
+def keep_from_wheel(parent: QWidget) -> None:
+    """Let the wheel change only that choice or number below a widget that has the focus."""
+    guard = _WheelGuard(parent)
+    for kind in (QAbstractSpinBox, QComboBox):
+        for field in parent.findChildren(kind):
+            field.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+            field.installEventFilter(guard)
+
+
+def pad_spin_boxes(parent: QWidget) -> None:
+    """Give the text in the spin boxes of a widget the room that line edits have.
+
+    A style sheet's padding does not reach the line edit inside a spin box.
+    """
+    for edit in parent.findChildren(QLineEdit, "qt_spinbox_lineedit"):
+        edit.setTextMargins(5, 0, 0, 0)

@@ -9,9 +9,8 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout
 
 from collage_engine.drawing.figures import is_decided
 from collage_gui.document.document import Document
-from collage_gui.elided_label import ElidedLabel
 from collage_gui.panels.run_headline import headline
-from collage_gui.widgets import action_button, lay_out, named, tool_button
+from collage_gui.widgets import ElidedLabel, action_button, lay_out, named, tool_button
 
 AGAIN = "confirm_quickly"
 """The action that measures again, where measurements do not decide."""

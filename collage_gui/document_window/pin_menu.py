@@ -11,8 +11,8 @@ from collage_engine.drawing.formatting import elide
 from collage_engine.drawing.palette import toolchain_title
 from collage_gui.document.document import Document
 from collage_gui.document.pin_prices import measure_text, pin_prices
-from collage_gui.elided_label import plain_tip
 from collage_gui.panels.tables import toolchain_icon
+from collage_gui.widgets import plain_tip
 
 TEXT_LENGTH = 60
 """Letters of a price or a reason that the menu shows; its tip has all of it. Chosen."""

@@ -27,11 +27,9 @@ from collage_engine.records.placement import Placement, Run
 from collage_gui.document.document import Document
 from collage_gui.document.shown_placement import Shown, same_placement
 from collage_gui.document_window.picture_controller import PictureController
-from collage_gui.elided_label import ElidedLabel, plain_tip
-from collage_gui.fields import keep_from_wheel
 from collage_gui.graph_view.picture import Picture
 from collage_gui.graph_view.view import GraphView
-from collage_gui.widgets import lay_out, named, tool_button
+from collage_gui.widgets import ElidedLabel, keep_from_wheel, lay_out, named, plain_tip, tool_button
 
 CHOICE_LETTERS = 10
 """Letters that the list of placements shows; chosen, so that two headers fit 600 pixels."""

@@ -30,9 +30,8 @@ from collage_gui.messages import Messages
 from collage_gui.panels.precision_slider import PrecisionSlider
 from collage_gui.panels.progress import ProgressStrip
 from collage_gui.preferences import Preferences
-from collage_gui.side_window import SideWindow
 from collage_gui.theme import Theme
-from collage_gui.widgets import lay_out
+from collage_gui.widgets import SideWindow, lay_out
 
 SETTINGS_SIZE, LOG_SIZE = QSize(460, 700), QSize(900, 420)
 """Sizes of the windows with the settings of the next run and with the log, in pixels; chosen."""

@@ -18,9 +18,9 @@ from PySide6.QtWidgets import QToolButton, QWidget
 
 from collage_engine.drawing.box_styles import LegendEntry
 from collage_engine.drawing.formatting import counted
-from collage_gui.elided_label import plain_tip
 from collage_gui.graph_view.painter import CHIP, PaintTheme, chip, small_picture
 from collage_gui.theme import Colours
+from collage_gui.widgets import plain_tip
 
 MARKS = {
     "hand-over": "hand-over",

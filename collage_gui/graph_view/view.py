@@ -15,9 +15,9 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QMenu, QRubberBand, QToolTip, QWidget
 
 from collage_engine.drawing.box_styles import LegendEntry
-from collage_gui.elided_label import plain_tip
 from collage_gui.graph_view.canvas import Canvas
 from collage_gui.graph_view.picture import Picture
+from collage_gui.widgets import plain_tip
 
 CLICK_PX = 4
 """A press that moves no further than this, in pixels, is a click; chosen."""

@@ -14,12 +14,12 @@ from PySide6.QtWidgets import QFileDialog, QMessageBox, QTabWidget, QWidget
 from collage_gui import recovery
 from collage_gui.assets import asset
 from collage_gui.document.run_queue import RunQueue
-from collage_gui.elided_label import plain_tip
 from collage_gui.engine_client import EngineClient
 from collage_gui.main_window.recovery_copies import RecoveryCopies
 from collage_gui.messages import Messages
 from collage_gui.preferences import Preferences
 from collage_gui.theme import Theme
+from collage_gui.widgets import plain_tip
 
 if TYPE_CHECKING:
     from collage_gui.document_window.window import DocumentWindow

@@ -9,8 +9,8 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QDockWidget, QMenu, QMenuBar
 
 from collage_gui.actions import MENUS, Menu
-from collage_gui.elided_label import plain_tip
 from collage_gui.preferences import Preferences
+from collage_gui.widgets import plain_tip
 
 MNEMONICS = {menu.title: f"&{menu.title}" for menu in MENUS} | {"Export": "E&xport"}
 """Titles of the menus, each with the letter that opens it together with Alt; all letters differ."""

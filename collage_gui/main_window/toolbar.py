@@ -13,8 +13,7 @@ from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.box_styles import MODES
 from collage_engine.drawing.formatting import counted, duration_text
 from collage_gui.document.comparison import Reference
-from collage_gui.fields import keep_from_wheel
-from collage_gui.widgets import named, tool_button
+from collage_gui.widgets import keep_from_wheel, named, tool_button
 
 if TYPE_CHECKING:
     from collage_gui.document.document import Document

@@ -30,7 +30,6 @@ from collage_gui.actions import ActionSpec
 from collage_gui.banner import Banner
 from collage_gui.command_palette import CommandPalette
 from collage_gui.connections import Connection, parse_connection
-from collage_gui.elided_label import ElidedLabel
 from collage_gui.engine_client import EngineClient
 from collage_gui.main_window.action_set import ActionSet
 from collage_gui.main_window.documents import Documents
@@ -43,7 +42,7 @@ from collage_gui.preferences import Preferences
 from collage_gui.preferences_page import PreferencesPage
 from collage_gui.theme import Theme
 from collage_gui.welcome import WelcomePage
-from collage_gui.widgets import named, tool_button
+from collage_gui.widgets import ElidedLabel, named, tool_button
 
 if TYPE_CHECKING:
     from collage_gui.document.document import Document

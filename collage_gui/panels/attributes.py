@@ -11,9 +11,8 @@ from PySide6.QtWidgets import QTreeWidget, QTreeWidgetItem, QVBoxLayout, QWidget
 from collage_engine.drawing.formatting import bytes_text, counted, significant
 from collage_engine.records.answers import NestedGraph
 from collage_gui.document.document import Document
-from collage_gui.elided_label import plain_tip
 from collage_gui.panels.copying import allow_copying
-from collage_gui.widgets import lay_out, named, text_label
+from collage_gui.widgets import lay_out, named, plain_tip, text_label
 
 COLUMNS = "▁▂▃▄▅▆▇█"
 """Letters for the heights of a histogram's columns."""

@@ -17,8 +17,8 @@ from collage_engine.drawing.facts import (
 from collage_engine.drawing.formatting import DASH
 from collage_engine.records.placement import Run
 from collage_gui.document.document import Document
-from collage_gui.elided_label import plain_tip
 from collage_gui.panels.copying import allow_copying
+from collage_gui.widgets import plain_tip
 
 
 class FactsTable(QTreeWidget):

@@ -9,9 +9,9 @@ from PySide6.QtWidgets import QAbstractItemView, QTreeWidget, QTreeWidgetItem
 from collage_engine.drawing.formatting import counted, node_shapes
 from collage_engine.drawing.palette import toolchain_title
 from collage_gui.document.document import Document
-from collage_gui.elided_label import plain_tip
 from collage_gui.panels.copying import allow_copying
 from collage_gui.panels.tables import toolchain_icon
+from collage_gui.widgets import plain_tip
 
 MOST_SHOWN = 400
 """A selection of more operators is not shown in the tree; chosen, since it would open it all."""

@@ -8,8 +8,7 @@ from PySide6.QtWidgets import QHBoxLayout, QSlider, QWidget
 from collage_engine.drawing.formatting import significant, time_text
 from collage_engine.drawing.rounding import RoundingCurve, RoundingPoint
 from collage_gui.document.document import Document
-from collage_gui.elided_label import ElidedLabel
-from collage_gui.widgets import lay_out, named, push_button, text_label
+from collage_gui.widgets import ElidedLabel, lay_out, named, push_button, text_label
 
 LEAST, MOST = 0.001, 0.05
 """Tolerances at the ends of the slider: below 0.1 % hardly a product of seven models could be

@@ -13,8 +13,7 @@ from collage_engine.drawing.figures import latency_text, toolchains_text
 from collage_engine.drawing.formatting import STAGE_TITLES, duration_text
 from collage_engine.records.event import Progress
 from collage_gui.document.document import Document
-from collage_gui.elided_label import ElidedLabel, plain_tip
-from collage_gui.widgets import action_button, lay_out, named
+from collage_gui.widgets import ElidedLabel, action_button, lay_out, named, plain_tip
 
 STEPS = {
     "enumerate": "Candidates",

@@ -44,13 +44,21 @@ from collage_engine.records.precision import (
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.document.document import Document
-from collage_gui.elided_label import plain_tip
-from collage_gui.fields import DurationField, keep_from_wheel
 from collage_gui.panels.tables import toolchain_icon
 from collage_gui.panels.toolchain_list import ToolchainList
 from collage_gui.preferences import Preferences
-from collage_gui.theme import pad_spin_boxes
-from collage_gui.widgets import action_button, form_row, lay_out, named, push_button, text_label
+from collage_gui.widgets import (
+    DurationField,
+    action_button,
+    form_row,
+    keep_from_wheel,
+    lay_out,
+    named,
+    pad_spin_boxes,
+    plain_tip,
+    push_button,
+    text_label,
+)
 
 ABOUT_BUDGET = (
     "How long the whole run may take, from its start to the exported artifact: 30 s, 10 min, 1 h. "

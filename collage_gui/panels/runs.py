@@ -24,9 +24,8 @@ from collage_gui.panels.facts import FactsTable
 from collage_gui.panels.run_bars import run_bars
 from collage_gui.panels.run_headline import detail, remark
 from collage_gui.panels.shapes import ShapesPage
-from collage_gui.side_window import SideWindow
 from collage_gui.theme import Theme
-from collage_gui.widgets import lay_out, named, push_button, text_label
+from collage_gui.widgets import SideWindow, lay_out, named, push_button, text_label
 
 DETAILS_SIZE = QSize(620, 560)
 """Size of the window with the details of a run, in pixels; chosen."""

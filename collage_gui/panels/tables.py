@@ -49,10 +49,10 @@ from collage_engine.drawing.formatting import (
 from collage_engine.drawing.palette import ToolchainLook, toolchain_look, toolchain_title
 from collage_engine.records.csv_table import csv_table
 from collage_engine.wording.amounts import LEAST_US
-from collage_gui.elided_label import plain_tip
 from collage_gui.graph_view.painter import CHIP, chip
 from collage_gui.panels.copying import allow_copying
 from collage_gui.theme import Theme
+from collage_gui.widgets import plain_tip
 
 Index = QModelIndex | QPersistentModelIndex
 

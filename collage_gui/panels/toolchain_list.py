@@ -7,8 +7,8 @@ from PySide6.QtWidgets import QAbstractItemView, QListWidget, QListWidgetItem
 
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.toolchain import ToolchainState
-from collage_gui.elided_label import plain_tip
 from collage_gui.panels.tables import toolchain_icon
+from collage_gui.widgets import plain_tip
 
 NAME = Qt.ItemDataRole.UserRole
 ON = Qt.ItemDataRole.UserRole + 1
