@@ -155,13 +155,12 @@ def refusals(document: Document) -> dict[str, str]:
     return {each.toolchain.split("[")[0]: each.reason for each in explanation.not_offered}
 
 
-def measure_text(document: Document, short: bool = False, *, timed: bool = True) -> str:
+def measure_text(document: Document, short: bool = False) -> str:
     """Says what the menu offers to measure, and about how long it takes; empty where all is known.
 
     Args:
         document: The document, with its selection.
         short: Whether the text is for a button, which has less room than a menu.
-        timed: Whether a short text says how long it takes.
     """
     operators = document.selection.operators
     left = unmeasured_candidates(document, document.questions.candidates, operators)
@@ -169,7 +168,7 @@ def measure_text(document: Document, short: bool = False, *, timed: bool = True)
     if not same:
         return ""
     run = document.runs.shown_or_last()
-    seconds = measuring_s(run, len(same)) if run is not None and (timed or not short) else None
+    seconds = measuring_s(run, len(same)) if run is not None else None
     about = f" (about {max(1, round(seconds))} s)" if seconds is not None else ""
     if short:
         return f"Measure {len(same)} more{about}"

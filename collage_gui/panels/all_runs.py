@@ -17,6 +17,12 @@ from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
 from collage_gui.widgets import lay_out, text_label
 
+ABOUT_DRIFT = (
+    "How much slower the baselines were than in the shown run: the median over those that both "
+    "runs timed. It is the machine's doing, not the placement's."
+)
+ABOUT_WITHOUT = "The latency at the speed that the machine had for the shown run"
+
 
 class AllRunsPage(QWidget):
     """A table of the runs; the shown run is what the others are compared with."""
@@ -27,46 +33,15 @@ class AllRunsPage(QWidget):
         self.model = RowsModel(
             [
                 Column("Run", document.runs.title_of, width=120),
-                Column("Latency", lambda r: latency_us(r.placement), "time", width=100),
-                Column("Against shown", self._gain, "percent", width=130),
-                Column(
-                    "Drift",
-                    self._drift,
-                    "percent",
-                    width=80,
-                    about=(
-                        "How much slower the baselines were than in the shown run: the median "
-                        "over those that both "
-                        "runs timed. It is the machine's doing, not the placement's."
-                    ),
-                ),
-                Column(
-                    "Without drift",
-                    self._without,
-                    "time",
-                    width=124,
-                    about="The latency at the speed that the machine had for the shown run",
-                ),
-                Column(
-                    "Expected",
-                    lambda r: r.placement.estimated_us if r.placement else None,
-                    "time",
-                    width=106,
-                ),
-                Column(
-                    "Partitions",
-                    lambda r: len(r.placement.partitions) if r.placement else None,
-                    "number",
-                    width=86,
-                ),
+                Column("Latency", lambda r: latency_us(r.placement), "time"),
+                Column("Against shown", self._gain, "percent"),
+                Column("Drift", self._drift, "percent", ABOUT_DRIFT),
+                Column("Without drift", self._without, "time", ABOUT_WITHOUT),
+                Column("Expected", _expected, "time"),
+                Column("Partitions", _partitions, "number"),
                 Column("Exported", winner_title, width=140),
-                Column("Threads", lambda r: r.threads, "number", width=74),
-                Column(
-                    "Started",
-                    lambda r: r.started_at,
-                    text=lambda r: moment_text(r.started_at),
-                    width=170,
-                ),
+                Column("Threads", lambda r: r.threads, "number"),
+                Column("Started", lambda r: r.started_at, text=_started, width=170),
                 Column("Note", lambda r: r.note, width=160),
             ]
         )
@@ -101,3 +76,15 @@ class AllRunsPage(QWidget):
     def _without(self, run: Run) -> float | None:
         other = self._other(run)
         return latency_us(run.placement) if other is None else without_drift_us(run, other)
+
+
+def _expected(run: Run) -> float | None:
+    return run.placement.estimated_us if run.placement is not None else None
+
+
+def _partitions(run: Run) -> int | None:
+    return len(run.placement.partitions) if run.placement is not None else None
+
+
+def _started(run: Run) -> str:
+    return moment_text(run.started_at)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QAction, QResizeEvent
+from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from collage_engine.drawing.figures import isolated_us, regret_known
-from collage_engine.drawing.formatting import DASH, counted, duration_text, significant
+from collage_engine.drawing.formatting import DASH, counted, duration_text
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.candidate import CandidateRecord
@@ -24,6 +24,11 @@ from collage_gui.theme import Theme
 from collage_gui.widgets import action_button, filter_field, lay_out, text_label
 
 MEASURE_NOW = "Measure now"
+ABOUT_ISOLATED = (
+    "Measured by itself, over and over, so that its weights and code are in the nearest caches. In "
+    "the model, where everything else runs in between, it takes longer."
+)
+ABOUT_SPREAD = "Half of what lies between the 20th and the 80th percentile"
 
 COST_COLUMN, REGRET_COLUMN, ISOLATED_COLUMN = 1, 2, 4
 """Regrets are hidden where none is known, isolated costs where no cost is another."""
@@ -40,8 +45,8 @@ def operators_tip(record: CandidateRecord, graph: OperatorGraph | None) -> str:
     return "\n".join(lines)
 
 
-BESIDE_BUTTONS_PX = 32
-"""Pixels beside and between the two buttons below the table: the margins and the layout's gap."""
+def _rule_tip(record: CandidateRecord) -> str:
+    return f"{toolchain_title(record.instance.id)}\nrule {record.rule or DASH}"
 
 
 class CandidatesPanel(QWidget):
@@ -54,66 +59,22 @@ class CandidatesPanel(QWidget):
         d = document
         self.model = RowsModel(
             [
-                toolchain_column(
-                    "Toolchain",
-                    lambda r: r.instance.id,
-                    152,
-                    lambda r: f"{toolchain_title(r.instance.id)}\nrule {r.rule or DASH}",
-                ),
-                Column(
-                    "Expected",
-                    lambda r: d.costs.of(r.id).us,
-                    "time",
-                    about=ABOUT_EXPECTED,
-                    tip=lambda r: cost_tip(d.costs.of(r.id)),
-                    width=96,
-                ),
-                Column(
-                    "Regret",
-                    lambda r: d.costs.regrets.get(r.id),
-                    "signed-time",
-                    width=88,
-                    about=ABOUT_REGRET,
-                    tip=self._regret_tip,
-                ),
+                toolchain_column("Toolchain", lambda r: r.instance.id, _rule_tip),
+                Column("Expected", self._expected, "time", ABOUT_EXPECTED, self._cost_tip),
+                Column("Regret", self._regret, "signed-time", ABOUT_REGRET, self._regret_tip),
                 Column(
                     "Operators",
                     self._operators,
-                    width=130,
-                    stretches=True,
                     tip=lambda r: operators_tip(r, d.operators),
+                    width=130,
                     also_found_by=lambda r: r.label,
+                    stretches=True,
                 ),
-                Column(
-                    "Isolated",
-                    lambda r: isolated_us(d.costs.of(r.id)),
-                    "time",
-                    about=(
-                        "Measured by itself, over and over, so that its weights and code are in "
-                        "the nearest caches. In the model, where everything else runs in between, "
-                        "it takes longer."
-                    ),
-                    tip=lambda r: cost_tip(d.costs.of(r.id)),
-                    width=92,
-                ),
-                Column(
-                    "Nodes",
-                    lambda r: d.operators.count_nodes(r.nodes) if d.operators else 0,
-                    "number",
-                    width=64,
-                    about="ONNX nodes",
-                ),
-                Column(
-                    "Spread",
-                    self._spread,
-                    "percent",
-                    text=self._spread_text,
-                    tip=lambda r: cost_tip(d.costs.of(r.id)),
-                    width=84,
-                    about="Half of what lies between the 20th and the 80th percentile",
-                ),
+                Column("Isolated", self._isolated, "time", ABOUT_ISOLATED, self._cost_tip),
+                Column("Nodes", self._nodes, "number", "ONNX nodes"),
+                Column("Spread, %", self._spread, "number", ABOUT_SPREAD, self._cost_tip),
                 Column("Formats", self._formats, width=136, optional=True),
-                Column("State", self._state, width=90, tip=lambda r: cost_tip(d.costs.of(r.id))),
+                Column("State", self._state, tip=self._cost_tip, width=90),
                 Column("Reason", lambda r: d.costs.of(r.id).reason or "", width=260),
             ]
         )
@@ -129,10 +90,9 @@ class CandidatesPanel(QWidget):
         self.filter = filter_field("candidatesFilter", "Filter candidates", self._filter)
         self.count = text_label(look="small", wraps=False)
         self.measure = action_button(actions["measure"], MEASURE_NOW, "measureNow")
-        self.again = action_button(actions["measure_longer"], "Measure longer", "measureLonger")
         self.hint = text_label(look="quiet")
         top = lay_out(QHBoxLayout(), (self.filter, 1), self.count)
-        buttons = lay_out(QHBoxLayout(), self.measure, self.again, None)
+        buttons = lay_out(QHBoxLayout(), self.measure, None)
         parts = (top, self.hint, (self.table, 1), buttons)
         lay_out(QVBoxLayout(self), *parts, margins=(10, 8, 10, 8), spacing=8)
         document.selection.changed.connect(self.refresh)
@@ -142,15 +102,26 @@ class CandidatesPanel(QWidget):
         document.costs.changed.connect(self._recost)
         self.refresh()
 
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        """Says on the button how long measuring takes where there is room for it."""
-        super().resizeEvent(event)
-        self._name_measuring()
-
     def _operators(self, record: CandidateRecord) -> str:
         """Returns the operators of a candidate by ONNX type and name."""
         graph = self.document.operators
         return graph.label_with_name(record.nodes) if graph is not None else record.label
+
+    def _cost_tip(self, row: CandidateRecord) -> str:
+        return cost_tip(self.document.costs.of(row.id))
+
+    def _expected(self, row: CandidateRecord) -> float | None:
+        return self.document.costs.of(row.id).us
+
+    def _isolated(self, row: CandidateRecord) -> float | None:
+        return isolated_us(self.document.costs.of(row.id))
+
+    def _regret(self, row: CandidateRecord) -> float | None:
+        return self.document.costs.regrets.get(row.id)
+
+    def _nodes(self, row: CandidateRecord) -> int:
+        graph = self.document.operators
+        return graph.count_nodes(row.nodes) if graph is not None else 0
 
     def _formats(self, record: CandidateRecord) -> str | None:
         """Returns the formats of what a candidate takes and gives; None where all is plain."""
@@ -186,10 +157,6 @@ class CandidatesPanel(QWidget):
         if cost.median_us and cost.low_us is not None and cost.high_us is not None:
             return (cost.high_us - cost.low_us) / 2 / cost.median_us * 100
         return None
-
-    def _spread_text(self, row: CandidateRecord) -> str:
-        spread = self._spread(row)
-        return DASH if spread is None else significant(spread, 2)
 
     def _chosen_ids(self) -> set[str]:
         owners = self.document.placement.partitions
@@ -245,7 +212,8 @@ class CandidatesPanel(QWidget):
             )
             self.hint.setText(two_costs if within else "")
         self.hint.setVisible(bool(self.hint.text()))
-        self._name_measuring()
+        self.measure.setText(measure_text(document, short=True) or MEASURE_NOW)
+        self.measure.setToolTip(measure_text(document))
 
     def _empty_text(self) -> str:
         if self.document.graph is None:
@@ -257,16 +225,6 @@ class CandidatesPanel(QWidget):
         preflight = self.document.execution.preflight
         took = duration_text(preflight.expected_s) if preflight is not None else ""
         return f"{text} It takes about {took}." if took else text
-
-    def _name_measuring(self) -> None:
-        """Write on the button how much it measures, and how long that takes where there is room."""
-        short = measure_text(self.document, short=True)
-        self.measure.setToolTip(measure_text(self.document))
-        self.measure.setText(short or MEASURE_NOW)
-        room = self.width() - self.again.sizeHint().width() - self.theme.scaled(BESIDE_BUTTONS_PX)
-        if self.measure.sizeHint().width() > room:
-            brief = measure_text(self.document, short=True, timed=False)
-            self.measure.setText(brief or MEASURE_NOW)
 
     def _filter(self) -> None:
         self.model.set_filter(self.filter.text())

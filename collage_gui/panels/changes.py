@@ -29,9 +29,9 @@ class ChangesPage(QWidget):
             [
                 Column("Node", lambda r: self._node_name(r.node), width=76, stretches=True),
                 Column("Change", lambda r: r.change, width=80),
-                toolchain_column("Before", lambda r: r.before, 120),
-                toolchain_column("After", lambda r: r.after, 120),
-                Column("Difference", lambda r: r.delta_us, "signed-time", width=110),
+                toolchain_column("Before", lambda r: r.before),
+                toolchain_column("After", lambda r: r.after),
+                Column("Difference", lambda r: r.delta_us, "signed-time"),
             ]
         )
         self.table = Table(self.model, "changesTable", "Changed nodes", theme)

@@ -30,6 +30,19 @@ from collage_gui.panels.tables import Column, RowsModel, Table, toolchain_column
 from collage_gui.theme import Theme
 from collage_gui.widgets import filter_field, lay_out, text_label
 
+ABOUT_LAST = "Its part of the confirmed run, in which the whole exported model was profiled"
+ABOUT_LESS = "The time in the last run less the expected one"
+ABOUT_LEFT = "The partition's time less what it would take at those rates"
+ABOUT_GFLOPS = "Operations of convolutions and matrix products, computed directly, by the time"
+ABOUT_GIGABYTES = "Bytes of inputs, weights and outputs, by the time"
+ABOUT_ROOFLINE = "The time at those rates as a share of the partition's time"
+ABOUT_WEIGHTS = "Bytes of the constants that these operators read, as the model stores them"
+ABOUT_INPUTS = "Bytes of the values that the partition takes from other partitions or inputs"
+ABOUT_OUTPUTS = "Bytes of the values that it hands over or that leave the model"
+ABOUT_INSIDE = (
+    "Bytes of the values between its own operators, each once; fused kernels never write most of "
+    "them"
+)
 PRECISION, FORMATS = 4, 5
 """Columns that are shown where a partition differs from the plain float32 ones."""
 
@@ -45,68 +58,18 @@ class PartitionsPanel(QWidget):
         self._memory: dict[str, PartitionMemory] = {}
         self.model = RowsModel(
             [
-                toolchain_column("Toolchain", lambda r: r.instance, 146),
+                toolchain_column("Toolchain", lambda r: r.instance),
                 Column(
-                    "Expected",
-                    lambda r: r.estimated_us,
-                    "time",
-                    width=100,
-                    about=ABOUT_EXPECTED,
-                    tip=lambda r: cost_tip(document.costs.of(r.candidate)),
+                    "Expected", lambda r: r.estimated_us, "time", ABOUT_EXPECTED, self._cost_tip
                 ),
-                Column(
-                    "Operators",
-                    self._label,
-                    width=130,
-                    stretches=True,
-                    tip=lambda r: "\n".join(
-                        [*filter(None, [border_words(r.takes, r.gives)]), *r.onnx_nodes[:20]]
-                    ),
-                ),
-                Column(
-                    "Nodes",
-                    lambda r: document.operators.count_nodes(r.nodes) if document.operators else 0,
-                    "number",
-                    width=64,
-                    about="ONNX nodes",
-                ),
-                Column(
-                    "Precision",
-                    lambda r: short(r.precision),
-                    width=84,
-                    tip=lambda r: precision_text(r.precision, r.max_rel_error),
-                ),
+                Column("Operators", self._label, tip=_operators_tip, width=130, stretches=True),
+                Column("Nodes", self._nodes, "number", "ONNX nodes"),
+                Column("Precision", lambda r: short(r.precision), tip=_precision_tip),
                 Column("Formats", lambda r: brief_border_words(r.takes, r.gives), width=100),
-                Column(
-                    "Last run",
-                    lambda r: r.in_place_us,
-                    "time",
-                    width=96,
-                    about=(
-                        "Its part of the confirmed run, in which the whole exported model was "
-                        "profiled."
-                    ),
-                    optional=True,
-                ),
-                Column(
-                    "Difference",
-                    self._difference,
-                    "signed-time",
-                    width=104,
-                    about="The time in the last run less the expected one.",
-                    optional=True,
-                ),
-                Column(
-                    "Next best",
-                    self._regret,
-                    "signed-time",
-                    width=104,
-                    about=ABOUT_REGRET,
-                    tip=lambda r: "The regret of the next best candidate on the same operators",
-                    optional=True,
-                ),
-                *self._rate_columns(),
-                *self._memory_columns(),
+                Column("Last run", lambda r: r.in_place_us, "time", ABOUT_LAST, optional=True),
+                Column("Difference", self._difference, "signed-time", ABOUT_LESS, optional=True),
+                Column("Next best", self._regret, "signed-time", ABOUT_REGRET, optional=True),
+                *self._extra_columns(),
             ]
         )
         self.table = Table(self.model, "partitionsTable", "Partitions", theme)
@@ -130,90 +93,29 @@ class PartitionsPanel(QWidget):
         document.selection.changed.connect(self._show_selection)
         self.refresh()
 
-    def _rate_columns(self) -> list[Column]:
-        """Returns the columns of achieved rates; their figures are made where they are shown."""
+    def _extra_columns(self) -> list[Column]:
+        """Returns the columns of rates and bytes; their figures are made where they are shown."""
 
-        def figure(name: str, scale: float = 1.0) -> Callable[[Partition], float | None]:
+        def figure(name: str) -> Callable[[Partition], float | None]:
             def value(row: Partition) -> float | None:
                 known = getattr(self._roofs.get(row.id), name, None)
-                return None if known is None else scale * known
+                return getattr(self._memory.get(row.id), name, known)
 
             return value
 
-        return [
-            Column(
-                "Left to win",
-                figure("left_us"),
-                "time",
-                width=104,
-                about="The partition's time less what it would take at those rates",
-                extra=True,
-            ),
-            Column(
-                "GFLOP/s",
-                figure("gflops"),
-                "number",
-                about=(
-                    "Operations of convolutions and matrix products, computed directly, by the time"
-                ),
-                extra=True,
-            ),
-            Column(
-                "GB/s",
-                figure("gigabytes_per_s"),
-                "number",
-                about="Bytes of inputs, weights and outputs, by the time",
-                extra=True,
-            ),
-            Column(
-                "Of roofline",
-                figure("efficiency", 100.0),
-                "share",
-                width=118,
-                about="The time at those rates as a share of the partition's time",
-                extra=True,
-            ),
-        ]
-
-    def _memory_columns(self) -> list[Column]:
-        """Returns the columns of bytes; their figures are made where they are shown."""
-
-        def figure(name: str) -> Callable[[Partition], float | None]:
-            return lambda row: getattr(self._memory.get(row.id), name, None)
+        def share(row: Partition) -> float | None:
+            roof = self._roofs.get(row.id)
+            return None if roof is None or roof.efficiency is None else 100 * roof.efficiency
 
         return [
-            Column(title, figure(name), "bytes", width=92, about=about, extra=True)
-            for title, name, about in (
-                (
-                    "Weights",
-                    "weights",
-                    (
-                        "The bytes of the constants that these operators read, as the model stores "
-                        "them"
-                    ),
-                ),
-                (
-                    "Inputs",
-                    "inputs",
-                    (
-                        "The bytes of the values that the partition takes from other partitions or "
-                        "inputs"
-                    ),
-                ),
-                (
-                    "Outputs",
-                    "outputs",
-                    "The bytes of the values that it hands over or that leave the model",
-                ),
-                (
-                    "Inside",
-                    "inside",
-                    (
-                        "The bytes of the values between its own operators, each once; fused "
-                        "kernels never write most of them"
-                    ),
-                ),
-            )
+            Column("Left to win", figure("left_us"), "time", ABOUT_LEFT, extra=True),
+            Column("GFLOP/s", figure("gflops"), "number", ABOUT_GFLOPS, extra=True),
+            Column("GB/s", figure("gigabytes_per_s"), "number", ABOUT_GIGABYTES, extra=True),
+            Column("Of roofline", share, "share", ABOUT_ROOFLINE, extra=True),
+            Column("Weights", figure("weights"), "bytes", ABOUT_WEIGHTS, extra=True),
+            Column("Inputs", figure("inputs"), "bytes", ABOUT_INPUTS, extra=True),
+            Column("Outputs", figure("outputs"), "bytes", ABOUT_OUTPUTS, extra=True),
+            Column("Inside", figure("inside"), "bytes", ABOUT_INSIDE, extra=True),
         ]
 
     def fill_all_columns(self) -> None:
@@ -226,6 +128,13 @@ class PartitionsPanel(QWidget):
         self._roofs = {each.partition.id: each for each in roofs}
         memory = partition_memory(graph, shown.placement)
         self._memory = {each.partition.id: each for each in memory}
+
+    def _cost_tip(self, row: Partition) -> str:
+        return cost_tip(self.document.costs.of(row.candidate))
+
+    def _nodes(self, row: Partition) -> int:
+        graph = self.document.operators
+        return graph.count_nodes(row.nodes) if graph is not None else 0
 
     def _label(self, row: Partition) -> str:
         graph = self.document.operators
@@ -323,6 +232,15 @@ class PartitionsPanel(QWidget):
         if first is not None:
             self.table.scrollTo(first)
         self.table.viewport().update()
+
+
+def _operators_tip(row: Partition) -> str:
+    """Return the formats of what a partition takes and gives, and its nodes in the file."""
+    return "\n".join([*filter(None, [border_words(row.takes, row.gives)]), *row.onnx_nodes[:20]])
+
+
+def _precision_tip(row: Partition) -> str:
+    return precision_text(row.precision, row.max_rel_error)
 
 
 def _expected_text(placement: Placement) -> str:

@@ -18,6 +18,10 @@ from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
 from collage_gui.widgets import action_button, lay_out, push_button, text_label
 
+Row = tuple[int, Pin]
+"""A pin with its place among the document's."""
+ABOUT_PRICE = "The cost with this pin less the cost without it, with all other pins"
+
 
 class PinsPanel(QWidget):
     """The panel that lists the pins with their verdicts and prices."""
@@ -28,49 +32,19 @@ class PinsPanel(QWidget):
         self.setObjectName("pinsPanel")
         self.model = RowsModel(
             [
-                Column(
-                    "Pin",
-                    lambda r: r[0] + 1,
-                    "number",
-                    text=lambda r: MARKS[r[1].kind],
-                    width=38,
-                    tip=lambda r: r[1].text,
-                ),
+                Column("Pin", _number, "number", tip=lambda r: r[1].text, text=_mark),
                 Column(
                     "Demand",
                     lambda r: pin_demand(r[1]),
-                    toolchain=lambda r: r[1].toolchain,
-                    text=lambda r: r[1].kind,
                     tip=lambda r: pin_demand(r[1]),
-                    width=92,
+                    text=lambda r: r[1].kind,
+                    toolchain=lambda r: r[1].toolchain,
                 ),
+                Column("Verdict", self._state, tip=self._why, text=self._verdict, width=168),
                 Column(
-                    "Verdict",
-                    lambda r: self._state(r[0]),
-                    text=lambda r: self._verdict(r[0]),
-                    width=168,
-                    tip=lambda r: (
-                        self._reason(r[0])
-                        or "The price is the cost with this pin less the cost without it."
-                    ),
+                    "Nodes", self._all_names, tip=self._names_tip, text=self._nodes, stretches=True
                 ),
-                Column(
-                    "Nodes",
-                    lambda r: " ".join(self._names(r[1])),
-                    text=lambda r: self._nodes(r[1]),
-                    stretches=True,
-                    width=70,
-                    tip=lambda r: "\n".join(self._names(r[1])[:20]),
-                ),
-                Column(
-                    "Price",
-                    lambda r: self._price(r[0]),
-                    "signed-time",
-                    width=88,
-                    tip=lambda r: (
-                        "The cost with this pin less the cost without it, with all other pins"
-                    ),
-                ),
+                Column("Price", self._price, "signed-time", ABOUT_PRICE),
                 Column("Reason", lambda r: self._reason(r[0]), width=240),
             ]
         )
@@ -98,8 +72,14 @@ class PinsPanel(QWidget):
         graph = self.document.operators
         return [graph.name(n) for n in pin.nodes if n < graph.count] if graph else []
 
-    def _nodes(self, pin: Pin) -> str:
-        names = [name.rsplit("/", 2) for name in self._names(pin)]
+    def _all_names(self, row: Row) -> str:
+        return " ".join(self._names(row[1]))
+
+    def _names_tip(self, row: Row) -> str:
+        return "\n".join(self._names(row[1])[:20])
+
+    def _nodes(self, row: Row) -> str:
+        names = [name.rsplit("/", 2) for name in self._names(row[1])]
         short = ["/".join(parts[-2:]) for parts in names]
         return (
             short[0]
@@ -111,22 +91,25 @@ class PinsPanel(QWidget):
         verdicts = self.document.pins.verdicts
         return verdicts[at] if at < len(verdicts) else None
 
-    def _state(self, at: int) -> str:
-        verdict = self._of(at)
+    def _state(self, row: Row) -> str:
+        verdict = self._of(row[0])
         return "pending" if verdict is None else verdict.state
 
-    def _verdict(self, at: int) -> str:
-        verdict = self._of(at)
+    def _verdict(self, row: Row) -> str:
+        verdict = self._of(row[0])
         if verdict is None or verdict.state == "pending":
             return "… pending"
         if verdict.state == "infeasible":
             return "✕ infeasible"
         if verdict.price_us is None:
             return "✓ honoured"
-        return f"✓ {price_of_pin(self.document, at)}"
+        return f"✓ {price_of_pin(self.document, row[0])}"
 
-    def _price(self, at: int) -> float | None:
-        verdict = self._of(at)
+    def _why(self, row: Row) -> str:
+        return self._reason(row[0]) or f"{ABOUT_PRICE}."
+
+    def _price(self, row: Row) -> float | None:
+        verdict = self._of(row[0])
         return verdict.price_us if verdict else None
 
     def _reason(self, at: int) -> str:
@@ -187,3 +170,11 @@ class PinsPanel(QWidget):
             }
         left = [pin for at, pin in enumerate(document.pins.current) if at not in chosen]
         document.pins.edit(left, "Unpin")
+
+
+def _number(row: Row) -> int:
+    return row[0] + 1
+
+
+def _mark(row: Row) -> str:
+    return MARKS[row[1].kind]

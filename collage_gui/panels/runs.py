@@ -20,7 +20,7 @@ from collage_gui.document.document import Document
 from collage_gui.panels.all_runs import AllRunsPage
 from collage_gui.panels.bar_chart import BarChart
 from collage_gui.panels.changes import ChangesPage
-from collage_gui.panels.facts import FactsTable
+from collage_gui.panels.facts import FactsPage
 from collage_gui.panels.run_bars import run_bars
 from collage_gui.panels.run_headline import detail, remark
 from collage_gui.panels.shapes import ShapesPage
@@ -63,7 +63,7 @@ class RunsPanel(QWidget):
         self.changes = ChangesPage(document, theme, actions)
         self.all_runs = AllRunsPage(document, theme)
         self.shapes = ShapesPage(document, theme, actions)
-        self.facts = FactsTable(document)
+        self.facts = FactsPage(document, theme)
         self.facts_window = SideWindow("Details of the run", self.facts, DETAILS_SIZE, self)
         self.details = push_button(
             "Details…",

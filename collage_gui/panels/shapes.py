@@ -19,6 +19,11 @@ from collage_gui.widgets import action_button, lay_out, text_label
 Line = tuple[ShapeChoice, ShapeRow | None]
 """A shape, and what its newest run found out; None before the first."""
 
+ABOUT_GAIN = (
+    "How much longer the placement takes than the fastest toolchain that runs the whole model "
+    "alone; negative when it is faster"
+)
+
 
 class ShapesPage(QWidget):
     """The page with the shapes: latency, items per second, toolchains, gain over the best alone."""
@@ -29,22 +34,12 @@ class ShapesPage(QWidget):
         self.model = RowsModel(
             [
                 Column("Shape", lambda line: line[0].text, width=140),
-                Column("Latency", _figure("latency_us"), "time", width=90),
-                Column("Items per second", _figure("items_per_s"), "number", width=122),
+                Column("Latency", _figure("latency_us"), "time"),
+                Column("Items per second", _figure("items_per_s"), "number"),
                 Column("Toolchains", lambda line: _toolchains(line[1]), width=170),
                 Column("Best single toolchain", lambda line: _best_single(line[1]), width=170),
-                Column(
-                    "Against it",
-                    _gain,
-                    "percent",
-                    width=90,
-                    about=(
-                        "How much longer the placement takes than the fastest toolchain that "
-                        "runs the whole model "
-                        "alone; negative when it is faster"
-                    ),
-                ),
-                Column("Partitions", _figure("partitions"), "number", width=86),
+                Column("Against it", _gain, "percent", ABOUT_GAIN),
+                Column("Partitions", _figure("partitions"), "number"),
             ]
         )
         self.model.bold = lambda line: line[0] == self._shown()

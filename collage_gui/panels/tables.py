@@ -64,13 +64,15 @@ class Column:
     title: str
     value: Callable[[Any], Any]
     kind: Literal["text", "number", "time", "signed-time", "percent", "share", "bytes"] = "text"
-    text: Callable[[Any], str] | None = None
-    tip: Callable[[Any], str] | None = None
-    toolchain: Callable[[Any], str | None] | None = None
-    """A toolchain whose chip is drawn before the text."""
-    width: int = 90
     about: str = ""
     """The tip of the column's header, which says what the column is."""
+    tip: Callable[[Any], str] | None = None
+    """The tip of a cell; by default its whole text."""
+    text: Callable[[Any], str] | None = None
+    toolchain: Callable[[Any], str | None] | None = None
+    """A toolchain whose chip is drawn before the text."""
+    width: int = 0
+    """Least width at first, in pixels at 100 %; never less than the title needs."""
     also_found_by: Callable[[Any], str] | None = None
     """A text that the filter finds as well, though it is not shown."""
     stretches: bool = False
@@ -80,12 +82,15 @@ class Column:
     extra: bool = False
     """Whether it is hidden until the user asks for it, in the list of columns."""
 
+    @property
+    def unit(self) -> str:
+        """Returns the unit that its title names where no value asks for another one."""
+        times = self.kind in ("time", "signed-time")
+        return "µs" if times else "%" if self.kind in ("percent", "share") else ""
+
 
 def toolchain_column(
-    title: str,
-    instance: Callable[[Any], str | None],
-    width: int,
-    tip: Callable[[Any], str] | None = None,
+    title: str, instance: Callable[[Any], str | None], tip: Callable[[Any], str] | None = None
 ) -> Column:
     """Return a column of toolchains by their titles, each after its chip; None leaves a gap."""
 
@@ -93,7 +98,7 @@ def toolchain_column(
         return toolchain_title(instance(row))
 
     return Column(
-        title, lambda row: instance(row) or "", "text", text, tip or text, instance, width
+        title, lambda row: instance(row) or "", tip=tip or text, text=text, toolchain=instance
     )
 
 
@@ -107,9 +112,8 @@ class RowsModel(QAbstractTableModel):
         self.order: list[int] = []
         self._sorted: tuple[int, Qt.SortOrder] | None = None
         self._filter = ""
-        self._units: list[tuple[str, float]] = [("", 1.0)] * len(self.columns)
-        self.unknown = DASH
-        """What stands where a value is not known."""
+        self._units = [(column.unit, 1.0) for column in self.columns]
+        """What a column's title says its numbers are in, and the factor that makes them so."""
         self.bold: Callable[[Any], bool] | None = None
         self.faded: Callable[[Any], bool] | None = None
 
@@ -159,12 +163,10 @@ class RowsModel(QAbstractTableModel):
     def _choose_units(self) -> None:
         """Times share one unit a column, which the header names."""
         for at, column in enumerate(self.columns):
-            if column.kind in ("time", "signed-time"):
+            if column.unit == "µs":
                 values = [abs(v) for v in self._numbers(column) if math.isfinite(v)]
                 middle = statistics.median(values) if values else 0.0
                 self._units[at] = ("ms", 1e-3) if middle >= 10_000 else ("µs", 1.0)
-            elif column.kind in ("percent", "share"):
-                self._units[at] = ("%", 1.0)
 
     def _numbers(self, column: Column) -> list[float]:
         values = (column.value(row) for row in self.rows)
@@ -197,7 +199,7 @@ class RowsModel(QAbstractTableModel):
             return column.text(row)
         value = column.value(row)
         if value is None:
-            return self.unknown
+            return DASH
         if column.kind == "text":
             return str(value)
         if column.kind == "bytes":
@@ -363,7 +365,8 @@ class Table(QTableView):
         """Take the row height and the column widths of the text size."""
         self.verticalHeader().setDefaultSectionSize(self.theme.scaled(26))
         for at, column in enumerate(self.rows_model.columns):
-            self.setColumnWidth(at, self.theme.scaled(column.width))
+            least = self.horizontalHeader().sectionSizeHint(at)
+            self.setColumnWidth(at, max(least, self.theme.scaled(column.width)))
         self._stretch()
 
     def resizeEvent(self, event: QResizeEvent) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-from PySide6.QtWidgets import QTreeWidget
 
 from collage_engine.records.accuracy import Accuracy
 from collage_engine.records.limit import LimitVerdict
@@ -12,19 +11,15 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.document.comparison import Reference
 from collage_gui.document.execution import infeasible_sentence
+from collage_gui.panels.facts import FactsPage
 from collage_gui.panels.toolchain_list import ToolchainList
 
 
-def _texts(table: QTreeWidget) -> dict[tuple[str, str], list[str]]:
+def _texts(page: FactsPage) -> dict[tuple[str, str], list[str]]:
     found = {}
-    for at in range(table.topLevelItemCount()):
-        group = table.topLevelItem(at)
-        assert group is not None
-        for place in range(group.childCount()):
-            item = group.child(place)
-            assert item is not None
-            columns = [item.text(column) for column in range(1, table.columnCount())]
-            found[group.text(0), item.text(0)] = columns
+    for row in range(page.model.rowCount()):
+        group, name, *values = (page.model.index(row, at).data() for at in range(4))
+        found[group, name] = values[: 1 if page.table.isColumnHidden(3) else 2]
     return found
 
 

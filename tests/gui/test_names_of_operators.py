@@ -124,8 +124,6 @@ def test_the_button_says_how_many_candidates_it_measures_and_how_long_that_takes
     QApplication.processEvents()
     panel.resize(600, panel.height())
     assert button.text() == "Measure 1 more (about 4 s)"
-    panel.resize(240, panel.height())
-    assert button.text() == "Measure 1 more", "a text without room was cut at both ends"
     assert button.toolTip() == measure_text(document)
 
 
