@@ -297,6 +297,8 @@ def _sort_key(column: Column, row: Any) -> Any:
     return None if value is None or not math.isfinite(value) else value
 
 
+TITLE_PX = 24
+"""Width of the margins of a column's title, in pixels; the style sheet's, and room for rounding."""
 _icons: dict[ToolchainLook, QIcon] = {}
 
 
@@ -365,7 +367,8 @@ class Table(QTableView):
         """Take the row height and the column widths of the text size."""
         self.verticalHeader().setDefaultSectionSize(self.theme.scaled(26))
         for at, column in enumerate(self.rows_model.columns):
-            least = self.horizontalHeader().sectionSizeHint(at)
+            title = str(self.rows_model.headerData(at, Qt.Orientation.Horizontal))
+            least = self.horizontalHeader().fontMetrics().horizontalAdvance(title) + TITLE_PX
             self.setColumnWidth(at, max(least, self.theme.scaled(column.width)))
         self._stretch()
 

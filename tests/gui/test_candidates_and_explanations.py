@@ -364,7 +364,7 @@ def test_columns_without_a_value_are_hidden_and_the_names_fill_the_view(drive) -
     assert table.isColumnHidden(last_run)
     page.docks.reveal("partitions")
     d.qtbot.wait(20)
-    d.until(lambda: table.columnWidth(0) < 140)
+    d.until(lambda: table.columnWidth(0) == table.sizeHintForColumn(0))
     end = table.columnViewportPosition(operators) + table.columnWidth(operators)
     assert end <= table.viewport().width(), "no name is cut by the edge of the view"
 
