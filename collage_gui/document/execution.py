@@ -240,10 +240,7 @@ class Execution(QObject):
                 self._placement.runners_up = answer.runners_up
                 # What a run has measured already is not shown as an estimate once more; neither the
                 # search at the start of a run nor undoing a pin takes away what was measured.
-                shown = self._placement.shown
-                kept = quiet and self._measured_us(pins) is not None
-                if self._pins.restored and shown is not None:
-                    kept = kept or shown.placement.measured_us is not None
+                kept = (quiet or self._pins.restored) and self._measured_us(pins) is not None
                 if not kept and not self._runs.show_known(answer.placement, pins):
                     expected = answer.placement.measured_us is None
                     title = "Search on stored costs"

@@ -450,7 +450,7 @@ class PictureController(QObject):
                 measured_now=boxes(self._measured_now),
                 pinned=pinned,
                 dimmed=boxes_outside(self.drawn, self._isolated) | self._dimmed,
-                stale=stale_text(document),
+                stale=document.stale,
             )
         )
         self.marks_changed.emit()
@@ -498,12 +498,3 @@ class PictureController(QObject):
         primary = self._document.selection.primary
         if primary is not None and self.drawn is not None and not self._view.hasFocus():
             self._view.ensure_visible(self.drawn.scene.display.box_of[primary])
-
-
-def stale_text(document: Document) -> str:
-    """Says why the shown placement is out of date; empty while it is not."""
-    if not document.stale:
-        return ""
-    if document.pins.infeasible is not None:
-        return "No placement satisfies the pins: this one was found without them."
-    return "This placement was made without the current pins. Press Space to search again."

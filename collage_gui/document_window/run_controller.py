@@ -49,6 +49,7 @@ class RunController:
         document.execution.searched.connect(self._searched)
         document.execution.preflight_changed.connect(self._show_preflight)
         document.pins.changed.connect(self._pins_changed)
+        document.placement.changed.connect(self._show_stale)
 
     def start(self) -> None:
         """Run with the settings of the panel, after the run of another document if need be."""
@@ -180,16 +181,18 @@ class RunController:
 
     # -- the document's news -----------------------------------------------------------
 
+    def _search_follows(self) -> bool:
+        """Tells whether other pins are searched for as soon as the engine has them."""
+        document = self._document
+        usable = document.costs.any_usable and not document.execution.running
+        return usable and bool(self._preferences.get("search_on_pin"))
+
     def _pins_accepted(self) -> None:
         """Search again as soon as the engine has the pins, if there is anything to search."""
-        document = self._document
-        if not self._preferences.get("search_on_pin"):
-            return
-        if document.costs.any_usable and not document.execution.running:
-            if self._preferences.get("confirm_after_search"):
-                self.confirm_quickly()
-            else:
-                document.execution.search()
+        if self._search_follows() and self._preferences.get("confirm_after_search"):
+            self.confirm_quickly()
+        elif self._search_follows():
+            self._document.execution.search()
 
     def _show_warnings(self) -> None:
         visible = self._document.runs.visible
@@ -222,6 +225,23 @@ class RunController:
         """Takes a message away with its cause: other pins may be satisfied."""
         if self._document.pins.infeasible is None:
             self._messages.clear("infeasible")
+        # While a search is about to follow, nothing needs saying.
+        stale, infeasible = self._document.stale, self._document.pins.infeasible is not None
+        if infeasible or not stale or not self._search_follows():
+            self._show_stale()
+
+    def _show_stale(self) -> None:
+        """Say that what is shown was made under other pins."""
+        if self._document.stale and self._document.pins.infeasible is None:
+            self._messages.show_message(
+                "This placement was made without the current pins.",
+                "warning",
+                "Search again",
+                self.search_or_start,
+                topic="stale",
+            )
+        else:
+            self._messages.clear("stale")
 
     def _show_preflight(self) -> None:
         preflight, graph = self._document.execution.preflight, self._document.operators

@@ -281,8 +281,6 @@ class Canvas(QAbstractScrollArea):
             self._scaled_frame(painter, canvas)
         else:
             self._sharp_frame(painter)
-        if self.marks.stale:
-            self._stale_badge(painter)
         if self.hasFocus():
             painter.setPen(QColor(self._theme.colours.focus))
             painter.setBrush(Qt.BrushStyle.NoBrush)
@@ -332,20 +330,6 @@ class Canvas(QAbstractScrollArea):
             shown.height() * y,
         )
         painter.drawPixmap(shown, pixmap, source)
-
-    def _stale_badge(self, painter: QPainter) -> None:
-        assert self._theme is not None
-        c = self._theme.colours
-        text = self.marks.stale
-        painter.setFont(self._theme.sized(12, bold=True))
-        width = painter.fontMetrics().horizontalAdvance(text) + 24
-        box = QRectF((self.viewport().width() - width) / 2, 12, width, 28)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setPen(QColor(c.border))
-        painter.setBrush(QColor(c.warning))
-        painter.drawRoundedRect(box, 14, 14)
-        painter.setPen(QColor(c.warning_text))
-        painter.drawText(box, Qt.AlignmentFlag.AlignCenter, text)
 
     def image(self, area: QRectF, scale: float) -> QImage:
         """Paint any part of the scene into an image, for export.

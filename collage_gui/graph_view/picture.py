@@ -46,8 +46,8 @@ class Marks:
     """Number of the box under the pointer; None without one."""
     measured_now: frozenset[int] = frozenset()
     """Numbers of the boxes whose operators are being measured."""
-    stale: str = ""
-    """The reason why the picture is out of date; empty while it is not."""
+    stale: bool = False
+    """Whether the picture is out of date: it is drawn paler."""
 
 
 @dataclass(frozen=True)
