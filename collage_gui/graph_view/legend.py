@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from html import escape
 
-from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import (
-    QColor,
-    QIcon,
-    QPainter,
-    QPaintEvent,
-    QPen,
-    QPolygonF,
-    QResizeEvent,
-)
-from PySide6.QtWidgets import QToolButton, QWidget
+from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QPointF, QRectF, Qt, Signal
+from PySide6.QtGui import QColor, QIcon, QPainter, QPen, QPolygonF
+from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
 
 from collage_engine.drawing.box_styles import LegendEntry
 from collage_engine.drawing.formatting import counted
@@ -37,8 +31,6 @@ ABOUT_MARKS = {
     "measured now": "The run measures a candidate that consists of these operators.",
 }
 
-ROW = 22
-"""Least height of an entry, in pixels; chosen."""
 MARGIN = 10
 """Pixels left and right of the entries; chosen."""
 MOST = 16
@@ -68,8 +60,12 @@ def _paint_mark(mark: str, c: Colours, painter: QPainter, area: QRectF) -> None:
         painter.drawRoundedRect(area.adjusted(1, 1, -1, -1), 3, 3)
 
 
-class Legend(QWidget):
-    """The legend below the graph: all entries side by side, and what the marks mean."""
+class Legend(QLabel):
+    """The legend below the graph: all entries side by side, and what the marks mean.
+
+    It is one text of pictures and links, which Qt breaks into the lines that it needs: a legend
+    that leaves an entry out explains nothing.
+    """
 
     isolated = Signal(object)
     """LegendEntry, or None when all are shown again."""
@@ -77,9 +73,19 @@ class Legend(QWidget):
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
         self.setObjectName("legend")
-        self._rows: list[QToolButton] = []
-        self._marks: list[QToolButton] = []
-        self._named: list[str] = []
+        self.setAccessibleName("Legend")
+        self.setTextFormat(Qt.TextFormat.RichText)
+        self.setWordWrap(True)
+        self.setContentsMargins(MARGIN, 4, MARGIN, 4)
+        flag = Qt.TextInteractionFlag
+        self.setTextInteractionFlags(flag.LinksAccessibleByMouse | flag.LinksAccessibleByKeyboard)
+        policy = QSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
+        policy.setHeightForWidth(True)
+        self.setSizePolicy(policy)
+        self.linkActivated.connect(lambda key: self.choose(self._entries[key]))
+        self.linkHovered.connect(self._tell)
+        self._entries: dict[str, LegendEntry] = {}
+        self._marks: Sequence[str] = ()
         """The marks that are explained."""
         self._chosen: str | None = None
         self._theme: PaintTheme | None = None
@@ -87,97 +93,57 @@ class Legend(QWidget):
 
     def show_entries(self, entries: list[LegendEntry], theme: PaintTheme) -> None:
         """Show the entries of a picture; the isolated one stays so if it is among them."""
-        if theme is not self._theme:
-            self._theme = theme
-            self._show_marks()
-        _remove(self._rows)
-        if self._chosen not in [entry.key for entry in entries]:
+        self._theme = theme
+        self._entries = {entry.key: entry for entry in entries[:MOST]}
+        if self._chosen not in self._entries:
             self._chosen = None
-        self._rows = []
-        for entry in entries[:MOST]:
-            detail = entry.detail or str(entry.count)
-            row = self._row(f"{entry.label}   {detail}", chip(entry, theme.colours.line))
-            row.setAccessibleName(f"{entry.label}: {counted(entry.count, 'node')}")
-            row.setToolTip(plain_tip(f"{entry.label}: {detail}. Click to see only these."))
-            row.setCursor(Qt.CursorShape.PointingHandCursor)
-            row.setCheckable(True)
-            row.setChecked(entry.key == self._chosen)
-            row.clicked.connect(partial(lambda entry, _: self.choose(entry), entry))
-            row.setProperty("key", entry.key)
-            self._rows.append(row)
-        self._arrange()
+        self._refresh()
         self.setVisible(bool(entries))
 
-    def show_marks(self, marks: list[str]) -> None:
+    def show_marks(self, marks: Sequence[str]) -> None:
         """Explain the marks that occur in the picture, by their keys in ``MARKS``."""
-        if self._theme is not None and marks != self._named:
-            self._named = marks
-            self._show_marks()
-            self._arrange()
+        if marks != self._marks:
+            self._marks = marks
+            self._refresh()
 
-    def _show_marks(self) -> None:
-        assert self._theme is not None
-        _remove(self._marks)
-        self._marks = []
-        for mark in self._named:
-            row = self._row(
-                MARKS[mark], small_picture(partial(_paint_mark, mark, self._theme.colours))
-            )
-            row.setAccessibleName(MARKS[mark])
-            row.setToolTip(ABOUT_MARKS[mark])
-            row.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-            self._marks.append(row)
+    def _refresh(self) -> None:
+        if self._theme is None:
+            return
+        colours, parts = self._theme.colours, []
+        for key, entry in self._entries.items():
+            text = f"{entry.label}   {entry.detail or entry.count}"
+            back = f"background-color: {colours.line};" if key == self._chosen else ""
+            style = f"color: {colours.text}; text-decoration: none; {back}"
+            part = _part(text, chip(entry, colours.line))
+            parts.append(f"<a href='{escape(key)}' style='{style}'>{part}</a>")
+        for mark in self._marks:
+            sample = small_picture(partial(_paint_mark, mark, colours))
+            parts.append(_part(MARKS[mark], sample))
+        self.setText("&emsp;&emsp; ".join(parts))
+        said = (f"{each.label}: {counted(each.count, 'node')}" for each in self._entries.values())
+        self.setAccessibleDescription("; ".join([*said, *map(MARKS.__getitem__, self._marks)]))
+        self._tell("")
 
-    def _row(self, text: str, icon: QIcon) -> QToolButton:
-        row = QToolButton(self)
-        row.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
-        row.setIcon(icon)
-        row.setIconSize(CHIP)
-        row.setText(text.replace("&", "&&"))
-        row.show()
-        return row
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        """Arranges the entries anew."""
-        super().resizeEvent(event)
-        self._arrange()
-
-    def sizeHint(self) -> QSize:
-        """Return a size as high as the lines of entries."""
-        return QSize(0, self.minimumHeight())
-
-    def _arrange(self) -> None:
-        """Put entries side by side, in as many lines as they need.
-
-        A legend that leaves one out, or squeezes it, explains nothing.
-        """
-        left, top, tall = MARGIN, 3, ROW
-        for row in (*self._rows, *self._marks):
-            size = row.sizeHint()
-            if left > MARGIN and left + size.width() > self.width() - MARGIN:
-                left, top = MARGIN, top + tall
-            row.setGeometry(left, top, min(size.width(), self.width() - 2 * MARGIN), size.height())
-            left, tall = left + size.width(), size.height()
-        self.setFixedHeight(top + tall + 3)
+    def _tell(self, key: str) -> None:
+        """Explain the entry under the pointer, or the marks."""
+        entry = self._entries.get(key)
+        marks = "\n".join(f"{MARKS[mark]}: {ABOUT_MARKS[mark]}" for mark in self._marks)
+        text = f"{entry.label}: click to see only these." if entry is not None else marks
+        self.setToolTip(plain_tip(text))
 
     def choose(self, entry: LegendEntry) -> None:
         """Isolates an entry in the graph, or shows all again when it is isolated already."""
         self._chosen = None if self._chosen == entry.key else entry.key
-        for row in self._rows:
-            row.setChecked(row.property("key") == self._chosen)
+        self._refresh()
         self.isolated.emit(entry if self._chosen is not None else None)
 
-    def paintEvent(self, event: QPaintEvent) -> None:
-        """Paints the background."""
-        if self._theme is None:
-            return
-        painter = QPainter(self)
-        painter.fillRect(self.rect(), QColor(self._theme.colours.panel))
-        painter.setPen(QPen(QColor(self._theme.colours.line), 1))
-        painter.drawLine(0, 0, self.width(), 0)
 
-
-def _remove(rows: list[QToolButton]) -> None:
-    for row in rows:
-        row.hide()
-        row.deleteLater()
+def _part(text: str, icon: QIcon) -> str:
+    """Return a picture and a text as markup that no line end divides."""
+    content = QByteArray()
+    buffer = QBuffer(content)
+    buffer.open(QIODevice.OpenModeFlag.WriteOnly)
+    icon.pixmap(CHIP, 2.0).save(buffer, "PNG")
+    source = f"data:image/png;base64,{bytes(content.toBase64().data()).decode()}"
+    size = f"width='{CHIP.width()}' height='{CHIP.height()}' style='vertical-align: middle'"
+    return f"<img src='{source}' {size}>&nbsp;" + escape(text).replace(" ", "&nbsp;")
