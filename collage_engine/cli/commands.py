@@ -42,6 +42,7 @@ from collage_engine.report.annotations import LAYER_SETTINGS
 from collage_engine.report.progress import ProgressReport
 from collage_engine.service.engine import Engine
 from collage_engine.session.earlier import earlier_session
+from collage_engine.session.profiles import diagnosis
 
 _LOG = logging.getLogger(__name__)
 
@@ -268,6 +269,30 @@ def _explain(options: argparse.Namespace) -> int:
     return 0
 
 
+def _diagnose(options: argparse.Namespace) -> int:
+    if not options.runtime and not options.profile:
+        raise UsageError("diagnose: name a runtime with --runtime, or its file with --profile")
+    settings, began = settings_from(options), time.monotonic()
+    with ProgressReport(ERR) as progress, interruptible_engine(progress, keep=True) as engine:
+        session = Session.of_model(engine, options.model, settings.shapes, settings.inputs_npz)
+        settings = msgspec.structs.replace(settings, shapes=session.model.shapes)
+        if options.session:
+            _of_session_option(lambda: session.continue_from(options.session))
+        placed = next((run for run in reversed(session.runs) if not run.of_profile), None)
+        profiled = session.profile(options.runtime, settings, file=options.profile or None)
+        if options.place:
+            placed = session.place(settings, spent_s=time.monotonic() - began)
+        found = diagnosis(session.graph, profiled, placed)
+        not_saved = _save(session, options.session)
+    if options.json:
+        output.print_json(found)
+    else:
+        output.print_diagnosis(found, session.document)
+    if not_saved is not None:
+        raise not_saved
+    return 0
+
+
 def _compare(options: argparse.Namespace) -> int:
     with interruptible_engine() as engine:
         session = _open_session(engine, options)
@@ -445,6 +470,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "candidates": _candidates,
     "explain": _explain,
     "compare": _compare,
+    "diagnose": _diagnose,
     "export": _export,
     "run": _run,
     "check": lambda options: check(options, report_error),

@@ -20,17 +20,21 @@ from collage_engine.drawing.formatting import (
     significant,
     time_text,
 )
-from collage_engine.drawing.palette import learn
+from collage_engine.drawing.palette import learn, toolchain_title
 from collage_engine.records.answers import ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.comparison import Comparison
 from collage_engine.records.format import border_words
 from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.placement import Run
+from collage_engine.records.profile import Diagnosis
 from collage_engine.records.shapes import items_of
 from collage_engine.records.text import printable_json
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.session.document import Document
+
+MOST_LAYERS = 30
+"""Layers that a diagnosis prints, the most expensive ones; chosen: they fit on a screen."""
 
 
 def print_json(document: Any) -> None:
@@ -196,6 +200,42 @@ def print_comparison(found: Comparison, names: tuple[str, str]) -> None:
         say(f"  {old} → {new}: {nodes_text(nodes)}")
     if regrouped:
         say(f"  in other partitions of the same toolchain: {nodes_text(regrouped)}")
+
+
+def print_diagnosis(found: Diagnosis, document: Document) -> None:
+    """Print what a runtime made of a model, most expensive first, and what a placement changes."""
+    learn(document.toolchains)
+    title = document.toolchain_title(found.toolchain)
+    whole = f", a profiled run {time_text(found.measured_us)}" if found.measured_us else ""
+    say(f"{title}: {time_text(found.layers_us)} in layers{whole}", style="bold")
+    made = Columns("ONNX nodes", "time", "ran as", "placed on", "difference", cut=("ONNX nodes",))
+    for row in found.nodes[:MOST_LAYERS]:
+        names = row.onnx_nodes
+        fused = f"fused, {len(names)} nodes" if len(names) > 1 else "by itself"
+        ran = {"fell back": f"fell back to {row.device}", "not seen": "in no layer by its name"}
+        made.add(
+            ", ".join(names),
+            time_text(row.us),
+            ran.get(row.state, fused),
+            ", ".join(toolchain_title(name) for name in row.placed_on),
+            signed(row.delta_us) if row.delta_us is not None else "",
+        )
+    show(made.table)
+    if len(found.nodes) > MOST_LAYERS:
+        say(f"and {counted(len(found.nodes) - MOST_LAYERS, 'cheaper layer')} (--json has all)")
+    for each in found.inserted:
+        say(f"inserted by {title}: {each.calls} × {each.name}, {time_text(each.us)}")
+    back = [row for row in found.nodes if row.state == "fell back"]
+    if back:
+        nodes = counted(sum(len(row.onnx_nodes) for row in back), "node")
+        cost = sum(row.us or 0.0 for row in back)
+        say(f"fell back: {nodes}, {time_text(cost)}", style="yellow")
+    if found.placement_us is not None:
+        before = found.alone_us or found.measured_us or found.layers_us
+        how = "in common rounds" if found.alone_us else "as it was profiled"
+        gain = f" ({gain_text(found.placement_us, before)})" if before else ""
+        placement = f"the placement: {time_text(found.placement_us)}{gain}"
+        say(f"{title} {how}: {time_text(before)}; {placement}")
 
 
 def print_changed_facts(before: Run, after: Run) -> None:

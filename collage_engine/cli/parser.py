@@ -195,17 +195,7 @@ def _add_place_command(commands: Commands) -> None:
     )
     add_dimension_options(place)
     _add_budgets(place)
-    place.add_argument(
-        "--inputs",
-        action="append",
-        metavar="FILE|DIR",
-        help="representative inputs: an .npz file with one array for each input's name, or several "
-        "samples along one more leading axis; an .npy file, where the model has one input; a "
-        "folder of ONNX test data (test_data_set_*/input_*.pb; a warning says where output_*.pb "
-        "are not what the model computes) or of NAME.npy; may be repeated; outputs are checked on "
-        "all samples, times are those of the first (default: random ones, on which outputs are "
-        "finite)",
-    )
+    _add_inputs(place)
     place.add_argument(
         "--unchecked",
         action="store_true",
@@ -238,6 +228,20 @@ def _add_place_command(commands: Commands) -> None:
     add_limit_options(place)
     place.add_argument("--session", metavar="FILE", help="keep everything in this .collage file")
     _add_json(place, "place")
+
+
+def _add_inputs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--inputs",
+        action="append",
+        metavar="FILE|DIR",
+        help="representative inputs: an .npz file with one array for each input's name, or several "
+        "samples along one more leading axis; an .npy file, where the model has one input; a "
+        "folder of ONNX test data (test_data_set_*/input_*.pb; a warning says where output_*.pb "
+        "are not what the model computes) or of NAME.npy; may be repeated; outputs are checked on "
+        "all samples, times are those of the first (default: random ones, on which outputs are "
+        "finite)",
+    )
 
 
 def _add_budgets(place: argparse.ArgumentParser) -> None:
@@ -341,6 +345,49 @@ def _add_compare_command(commands: Commands) -> None:
     compare.add_argument("run", help="id, name or number of a run; `last` is the newest")
     compare.add_argument("other", help="the run to compare with it")
     _add_json(compare, "compare")
+
+
+def _add_diagnose_command(commands: Commands) -> None:
+    diagnose = commands.add_parser(
+        "diagnose", help="what a runtime makes of a model, and what a placement would gain"
+    )
+    diagnose.add_argument("model", help="the model, an .onnx file")
+    diagnose.add_argument(
+        "--runtime",
+        default="",
+        metavar="NAME",
+        help="run the model in this runtime as its users do, with its own profiling: onnxruntime "
+        "or openvino",
+    )
+    diagnose.add_argument(
+        "--profile",
+        default="",
+        metavar="FILE",
+        help="read what a runtime's tools wrote instead: ONNX Runtime's profile (JSON), "
+        "benchmark_app's counters (CSV, JSON), trtexec's layers (--exportProfile, "
+        "--exportLayerInfo)",
+    )
+    add_run_options(diagnose)
+    _add_inputs(diagnose)
+    diagnose.add_argument(
+        "--budget",
+        type=duration,
+        default=60.0,
+        metavar="TIME",
+        help="time of the whole command, in which the model is also placed (default: 1m)",
+    )
+    diagnose.add_argument(
+        "--no-place",
+        dest="place",
+        action="store_false",
+        help="place nothing: compare with the newest placement of --session, if there is one",
+    )
+    diagnose.add_argument(
+        "--session",
+        metavar="FILE.collage",
+        help="keep profile and placement as two runs, for compare, report and the desktop",
+    )
+    _add_json(diagnose, "diagnose")
 
 
 def _add_export_command(commands: Commands) -> None:
@@ -534,6 +581,7 @@ _COMMANDS: tuple[Callable[[Commands], None], ...] = (
     _add_candidates_command,
     _add_explain_command,
     _add_compare_command,
+    _add_diagnose_command,
     _add_export_command,
     _add_run_command,
     _add_check_command,

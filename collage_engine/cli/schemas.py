@@ -15,6 +15,7 @@ from collage_engine.records.comparison import Comparison
 from collage_engine.records.gate import Gate
 from collage_engine.records.graph import ModelRecord
 from collage_engine.records.placement import Run
+from collage_engine.records.profile import Diagnosis
 from collage_engine.records.shapes import ShapeRow, Sharing
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.search import command as search
@@ -105,6 +106,7 @@ DOCUMENTS: dict[str, dict[str, Any]] = {
     "candidates": {"candidates": CandidatesDocument},
     "explain": {"explanation": ExplainAnswer},
     "compare": {"comparison": Comparison},
+    "diagnose": {"diagnosis": Diagnosis},
     "run": {"result": ArtifactResult, "several shapes": EntryResults},
     "check": {"gate": Gate},
     "search": search.DOCUMENTS,

@@ -14,10 +14,12 @@ from collage_engine.records.answers import InsideAnswer, PreflightAnswer
 from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
+from collage_engine.records.profile import Profile
 from collage_engine.records.results import Opened, RunUpdate
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import PaddingProofs, ShapeChoice, Sharing
 from collage_engine.records.time_limits import JOB_S, WORK_S
+from collage_engine.records.toolchain import ToolchainState
 
 Answer = TypeVar("Answer")
 Shapes = dict[str, tuple[int, ...]]
@@ -107,6 +109,18 @@ class AnnotateJob(Job[None]):
     """Metadata by the node's name."""
     out: str
     name = "annotate"
+    limit_s = WORK_S
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileJob(ModelJob[tuple[Profile, ToolchainState]]):
+    """Profile a model by a runtime's own means, or read what its tools wrote of the model."""
+
+    settings: RunSettings
+    toolchain: str
+    """Which runtime; empty: that which wrote the file."""
+    file: str = ""
+    name = "profile"
     limit_s = WORK_S
 
 

@@ -269,6 +269,8 @@ class Run(msgspec.Struct, kw_only=True):
     measured_on: str = ""
     """Name of the machine of a farm that ran whole models and confirmed the placement; empty: the
     run was on no farm."""
+    of_profile: bool = False
+    """Whether it shows what a runtime says of its own layers: nothing was placed."""
     provisional: bool = False
     """Whether the run still goes on, and may find a better placement."""
     objective: Objective = "latency"
@@ -295,6 +297,8 @@ class Run(msgspec.Struct, kw_only=True):
         None where the search found nothing else than what the baselines are, which are shown by
         themselves.
         """
+        if self.of_profile:
+            return None
         if self.winner == "collage":
             return self.placement
         known = [frozenset(baseline.candidates) for baseline in self.baselines]

@@ -21,8 +21,10 @@ from collage_engine.records.answers import InsideAnswer, PreflightAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import CollageError
 from collage_engine.records.jobs import JobCall
+from collage_engine.records.profile import Profile
 from collage_engine.records.results import Opened, RunUpdate
 from collage_engine.records.shapes import PaddingProofs, Sharing
+from collage_engine.records.toolchain import ToolchainState
 from collage_engine.toolchains.asking import note_questions
 
 _LOG = logging.getLogger(__name__)
@@ -157,6 +159,18 @@ def _annotate(job: jobs.AnnotateJob, control: RunControl) -> None:
     write_annotated(Path(job.path), job.notes, Path(job.out))
 
 
+def _profile(job: jobs.ProfileJob, control: RunControl) -> tuple[Profile, ToolchainState]:
+    from collage_engine.run.profile import profile_model, read_profile
+    from collage_engine.toolchains.registry import described, get
+
+    if job.file:
+        found = read_profile(Path(job.file), job.toolchain)
+    else:
+        found = profile_model(_opened(job.path, job.shapes), job.settings, job.toolchain)
+    state = ToolchainState(name=found.toolchain, available=True)
+    return found, described(state, get(found.toolchain).about)
+
+
 def _preflight(job: jobs.PreflightJob, control: RunControl) -> tuple[PreflightAnswer, RunUpdate]:
     from collage_engine.candidates.preflight import preflight
 
@@ -225,6 +239,7 @@ DO: dict[type[jobs.Job[Any]], Callable[[Any, RunControl], Any]] = {
     jobs.DimensionsJob: _dimensions,
     jobs.AnnotateJob: _annotate,
     jobs.PaddingJob: _padding,
+    jobs.ProfileJob: _profile,
     jobs.PreflightJob: _preflight,
     jobs.EnumerateJob: _enumerate,
     jobs.RunJob: _run,

@@ -44,6 +44,7 @@ from collage_engine.session.document import Document
 from collage_engine.session.earlier import earlier_session
 from collage_engine.session.file import load_session
 from collage_engine.session.pins import rebind_pins
+from collage_engine.session.profiles import run_of_profile
 
 _LOG = logging.getLogger(__name__)
 
@@ -631,6 +632,18 @@ class Engine:
             jobs.ExportJob(**opened.model_arguments(), run=run, out=params.path)
         )
         return p.Exported(path=params.path, content=content)
+
+    def profile(self, handle: str, settings: RunSettings, toolchain: str, file: str = "") -> Run:
+        """Add what a runtime says of its layers to a document's runs; see ``jobs.ProfileJob``."""
+        opened = self.document(handle)
+        job = jobs.ProfileJob(
+            **opened.model_arguments(), settings=settings, toolchain=toolchain, file=file
+        )
+        profile, about = self._side_job(job)
+        with opened.lock:
+            run = run_of_profile(opened.document, profile, about)
+            opened.document.runs.append(run)
+        return run
 
     def annotate(self, handle: str, notes: dict[str, dict[str, str]], out: str) -> None:
         """Write a document's model to a file, with metadata by the names of its nodes."""

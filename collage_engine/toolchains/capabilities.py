@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collage_engine.partition.rule_trees import PatternEntry
     from collage_engine.records.graph import TensorType
     from collage_engine.records.numbering import NodeIndex, NodeSet
+    from collage_engine.records.profile import Profile
     from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
     from collage_engine.records.tuning import TuneRecord, TuneTask
 
@@ -288,6 +289,33 @@ class HasPythonSession(Protocol):
         Raises:
             ToolchainError: The toolchain cannot take the file or its inputs.
         """
+        ...
+
+
+@runtime_checkable
+class ReadsProfiles(Protocol):
+    """The capability to read what the toolchain's own tools write of a model's layers."""
+
+    def read_profile(self, content: Any) -> Profile | None:
+        """Return the layers of a file.
+
+        Args:
+            content: What the file says, as JSON values; a text where it is no JSON.
+
+        Returns:
+            The layers; None: these tools write no such file.
+        """
+        ...
+
+
+@runtime_checkable
+class ProfilesLayers(Protocol):
+    """The capability to profile whole models by the toolchain's own means, as its users do."""
+
+    def profile_layers(
+        self, file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]
+    ) -> Profile:
+        """Run a model some times and return its layers; see ``HasPythonSession.open_session``."""
         ...
 
 

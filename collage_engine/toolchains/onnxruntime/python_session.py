@@ -17,7 +17,8 @@ QUIET = 4
 """``log_severity_level`` at which only fatal errors are written to standard error."""
 
 
-def _package() -> Any:
+def package() -> Any:
+    """Return the package, without its telemetry; ToolchainError where it is not installed."""
     # It would write the names of models and graphs to a queue in the user's cache. The variable
     # is read when the library is loaded, and keeps it from making the queue; the function is what
     # other versions have.
@@ -34,7 +35,7 @@ def _package() -> Any:
 
 def open_session(file: str, threads: int, inputs: Mapping[str, np.ndarray]) -> PythonSession:
     """Opens a session as its users do: all but the number of threads is at its default."""
-    onnxruntime = _package()
+    onnxruntime = package()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(file, options, providers=PROVIDERS)
@@ -58,7 +59,7 @@ class Evaluator:
         optimise: bool,
         weights: Mapping[str, np.ndarray],
     ) -> None:
-        onnxruntime = _package()
+        onnxruntime = package()
         options = onnxruntime.SessionOptions()
         options.log_severity_level = QUIET
         if threads:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from collage_engine.model.dataflow_graph import DataflowGraph
     from collage_engine.partition.spec import PartitionSpec
+    from collage_engine.records.profile import Profile
     from collage_engine.toolchains.capabilities import PythonSession
     from collage_engine.toolchains.onnxruntime.python_session import Evaluator
 
@@ -107,6 +108,20 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         from collage_engine.toolchains.onnxruntime.python_session import open_session
 
         return open_session(file, threads, inputs)
+
+    def read_profile(self, content: Any) -> Profile | None:
+        """Implements ``capabilities.ReadsProfiles``."""
+        from collage_engine.toolchains.onnxruntime.profile import read_profile
+
+        return read_profile(content)
+
+    def profile_layers(
+        self, file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]
+    ) -> Profile:
+        """Implements ``capabilities.ProfilesLayers``."""
+        from collage_engine.toolchains.onnxruntime.profile import profile_layers
+
+        return profile_layers(file, threads, inputs)
 
     def open_onnx(
         self,

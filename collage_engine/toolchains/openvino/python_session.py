@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,30 @@ def open_session(
     Raises:
         ToolchainError: The model asks for an input that is not given.
     """
+    request, count = open_request(file, threads, precision, inputs, {})
+
+    def results() -> list[np.ndarray]:
+        return [np.array(request.get_output_tensor(k).data) for k in range(count)]
+
+    return PythonSession(request.infer, results)
+
+
+def open_request(
+    file: str,
+    threads: int,
+    precision: str,
+    inputs: Mapping[str, np.ndarray],
+    settings: Mapping[str, Any],
+) -> tuple[Any, int]:
+    """Return a request with its tensors, and the number of its outputs.
+
+    Args:
+        file: The model's file.
+        threads: Threads of the request; 0: the library's default.
+        precision: The precision of the instance.
+        inputs: An array for each input, by name.
+        settings: Further properties of the compiled model.
+    """
     api = openvino()
     core = api.Core()
     model = core.read_model(file)
@@ -40,13 +65,10 @@ def open_session(
         {
             "INFERENCE_NUM_THREADS": threads,
             "INFERENCE_PRECISION_HINT": "bf16" if precision == BFLOAT16 else "f32",
+            **settings,
         },
     )
     request = compiled.create_infer_request()
     for number, array in given.items():
         request.set_input_tensor(number, api.Tensor(array))
-
-    def results() -> list[np.ndarray]:
-        return [np.array(request.get_output_tensor(k).data) for k in range(len(compiled.outputs))]
-
-    return PythonSession(request.infer, results)
+    return request, len(compiled.outputs)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     from onnx import ModelProto, NodeProto
 
+    from collage_engine.records.profile import Profile
     from collage_engine.toolchains.capabilities import PythonSession
 
 PRECISIONS = ("f32", "bf16")
@@ -127,6 +128,20 @@ class OpenVinoToolchain(OnnxFedToolchain):
         from collage_engine.toolchains.openvino.python_session import open_session
 
         return open_session(file, threads, precision, inputs)
+
+    def read_profile(self, content: Any) -> Profile | None:
+        """Implements ``capabilities.ReadsProfiles``."""
+        from collage_engine.toolchains.openvino.profile import read_json, read_table
+
+        return read_table(content) if isinstance(content, str) else read_json(content)
+
+    def profile_layers(
+        self, file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]
+    ) -> Profile:
+        """Implements ``capabilities.ProfilesLayers``."""
+        from collage_engine.toolchains.openvino.profile import profile_layers
+
+        return profile_layers(file, threads, precision, inputs)
 
     def inside(self, module: Any) -> dict[str, Any]:
         """Return the settings, and the layers that its CPU plugin executes."""

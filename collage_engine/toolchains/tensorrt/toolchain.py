@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from collage_engine.model.dataflow_graph import DataflowGraph
+    from collage_engine.records.profile import Profile
 
 PYTHON_PART = "collage_tensorrt.py"
 """The name of python_runtime.py in an artifact."""
@@ -196,6 +197,12 @@ class TensorrtToolchain(OnnxFedToolchain):
 
         python_runtime.register()
         return super().create(symbol, plan, weights)
+
+    def read_profile(self, content: Any) -> Profile | None:
+        """Implements ``capabilities.ReadsProfiles``."""
+        from collage_engine.toolchains.tensorrt.profile import read_profile
+
+        return read_profile(content)
 
     def inside(self, module: Any) -> dict[str, Any]:
         """Return the engine's facts, and its layers where it can be opened here."""

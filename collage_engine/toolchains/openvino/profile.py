@@ -1,0 +1,83 @@
+"""Reads OpenVINO's counters, as ``benchmark_app -pc`` and its report types write them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from collage_engine.records.profile import Layer, Profile
+from collage_engine.toolchains.openvino.python_session import open_request
+
+RUNS = 30
+"""Runs that are profiled; chosen: medians of them are steady, and they take at most seconds."""
+INSERTED = ("Reorder", "Convert")
+REFERENCE = "ref"
+"""How the names of kernels begin that are written to be right and not to be fast."""
+
+
+def profile_layers(
+    file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]
+) -> Profile:
+    """Run a model as its users do, with OpenVINO's counters; only the precision is the run's."""
+    request, _ = open_request(file, threads, precision, inputs, {"PERF_COUNT": True})
+    rows, took = [], []
+    for _ in range(RUNS):
+        began = time.perf_counter()
+        request.infer()
+        took.append(time.perf_counter() - began)
+        rows += [
+            [
+                layer.node_name,
+                str(layer.status),
+                layer.node_type,
+                layer.exec_type,
+                str(layer.real_time.total_seconds() * 1e3),
+            ]
+            for layer in request.profiling_info
+        ]
+    return _profile(rows, statistics.median(took) * 1e6)
+
+
+def read_json(data: Any) -> Profile | None:
+    """Return the layers of a report in JSON; None: it is none."""
+    if not isinstance(data, dict):
+        return None
+    runs = data.get("detailed_performance") or [data.get("avg_performance")]
+    if not all(isinstance(run, dict) and "nodes" in run for run in runs):
+        return None
+    keys = ("name", "status", "node_type", "exec_type", "real_time")
+    return _profile([str(node[key]) for key in keys] for run in runs for node in run["nodes"])
+
+
+def read_table(text: str) -> Profile | None:
+    """Return the layers of a report in CSV, by semicolons or commas; None: it is none."""
+    if not text.startswith(("layerName;execStatus", "layerName,execStatus")):
+        return None
+    rows = csv.reader(io.StringIO(text), delimiter=text[len("layerName")])
+    return _profile(row[:5] for row in rows if len(row) >= 5 and row[1] and row[0] != "layerName")
+
+
+def _profile(rows: Iterable[list[str]], us: float | None = None) -> Profile:
+    times: dict[tuple[str, str, str], list[float]] = {}
+    for name, status, kind, kernel, milliseconds in rows:
+        if status.rpartition(".")[2] == "EXECUTED":
+            times.setdefault((name, kind, kernel), []).append(float(milliseconds) * 1e3)
+    layers = [
+        Layer(
+            name=name,
+            kind=kind,
+            us=statistics.median(each),
+            nodes=() if kind in INSERTED else (name,),
+            absorbs="after",
+            kernel=kernel,
+            fell_back=kernel if kernel.startswith(REFERENCE) else "",
+        )
+        for (name, kind, kernel), each in times.items()
+    ]
+    return Profile(toolchain="openvino", layers=tuple(layers), us=us)

@@ -1,0 +1,197 @@
+"""What runtimes' tools write of layers: read, and aligned with the ONNX nodes of a model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from collage_engine.records.errors import UsageError
+from collage_engine.records.toolchain import ToolchainState
+from collage_engine.run.profile import read_profile
+from collage_engine.session.file import load_session
+from collage_engine.session.profiles import diagnosis, run_of_profile
+
+SESSION = Path(__file__).parents[1] / "data" / "mnist.collage"
+CUDA, HOST = "CUDAExecutionProvider", "CPUExecutionProvider"
+FIRST = ("Convolution28", "Plus30", "ReLU32")
+SECOND = ("Convolution110", "Plus112", "ReLU114")
+
+ORT = [
+    ("ReLU32_Output_0_nchwc", "Conv", CUDA, 10),
+    ("ReorderOutput", "ReorderOutput", CUDA, 2),
+    ("Pooling66", "MaxPool", CUDA, 4),
+    ("fused Convolution110", "FusedConv", HOST, 20),
+    ("Pooling160_Output_0_nchwc", "MaxPool", HOST, 3),
+    ("Memcpy_token_5", "MemcpyFromHost", CUDA, 1),
+    ("Times212_reshape0", "Reshape", CUDA, 1),
+    ("Times212/MatMulAddFusion", "Gemm", HOST, 5),
+]
+"""Name, type, provider and microseconds of the layers of a profile of ONNX Runtime."""
+
+
+def ort_profile() -> str:
+    events: list[dict] = [
+        {"cat": "Session", "name": "session_initialization", "dur": 9, "args": {}}
+    ]
+    for run in (0, 1, 4):
+        for name, kind, provider, us in ORT:
+            args = {"op_name": kind, "provider": provider}
+            event = {"cat": "Node", "name": f"{name}_kernel_time", "dur": us + run, "args": args}
+            events.append(event)
+        events.append({"cat": "Session", "name": "model_run", "dur": 60 + run, "args": {}})
+    return json.dumps(events)
+
+
+COUNTERS = [
+    ("Input3", "NOT_RUN", "Parameter", "unknown_f32", "0.000"),
+    ("Input3_f32_abcd_acdb_Convolution28", "EXECUTED", "Reorder", "jit_uni_f32", "0.001"),
+    ("Convolution28", "EXECUTED", "Convolution", "brgconv_avx512_f32", "0.010"),
+    ("ReLU32", "NOT_RUN", "Relu", "undef", "0.000"),
+    ("Pooling66", "EXECUTED", "Pooling", "ref_any_f32", "0.004"),
+    ("Convolution110", "EXECUTED", "Convolution", "brgconv_avx512_f32", "0.020"),
+    ("Pooling160", "EXECUTED", "Pooling", "jit_avx512_f32", "0.003"),
+    ("Plus214_Output_0", "EXECUTED", "FullyConnected", "brgemm_avx512_f32", "0.005"),
+]
+"""The counters of OpenVINO, as benchmark_app writes them."""
+
+
+def counters_csv(separator: str) -> str:
+    head = ["layerName", "execStatus", "layerType", "execType", "realTime (ms)", "cpuTime (ms)"]
+    rows = [[*row, row[-1]] for row in COUNTERS]
+    total = ["Total", "", "", "", "0.043", "0.043"]
+    return "\n".join(separator.join(row) for row in (head, *rows, total)) + "\n\n"
+
+
+def counters_json() -> str:
+    keys = ("name", "status", "node_type", "exec_type", "real_time")
+    nodes = [dict(zip(keys, (n, f"Status.{s}", *rest), strict=True)) for n, s, *rest in COUNTERS]
+    return json.dumps({"report_type": "average", "avg_performance": {"nodes": nodes}})
+
+
+TRTEXEC = [
+    {"count": 100},
+    {"name": "Reformatting CopyNode for Input Tensor 0 to Convolution28", "averageMs": 0.001},
+    {"name": "Convolution28 + Plus30 + PWN(ReLU32)", "averageMs": 0.01, "medianMs": 0.009},
+    {"name": "Pooling66", "averageMs": 0.004},
+    {"name": "{ForeignNode[Convolution110...Plus214]}", "averageMs": 0.03},
+]
+LAYER_INFO = {
+    "Layers": [
+        {
+            "Name": "conv",
+            "LayerType": "CaskConvolution",
+            "TacticName": "sm80_xmma",
+            "Metadata": "[ONNX Layer: Convolution28]\x1e[ONNX Layer: Plus30]",
+        }
+    ]
+}
+
+
+@pytest.fixture(scope="module")
+def document():
+    return load_session(SESSION)
+
+
+def diagnosed(document, content: str, path: Path):
+    path.write_text(content)
+    profile = read_profile(path)
+    about = ToolchainState(name=profile.toolchain, available=True, title="R")
+    run = run_of_profile(document, profile, about)
+    covered = sorted(k for part in run.placement.partitions for k in part.nodes)
+    assert covered == list(range(len(document.graph.calls))), "every operator is in one layer"
+    return run, diagnosis(document.graph, run, None)
+
+
+def test_a_profile_of_onnx_runtime_says_what_fell_back(document, tmp_path):
+    run, found = diagnosed(document, ort_profile(), tmp_path / "p.json")
+    rows = {row.onnx_nodes: (row.us, row.state, row.device) for row in found.nodes}
+    assert rows == {
+        FIRST: (11, "ran", ""),
+        ("Pooling66",): (5, "ran", ""),
+        SECOND: (21, "fell back", HOST),
+        ("Pooling160",): (4, "fell back", HOST),
+        ("Times212_reshape0",): (2, "ran", ""),
+        ("Times212", "Plus214"): (6, "fell back", HOST),
+    }
+    assert [row.us for row in found.nodes] == sorted(
+        (us for us, _, _ in rows.values()), reverse=True
+    )
+    assert {(each.name, each.us) for each in found.inserted} == {
+        ("ReorderOutput", 3),
+        ("MemcpyFromHost", 2),
+    }
+    assert found.layers_us == sum(us + 1 for *_, us in ORT) and found.measured_us == 61
+    assert run.placement.measured_us == 61 and run.toolchains[0].title == "R"
+
+
+@pytest.mark.parametrize("content", [counters_csv(";"), counters_csv(","), counters_json()])
+def test_counters_of_openvino_are_read_in_every_form(content, document, tmp_path):
+    _, found = diagnosed(document, content, tmp_path / "report")
+    rows = {row.onnx_nodes: (row.us, row.state, row.device) for row in found.nodes}
+    assert rows.pop(("Pooling66",)) == (pytest.approx(4), "fell back", "ref_any_f32")
+    last = next(names for names in rows if "Plus214" in names)
+    assert set(last) >= {"Times212", "Plus214"} and rows.pop(last)[0] == pytest.approx(5)
+    assert rows[FIRST][0] == pytest.approx(10) and rows[SECOND][0] == pytest.approx(20)
+    assert [(each.name, each.us) for each in found.inserted] == [("Reorder", pytest.approx(1))]
+
+
+def test_layers_of_trtexec_are_read(document, tmp_path):
+    _, found = diagnosed(document, json.dumps(TRTEXEC), tmp_path / "p.json")
+    rows = {row.onnx_nodes: row.us for row in found.nodes}
+    assert rows[FIRST] == pytest.approx(9) and rows["Pooling66",] == pytest.approx(4)
+    (rest,) = (names for names in rows if "Plus214" in names)
+    assert {*SECOND, "Pooling160", "Times212", "Plus214"} <= set(rest)
+    assert found.inserted[0].us == pytest.approx(1) and found.measured_us is None
+    _, found = diagnosed(document, json.dumps(LAYER_INFO), tmp_path / "p.json")
+    assert {"Convolution28", "Plus30"} <= set(found.nodes[0].onnx_nodes), "names without times"
+    assert found.layers_us is None and all(not row.us for row in found.nodes)
+
+
+def test_a_profile_beside_a_placement_says_what_it_would_gain(document, tmp_path):
+    run, _ = diagnosed(document, ort_profile(), tmp_path / "p.json")
+    placed = document.runs[-1]
+    found = diagnosis(document.graph, run, placed)
+    parts = placed.placement.partitions
+    taken = [part.in_place_us for part in parts]
+    if None in taken:
+        taken = [part.estimated_us for part in parts]
+    deltas = sum(row.delta_us for row in found.nodes)
+    assert deltas == pytest.approx(sum(taken) - sum(row.us for row in found.nodes))
+    assert {name for row in found.nodes for name in row.placed_on} == {p.instance for p in parts}
+    assert found.placement_us == placed.placement.measured_us and found.placement == placed.id
+    assert msgspec.convert(msgspec.to_builtins(found), type(found)) == found
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"[1, 2]",
+        b"a,b\n1,2\n",
+        b"\xff\xfe\x00",
+        b'{"Layers": [3]}',
+        b"[" * 99999,
+    ],
+)
+def test_a_file_of_another_kind_is_refused(content, tmp_path):
+    path = tmp_path / "other.json"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=r"other\.json is no"):
+        read_profile(path)
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_profile(tmp_path)
+
+
+def test_a_damaged_profile_is_refused(tmp_path):
+    path = tmp_path / "p.json"
+    path.write_text(ort_profile().replace('"dur": 10', '"dur": "long"'))
+    with pytest.raises(UsageError, match="looks like a profile of ONNX Runtime"):
+        read_profile(path)
+    path.write_text(counters_csv(";").replace("0.010", "ten"))
+    with pytest.raises(UsageError, match="looks like a profile of OpenVINO"):
+        read_profile(path)
