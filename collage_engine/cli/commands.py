@@ -287,7 +287,7 @@ def _diagnose(options: argparse.Namespace) -> int:
     if options.json:
         output.print_json(found)
     else:
-        output.print_diagnosis(found, session.document)
+        output.print_diagnosis(found, (*session.document.toolchains, *profiled.toolchains))
     if not_saved is not None:
         raise not_saved
     return 0
@@ -407,10 +407,12 @@ def _report(options: argparse.Namespace) -> int:
     kind = path.suffix.lstrip(".").lower()
     if path.name.lower().endswith(".shapes.csv"):
         kind = "shapes"
+    elif path.name.lower().endswith(".explorer.json"):
+        kind = "explorer"
     elif kind not in ("html", "csv", "json", "svg", "graphml", "md"):
         raise UsageError(
-            f"-o {path}: the name must end in .html, .md, .csv, .shapes.csv, .json, .svg or "
-            ".graphml"
+            f"-o {path}: the name must end in .html, .md, .csv, .shapes.csv, .json, "
+            ".explorer.json, .svg or .graphml"
         )
     _check_output(path)
     with interruptible_engine() as engine:

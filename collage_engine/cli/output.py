@@ -202,10 +202,10 @@ def print_comparison(found: Comparison, names: tuple[str, str]) -> None:
         say(f"  in other partitions of the same toolchain: {nodes_text(regrouped)}")
 
 
-def print_diagnosis(found: Diagnosis, document: Document) -> None:
+def print_diagnosis(found: Diagnosis, known: Sequence[ToolchainState]) -> None:
     """Print what a runtime made of a model, most expensive first, and what a placement changes."""
-    learn(document.toolchains)
-    title = document.toolchain_title(found.toolchain)
+    learn(known)
+    title = toolchain_title(found.toolchain)
     whole = f", a profiled run {time_text(found.measured_us)}" if found.measured_us else ""
     say(f"{title}: {time_text(found.layers_us)} in layers{whole}", style="bold")
     made = Columns("ONNX nodes", "time", "ran as", "placed on", "difference", cut=("ONNX nodes",))

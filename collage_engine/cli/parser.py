@@ -495,7 +495,8 @@ def _add_report_command(commands: Commands) -> None:
         "--output",
         required=True,
         metavar="FILE",
-        help="ends in .html, .md, .csv (candidates), .shapes.csv, .json, .svg or .graphml",
+        help="ends in .html, .md, .csv (candidates), .shapes.csv, .json, .explorer.json (costs of "
+        "nodes for Model Explorer), .svg or .graphml",
     )
     report.add_argument("--run", help="id, name or number of the run (default: last)")
 

@@ -32,7 +32,17 @@ from collage_engine.records.toolchain import Device, ToolchainState
 from collage_engine.records.versions import SERVICE_PROTOCOL
 
 ReportFormat = Literal[
-    "html", "notebook", "csv", "latencies", "runs", "shapes", "json", "svg", "graphml", "md"
+    "html",
+    "notebook",
+    "csv",
+    "latencies",
+    "runs",
+    "shapes",
+    "json",
+    "svg",
+    "graphml",
+    "md",
+    "explorer",
 ]
 """What ``export.report`` writes."""
 

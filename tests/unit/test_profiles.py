@@ -51,7 +51,7 @@ COUNTERS = [
     ("Convolution28", "EXECUTED", "Convolution", "brgconv_avx512_f32", "0.010"),
     ("ReLU32", "NOT_RUN", "Relu", "undef", "0.000"),
     ("Pooling66", "EXECUTED", "Pooling", "ref_any_f32", "0.004"),
-    ("Convolution110", "EXECUTED", "Convolution", "brgconv_avx512_f32", "0.020"),
+    ("Convolution110/WithoutBiases", "EXECUTED", "Convolution", "brgconv_avx512_f32", "0.020"),
     ("Pooling160", "EXECUTED", "Pooling", "jit_avx512_f32", "0.003"),
     ("Plus214_Output_0", "EXECUTED", "FullyConnected", "brgemm_avx512_f32", "0.005"),
 ]

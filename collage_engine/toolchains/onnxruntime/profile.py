@@ -6,6 +6,7 @@ import json
 import re
 import statistics
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -17,8 +18,9 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.records.profile import Layer, Profile
 from collage_engine.toolchains.onnxruntime.python_session import package
 
-RUNS = 30
-"""Runs that are profiled; chosen: medians of them are steady, and they take at most seconds."""
+LEAST_RUNS, MOST_RUNS, SECONDS = 5, 50, 5.0
+"""Runs that are profiled, and the time after which no further one begins; chosen: medians of them
+are steady, files stay small, and the command promises a minute."""
 SUFFIX = "_kernel_time"
 INSERTED = re.compile(r"Reorder(In|Out)put|Memcpy\w+")
 """Types of the operators that the optimiser inserts; inserted Casts are known by their names."""
@@ -41,8 +43,10 @@ def profile_layers(file: str, threads: int, inputs: Mapping[str, np.ndarray]) ->
         providers = onnxruntime.get_available_providers()
         session = onnxruntime.InferenceSession(file, options, providers=providers)
         feeds = for_onnx(inputs, [value.name for value in session.get_inputs()])
-        for _ in range(RUNS):
+        began, runs = time.monotonic(), 0
+        while runs < LEAST_RUNS or (runs < MOST_RUNS and time.monotonic() - began < SECONDS):
             session.run(None, feeds)
+            runs += 1
         found = read_profile(json.loads(Path(session.end_profiling()).read_text()))
     if found is None:
         raise ToolchainError("ONNX Runtime's profile names no layers")

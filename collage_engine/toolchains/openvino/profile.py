@@ -14,9 +14,14 @@ import numpy as np
 from collage_engine.records.profile import Layer, Profile
 from collage_engine.toolchains.openvino.python_session import open_request
 
-RUNS = 30
-"""Runs that are profiled; chosen: medians of them are steady, and they take at most seconds."""
+WARM_UP = 3
+"""Runs before those that are counted; chosen: caches and memory are then as in any later run."""
+LEAST_RUNS, MOST_RUNS, SECONDS = 5, 200, 5.0
+"""Runs that are counted, and the time after which no further one begins; chosen: counters are whole
+microseconds, which so many runs make exact enough, and the command promises a minute."""
 INSERTED = ("Reorder", "Convert")
+FRONTEND = "/WithoutBiases"
+"""What its reader of ONNX adds to the names of convolutions and products with a bias."""
 REFERENCE = "ref"
 """How the names of kernels begin that are written to be right and not to be fast."""
 
@@ -26,21 +31,27 @@ def profile_layers(
 ) -> Profile:
     """Run a model as its users do, with OpenVINO's counters; only the precision is the run's."""
     request, _ = open_request(file, threads, precision, inputs, {"PERF_COUNT": True})
-    rows, took = [], []
-    for _ in range(RUNS):
+    for _ in range(WARM_UP):
+        request.infer()
+    before = {layer.node_name: layer.real_time for layer in request.profiling_info}
+    took: list[float] = []
+    while len(took) < LEAST_RUNS or (len(took) < MOST_RUNS and sum(took) < SECONDS):
         began = time.perf_counter()
         request.infer()
         took.append(time.perf_counter() - began)
-        rows += [
-            [
-                layer.node_name,
-                str(layer.status),
-                layer.node_type,
-                layer.exec_type,
-                str(layer.real_time.total_seconds() * 1e3),
-            ]
-            for layer in request.profiling_info
+    # The counters are means since the model was compiled; the first runs are taken out again.
+    runs = WARM_UP + len(took)
+    rows = [
+        [
+            layer.node_name,
+            str(layer.status),
+            layer.node_type,
+            layer.exec_type,
+            str(max(total.total_seconds(), 0.0) * 1e3 / len(took)),
         ]
+        for layer in request.profiling_info
+        for total in (layer.real_time * runs - before[layer.node_name] * WARM_UP,)
+    ]
     return _profile(rows, statistics.median(took) * 1e6)
 
 
@@ -73,7 +84,7 @@ def _profile(rows: Iterable[list[str]], us: float | None = None) -> Profile:
             name=name,
             kind=kind,
             us=statistics.median(each),
-            nodes=() if kind in INSERTED else (name,),
+            nodes=() if kind in INSERTED else (name.removesuffix(FRONTEND),),
             absorbs="after",
             kernel=kernel,
             fell_back=kernel if kernel.startswith(REFERENCE) else "",
