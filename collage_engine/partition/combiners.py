@@ -45,13 +45,6 @@ class SimpleCombiner:
         """Return the letters of both kinds, as in ``A->B``."""
         return f"{LETTERS[self.upstream]}->{LETTERS[self.downstream]}"
 
-    def fires(self, upstream: SubGraph, downstream: SubGraph) -> bool:
-        """Tell whether both sub-graphs are of at most the kinds that are joined."""
-        return (
-            KIND_ORDER[upstream.kind] <= KIND_ORDER[self.upstream]
-            and KIND_ORDER[downstream.kind] <= KIND_ORDER[self.downstream]
-        )
-
 
 A_TO_B = SimpleCombiner("anchor", "broadcast")
 B_TO_R = SimpleCombiner("broadcast", "reduction")

@@ -215,7 +215,7 @@ def _all_simple(graph: DataflowGraph, found: CandidateSet, rule: AllSimple, dept
             up, down = upstream.sub_graph, downstream.sub_graph
             if i == j or (depth and up.depth + down.depth > depth):
                 continue
-            if up.touches(down) and any(simple.fires(up, down) for simple in rule.simple):
+            if up.touches(down) and rule.fires(KIND_ORDER[up.kind], KIND_ORDER[down.kind]):
                 found.add(upstream.union(downstream))
 
 
