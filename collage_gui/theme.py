@@ -127,7 +127,7 @@ class Theme(QObject):
         self.colours = LIGHT
         self._families = _load_fonts()
         self.forced: str | None = None
-        """A theme chosen on the command line, for screenshots."""
+        """A theme given on the command line, for screenshots."""
         preferences.changed.connect(self._preference)
         hints = QGuiApplication.styleHints()
         hints.colorSchemeChanged.connect(self.apply)

@@ -18,14 +18,13 @@ from collage_engine.records.counted import counted
 from collage_engine.records.errors import UsageError
 from collage_engine.records.files import LARGEST_TEXT, read_file
 from collage_engine.records.text import bounded
+from collage_engine.search.api import BRIEF_SEARCH_S
 from collage_engine.search.check import CoverCheck
 from collage_engine.search.command import main_check, main_search
 
 STANDARD_INPUT = "-"
 MOST_FAULTS = 20
 """Faults of a placement that are printed (chosen: about a screen)."""
-QUIET_S = 3.0
-"""Seconds after which the command says how long it may still take (chosen)."""
 
 
 def search(options: argparse.Namespace) -> int:
@@ -85,7 +84,7 @@ def _cover_text(given: str) -> bytes:
 def _saying_how_long(limit_s: float) -> Iterator[None]:
     """Say on standard error, once the work takes long, when it will end."""
     text = f"searching; this takes at most about {limit_s:g} s (--time-limit)"
-    timer = threading.Timer(QUIET_S, complain, (text,))
+    timer = threading.Timer(BRIEF_SEARCH_S, complain, (text,))
     timer.daemon = True
     timer.start()
     try:

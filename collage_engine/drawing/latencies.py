@@ -25,7 +25,7 @@ class Row:
     """A sentence on why the placement has no time, where it has none."""
     chosen: bool = False
     tied: bool = False
-    """Whether the placement is as fast as the chosen one, as far as the rounds can tell."""
+    """Whether the placement is as fast as the winner, as far as the rounds can tell."""
     barred: str | None = None
     """The pins or deployment constraints that the placement breaks; None where it breaks none."""
     also: tuple[str, ...] = ()

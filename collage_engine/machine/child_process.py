@@ -35,6 +35,7 @@ from collage_engine.machine.processes import (
 )
 from collage_engine.machine.worker_child import HEADER, pack_message
 from collage_engine.records.reasons import MOST_CHARACTERS, last_line, place_in_file
+from collage_engine.records.time_limits import LEAST_S
 
 TAIL_BYTES = 16384
 """Bytes of the child's output that are kept; chosen: a long stack trace fits."""
@@ -44,8 +45,6 @@ without privileges (``pipe-max-size`` in pipe(7)), so that arrays need few turns
 END_S = 2.0
 """Seconds that a child may take to end after its life pipe was closed, or after it closed its own
 pipes; chosen: the warden needs milliseconds unless the machine is swapping."""
-STUCK_S = 5.0
-"""Seconds after SIGKILL until a process is given up that a driver keeps from ending; chosen."""
 LAST_OUTPUT_S = 0.2
 """Seconds, at most, in which the rest of a dead child's output is read; chosen."""
 FATAL = "Fatal Python error: "
@@ -228,7 +227,7 @@ class ChildProcess:
             for pid in [*descendants(self._process.pid), self._process.pid]:
                 kill(pid)
             with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in a driver
-                self._process.wait(STUCK_S)
+                self._process.wait(LEAST_S)
         self._errors.close()
 
     def _close_pipes(self) -> None:

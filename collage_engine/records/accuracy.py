@@ -76,7 +76,7 @@ class Rounding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Largest relative error of an output with all products rounded, emulated; None: it is not
     finite, or nothing was emulated."""
     tried: tuple[RoundingTrial, ...] = ()
-    """Whole models with all products rounded, then with those chosen, in the order of builds."""
+    """Whole models with all products rounded, then with a part of them, in the order of builds."""
 
 
 class Accuracy(Rounding, frozen=True, kw_only=True, omit_defaults=True):

@@ -16,7 +16,7 @@ class PreflightAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Answer of ``run.preflight`` (parameters: ``RunStart``): what a run would do."""
 
     uncovered: tuple[int, ...]
-    """Operators that no chosen toolchain takes."""
+    """Operators that no toolchain of the run takes."""
     candidates: int
     distinct: int
     stored: int
@@ -95,7 +95,7 @@ class ExplainAnswer(msgspec.Struct, frozen=True, kw_only=True):
     words: tuple[str, ...]
     """Sentences about the placement that is shown, the decisive one first."""
     alternatives: tuple[Alternative, ...] = ()
-    """The chosen candidate, the others by their price, then the toolchains without any."""
+    """The candidate of the placement, the others by their price, then the toolchains without any."""
     candidates: tuple[CandidateRecord, ...] = ()
     regrets: dict[str, float | None] = {}
     """As in :class:`SearchAnswer`."""
@@ -105,7 +105,7 @@ class ExplainAnswer(msgspec.Struct, frozen=True, kw_only=True):
     runner_up: Placement | None = None
     not_offered: tuple[NoCandidate, ...] = ()
     ties: tuple[str, ...] = ()
-    """Candidates whose costs overlap with the chosen one's."""
+    """Candidates whose costs overlap with that of the placement's."""
     prices_instead: dict[str, float] = {}
     """Where the node is pinned to a toolchain: candidate that holds it to the extra time, in µs, of
     the best placement with it and without that demand; negative where that is faster."""

@@ -13,14 +13,14 @@ JOB_S = 3600.0
 """Seconds after which a whole job counts as hanging that no budget ends, such as compiling a
 library of kernels or the long benchmark of an artifact. Chosen: some ten times the longest seen,
 with runtimes that have to be compiled first."""
-LEAST_S = 5.0
-"""Seconds that a step gets however little time its run has left; chosen: an answer takes less than
-one, and a first one may load a library."""
 SHORTEST_RUN_S = 10.0
 """Seconds of the shortest budget within which a run places a model: what a run that is started
 again has at least, what toolchains have for being set up, and what measuring or calibration is
 worth beginning with. Chosen: one whole model is compiled, checked, timed and exported in that time.
 """
+LEAST_S = SHORTEST_RUN_S / 2
+"""Seconds that a step gets however little time its run has left: of the shortest run one such step
+leaves as much for the rest. An answer takes less than one, and a first one may load a library."""
 
 WEIGHTS_BYTES_PER_S = 10e6
 """Bytes of weights a second that a step gets through at the least; chosen: a tenth of what a hard

@@ -106,7 +106,7 @@ class ToolchainAbout(msgspec.Struct, frozen=True, kw_only=True):
     whole_model: bool = True
     """Whether a user could run a whole model with it; then it is a baseline."""
     mixes_precision: bool = False
-    """Whether its reduced instances can leave chosen products of a partition in float32
+    """Whether its reduced instances can leave some products of a partition in float32
     (``records.precision.careful``)."""
 
     def variables(self, threads: int, spin: bool) -> dict[str, str]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from collage_engine.records.time_limits import STEP_SHARE
 from collage_engine.search.check import check_cover
 from collage_engine.search.conflicts import explain_infeasible
 from collage_engine.search.problem import Answer, CandidateId, Problem
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Search", "check", "k_best", "reuse", "solve"]
 
-SOLVE_TIME_SHARE = 0.75
-"""Share of a given time limit that finding the cover may take where there are pins or limits; the
-rest is for what these cost (chosen)."""
 BRIEF_SEARCH_S = 2.0
 """Seconds for a search with unmeasured candidates, for bounds on their regrets or to find out what
 to measure next. Where these make the graph wide, weaker bounds soon are worth more than the best
@@ -67,7 +65,8 @@ def solve(
     has_verdicts = bool(problem.pins) or search.runtime_sets is not None
     limit, began = solver.time_limit_s, time.monotonic()
     try:
-        share = SOLVE_TIME_SHARE if has_verdicts and time_limit_s is not None else 1.0
+        # What is left is for what pins and limits cost.
+        share = STEP_SHARE if has_verdicts and time_limit_s is not None else 1.0
         solver.deadline, solver.has_answered = began + share * limit, False
         solution = search.find(problem.pins)
         solver.deadline = began + (limit if time_limit_s is not None else 2 * limit)

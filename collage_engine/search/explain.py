@@ -58,7 +58,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
     chosen: CandidateId | None
     alternatives: tuple[Alternative, ...]
-    """The chosen candidate, the others by regret, then the toolchains without any."""
+    """The candidate of the cover, the others by regret, then the toolchains without any."""
     text: tuple[str, ...]
     """The story in sentences."""
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     Ranked = tuple[int, list[int]]
     """The cost of a cover, and its candidates."""
     Cut = tuple[tuple[int, ...], int]
-    """Columns, and how many of them may be chosen at most."""
+    """Columns, and how many of them a cover may hold at most."""
 
 TRUSTED_DIGITS = 1e-6
 """Share of a bound of HiGHS within which it is not trusted: its tolerances on feasibility and

@@ -158,7 +158,7 @@ class LabelSetting:
             [c for c in nodes.candidates if allowed[c] and weights.cost[c] < IMPOSSIBLE]
             for nodes in space.node_sets
         ]
-        """Per node set the candidates that may be chosen."""
+        """Per node set the candidates that a cover may hold."""
         self.deadline = deadline
         self.states = space.explore()
         self.backward_labels: list[list[BackwardLabel]] = [[] for _ in range(len(space.states))]

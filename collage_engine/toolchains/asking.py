@@ -16,11 +16,11 @@ from typing import ParamSpec, TypeVar
 from collage_engine.machine.risk_marker import RiskMarker
 from collage_engine.records.errors import ToolchainFault
 from collage_engine.records.reasons import fault_reason
-from collage_engine.records.time_limits import ANSWER_S, within_budget
+from collage_engine.records.time_limits import ANSWER_S, STEP_SHARE, within_budget
 
-SHARE = 0.25
-"""Share of the time that a run has left which one answer, or the rules, may take; chosen: the model
-is opened again afterwards, and placed without the toolchain."""
+SHARE = STEP_SHARE / 2
+"""Share of the time that a run has left which one answer, or the rules, may take: what any step may
+take must do for it and for opening the model again, to be placed without the toolchain."""
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")

@@ -69,7 +69,7 @@ class PictureController(QObject):
         """The picture in the view; None before the first layout."""
         self._partitions_collapsed = False
         self._collapse_decided = False
-        """Whether the user has chosen what is collapsed; before, the size of the graph decides."""
+        """Whether the user has decided what is collapsed; before, the size of the graph decides."""
         self._isolated: LegendEntry | None = None
         self._dimmed: frozenset[int] = frozenset()
         self._highlighted: list[int] = []

@@ -94,7 +94,7 @@ class DocumentWindow(QMainWindow):
         self.log_window = SideWindow("Log", self.panels.log, LOG_SIZE, self)
         self._sized = False
         self._settled = False
-        """Whether the panels have the sizes that were chosen for them, and not Qt's first ones."""
+        """Whether the panels have the sizes that they were given, and not Qt's first ones."""
 
         self.picture = PictureController(document, self.view, theme, preferences, self)
         self.split = SplitController(document, self.split_widget, self.view, self.picture, self)

@@ -36,6 +36,7 @@ from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import Cancelled, ToolchainError
 from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.precision import FULL, PRODUCTS, careful, full_places, is_reduced
+from collage_engine.records.time_limits import STEP_SHARE
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.work import work_of_operators
 from collage_engine.run.contenders import with_eligibility
@@ -61,12 +62,6 @@ on oneDNN up to 1.6 times; a second build takes a third of a second there."""
 MOST_BUILDS = 3
 """Builds on one toolchain at most: the second knows by what factor the error was off, the third
 what is left of it."""
-CORRECTING_SHARE = 0.5
-"""Share of the time left for a better answer that further builds may take once there is a first one
-on each toolchain; chosen: what they bring is as much as anything that comes after."""
-SINGLE_ERRORS_SHARE = 0.5
-"""Share of the stage's time for the errors of single products, which took 1 to 5 s of a minute on
-seven models; without them the products are chosen by depth."""
 LEAST_TIMED = 3
 """Single products after which it is foreseen how long all of them take; chosen."""
 
@@ -175,7 +170,7 @@ def choose_precision(
             return ChosenPrecision(allowed={})
         choosing = _Choosing(task, menu, raced, samples, emulation, part)
         try:
-            choosing.choose(SINGLE_ERRORS_SHARE * min(seconds, raced.budget.to_improve_s))
+            choosing.choose(STEP_SHARE * min(seconds, raced.budget.to_improve_s))
             report.progress(0, 1, "the whole model with some products rounded")
             choosing.enter()
         except Cancelled:
@@ -302,7 +297,7 @@ class _Choosing:
                     bound = self._try(instance, choice, ends_at)
                     if bound is not None:
                         pending[instance] = self._chosen(instance, bound)
-            ends_at = self._budget.clock() + CORRECTING_SHARE * self._budget.to_improve_s
+            ends_at = self._budget.clock() + STEP_SHARE * self._budget.to_improve_s
 
     def _try(
         self, instance: ToolchainInstance, choice: ProductChoice, ends_at: float

@@ -10,14 +10,11 @@ from collage_engine.candidates.menu import Menu, threads_of
 from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.records.counted import counted
+from collage_engine.records.time_limits import STEP_SHARE
 from collage_engine.run.stages.samples import RunSamples
 from collage_engine.run.task import RunTask
 from collage_engine.trials.race import SLOWER, Race
 from collage_engine.wording.amounts import time_text
-
-AGAIN_SHARE = 0.5
-"""Share of the time left that whole models may have taken, or nothing is tried: they are raced
-again on the number of threads that is found; chosen."""
 
 
 def choose_threads(
@@ -48,7 +45,8 @@ def choose_threads(
     most, leader = threads_of(task.settings), race.leader
     fewer = [n for n in dict.fromkeys((most // 2, 1)) if 0 < n < most]
     is_given = bool(task.settings.threads) or task.machine_before.busy is not None
-    too_long = control.seconds.get("whole-models", 0.0) > AGAIN_SHARE * budget.left_s
+    # Whole models are raced again on the number of threads that is found.
+    too_long = control.seconds.get("whole-models", 0.0) > STEP_SHARE * budget.left_s
     if is_given or too_long or not fewer or leader is None or menu.target.kind != "cpu":
         return task
     alone = leader.contender
@@ -66,7 +64,7 @@ def choose_threads(
         for threads in fewer
     ]
     with control.stage("whole-models") as report:
-        ends_at = budget.clock() + AGAIN_SHARE * budget.left_s
+        ends_at = budget.clock() + STEP_SHARE * budget.left_s
         found = race.time_apart(tried, ends_at=ends_at, tolerance=samples.tolerance)
         all_us = race.time_us(leader)
         us = {most: all_us, **{int(name): taken for name, taken in found.items()}}
