@@ -95,7 +95,7 @@ class ExplainAnswer(msgspec.Struct, frozen=True, kw_only=True):
     words: tuple[str, ...]
     """Sentences about the placement that is shown, the decisive one first."""
     alternatives: tuple[Alternative, ...] = ()
-    """The candidate of the placement, the others by their price, then the toolchains without any."""
+    """The candidate of the placement, the others by price, then the toolchains without any."""
     candidates: tuple[CandidateRecord, ...] = ()
     regrets: dict[str, float | None] = {}
     """As in :class:`SearchAnswer`."""
