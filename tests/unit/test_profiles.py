@@ -10,6 +10,7 @@ import pytest
 
 from collage_engine.records.errors import UsageError
 from collage_engine.records.toolchain import ToolchainState
+from collage_engine.report.report import render
 from collage_engine.run.profile import read_profile
 from collage_engine.session.file import load_session
 from collage_engine.session.profiles import diagnosis, run_of_profile
@@ -163,6 +164,16 @@ def test_a_profile_beside_a_placement_says_what_it_would_gain(document, tmp_path
     assert {name for row in found.nodes for name in row.placed_on} == {p.instance for p in parts}
     assert found.placement_us == placed.placement.measured_us and found.placement == placed.id
     assert msgspec.convert(msgspec.to_builtins(found), type(found)) == found
+
+
+def test_model_explorer_gets_the_time_of_each_node(document):
+    data = json.loads(render(document, "explorer"))
+    placement = document.runs[-1].placement
+    assert set(data["results"]) == {n for part in placement.partitions for n in part.onnx_nodes}
+    total = sum(each["value"] for each in data["results"].values())
+    assert total == pytest.approx(
+        sum(part.in_place_us or part.estimated_us for part in placement.partitions)
+    )
 
 
 @pytest.mark.parametrize(
