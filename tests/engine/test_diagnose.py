@@ -1,0 +1,98 @@
+"""``collage diagnose``: real runtimes' own profiles, by ONNX node, kept in a session."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from collage_engine.api import load_session
+from collage_engine.cli.main import main
+from tests.support.artifact_cases import MNIST
+
+
+@pytest.fixture(scope="module")
+def half_falls_back(tmp_path_factory) -> Path:
+    """A model with three operators for which OpenVINO has reference kernels only."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16, 32, 32])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 16, 32, 32])
+    weights = [
+        helper.make_tensor("w", TensorProto.FLOAT, [16, 16, 3, 3], [0.01] * 2304),
+        helper.make_tensor("axis", TensorProto.INT64, [], [2]),
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], name="first", pads=[1] * 4),
+        helper.make_node("Sinh", ["a"], ["b"], name="sinh"),
+        helper.make_node("Conv", ["b", "w"], ["c"], name="second", pads=[1] * 4),
+        helper.make_node("Relu", ["c"], ["d"], name="relu"),
+        helper.make_node("LRN", ["d"], ["e"], name="lrn", size=3),
+        helper.make_node("CumSum", ["e", "axis"], ["y"], name="sum"),
+    ]
+    graph = helper.make_graph(nodes, "half", [x], [y], weights)
+    path = tmp_path_factory.mktemp("half") / "half.onnx"
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path
+    )
+    return path
+
+
+def test_it_says_what_fell_back_and_what_that_cost(half_falls_back, capsys):
+    command = ["diagnose", str(half_falls_back), "--runtime", "openvino", "--threads", "1"]
+    assert main([*command, "--no-place", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    rows = {name: row for row in found["nodes"] for name in row["onnx_nodes"]}
+    assert set(rows) == {"first", "sinh", "second", "relu", "lrn", "sum"}
+    for name in ("sinh", "lrn", "sum"):
+        assert rows[name]["state"] == "fell back" and rows[name]["device"].startswith("ref")
+        assert rows[name]["us"] > 0 and rows[name]["onnx_nodes"] == [name]
+    for name in ("first", "second"):
+        assert rows[name]["state"] == "ran" and rows[name]["us"] > 0
+    assert rows["relu"] == rows["second"], "it was fused"
+    inserted = sum(each["us"] for each in found["inserted"])
+    times = sum(row["us"] or 0 for row in found["nodes"])
+    assert found["layers_us"] == pytest.approx(times + inserted)
+    assert found["placement_us"] is None
+
+
+def test_a_profile_is_a_run_that_is_compared_with_a_placement(tmp_path, capsys):
+    session = tmp_path / "m.collage"
+    command = ["diagnose", str(MNIST), "--threads", "1", "--session", str(session)]
+    place = ("--runtime", "onnxruntime", "--toolchains", "onnxruntime,tvm", "--budget", "15s")
+    assert main([*command, *place, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["toolchain"] == "onnxruntime" and found["alone_us"] > 0
+    assert found["placement_us"] <= found["alone_us"] * 1.05
+    conv = next(row for row in found["nodes"] if "Convolution28" in row["onnx_nodes"])
+    assert {"Convolution28", "Plus30", "ReLU32"} == set(conv["onnx_nodes"])
+    assert conv["placed_on"] and conv["delta_us"] is not None
+    assert main([*command, "--runtime", "openvino", "--no-place"]) == 0
+    assert "OpenVINO" in capsys.readouterr().out
+    loaded = load_session(session)
+    try:
+        assert [run.of_profile for run in loaded.runs] == [True, False, True]
+        assert loaded.explain("Convolution28", loaded.runs[0].id).words
+        assert loaded.document.run("ONNX Runtime's profile") is loaded.runs[0]
+        assert loaded.compare("1", "2").by_toolchain["onnxruntime"][0] > 1
+        for kind in ("html", "csv", "json", "svg", "graphml", "explorer"):
+            assert loaded.report(kind, loaded.runs[0].id)
+    finally:
+        loaded.close()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "status", "words"),
+    [
+        ([], 2, "--runtime"),
+        (["--runtime", "tvm"], 2, "no profiling of its own"),
+        (["--runtime", "nothing"], 2, "unknown toolchain"),
+        (["--profile", "absent.json"], 2, "cannot be read"),
+        (["--profile", str(MNIST)], 2, "is no"),
+    ],
+)
+def test_what_cannot_be_diagnosed_is_refused(wrong, status, words, capsys):
+    assert main(["diagnose", str(MNIST), "--no-place", *wrong]) == status
+    captured = capsys.readouterr()
+    assert words in captured.err and not captured.out
