@@ -1,12 +1,8 @@
-"""The desktop without a person, against the scripted engine and the real one."""
+"""The desktop with the real engine."""
 
 from __future__ import annotations
 
 import os
-import struct
-import subprocess
-import sys
-from pathlib import Path
 
 import onnx
 import pytest
@@ -18,62 +14,8 @@ pytest.importorskip("tvm", reason="the real engine needs TVM")
 from tests.support.caches import fresh_cache
 from tests.support.toolchain_models import convolutions
 
-ROOT = Path(__file__).resolve().parents[2]
 SOME = ("onnxruntime", "onednn")
 """Toolchains of runs whose point is not the whole menu."""
-SCRIPTED = f"command:{sys.executable} {ROOT / 'tests' / 'gui' / 'scripted_engine.py'}"
-
-
-def explorer(folder: Path, *arguments: str, limit_s: int = 120) -> subprocess.CompletedProcess[str]:
-    environment = dict(
-        os.environ,
-        QT_QPA_PLATFORM="offscreen",
-        COLLAGE_EXPLORER_RECOVERY=str(folder / "recovery"),
-        PYTHONPATH=str(ROOT),
-    )
-    return subprocess.run(
-        [sys.executable, "-m", "tests.support.drive_desktop", *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=limit_s,
-        cwd=folder,
-        check=False,
-    )
-
-
-def png_size(path: Path) -> tuple[int, int]:
-    head = path.read_bytes()[:24]
-    assert head.startswith(b"\x89PNG")
-    width, height = struct.unpack(">II", head[16:24])
-    return width, height
-
-
-@pytest.mark.slow
-def test_the_real_engine_places_a_model_headless(tmp_path, monkeypatch) -> None:
-    """The real engine gives pictures, an artifact and a report; exit 0."""
-    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(fresh_cache(tmp_path / "cache")))
-    shots, out = tmp_path / "shots", tmp_path / "out"
-    onnx.save(convolutions(), tmp_path / "model.onnx")
-    done = explorer(
-        tmp_path,
-        str(tmp_path / "model.onnx"),
-        "--run",
-        "--budget",
-        "10",
-        "--toolchains",
-        ",".join(SOME),
-        "--screenshot",
-        str(shots),
-        "--export",
-        str(out),
-        limit_s=280,
-    )
-    assert done.returncode == 0, done.stderr
-    assert png_size(shots / "overview.png") >= (1280, 800)
-    assert (out / "artifact" / "manifest.json").exists()
-    assert (out / "artifact" / "model.so").exists()
-    assert b"<svg" in (out / "report.html").read_bytes()
 
 
 @pytest.mark.slow
@@ -107,7 +49,7 @@ def test_the_real_engine_killed_while_measuring_goes_on_after_a_restart(
         page.runs.start()
         qtbot.waitUntil(lambda: len(document.costs.by_candidate) >= 5, timeout=120_000)
         os.kill(window.client.process_id, signal.SIGKILL)
-        qtbot.waitUntil(lambda: window.banner.isVisible(), timeout=10_000)
+        qtbot.waitUntil(lambda: window.banner.isVisible(), timeout=60_000)
         assert "What was measured is kept" in window.banner.label.text()
         window.banner.action.click()
         qtbot.waitUntil(lambda: document.handle != "", timeout=60_000)
