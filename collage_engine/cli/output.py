@@ -27,6 +27,7 @@ from collage_engine.records.comparison import Comparison
 from collage_engine.records.format import border_words
 from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.placement import Run
+from collage_engine.records.precision import ranges
 from collage_engine.records.profile import Diagnosis
 from collage_engine.records.shapes import items_of
 from collage_engine.records.text import printable_json
@@ -128,13 +129,7 @@ def print_candidates(candidates: Sequence[CandidateRecord], titles: NodeTitles) 
 
 def nodes_text(nodes: Sequence[int]) -> str:
     """Write ascending operator numbers as ranges: ``0–10``, ``1,4–6``."""
-    parts: list[tuple[int, int]] = []
-    for node in sorted(nodes):
-        if parts and node == parts[-1][1] + 1:
-            parts[-1] = (parts[-1][0], node)
-        else:
-            parts.append((node, node))
-    return ",".join(str(a) if a == b else f"{a}–{b}" for a, b in parts)
+    return ranges(nodes, ",", "–")
 
 
 def print_node(document: Document, numbers: Sequence[int]) -> None:

@@ -38,11 +38,9 @@ def compile_function(function: Function) -> Compiled:
     """
     from collage_engine.toolchains.registry import get
 
-    kind = "cuda" if function.instance.architecture else "cpu"
-    return _COMPILERS[kind](function, get(function.instance.toolchain))
-
-
-def _for_cpu(function: Function, toolchain: Toolchain) -> Compiled:
+    toolchain = get(function.instance.toolchain)
+    if function.instance.architecture:
+        return _for_cuda(function, toolchain)
     kind = NativeCompiled if isinstance(toolchain, LowersToTir) else ExternalCompiled
     return kind(function, toolchain)
 
@@ -54,13 +52,6 @@ def _for_cuda(function: Function, toolchain: Toolchain) -> Compiled:
     cache = max((device.l2_bytes for device in cuda_probe().devices), default=0)
     model = function.model.record.weights_bytes
     return CudaCompiled(function, toolchain, copies_wanted(weight_bytes(function), model, cache))
-
-
-_COMPILERS: dict[str, Callable[[Function, Toolchain], Compiled]] = {
-    "cpu": _for_cpu,
-    "cuda": _for_cuda,
-}
-"""What compiles a function for a kind of device."""
 
 
 def _timer(call: Callable[[], Any], evaluator: Callable[[int], Callable[[], float]]) -> Timer:

@@ -91,7 +91,7 @@ def places_of(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def ranges(numbers: Iterable[int]) -> str:
+def ranges(numbers: Iterable[int], between: str = "+", to: str = "-") -> str:
     """Write numbers as ranges: ``0-3+17`` for 0, 1, 2, 3 and 17."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
@@ -99,7 +99,7 @@ def ranges(numbers: Iterable[int]) -> str:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-    return "+".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    return between.join(str(a) if a == b else f"{a}{to}{b}" for a, b in runs)
 
 
 def is_reduced(instance: ToolchainInstance) -> bool:

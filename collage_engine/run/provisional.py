@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from collage_engine.candidates.menu import Menu, threads_of
+from collage_engine.candidates.menu import Menu
 from collage_engine.control.run_control import RunControl
 from collage_engine.records.event import Provisional
-from collage_engine.records.placement import Baseline, CandidateCounts, Run
+from collage_engine.records.placement import Baseline, Run
 from collage_engine.run.chosen_placement import baseline_placement, with_times
-from collage_engine.run.facts import model_facts, settings_facts
+from collage_engine.run.facts import begun_document
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.task import RunTask
 from collage_engine.trials.baselines import COLLAGE
@@ -41,17 +41,8 @@ def provisional_document(
     best = race.result_of(race.leader)
     named = next(one.contender for one in results if one.contender.module == best.contender.module)
     placement = with_times(baseline_placement(data, best), best)
-    distinct = len({candidate.key for candidate in data.candidates})
-    return Run(
-        id=task.run_id,
-        name=data.settings.name,
-        model=model_facts(task.open_model.model.record),
-        target=data.settings.target,
-        threads=threads_of(data.settings),
-        toolchains=list(menu.states),
-        candidates=CandidateCounts(
-            enumerated=len(data.candidates), distinct=distinct, skipped=distinct
-        ),
+    return msgspec.structs.replace(
+        begun_document(task, menu, data.candidates, control),
         placement=msgspec.structs.replace(
             placement, spin=bool(best.built is not None and best.built.spin)
         ),
@@ -71,16 +62,8 @@ def provisional_document(
             if one.contender.kind != "collage" and one.measured_us is not None
         ],
         winner=COLLAGE if named.kind == "collage" else named.name,
-        pins=[],
         max_abs_error=best.max_abs_error,
         max_rel_error=best.max_rel_error,
-        seconds=control.total_seconds(),
-        started_at=task.started_at,
-        settings=settings_facts(task.asked),
-        threads_us=dict(task.threads_us),
-        device=menu.device_text,
-        warnings=list(control.warnings),
         confirmation="trial",
-        first_answer_s=control.first_answer_s,
         provisional=True,
     )

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from collage_engine.candidates.menu import Menu, threads_of
+from collage_engine.candidates.menu import Menu
 from collage_engine.control.run_control import RunControl
 from collage_engine.planning.deployment_limits import limit_verdicts, size_warning
 from collage_engine.planning.search_problem import pin_verdicts
@@ -30,7 +30,7 @@ from collage_engine.run.chosen_placement import (
     runners_up,
     with_profiled_costs,
 )
-from collage_engine.run.facts import model_facts, settings_facts
+from collage_engine.run.facts import begun_document
 from collage_engine.run.memory import memory_use, memory_verdict
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.compile_only import UNMEASURED, CompileOnlyResult
@@ -87,13 +87,8 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
     profiled = with_profiled_costs(data, race_result).costs
     costs = {c.id: profiled.cost(c.id) for c in data.candidates}
     unmeasured = _unmeasured(inputs, control)
-    return Run(
-        id=task.run_id,
-        name=settings.name,
-        model=model_facts(record),
-        target=settings.target,
-        threads=threads_of(settings),
-        toolchains=list(inputs.menu.states),
+    return msgspec.structs.replace(
+        begun_document(task, inputs.menu, data.candidates, control),
         candidates=msgspec.structs.replace(
             inputs.counts, unreached=unmeasured.candidates if unmeasured is not None else 0
         ),
@@ -103,14 +98,9 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         pins=pin_verdicts(data.pins, answer),
         max_abs_error=winner.max_abs_error,
         max_rel_error=winner.max_rel_error,
-        seconds=control.total_seconds(),
         artifact=inputs.exported.artifact,
-        started_at=task.started_at,
-        settings=settings_facts(task.asked),
-        threads_us=dict(task.threads_us),
         residual=_residual(race_result),
         lower_bound_us=answer.lower_bound_us,
-        device=inputs.menu.device_text,
         peak_memory_bytes=winner.peak_memory_bytes,
         memory=memory,
         unscheduled=winner.built.unscheduled if winner.built is not None else None,
@@ -142,7 +132,6 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         confirmation=confirmed.confirmed_how,
         objective=settings.objective,
         streams=max(1, settings.streams),
-        first_answer_s=control.first_answer_s,
     )
 
 
@@ -199,18 +188,10 @@ def unmeasured_document(
         artifact: The artifact's folder; None: there is none.
         control: Knows the seconds of the stages, and the warnings.
     """
-    settings, chosen = task.settings, compiled.built
-    distinct = len({candidate.key for candidate in menu.candidates})
-    return Run(
-        id=task.run_id,
-        name=settings.name,
-        model=model_facts(task.open_model.model.record),
+    chosen = compiled.built
+    return msgspec.structs.replace(
+        begun_document(task, menu, menu.candidates, control),
         target=menu.target_text,
-        threads=threads_of(settings),
-        toolchains=list(menu.states),
-        candidates=CandidateCounts(
-            enumerated=len(menu.candidates), distinct=distinct, skipped=distinct
-        ),
         placement=compiled.chosen,
         baselines=[
             Baseline(
@@ -224,14 +205,8 @@ def unmeasured_document(
         ],
         winner=UNMEASURED,
         pins=[PinVerdict(pin=pin.text or pin.kind, state="honoured") for pin in task.pins],
-        max_abs_error=None,
-        max_rel_error=None,
-        seconds=control.total_seconds(),
         artifact=artifact,
-        started_at=task.started_at,
-        settings=settings_facts(task.asked),
         device=f"none: {menu.unmeasurable or ''}",
-        warnings=list(control.warnings),
         note=chosen.name,
     )
 

@@ -257,8 +257,8 @@ class Engine:
         for member in members:
             member.opened.shape_set = together
             if base is not None and member.opened is not base:
-                pins, _ = rebind_pins(base.document.pins, member.opened.document.graph)
-                member.opened.document.pins = pins
+                graph = member.opened.document.graph
+                member.opened.document.pins = rebind_pins(base.document.pins, graph)
         together.note_rows()
         kept = {member.opened.handle for member in members}
         for member in before:

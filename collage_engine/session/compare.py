@@ -17,7 +17,7 @@ def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
     nodes, so that the differences of all nodes add up. The times are those in the model where both
     runs were profiled, else the expected ones.
     """
-    profiled = all(_is_profiled(run) for run in (a, b))
+    profiled = all(part.in_place_us is not None for run in (a, b) for part in _parts(run))
     before = _by_node(a)
     after = _by_node(b)
     owners = graph.node_of_operator
@@ -26,8 +26,7 @@ def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
     changes = []
     for node in sorted(firsts.values()):
         old, new = before.get(node), after.get(node)
-        old_name = _name(old)
-        new_name = _name(new)
+        old_name, new_name = (part.instance if part else None for part in (old, new))
         change: Literal["same", "moved", "regrouped"]
         if old_name != new_name:
             change = "moved"
@@ -41,30 +40,28 @@ def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
         changes.append(
             NodeChange(node=node, change=change, before=old_name, after=new_name, delta_us=delta)
         )
-    times = (_measured(a), _measured(b))
+    was, now = (run.placement.measured_us if run.placement else None for run in (a, b))
     counts: dict[str, list[int]] = {}
     for side, run in enumerate((a, b)):
-        for part in run.placement.partitions if run.placement else ():
+        for part in _parts(run):
             counts.setdefault(part.toolchain, [0, 0])[side] += 1
     return Comparison(
         a=a.id,
         b=b.id,
-        measured_us=times,
-        delta_us=None if times[0] is None or times[1] is None else times[1] - times[0],
+        measured_us=(was, now),
+        delta_us=None if was is None or now is None else now - was,
         nodes=tuple(changes),
-        partitions=((_count(a), _count(b)),),
+        partitions=((len(_parts(a)), len(_parts(b))),),
         by_toolchain={name: (n[0], n[1]) for name, n in sorted(counts.items())},
     )
 
 
-def _is_profiled(run: Run) -> bool:
-    parts = run.placement.partitions if run.placement else ()
-    return all(part.in_place_us is not None for part in parts)
+def _parts(run: Run) -> tuple[Partition, ...]:
+    return run.placement.partitions if run.placement else ()
 
 
 def _by_node(run: Run) -> dict[int, Partition]:
-    parts = run.placement.partitions if run.placement else ()
-    return {node: part for part in parts for node in part.nodes}
+    return {node: part for part in _parts(run) for node in part.nodes}
 
 
 def _shares(run: Run, owners: Sequence[int], profiled: bool) -> dict[int, float]:
@@ -76,24 +73,9 @@ def _shares(run: Run, owners: Sequence[int], profiled: bool) -> dict[int, float]
         profiled: Whether the time in the model counts, and not the expected one.
     """
     shares: dict[int, float] = {}
-    for part in run.placement.partitions if run.placement else ():
+    for part in _parts(run):
         us = part.in_place_us if profiled else part.estimated_us
         if us is not None:
             nodes = len({owners[operator] for operator in part.nodes})
             shares.update(dict.fromkeys(part.nodes, us / nodes))
     return shares
-
-
-def _name(part: Partition | None) -> str | None:
-    if part is None:
-        return None
-    config = ",".join(f"{k}={v}" for k, v in sorted(part.config.items()))
-    return f"{part.toolchain}[{config}]" if config else part.toolchain
-
-
-def _measured(run: Run) -> float | None:
-    return run.placement.measured_us if run.placement else None
-
-
-def _count(run: Run) -> int:
-    return len(run.placement.partitions) if run.placement else 0

@@ -107,8 +107,7 @@ def _fill(document: Document, database: sqlite_utils.Database) -> None:
             columns = dict(table.columns or {})
             database.table(table.name).insert_all(rows, pk=table.key, columns=columns)
         else:
-            empty: dict[str, Any] = {table.key: str} if table.key else {}
-            database.table(table.name).create({**empty, "json": str}, pk=table.key)
+            database.table(table.name).create({table.key: str, "json": str}, pk=table.key)
     database.conn.commit()
 
 

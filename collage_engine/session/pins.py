@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin
@@ -136,11 +138,11 @@ def close_names(glob: str, names: list[str]) -> list[str]:
     return [by_lower[name] for name in dict.fromkeys([*close, *holding])][:3]
 
 
-def rebind_pins(pins: Sequence[Pin], graph: GraphRecord) -> tuple[list[Pin], list[str]]:
-    """Return pins of another version of a model on this one's nodes, and what no longer matches.
+def rebind_pins(pins: Sequence[Pin], graph: GraphRecord) -> list[Pin]:
+    """Return the pins of another version of a model on this one's nodes.
 
-    Nodes are found again by their ONNX names. A pin none of whose names is left is dropped and
-    reported; one that lost some keeps the rest and is reported too.
+    Nodes are found again by their ONNX names. A pin none of whose names is left is dropped; one
+    that lost some keeps the rest.
 
     Args:
         pins: The pins on the other version.
@@ -151,26 +153,12 @@ def rebind_pins(pins: Sequence[Pin], graph: GraphRecord) -> tuple[list[Pin], lis
         for name in node.onnx_nodes:
             by_name.setdefault(name, set()).add(number)
     kept: list[Pin] = []
-    report: list[str] = []
     for pin in pins:
-        label = pin.text or f"{pin.kind} pin on {', '.join(pin.onnx_nodes[:3])}"
         nodes: set[int] = set()
-        missing = [name for name in pin.onnx_nodes if name not in by_name]
         for name in pin.onnx_nodes:
             nodes |= by_name.get(name, set())
-        if not nodes:
-            report.append(f"{label}: none of its nodes is in this model; the pin is dropped")
-            continue
-        if missing:
-            report.append(f"{label}: no longer in the model: {', '.join(missing)}")
-        kept.append(
-            Pin(
-                kind=pin.kind,
-                nodes=graph.whole_nodes(nodes),
-                toolchain=pin.toolchain,
-                device=pin.device,
-                text=pin.text,
-                onnx_nodes=tuple(n for n in pin.onnx_nodes if n in by_name),
-            )
-        )
-    return kept, report
+        if nodes:
+            names = tuple(name for name in pin.onnx_nodes if name in by_name)
+            new = msgspec.structs.replace(pin, nodes=graph.whole_nodes(nodes), onnx_nodes=names)
+            kept.append(new)
+    return kept

@@ -1,7 +1,7 @@
 """Defines the tables of a session's file, which people can read with any SQLite tool.
 
-Every table has plain columns and, where records are read back from it, a ``json`` column with the
-whole record; the columns repeat what is in the JSON.
+Every table has a ``json`` column with the whole record, and plain columns that repeat what people
+look for in it.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class Table:
 
     Attributes:
         name: Its name.
-        key: The column that is its primary key; None where rows have none.
+        key: The column that is its primary key.
         rows: The rows of a document.
         columns: Types of columns whose first rows may hold nothing.
     """
 
     name: str
-    key: str | None
+    key: str
     rows: Callable[[Document], Iterable[Row]]
     columns: Mapping[str, type] | None = None
 
@@ -134,24 +134,6 @@ def _candidates(document: Document) -> Iterator[Row]:
         }
 
 
-def _measurements(document: Document) -> Iterator[Row]:
-    """Yields each distinct measurement once: equal work has one key."""
-    distinct = {c.key: c for c in document.candidates if c.key and c.cost.state != "unknown"}
-    for key, candidate in distinct.items():
-        cost = candidate.cost
-        yield {
-            "key": key,
-            "toolchain": candidate.instance.id,
-            "operators": candidate.label,
-            "state": cost.state,
-            "median_us": cost.median_us,
-            "repeats": cost.count,
-            "threads": candidate.instance.threads,
-            "measured_at": cost.measured_at,
-            "reason": cost.reason,
-        }
-
-
 def _pins(document: Document) -> Iterator[Row]:
     for position, pin in enumerate(document.pins):
         yield {
@@ -180,21 +162,6 @@ def _runs(document: Document) -> Iterator[Row]:
         }
 
 
-def _placements(document: Document) -> Iterator[Row]:
-    for run in document.runs:
-        for part in run.placement.partitions if run.placement else ():
-            yield {
-                "run": run.id,
-                "partition": part.id,
-                "toolchain": part.toolchain,
-                "config": as_json(part.config),
-                "nodes": _numbers(part.nodes),
-                "onnx_nodes": ", ".join(part.onnx_nodes),
-                "estimated_us": part.estimated_us,
-                "in_place_us": part.in_place_us,
-            }
-
-
 def _shapes(document: Document) -> Iterator[Row]:
     for position, shape in enumerate(document.shapes):
         other = shape.document
@@ -215,10 +182,8 @@ TABLES = (
     Table("meta", "key", _meta),
     Table("nodes", "index", _nodes, {"operator": int, "json": str}),
     Table("candidates", "id", _candidates),
-    Table("measurements", "key", _measurements),
     Table("pins", "position", _pins),
     Table("runs", "position", _runs),
-    Table("placements", None, _placements),
     Table("shapes", "position", _shapes, {"measured_us": float}),
 )
 """All tables of a session's file."""

@@ -60,7 +60,7 @@ def test_a_pin_is_on_whole_nodes_also_where_one_part_alone_carries_the_name():
     assert parse_pin("bn1=exactly", whole, MODEL, KNOWN).nodes == (0,)
     pin = parse_pin("relu_a=tvm", whole, MODEL, KNOWN)
     assert pin.nodes == (1, 2, 3)
-    assert rebind_pins([pin], G)[0][0].nodes == (2,) and whole.count_nodes(range(4)) == 2
+    assert rebind_pins([pin], G)[0].nodes == (2,) and whole.count_nodes(range(4)) == 2
 
 
 ODD = graph("[a-b]*{x}?", "same=on, 2", "a", "conv[0]", "conv0", 'say "so", it', "Größe=x", "b")
@@ -140,7 +140,6 @@ def test_a_hint_names_what_holds_the_text():
 
 def test_pins_move_to_the_next_version_of_a_model():
     pins = [parse_pin(t, G, MODEL, KNOWN) for t in ("conv*=onednn", "relu_a=tvm", "bn1=exactly")]
-    kept, report = rebind_pins(pins, graph("new", "Conv1", "relu_a"))
+    kept = rebind_pins(pins, graph("new", "Conv1", "relu_a"))
     assert [p.nodes for p in kept] == [(1,), (2,)]
-    assert any("no longer in the model: BN1, Conv2" in r or "Conv2" in r for r in report)
-    assert any("dropped" in r for r in report)
+    assert kept[0].onnx_nodes == ("Conv1",)

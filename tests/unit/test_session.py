@@ -120,8 +120,8 @@ def test_what_cannot_be_written_as_text_leaves_no_file(tmp_path):
 def test_the_columns_are_readable_with_plain_sqlite(tmp_path):
     path = tmp_path / "a.collage"
     save_session(a_document(), path)
-    rows = sqlite3.connect(path).execute("select run, toolchain, nodes from placements").fetchall()
-    assert rows == [("r1", "onednn", "0")]
+    rows = sqlite3.connect(path).execute("select id, winner from runs").fetchall()
+    assert rows == [(run.id, run.winner) for run in a_document().runs]
 
 
 def test_an_empty_document_comes_back(tmp_path):
