@@ -17,6 +17,7 @@ StageName = Literal[
     "import",
     "enumerate",
     "whole-models",
+    "threads",
     "precision",
     "mixes",
     "measure",

@@ -133,6 +133,7 @@ def _measured(
     chosen = choose_precision(task, menu, raced, samples, control)
     waiting = [one for one in raced.waiting if not chosen.skips(one)]
     raced = enter_whole_models(task, menu, raced, waiting, control)
+    race.end_builders()  # which built all whole models
     data = chosen.admitted(task.open_model.model, raced)
     # What groups of operators take inside the model, and the mixes that follow from that.
     mixed = try_mixes(task, menu, data, samples.tolerance, race, raced.budget, control)

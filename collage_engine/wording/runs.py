@@ -31,6 +31,7 @@ STAGE_TITLES = {
     "import": "Reading the model",
     "enumerate": "Finding candidates",
     "whole-models": "Timing whole models",
+    "threads": "Trying fewer threads",
     "mixes": "Trying mixes",
     "measure": "Measuring",
     "tune": "Tuning",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import onnx
@@ -15,6 +16,7 @@ from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.run import run as run_module
 from collage_engine.run.run import run
+from collage_engine.run.stages import threads as threads_module
 from collage_engine.trials.race import Race
 from tests import zoo
 
@@ -27,6 +29,7 @@ def placed(
     *,
     share: float,
     busy: str | None = None,
+    handing_us: float = math.inf,
     previous: Run | None = None,
     **settings: object,
 ) -> tuple[Run, list[str]]:
@@ -53,6 +56,7 @@ def placed(
 
     patch.setattr(Race, "time_apart", with_share)
     patch.setattr(run_module, "machine_state", state)
+    patch.setattr(threads_module, "HANDING_US", handing_us)
     patch.setattr("collage_engine.candidates.menu.physical_cores", lambda: 2)
     wanted = RunSettings(toolchains=("tvm", "onnxruntime"), budget_s=60.0, **settings)
     opened = OpenModel(str(path), {})
@@ -89,7 +93,12 @@ def test_one_that_is_not_clearly_faster_keeps_all_threads(tmp_path, monkeypatch)
     assert not any(base.name == "1" for base in found.baselines)
 
 
-def test_nothing_is_tried_where_it_was_given_or_others_use_the_machine(tmp_path, monkeypatch):
+def test_nothing_is_tried_where_it_cannot_help_or_was_given_or_beside_others(
+    tmp_path, monkeypatch
+):
+    found, tried = placed(tmp_path, monkeypatch, share=0.5, handing_us=0.0)
+    assert (found.threads, found.threads_us, tried) == (2, {}, [])
+    assert "threads" not in found.seconds
     found, tried = placed(tmp_path, monkeypatch, share=0.5, threads=2)
     assert (found.threads, found.threads_us, tried) == (2, {}, [])
     found, tried = placed(tmp_path, monkeypatch, share=0.5, busy=BUSY)

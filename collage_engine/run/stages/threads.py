@@ -16,6 +16,12 @@ from collage_engine.run.task import RunTask
 from collage_engine.trials.race import SLOWER, Race
 from collage_engine.wording.amounts import time_text
 
+HANDING_US = 3.0
+"""Microseconds for handing an operator's work to a second thread, at the most: where two threads
+take more than twice as long for each operator, one is not faster and is not tried. Measured: 0.8
+where both processors share a cache, and up to 3 is what the kernels' ``HANDING_CYCLES`` allows for.
+"""
+
 
 def choose_threads(
     task: RunTask,
@@ -28,7 +34,8 @@ def choose_threads(
     """Time the fastest whole model on all, half and one of the threads, in common rounds.
 
     Nothing is tried where the number was given, nor beside other programs, which take processors
-    from several threads and none from one.
+    from several threads and none from one, nor where two threads have enough to do in each operator
+    (``HANDING_US``).
 
     Args:
         task: What the run was asked for.
@@ -49,6 +56,9 @@ def choose_threads(
     too_long = control.seconds.get("whole-models", 0.0) > STEP_SHARE * budget.left_s
     if is_given or too_long or not fewer or leader is None or menu.target.kind != "cpu":
         return task
+    all_us, operators = race.time_us(leader), len(task.open_model.model.graph.operators)
+    if all_us is None or (most == 2 and all_us > 2 * HANDING_US * operators):
+        return task
     alone = leader.contender
     tried = [
         replace(
@@ -63,10 +73,10 @@ def choose_threads(
         )
         for threads in fewer
     ]
-    with control.stage("whole-models") as report:
+    with control.stage("threads") as report:
         ends_at = budget.clock() + STEP_SHARE * budget.left_s
         found = race.time_apart(tried, ends_at=ends_at, tolerance=samples.tolerance)
-        all_us = race.time_us(leader)
+        all_us = race.time_us(leader)  # with the common rounds
         us = {most: all_us, **{int(name): taken for name, taken in found.items()}}
         known = {threads: taken for threads, taken in us.items() if taken is not None}
         if all_us is None or len(known) < 2:

@@ -135,8 +135,6 @@ def enter_whole_models(
             now, left_s = budget.clock(), max(0.0, budget.left_s - reserved_s)
             for some, share in ((first, LARGEST_SHARE), (second, SECONDARY_SHARE)):
                 race.enter(some, ends_at=now + share * left_s, on_progress=report.progress)
-            if not reserved_s:  # the next stage builds whole models, too
-                race.end_builders()
             results = race.results()
             report.detail = _detail(results, race)
             if not all(one.reached for one in results):
