@@ -93,9 +93,7 @@ def test_one_that_is_not_clearly_faster_keeps_all_threads(tmp_path, monkeypatch)
     assert not any(base.name == "1" for base in found.baselines)
 
 
-def test_nothing_is_tried_where_it_cannot_help_or_was_given_or_beside_others(
-    tmp_path, monkeypatch
-):
+def test_nothing_is_tried_where_it_cannot_help_or_was_given_or_beside_others(tmp_path, monkeypatch):
     found, tried = placed(tmp_path, monkeypatch, share=0.5, handing_us=0.0)
     assert (found.threads, found.threads_us, tried) == (2, {}, [])
     assert "threads" not in found.seconds
