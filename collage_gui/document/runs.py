@@ -4,21 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Generic, TypeVar
 
 import msgspec
 from PySide6.QtCore import QObject, Signal
-from PySide6.QtGui import QUndoStack
+from PySide6.QtGui import QUndoCommand, QUndoStack
 
 from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.palette import learn
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Placement, Run
 from collage_engine.service import protocol
-from collage_gui.document.commands import SetValue
 from collage_gui.document.cost_table import CostTable
 from collage_gui.document.pin_set import PinSet
 from collage_gui.document.requests import EngineRequests
 from collage_gui.document.shown_placement import Shown, ShownPlacement, same_placement
+
+T = TypeVar("T")
+
+
+class SetValue(QUndoCommand, Generic[T]):
+    """Replaces one value of a document, and puts the earlier one back when it is undone."""
+
+    def __init__(self, text: str, apply: Callable[[T], None], before: T, after: T) -> None:
+        """Receives what it changes.
+
+        Args:
+            text: What the menu calls this edit.
+            apply: Puts a value into the document, as a method of the part that holds it.
+            before: The value that undoing puts back.
+            after: The value that doing and redoing put in.
+        """
+        super().__init__(text)
+        self._apply, self._before, self._after = apply, before, after
+
+    def redo(self) -> None:
+        """Put the new value in."""
+        self._apply(self._after)
+
+    def undo(self) -> None:
+        """Put the earlier value back."""
+        self._apply(self._before)
 
 
 class Runs(QObject):

@@ -4,11 +4,128 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from PySide6.QtWidgets import QWidget
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QDialog,
+    QDialogButtonBox,
+    QFormLayout,
+    QLineEdit,
+    QVBoxLayout,
+    QWidget,
+)
 
+from collage_engine.drawing.formatting import counted
+from collage_engine.records.counted import NAMED
+from collage_engine.records.errors import UsageError
+from collage_engine.records.shapes import ShapeChoice, combined
 from collage_gui.document.document import Document
 from collage_gui.messages import Messages
-from collage_gui.shapes_dialog import ShapesDialog
+from collage_gui.widgets import form_row, lay_out, named, plain_tip, text_label
+
+
+class ShapesDialog(QDialog):
+    """One field for each dimension; the combinations of their values are the shapes."""
+
+    def __init__(
+        self,
+        dimensions: Mapping[str, Sequence[str]],
+        choices: Sequence[ShapeChoice],
+        nearest: bool,
+        parent: QWidget,
+    ) -> None:
+        """Fills the fields with the shapes that are open.
+
+        Args:
+            dimensions: Dimension that the model names → the inputs that have it.
+            choices: The shapes that are open; without any, each dimension begins with 1.
+            nearest: Whether smaller inputs are padded.
+            parent: The window.
+        """
+        super().__init__(parent)
+        self.setObjectName("shapesDialog")
+        self.setWindowTitle("Shapes")
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        form = QFormLayout()
+        self.fields: dict[str, QLineEdit] = {}
+        for name, inputs in dimensions.items():
+            sizes = dict.fromkeys(str(each.dims[name]) for each in choices if name in each.dims)
+            field = QLineEdit(", ".join(sizes) or "1", placeholderText="1, 4, 16")
+            tip = plain_tip(f"A dimension of {', '.join(inputs)}")
+            self.fields[name] = form_row(form, name, field, f"dimension-{name}", tip)
+            field.textChanged.connect(self._check)
+        self.nearest = named(
+            QCheckBox("Pad smaller inputs to the next larger shape"),
+            "nearest",
+            tip="The exported artifact then also takes sizes in between, along the dimensions "
+            "where it is proved that padding changes no result.",
+        )
+        self.nearest.setChecked(nearest)
+        self.summary = text_label(look="quiet", name="shapesSummary")
+        # The longest text has two lines: the dialog does not jump while somebody types.
+        self.summary.setMinimumHeight(2 * self.summary.fontMetrics().lineSpacing())
+        self.summary.setAlignment(Qt.AlignmentFlag.AlignTop)
+        buttons = QDialogButtonBox(
+            QDialogButtonBox.StandardButton.Ok | QDialogButtonBox.StandardButton.Cancel
+        )
+        buttons.accepted.connect(self.accept)
+        buttons.rejected.connect(self.reject)
+        self._ok = buttons.button(QDialogButtonBox.StandardButton.Ok)
+        self._ok.setText("Open")
+        about = text_label(
+            "The model leaves these sizes open. Each combination of the values is placed by a run "
+            "of its own, and one artifact holds them all."
+        )
+        parts = (about, form, self.nearest, self.summary, buttons)
+        lay_out(QVBoxLayout(self), *parts, margins=(20, 16, 20, 14), spacing=10)
+        self.setMinimumWidth(460)
+        self.choices: tuple[ShapeChoice, ...] = ()
+        """What the fields say; empty while they say nothing that can be opened."""
+        self._check()
+
+    def _check(self) -> None:
+        """Say which shapes the fields make, or what is wrong with them."""
+        self.choices = ()
+        try:
+            dims = {name: parse_sizes(name, field.text()) for name, field in self.fields.items()}
+            self.choices = combined(dims, {})
+        except (ValueError, UsageError) as error:
+            text = str(error).removeprefix("--dim: ")
+            self.summary.setText(f"{text[:1].upper()}{text[1:]}.")
+        else:
+            names = [each.text for each in self.choices]
+            shown = ", ".join(names[:NAMED])
+            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+            self.summary.setText(f"{counted(len(names), 'shape')}: {shown}{more}")
+        self._ok.setEnabled(bool(self.choices))
+        self.nearest.setEnabled(len(self.choices) > 1)
+
+
+def parse_sizes(name: str, text: str) -> tuple[int, ...]:
+    """Read the sizes of a dimension.
+
+    Args:
+        name: The dimension, for messages.
+        text: E.g. ``1, 4, 16``.
+
+    Returns:
+        Each size once, in the user's order.
+
+    Raises:
+        ValueError: One sentence, without its full stop, about the first that cannot be read.
+    """
+    sizes: dict[int, None] = {}
+    for part in text.replace(";", ",").split(","):
+        word = part.strip()
+        if not word:
+            continue
+        if not word.isdecimal() or int(word) < 1:
+            raise ValueError(f"{name}: {word!r} is no size; sizes are written 1, 4, 16")
+        sizes[int(word)] = None
+    if not sizes:
+        raise ValueError(f"{name} has no size yet; sizes are written 1, 4, 16")
+    return tuple(sizes)
+
 
 Dimensions = Mapping[str, Sequence[str]]
 """The inputs that have each dimension that the model names, by the dimension's name."""

@@ -31,10 +31,9 @@ from collage_gui.banner import Banner
 from collage_gui.command_palette import CommandPalette
 from collage_gui.connections import Connection, parse_connection
 from collage_gui.engine_client import EngineClient
-from collage_gui.main_window.action_set import ActionSet
+from collage_gui.main_window.action_set import ActionSet, Menus
 from collage_gui.main_window.documents import Documents
 from collage_gui.main_window.engine import Engine
-from collage_gui.main_window.menus import Menus
 from collage_gui.main_window.recovery_copies import RecoveryCopies
 from collage_gui.main_window.toolbar import Toolbar
 from collage_gui.messages import Messages

@@ -6,7 +6,7 @@ import msgspec
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel, QWidget
 
-from collage_gui.shapes_dialog import ShapesDialog
+from collage_gui.document_window.shapes_controller import ShapesDialog
 from collage_gui.widgets import plain_tip
 
 MARKUP = "<img src=x><b>bold</b>"

@@ -6,7 +6,7 @@ import pytest
 from PySide6.QtCore import Qt
 
 from collage_engine.records.shapes import ShapeChoice
-from collage_gui.shapes_dialog import parse_sizes
+from collage_gui.document_window.shapes_controller import parse_sizes
 
 
 def opened(d):
