@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from PySide6.QtCore import QByteArray, Qt
 from PySide6.QtWidgets import QDockWidget, QMainWindow, QTabWidget, QWidget
@@ -42,15 +41,6 @@ _AREAS = {
 _TITLES = {"placement": "Placement", "node": "Node", "runs": "Runs"}
 
 
-@dataclass(frozen=True)
-class PanelPlace:
-    """A panel's key, the label of its tab, and its widget."""
-
-    key: str
-    label: str
-    panel: QWidget
-
-
 def fitting_arrangement(width: int, height: int) -> str:
     """Returns the arrangement of panels that leaves the graph its share of such a window."""
     return "column" if width < NARROW_PX or height < LOW_PX else "around"
@@ -59,15 +49,15 @@ def fitting_arrangement(width: int, height: int) -> str:
 class Docks:
     """Puts panels around a window's centre, or in one column beside it; docks hold tabs."""
 
-    def __init__(self, window: QMainWindow, places: Sequence[PanelPlace]) -> None:
+    def __init__(self, window: QMainWindow, panels: Mapping[str, QWidget]) -> None:
         """Makes the docks and arranges the panels around the graph.
 
         Args:
             window: The window around whose centre the docks lie.
-            places: All panels.
+            panels: All panels, by what their tabs are called.
         """
         self._window = window
-        self._places = {place.key: place for place in places}
+        self._panels = {title.lower(): (title, panel) for title, panel in panels.items()}
         self._tabs: dict[str, QTabWidget] = {}
         self.by_name: dict[str, QDockWidget] = {}
         self.arrangement = ""
@@ -86,10 +76,10 @@ class Docks:
             dock.setWidget(tabs)
             window.addDockWidget(area, dock)
             self.by_name[name] = dock
-        for place in places:
-            place.panel.setAutoFillBackground(True)
+        for panel in panels.values():
+            panel.setAutoFillBackground(True)
             # Without this, a panel in front would widen its dock at the cost of the graph.
-            place.panel.setMinimumSize(*PANEL_LEAST)
+            panel.setMinimumSize(*PANEL_LEAST)
         self.arrange("around")
 
     def arrange(self, arrangement: str) -> bool:
@@ -108,8 +98,8 @@ class Docks:
         wanted = PLACES[arrangement]
         for name, keys in wanted.items():
             for key in keys:
-                place = self._places[key]
-                self._tabs[name].addTab(place.panel, place.label)
+                title, panel = self._panels[key]
+                self._tabs[name].addTab(panel, title)
         for name, dock in self.by_name.items():
             dock.setVisible(name in wanted)
         for name in wanted:
@@ -131,7 +121,7 @@ class Docks:
 
     def reveal(self, key: str) -> None:
         """Show a panel: its dock, and its tab."""
-        panel = self._places[key].panel
+        _, panel = self._panels[key]
         for name, tabs in self._tabs.items():
             if tabs.indexOf(panel) >= 0:
                 self.by_name[name].show()

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from PySide6.QtGui import QAction
 
 from collage_gui.document.document import Document
-from collage_gui.document_window.docks import PanelPlace
 from collage_gui.panels.log import LogPanel
 from collage_gui.panels.node import NodePanel
 from collage_gui.panels.outline import Outline
@@ -36,6 +35,13 @@ class Panels:
         self.outline = Outline(document)
         """Stands beside the graph where it is wanted, and not among the tabs."""
         self.run_settings = RunSettingsPanel(document, preferences, actions)
+        self.tabs = {
+            "Partitions": self.partitions,
+            "Pins": self.pins,
+            "Node": self.node,
+            "Runs": self.runs,
+        }
+        """The panels that stand in docks, by what their tabs are called."""
         self.log = LogPanel(document.log, theme)
         """Stands in a window of its own, like the settings of the next run."""
 
@@ -48,12 +54,3 @@ class Panels:
             "pins": self.pins.model.as_csv(),
             "changes": self.runs.changes.model.as_csv(),
         }
-
-    def places(self) -> tuple[PanelPlace, ...]:
-        """Return the panels that are tabs, with their keys and labels."""
-        return (
-            PanelPlace("partitions", "Partitions", self.partitions),
-            PanelPlace("pins", "Pins", self.pins),
-            PanelPlace("node", "Node", self.node),
-            PanelPlace("runs", "Runs", self.runs),
-        )

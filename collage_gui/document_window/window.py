@@ -13,7 +13,6 @@ from collage_gui.banner import Banner
 from collage_gui.document.document import Document
 from collage_gui.document.run_queue import RunQueue
 from collage_gui.document_window.answer_line import AnswerLine
-from collage_gui.document_window.context_menu import context_menu
 from collage_gui.document_window.docks import Docks, fitting_arrangement
 from collage_gui.document_window.export_controller import ExportController
 from collage_gui.document_window.files import DocumentFiles
@@ -37,6 +36,18 @@ SETTINGS_SIZE, LOG_SIZE = QSize(460, 700), QSize(900, 420)
 """Sizes of the windows with the settings of the next run and with the log, in pixels; chosen."""
 UNTIL_EXPOSED_MS = 20
 """Milliseconds after which a window looks again whether it is on the screen; chosen."""
+BACKGROUND_MENU = (
+    ("fit", "find"),
+    ("collapse_scopes", "collapse_partitions", "expand_all"),
+)
+"""Ids of the actions in the menu between boxes; separators stand between the groups."""
+BOX_MENU = (
+    ("exactly", "together", "keep_partition", "free"),
+    ("measure", "measure_longer"),
+    ("select_partition", "zoom_selection", "enter_group", "leave_group"),
+    ("copy_names",),
+)
+"""Ids of the actions in the menu of a box, below the menus of toolchains."""
 ARRANGEMENT_KEY = "document/state"
 """Below which the settings file keeps the sizes of the docks, by arrangement."""
 LIKE_WIDTH = 0.1
@@ -87,7 +98,7 @@ class DocumentWindow(QMainWindow):
         self._stage = QWidget()
         self.setCentralWidget(self._centre())
         self.banner = Banner("banner", self._stage, self.messages, window_messages)
-        self.docks = Docks(self, self.panels.places())
+        self.docks = Docks(self, self.panels.tabs)
         self.settings_window = SideWindow(
             "Settings of the next run", self.panels.run_settings, SETTINGS_SIZE, self
         )
@@ -167,7 +178,14 @@ class DocumentWindow(QMainWindow):
 
     def context_menu(self, box: int | None) -> QMenu:
         """Return the menu for a box of the graph, or for the background."""
-        return context_menu(self, box is not None, self._actions, self.pins)
+        menu = QMenu(self)
+        if box is not None:
+            menu.addMenu(self.pins.pin_to_menu())
+            menu.addMenu(self.pins.never_on_menu())
+        for names in BACKGROUND_MENU if box is None else BOX_MENU:
+            menu.addActions([self._actions[name] for name in names])
+            menu.addSeparator()
+        return menu
 
     def close_document(self) -> None:
         """Stop what runs for the document; the page is about to go."""

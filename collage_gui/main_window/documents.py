@@ -38,8 +38,6 @@ class Documents(QObject):
     """A signal that something of a document changed, or that another one is current."""
     page_added = Signal(object)
     """A signal with a new ``DocumentWindow``, whose document is not opened yet."""
-    document_opened = Signal(object)
-    """A signal with a ``DocumentWindow`` whose graph has arrived."""
     open_failed = Signal(str)
     """A signal with the reason why a document could not be opened; its page is gone."""
     emptied = Signal()
@@ -189,7 +187,6 @@ class Documents(QObject):
             self._preferences.remember(path)
         if document.path and os.path.exists(document.path):
             self._watcher.addPath(document.path)
-        self.document_opened.emit(page)
         self._show_titles()
 
     def _failed(self, page: DocumentWindow, reason: str) -> None:

@@ -56,7 +56,6 @@ class Engine(QObject):
         client.logged.connect(self._logged)
         client.notified.connect(self._notified)
         documents.page_added.connect(self._page_added)
-        documents.document_opened.connect(self._show_device)
         documents.open_failed.connect(self._open_failed)
 
     def start(self) -> None:
@@ -129,7 +128,6 @@ class Engine(QObject):
             lambda reason: self._messages.show_message(reason, "error"),
         )
         for page in self._documents.pages:
-            self._show_device(page)
             if not page.document.handle and page.document.is_open:
                 self._reopen(page.document)
         waiting, self._unopened = self._unopened, []
@@ -190,10 +188,6 @@ class Engine(QObject):
 
     def _page_added(self, page: DocumentWindow) -> None:
         page.show_toolchains(self.states)
-        self._show_device(page)
-
-    def _show_device(self, page: DocumentWindow) -> None:
-        page.panels.run_settings.show_device(self.device_text)
 
     def _open_failed(self, reason: str) -> None:
         if self._client.state == "stopped":

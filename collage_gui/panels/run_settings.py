@@ -206,7 +206,6 @@ class RunSettingsPanel(QWidget):
     def _run_form(self, actions: Mapping[str, QAction]) -> QFormLayout:
         form = QFormLayout()
         form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
-        self.device = form_row(form, "Device", text_label("no engine"), "")
         tip = "cpu, cuda (this machine's device), or cuda:sm_80 for another"
         self.target = form_row(form, "Target", QLineEdit("cpu"), "target", tip)
         self.target.textChanged.connect(self._show_target)
@@ -335,10 +334,6 @@ class RunSettingsPanel(QWidget):
         known = ", ".join(sorted({s.licence for s in states if s.available and s.licence}))
         here = f"\nThe toolchains here have: {known}" if known else ""
         self.licences.setToolTip(ABOUT_LICENCES + here)
-
-    def show_device(self, text: str) -> None:
-        """Show the name of the engine's device."""
-        self.device.setText(text)
 
     def _show_target(self, text: str) -> None:
         """List what there is for a target; names that are half typed change nothing."""

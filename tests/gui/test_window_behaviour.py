@@ -35,12 +35,12 @@ def test_small_windows_have_their_panels_in_one_column_and_large_ones_around(dri
     d.window.resize(1280, 800)
     page = d.open()
     assert page.docks.arrangement == "column"
-    for place in page.panels.places():
-        page.docks.reveal(place.key)
+    for title, panel in page.panels.tabs.items():
+        page.docks.reveal(title.lower())
         d.qtbot.wait(20)
-        assert place.panel.isVisible(), f"{place.key} is behind a tab"
+        assert panel.isVisible(), f"{title} is behind a tab"
         share = page.view.width() * page.view.height() / (1280 * 800)
-        assert share > 0.5, f"{place.key} takes its room from the graph"
+        assert share > 0.5, f"{title} takes its room from the graph"
     d.window.resize(1700, 1000)
     d.until(lambda: page.docks.arrangement == "around")
     shown = {dock.objectName() for dock in page.docks.shown}
