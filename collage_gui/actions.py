@@ -159,7 +159,7 @@ def save(window: Window) -> None:
 @file.on_window("Save session as…", "Ctrl+Shift+S", needs="graph")
 def save_as(window: Window) -> None:
     """Everything of this document in a file of another name."""
-    window.documents.save_as()
+    window.documents.save(elsewhere=True)
 
 
 file.separate()

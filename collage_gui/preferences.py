@@ -1,27 +1,14 @@
-"""Stores what the user prefers, and says what changing it causes.
-
-Every preference names its consequence (repaint, new layout, new measurement), so that the
-settings page can tell before anything is spent.
-"""
+"""Stores what the user prefers; every change takes effect at once."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from PySide6.QtCore import QObject, QSettings, Signal
 
 from collage_engine.records.settings import RunSettings
-
-Effect = Literal["repaint", "layout", "measure", "none"]
-
-EFFECTS: dict[Effect, str] = {
-    "repaint": "repaints",
-    "layout": "lays out again",
-    "measure": "measures again on the next run",
-    "none": "takes effect at once",
-}
 
 
 @dataclass(frozen=True)
@@ -31,7 +18,6 @@ class Preference:
     key: str
     title: str
     default: Any
-    effect: Effect
     choices: tuple[tuple[Any, str], ...] = ()
     """Pairs of a value and its label; empty for a yes/no."""
     page: str = "Appearance"
@@ -40,56 +26,29 @@ class Preference:
 TEXT_SCALES = ((0.85, "Small"), (1.0, "Normal"), (1.2, "Large"), (1.45, "Very large"))
 """Factors on all text, and what they are called; chosen."""
 
+THEMES = (
+    ("system", "Follow the system"),
+    ("light", "Light"),
+    ("dark", "Dark"),
+    ("contrast", "High contrast"),
+)
+DIRECTIONS = (("vertical", "Top to bottom"), ("horizontal", "Left to right"))
+ARRANGEMENTS = (
+    ("fitting", "As the window's size allows"),
+    ("around", "Around the graph"),
+    ("column", "In one column"),
+)
 PREFERENCES: tuple[Preference, ...] = (
-    Preference(
-        "theme",
-        "Theme",
-        "system",
-        "repaint",
-        (
-            ("system", "Follow the system"),
-            ("light", "Light"),
-            ("dark", "Dark"),
-            ("contrast", "High contrast"),
-        ),
-    ),
-    Preference(
-        "text_scale",
-        "Text size",
-        1.0,
-        "repaint",
-        TEXT_SCALES,
-    ),
-    Preference(
-        "orientation",
-        "Graph direction",
-        "vertical",
-        "layout",
-        (("vertical", "Top to bottom"), ("horizontal", "Left to right")),
-    ),
-    Preference("fold", "Fold long graphs into columns", True, "layout"),
-    Preference(
-        "panels",
-        "Panels",
-        "fitting",
-        "repaint",
-        (
-            ("fitting", "As the window's size allows"),
-            ("around", "Around the graph"),
-            ("column", "In one column"),
-        ),
-    ),
-    Preference("minimap", "Show the minimap", True, "repaint"),
-    Preference("search_on_pin", "Search again as soon as a pin changes", True, "none", page="Runs"),
-    Preference(
-        "confirm_after_search",
-        "Confirm quickly in the background after such a search",
-        False,
-        "measure",
-        page="Runs",
-    ),
-    Preference("autosave", "Keep a recovery copy of every document", True, "none", page="Safety"),
-    Preference("ask_on_close", "Ask before closing what is not saved", True, "none", page="Safety"),
+    Preference("theme", "Theme", "system", THEMES),
+    Preference("text_scale", "Text size", 1.0, TEXT_SCALES),
+    Preference("orientation", "Graph direction", "vertical", DIRECTIONS),
+    Preference("fold", "Fold long graphs into columns", True),
+    Preference("panels", "Panels", "fitting", ARRANGEMENTS),
+    Preference("minimap", "Show the minimap", True),
+    Preference("search_on_pin", "Search again as soon as a pin changes", True, page="Runs"),
+    Preference("confirm_after_search", "Confirm quickly after such a search", False, page="Runs"),
+    Preference("autosave", "Keep a recovery copy of every document", True, page="Safety"),
+    Preference("ask_on_close", "Ask before closing what is not saved", True, page="Safety"),
 )
 
 BY_KEY = {preference.key: preference for preference in PREFERENCES}

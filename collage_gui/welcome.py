@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Iterable
 
@@ -78,8 +77,10 @@ class WelcomePage(QWidget):
         self.busy = named(QProgressBar(textVisible=False), "welcomeBusy", title)
         self.busy.setRange(0, 0)
 
-        steps = map(_step, itertools.count(1), STEPS)
-        one = lay_out(QVBoxLayout(), text_label("How it works", "heading"), *steps, None, spacing=8)
+        items = "".join(f"<li style='margin-bottom: 8px'>{each}</li>" for each in STEPS)
+        steps = QLabel(f"<ol style='-qt-list-indent: 0; margin-left: 18px'>{items}</ol>")
+        steps.setWordWrap(True)
+        one = lay_out(QVBoxLayout(), text_label("How it works", "heading"), steps, None, spacing=8)
         recent = (text_label("Recent", "heading"), self.recent, 14)
         engine = (self.engine_title, self.busy, self.engine, None)
         two = lay_out(QVBoxLayout(), *recent, *engine, spacing=8)
@@ -185,11 +186,3 @@ def _empty(box: QVBoxLayout) -> None:
         widget = item.widget()
         if widget is not None:
             widget.deleteLater()
-
-
-def _step(number: int, text: str) -> QHBoxLayout:
-    """Return a line of the list of what can be done."""
-    figure = text_label(str(number), "quiet")
-    figure.setFixedWidth(18)
-    top = Qt.AlignmentFlag.AlignTop
-    return lay_out(QHBoxLayout(), (figure, 0, top), (text_label(text), 1))

@@ -256,14 +256,6 @@ class DurationField(QSpinBox):
         self.setValue(seconds)
         self.lineEdit().textEdited.connect(lambda _: self.refused.emit(""))
 
-    def seconds(self) -> float:
-        """Return the duration in seconds, as ``RunSettings`` has it."""
-        return float(self.value())
-
-    def show_seconds(self, seconds: float) -> None:
-        """Show the whole seconds of a duration, as near as the field's range allows."""
-        self.setValue(round(seconds))
-
     def textFromValue(self, value: int) -> str:
         """Return the duration as people write it."""
         return duration_text(value)

@@ -54,12 +54,6 @@ class DocumentFiles:
         )
         return path
 
-    def ask_open(self, title: str, kind: str) -> str:
-        """Ask for a file to open; empty when the user cancels."""
-        folder = os.path.dirname(self._document.path)
-        path, _ = QFileDialog.getOpenFileName(self._parent, title, folder, kind)
-        return path
-
     def ask_folder(self, title: str, what: str) -> str:
         """Ask for the folder to make.
 

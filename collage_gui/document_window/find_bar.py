@@ -30,14 +30,7 @@ def find_operators(graph: OperatorGraph, text: str, regular: bool) -> list[int]:
     """
     if not text:
         return []
-    if regular:
-        pattern = re.compile(text, re.IGNORECASE)
-        matches = pattern.search
-    else:
-        lowered = text.lower()
-
-        def matches(line: str):  # type: ignore[misc]
-            return lowered in line.lower()
+    pattern = re.compile(text if regular else re.escape(text), re.IGNORECASE)
 
     def lines(operator: int) -> Iterator[str]:
         call = graph.calls[operator]
@@ -47,7 +40,7 @@ def find_operators(graph: OperatorGraph, text: str, regular: bool) -> list[int]:
     return [
         node[0]
         for node in graph.nodes
-        if any(matches(line) for operator in node for line in lines(operator))
+        if any(pattern.search(line) for operator in node for line in lines(operator))
     ]
 
 

@@ -96,7 +96,7 @@ class PictureController(QObject):
         view.boxes_selected.connect(self.select_boxes)
         view.box_opened.connect(self.open_box)
         view.left_group.connect(self.leave_group)
-        view.legend_chosen.connect(self._isolate)
+        view.legend.isolated.connect(self._isolate)
         self._theme.changed.connect(self.restyle)
         self._preferences.changed.connect(self._preference_changed)
 

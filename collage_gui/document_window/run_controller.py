@@ -113,16 +113,6 @@ class RunController:
         else:
             self.start()
 
-    def start_or_stop(self) -> None:
-        """Runs, or ends the run under way, with its best placement so far if it has one."""
-        execution = self._document.execution
-        if not self._document.running:
-            self.start()
-        elif execution.provisional is not None and not execution.stopping:
-            self.stop_and_keep()
-        else:
-            self.cancel()
-
     def confirm_quickly(self) -> None:
         """Search under the current pins, and time what is found against the last run only."""
         if self._document.operators is not None and not self._document.execution.running:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtCore import QObject, QSignalBlocker, Qt, Signal
 from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
@@ -43,7 +43,6 @@ class Choice:
     """A placement that the second view can show."""
 
     key: str
-    title: str
     shown: Shown
     run: Run | None = None
     """The run whose baselines tell the machine's speed for it."""
@@ -51,11 +50,6 @@ class Choice:
 
 class SplitWidget(QSplitter):
     """The main view and, while the split is open, a second one, each under a line about it."""
-
-    closed = Signal()
-    chosen = Signal(str)
-    """Key of the placement that the second view is to show."""
-    dimming_changed = Signal()
 
     def __init__(self, main: GraphView) -> None:
         super().__init__(Qt.Orientation.Horizontal)
@@ -72,13 +66,11 @@ class SplitWidget(QSplitter):
         self.choice.setMinimumContentsLength(CHOICE_LETTERS)
         policy = QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon
         self.choice.setSizeAdjustPolicy(policy)
-        self.choice.activated.connect(lambda _: self.chosen.emit(self.choice.currentData()))
         tip = "Dim the operators that both placements run in the same partition"
         self.dim = named(QCheckBox("Differences only"), "splitDim", tip=tip)
         self.dim.setChecked(True)
-        self.dim.toggled.connect(lambda _: self.dimming_changed.emit())
         tip = "Close the split view"
-        self.close_button = tool_button("✕", "closeSplit", self.closed, tip, tip)
+        self.close_button = tool_button("✕", "closeSplit", None, tip, tip)
         self._main_line = self._header(self.about_main, self.title, self.dim)
         self._second = self._pane(
             self._header(self.about_other, self.choice, self.close_button), self.other
@@ -134,9 +126,9 @@ class SplitController(QObject):
         widget.other.moved.connect(lambda: self._follow(main, widget.other))
         self._key = ""
         self.is_open = False
-        widget.closed.connect(self.close)
-        widget.chosen.connect(self._choose)
-        widget.dimming_changed.connect(self._recolour)
+        widget.close_button.clicked.connect(self.close)
+        widget.choice.activated.connect(lambda _: self._choose(widget.choice.currentData()))
+        widget.dim.toggled.connect(self._recolour)
         widget.other.boxes_selected.connect(picture.select_boxes)
         widget.other.box_opened.connect(self._open_box)
         picture.picture_changed.connect(self._show_scene)
@@ -209,15 +201,15 @@ class SplitController(QObject):
             if run.placement is not None:
                 confirmed = run.placement.measured_us is not None
                 shown = Shown(run.placement, title, run.id, not confirmed)
-                found.append(Choice(f"run:{run.id}", title, shown, run))
+                found.append(Choice(f"run:{run.id}", shown, run))
             best = run.best_found()
             if best is not None and run.winner != "collage":
                 name = f"{title}, best of the search"
                 shown = Shown(best, name, None, best.measured_us is None, found_by=run.id)
-                found.append(Choice(f"found:{run.id}", name, shown, run))
+                found.append(Choice(f"found:{run.id}", shown, run))
         for number, placement in enumerate(document.placement.runners_up, 1):
             name = f"Runner-up {number}"
-            found.append(Choice(f"runner-up:{number}", name, Shown(placement, name)))
+            found.append(Choice(f"runner-up:{number}", Shown(placement, name)))
         return found
 
     def _baselines(self) -> list[Choice]:
@@ -231,9 +223,8 @@ class SplitController(QObject):
             candidates = document.costs.candidates
             placement = baseline_placement(baseline, candidates, len(graph.calls))
             if placement is not None:
-                title = baseline_title(baseline)
-                shown = Shown(placement, title, None, False)
-                found.append(Choice(f"baseline:{baseline.name}", title, shown, run))
+                shown = Shown(placement, baseline_title(baseline), None, False)
+                found.append(Choice(f"baseline:{baseline.name}", shown, run))
         return found
 
     def _chosen(self) -> Choice | None:
@@ -264,12 +255,11 @@ class SplitController(QObject):
             self.close()
             return
         combo = self._widget.choice
-        combo.blockSignals(True)
-        combo.clear()
-        for each in self.choices():
-            combo.addItem(each.title, each.key)
-        combo.setCurrentIndex(combo.findData(choice.key))
-        combo.blockSignals(False)
+        with QSignalBlocker(combo):
+            combo.clear()
+            for each in self.choices():
+                combo.addItem(each.shown.title, each.key)
+            combo.setCurrentIndex(combo.findData(choice.key))
         self._describe(choice)
         self._recolour()
 

@@ -48,8 +48,6 @@ GO_TO_SCALE = 0.8
 class Canvas(QAbstractScrollArea):
     """Shows a ``Picture`` at a scale and a place."""
 
-    legend_chosen = Signal(object)
-    """The ``LegendEntry`` that is isolated, or None."""
     moved = Signal()
     """A signal that the scale or the place has changed."""
 
@@ -85,7 +83,6 @@ class Canvas(QAbstractScrollArea):
         self.legend_wanted = True
         """Whether the legend below explains the colours; a second view of a graph needs none."""
         self.legend = Legend(self)
-        self.legend.isolated.connect(self.legend_chosen)
 
     # -- content -----------------------------------------------------------------------
 

@@ -33,6 +33,8 @@ ABOUT_MARKS = {
 
 MARGIN = 10
 """Pixels left and right of the entries; chosen."""
+BETWEEN = 4 * "&nbsp;" + " "
+"""The markup between two entries, at which lines break."""
 MOST = 16
 """Entries that are shown at most; chosen, since there are ten toolchains."""
 
@@ -119,7 +121,7 @@ class Legend(QLabel):
         for mark in self._marks:
             sample = small_picture(partial(_paint_mark, mark, colours))
             parts.append(_part(MARKS[mark], sample))
-        self.setText("&emsp;&emsp; ".join(parts))
+        self.setText(BETWEEN.join(parts))
         said = (f"{each.label}: {counted(each.count, 'node')}" for each in self._entries.values())
         self.setAccessibleDescription("; ".join([*said, *map(MARKS.__getitem__, self._marks)]))
         self._tell("")

@@ -28,7 +28,6 @@ RUN_WILL_BE_CANCELLED = "A run is under way: it will be cancelled."
 
 RUNNING_MARK = "▶ "
 """Stands before the name of a document on its tab while a run is under way."""
-SAMPLES = ("mnist.onnx", "mnist-12.onnx")
 
 
 class Documents(QObject):
@@ -104,9 +103,7 @@ class Documents(QObject):
 
     def open_sample(self) -> None:
         """Open the model that is packaged with the program."""
-        samples = [asset(f"models/{name}") for name in SAMPLES]
-        samples += sorted(asset("models").glob("*.onnx"))
-        sample = next((path for path in samples if path.exists()), None)
+        sample = next(iter(sorted(asset("models").glob("*.onnx"))), None)
         if sample is None:
             self._messages.show_message("The sample model is not installed.", "error")
         else:
@@ -253,19 +250,18 @@ class Documents(QObject):
 
     # -- saving ------------------------------------------------------------------------
 
-    def save(self) -> None:
-        """Save the current document to its session file; ask for one the first time."""
-        page = self.current
-        if page is not None and page.document.session_path:
-            self._save_to(page, page.document.session_path, lambda: None)
-        else:
-            self.save_as()
+    def save(self, elsewhere: bool = False) -> None:
+        """Save the current document.
 
-    def save_as(self) -> None:
-        """Save the current document to a session file that the user names."""
+        Args:
+            elsewhere: Whether to ask for a session file; without one it is asked for anyway.
+        """
         page = self.current
-        path = self._ask_session_path(page) if page is not None else ""
-        if page is not None and path:
+        if page is None:
+            return
+        known = "" if elsewhere else page.document.session_path
+        path = known or self._ask_session_path(page)
+        if path:
             self._save_to(page, path, lambda: None)
 
     def _ask_session_path(self, page: DocumentWindow) -> str:
@@ -346,19 +342,15 @@ class Documents(QObject):
         Returns:
             ``save``, ``discard`` or ``cancel``.
         """
-        box = QMessageBox(self._window)
-        box.setWindowTitle("Close")
-        box.setIcon(QMessageBox.Icon.Question)
+        kind, text = QMessageBox.StandardButton, f"Save the changes to {names}?"
+        buttons = kind.Save | kind.Discard | kind.Cancel
+        box = QMessageBox(QMessageBox.Icon.Question, "Close", text, buttons, self._window)
         box.setTextFormat(Qt.TextFormat.PlainText)
-        box.setText(f"Save the changes to {names}?")
         box.setInformativeText(closing_sentence(running))
-        save = box.addButton("Save", QMessageBox.ButtonRole.AcceptRole)
-        discard = box.addButton("Discard", QMessageBox.ButtonRole.DestructiveRole)
-        box.addButton(QMessageBox.StandardButton.Cancel).setIcon(QIcon())
-        box.setDefaultButton(save)
-        box.exec()
-        chosen = box.clickedButton()
-        return "save" if chosen is save else "discard" if chosen is discard else "cancel"
+        box.setDefaultButton(kind.Save)
+        for button in box.buttons():
+            button.setIcon(QIcon())
+        return {kind.Save: "save", kind.Discard: "discard"}.get(kind(box.exec()), "cancel")
 
     def _save_all(self, pages: list[DocumentWindow], then: Callable[[], None]) -> None:
         """Save pages one after the other; a path that is not given keeps everything as it is."""

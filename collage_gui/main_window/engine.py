@@ -94,9 +94,7 @@ class Engine(QObject):
             self._messages.show_message(str(error), "error")
             return
         self._client.connection = connection
-        self._forget_handles()
-        self._client.restart()
-        self.changed.emit()
+        self.restart()
 
     @property
     def device_text(self) -> str:
@@ -164,7 +162,7 @@ class Engine(QObject):
                 if self._client.hello is None:
                     self._unopened.append(page.document.path)
                 self._documents.remove(page)
-        text = f"{reason} while measuring {measuring}" if measuring else reason
+        text = f"{reason}, under way: {measuring}" if measuring else reason
         self._offer_restart(f"{text}. What was measured is kept.", "error")
         self.lost.emit(reason)
         self.changed.emit()

@@ -29,24 +29,23 @@ class RecoveryCopies(QObject):
         self._client, self._preferences = client, preferences
         self.copies: dict[Document, recovery.Copy] = {}
         self._watched: list[Document] = []
-        self._waiting: set[Document] = set()
-        """Documents of which a copy will be made soon."""
         self._stopped = False
         self._timer = QTimer(self, interval=EVERY_MS)
         self._timer.timeout.connect(self.save_all)
         self._timer.start()
+        self._soon = QTimer(self, interval=AFTER_PINS_MS, singleShot=True)
+        self._soon.timeout.connect(self.save_all)
 
     def watch(self, document: Document) -> None:
         """Make copies of a document from now on."""
         self._watched.append(document)
         document.execution.finished.connect(lambda *_: self.save(document))
-        document.pins.changed.connect(lambda: self._save_soon(document))
+        document.pins.edited.connect(self._soon.start)
 
     def forget(self, document: Document) -> None:
         """Remove a document's copy: it closes properly."""
         if document in self._watched:
             self._watched.remove(document)
-        self._waiting.discard(document)
         self.discard(document)
 
     def discard(self, document: Document) -> None:
@@ -62,6 +61,7 @@ class RecoveryCopies(QObject):
         """Make no copies any more: the window closes."""
         self._stopped = True
         self._timer.stop()
+        self._soon.stop()
 
     def save_all(self) -> None:
         """Make a copy of every document with unsaved work."""
@@ -71,7 +71,6 @@ class RecoveryCopies(QObject):
 
     def save(self, document: Document) -> None:
         """Make a copy of a document, where that is wanted and possible."""
-        self._waiting.discard(document)
         if (
             self._stopped
             or document not in self._watched
@@ -90,8 +89,3 @@ class RecoveryCopies(QObject):
                 return
             self.copies[document] = copy
         document.save_recovery_copy(str(copy.session))
-
-    def _save_soon(self, document: Document) -> None:
-        if document.unsaved and document not in self._waiting:
-            self._waiting.add(document)
-            QTimer.singleShot(AFTER_PINS_MS, document, lambda: self.save(document))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QSize, Qt
@@ -13,7 +13,7 @@ from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.box_styles import MODES
 from collage_engine.drawing.formatting import counted, duration_text
 from collage_gui.document.comparison import Reference
-from collage_gui.widgets import keep_from_wheel, named, tool_button
+from collage_gui.widgets import keep_from_wheel, named
 
 if TYPE_CHECKING:
     from collage_gui.document.document import Document
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 CHOICE_LETTERS = 15
 """Letters that the list of references shows: those of "Against: Best baseline"."""
 
-RUN, KEEP, CANCEL = "▶  Run", "■  Stop and keep", "■  Cancel"
+ROUNDING_PX = 2
+"""Pixels by which Qt may round the width of a text otherwise than alone."""
 
 
 class Toolbar(QToolBar):
@@ -43,8 +44,9 @@ class Toolbar(QToolBar):
         self.setIconSize(QSize(16, 16))
         self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextOnly)
         self.addAction(actions["open"])
-        self.run_button = tool_button("", "runButton", self._start_or_cancel)
-        self.addWidget(self.run_button)
+        actions["run"].setIconText("▶  Run")
+        self.addAction(actions["run"])
+        self.widgetForAction(actions["run"]).setObjectName("runButton")
         self.settings = actions["run_settings"]
         self.addAction(self.settings)
         self.addSeparator()
@@ -67,17 +69,15 @@ class Toolbar(QToolBar):
         self._page = page
         document = page.document if page is not None else None
         graph = document is not None and document.operators is not None
-        running = document is not None and document.running
-        keeps = document is not None and document.execution.provisional is not None
-        doing = KEEP if keeps else CANCEL
-        _show_text(self.run_button, doing if running else RUN, (RUN, KEEP))
-        self.run_button.setEnabled(running or bool(graph and document and document.handle))
-        self.run_button.setAccessibleName(self.run_button.text()[1:].strip())
         self.settings.setIconText(f"{_settings_text(page)} ▾")
         self.colour.setEnabled(graph)
         mode = page.picture.mode if page is not None else next(iter(MODES))
         titles = {mode: f"Colour: {title} ▾" for mode, title in MODES.items()}
-        _show_text(self.colour, titles[mode], titles.values())
+        self.colour.setText(titles[mode])
+        # It is wide enough for all its texts, so that nothing beside it moves.
+        measure = self.colour.fontMetrics().horizontalAdvance
+        around = self.colour.sizeHint().width() - measure(titles[mode]) + ROUNDING_PX
+        self.colour.setMinimumWidth(around + max(map(measure, titles.values())))
         self._list_references(document)
 
     def _list_references(self, document: Document | None) -> None:
@@ -104,10 +104,6 @@ class Toolbar(QToolBar):
 
     # -- acting ------------------------------------------------------------------------
 
-    def _start_or_cancel(self) -> None:
-        if self._page is not None:
-            self._page.runs.start_or_stop()
-
     def _reference_chosen(self) -> None:
         if self._page is not None:
             kind, name = self.reference.currentData()
@@ -121,11 +117,3 @@ def _settings_text(page: DocumentWindow | None) -> str:
     settings = page.panels.run_settings
     threads, budget_s = settings.threads.value(), settings.budget.value()
     return f"{counted(threads, 'thread') if threads else 'auto threads'}, {duration_text(budget_s)}"
-
-
-def _show_text(button: QToolButton, text: str, all_texts: Iterable[str]) -> None:
-    """Show a text on a button that is wide enough for all its texts: nothing beside it moves."""
-    button.setText(text)
-    measure = button.fontMetrics().horizontalAdvance
-    around = button.sizeHint().width() - measure(text) + 2  # Qt rounds each width by itself
-    button.setMinimumWidth(around + max(map(measure, all_texts)))

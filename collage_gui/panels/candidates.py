@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QSignalBlocker, Qt
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
@@ -177,9 +177,8 @@ class CandidatesPanel(QWidget):
             rows = list(document.costs.candidates.values())
         keep = document.selection.candidate
         if [r.id for r in rows] != [r.id for r in self.model.rows]:
-            self.table.selectionModel().blockSignals(True)
-            self.model.set_rows(rows)
-            self.table.selectionModel().blockSignals(False)
+            with QSignalBlocker(self.table.selectionModel()):
+                self.model.set_rows(rows)
         else:
             self.model.refresh()
         self._order()
@@ -237,7 +236,6 @@ class CandidatesPanel(QWidget):
     def _show(self, id_: str) -> None:
         place = self.model.place_of(lambda r: r.id == id_)
         if place is not None:
-            self.table.selectionModel().blockSignals(True)
-            self.table.show_row(place)
-            self.table.selectionModel().blockSignals(False)
+            with QSignalBlocker(self.table.selectionModel()):
+                self.table.show_row(place)
             self.table.viewport().update()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QStandardItemModel
+from PySide6.QtCore import QSignalBlocker, Qt
 from PySide6.QtWidgets import (
     QComboBox,
     QPlainTextEdit,
-    QStackedWidget,
     QTreeWidget,
     QTreeWidgetItem,
     QVBoxLayout,
@@ -22,8 +20,8 @@ from collage_gui.widgets import lay_out, named, text_label
 
 TEXTS = {"relax": "Relax", "tir": "TensorIR", "source": "Source"}
 """The texts of a candidate by the field of the engine's answer."""
-PLAN = len(TEXTS)
-"""Place of the library's plan in the list of what can be shown."""
+PLAN = "Library calls"
+"""What the list calls the library's plan."""
 
 
 class CodePage(QWidget):
@@ -35,51 +33,34 @@ class CodePage(QWidget):
         self.setObjectName("codePage")
         self.note = text_label("Select a node or a candidate to see its code.", "quiet")
         self.choice = named(QComboBox(), "codeChoice", "What is shown")
-        self.pages = QStackedWidget()
-        self.texts: dict[str, QPlainTextEdit] = {}
-        for key, title in TEXTS.items():
-            text = named(QPlainTextEdit(readOnly=True), f"code-{key}", title)
-            text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
-            text.setFrameShape(QPlainTextEdit.Shape.NoFrame)
-            self.texts[key] = text
-            self.choice.addItem(title)
-            self.pages.addWidget(text)
+        self.choice.currentTextChanged.connect(self._show)
+        self.text = named(QPlainTextEdit(readOnly=True), "codeText", "Code")
+        self.text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        self.text.setFrameShape(QPlainTextEdit.Shape.NoFrame)
         self.plan = named(QTreeWidget(), "codePlan", "The library's plan")
         self.plan.setHeaderLabels(["Step", "Algorithm", "Layout", "Post-ops"])
         self.plan.itemClicked.connect(self._step)
-        self.choice.addItem("Library calls")
-        self.pages.addWidget(self.plan)
         allow_copying(self.plan)
-        self.choice.currentIndexChanged.connect(self.pages.setCurrentIndex)
-        parts = (self.note, (self.choice, 0, Qt.AlignmentFlag.AlignLeft), (self.pages, 1))
+        choice = (self.choice, 0, Qt.AlignmentFlag.AlignLeft)
+        parts = (self.note, choice, (self.text, 1), (self.plan, 1), None)
         lay_out(QVBoxLayout(self), *parts, margins=(8, 8, 8, 4), spacing=6)
+        self._texts: dict[str, str] = {}
+        """What there is to show, by what the list calls it."""
         document.questions.inside_changed.connect(self.refresh)
         theme.changed.connect(self._fonts)
         self._fonts()
-        self._offer([])
+        self._show("")
 
     def _fonts(self) -> None:
-        for text in self.texts.values():
-            text.setFont(self.theme.mono())
-
-    def _offer(self, known: list[int]) -> None:
-        """Enable what there is to show, and step to the first of it if need be."""
-        entries = self.choice.model()
-        assert isinstance(entries, QStandardItemModel)
-        for at in range(self.choice.count()):
-            entries.item(at).setEnabled(at in known)
-        if known and self.choice.currentIndex() not in known:
-            self.choice.setCurrentIndex(known[0])
-        self.choice.setVisible(bool(known))
-        self.pages.setVisible(bool(known))
+        self.text.setFont(self.theme.mono())
 
     def refresh(self) -> None:
         """Show what the engine has answered."""
         answer = self.document.questions.inside
         if answer is None:
             return
-        for key, text in self.texts.items():
-            text.setPlainText(getattr(answer, key) or "")
+        known = {title: getattr(answer, key) for key, title in TEXTS.items()}
+        self._texts = {title: text for title, text in known.items() if text}
         self.plan.clear()
         for step in answer.plan:
             post = step.get("post_ops", "")
@@ -90,11 +71,24 @@ class CodePage(QWidget):
             self.plan.addTopLevelItem(item)
         for at in range(self.plan.columnCount()):
             self.plan.resizeColumnToContents(at)
-        known = [at for at, key in enumerate(TEXTS) if getattr(answer, key)]
-        self._offer(known + [PLAN] * bool(answer.plan))
-        self.note.setText(answer.reason or ("" if known else "The toolchain gives no code."))
+        before = self.choice.currentText()
+        with QSignalBlocker(self.choice):
+            self.choice.clear()
+            self.choice.addItems([*self._texts, *[PLAN] * bool(answer.plan)])
+            self.choice.setCurrentIndex(max(0, self.choice.findText(before)))
+        nothing = "" if self._texts else "The toolchain gives no code."
+        self.note.setText(answer.reason or nothing)
         self.note.setVisible(bool(self.note.text()))
-        self._highlight()
+        self._show(self.choice.currentText())
+
+    def _show(self, title: str) -> None:
+        """Show the text or the plan that the list calls so."""
+        self.choice.setVisible(bool(title))
+        self.plan.setVisible(title == PLAN)
+        self.text.setVisible(title in self._texts)
+        self.text.setPlainText(self._texts.get(title, ""))
+        if title == TEXTS["relax"]:
+            self._highlight()
 
     def _step(self, item: QTreeWidgetItem) -> None:
         operators = item.data(0, Qt.ItemDataRole.UserRole)
@@ -104,10 +98,9 @@ class CodePage(QWidget):
     def _highlight(self) -> None:
         """Mark the selected operator's name in the Relax text."""
         graph, at = self.document.operators, self.document.selection.primary
-        text = self.texts["relax"]
-        if graph is None or at is None or not text.toPlainText():
+        if graph is None or at is None:
             return
-        cursor = text.document().find(short_operator(graph.calls[at].op))
+        cursor = self.text.document().find(short_operator(graph.calls[at].op))
         if not cursor.isNull():
-            text.setTextCursor(cursor)
-            text.centerCursor()
+            self.text.setTextCursor(cursor)
+            self.text.centerCursor()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QResizeEvent
+from PySide6.QtGui import QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QAbstractItemView, QTreeWidget, QTreeWidgetItem
 
 from collage_engine.drawing.formatting import counted, node_shapes
@@ -36,33 +36,56 @@ class Outline(QTreeWidget):
         self.setTextElideMode(Qt.TextElideMode.ElideMiddle)
         allow_copying(self)
         self._items: dict[int, QTreeWidgetItem] = {}
+        """Operator → the item of its node."""
+        self._outdated = True
+        """Whether it lists another graph: it is filled when somebody looks at it."""
         self._quiet = False
         self.itemSelectionChanged.connect(self._picked)
-        self.itemExpanded.connect(self._fill)
         document.graph_changed.connect(self.rebuild)
         document.placement.changed.connect(self._label_all)
         document.selection.changed.connect(self._show_selection)
-        self.rebuild()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """Lists the operators, now that they can be seen."""
+        super().showEvent(event)
+        if self._outdated:
+            self.rebuild()
 
     def rebuild(self) -> None:
         """Show the operators of another graph."""
+        graph, scopes = self.document.operators, self.document.scopes
+        self._outdated = not self.isVisible()
+        if self._outdated or graph is None:
+            return
         self._quiet = True
         self.clear()
         self._items.clear()
-        graph = self.document.operators
-        if graph is not None:
-            groups = self.document.scopes
-            children: dict[str | None, list[str]] = {}
-            for group in groups.values():
-                children.setdefault(group.parent, []).append(group.id)
-            self._children = children
-            inside = {m for g in groups.values() if g.parent is None for m in g.members}
-            loose = [node[0] for node in graph.nodes if node[0] not in inside]
-            self._add(self.invisibleRootItem(), None, loose)
-            for at in range(4):
-                self.resizeColumnToContents(at)
-            self._fit_names()
+        innermost: dict[int, str] = {}
+        for scope in sorted(scopes.values(), key=lambda scope: -len(scope.members)):
+            innermost.update(dict.fromkeys(scope.members, scope.id))
+        made: dict[str | None, QTreeWidgetItem] = {None: self.invisibleRootItem()}
+
+        def item_of(scope: str | None) -> QTreeWidgetItem:
+            if scope not in made:
+                group = scopes[scope or ""]
+                nodes = counted(graph.count_nodes(group.members), "node")
+                made[scope] = QTreeWidgetItem(item_of(group.parent), [group.label, nodes])
+                made[scope].setData(0, Qt.ItemDataRole.UserRole, scope)
+            return made[scope]
+
+        for node in graph.nodes:
+            first, name = node[0], graph.name(node[0])
+            texts = [graph.label_with_name([first]), node_shapes(graph.calls[first]), "", name]
+            item = QTreeWidgetItem(item_of(innermost.get(first)), texts)
+            item.setToolTip(0, plain_tip(name))
+            item.setData(0, Qt.ItemDataRole.UserRole, first)
+            self._items.update(dict.fromkeys(node, item))
+        self._label_all()
+        for at in range(4):
+            self.resizeColumnToContents(at)
+        self._fit_names()
         self._quiet = False
+        self._show_selection()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Gives the names the width that the other columns leave."""
@@ -72,44 +95,6 @@ class Outline(QTreeWidget):
     def _fit_names(self) -> None:
         others = self.columnWidth(1) + self.columnWidth(2)
         self.setColumnWidth(0, max(LEAST_NAME, self.viewport().width() - others))
-
-    def _add(self, parent: QTreeWidgetItem, group: str | None, loose: list[int]) -> None:
-        graph, groups = self.document.operators, self.document.scopes
-        assert graph is not None
-        entries: list[tuple[int, str | int]] = [(n, n) for n in loose]
-        entries += [(groups[g].members[0], g) for g in self._children.get(group, ())]
-        for _, entry in sorted(entries, key=lambda e: e[0]):
-            if isinstance(entry, int):
-                node = graph.calls[entry]
-                name = graph.name(entry)
-                item = QTreeWidgetItem(
-                    [graph.label_with_name([entry]), node_shapes(node), "", name]
-                )
-                item.setToolTip(0, plain_tip(name))
-                item.setData(0, Qt.ItemDataRole.UserRole, entry)
-                for operator in graph.nodes[graph.node_of[entry]]:
-                    self._items[operator] = item
-                self._label(item, entry)
-            else:
-                scope = groups[entry]
-                item = QTreeWidgetItem(
-                    [scope.label, counted(graph.count_nodes(scope.members), "node"), "", ""]
-                )
-                item.setData(0, Qt.ItemDataRole.UserRole, entry)
-                item.setChildIndicatorPolicy(QTreeWidgetItem.ChildIndicatorPolicy.ShowIndicator)
-            parent.addChild(item)
-
-    def _fill(self, item: QTreeWidgetItem) -> None:
-        """Make the children of a scope when it is opened: 10,000 items are never needed at once."""
-        entry = item.data(0, Qt.ItemDataRole.UserRole)
-        if not isinstance(entry, str) or item.childCount():
-            return
-        scope = self.document.scopes[entry]
-        inner = {m for g in self._children.get(entry, ()) for m in self.document.scopes[g].members}
-        graph = self.document.operators
-        assert graph is not None
-        firsts = {graph.nodes[graph.node_of[n]][0] for n in scope.members if n not in inner}
-        self._add(item, entry, sorted(firsts))
 
     def _label(self, item: QTreeWidgetItem, operator: int) -> None:
         partition = self.document.placement.partition_of(operator)
@@ -134,33 +119,15 @@ class Outline(QTreeWidget):
             self._quiet = False
 
     def _show_selection(self) -> None:
-        if self._quiet or self.document.operators is None:
+        if self._quiet or self._outdated:
             return
         self._quiet = True
         self.clearSelection()
         chosen = self.document.selection.operators
         if chosen and len(chosen) <= MOST_SHOWN:
             for operator in sorted(chosen):
-                item = self._reveal(operator)
-                if item is not None:
-                    item.setSelected(True)
-                    if operator == self.document.selection.primary:
-                        self.scrollToItem(item)
+                item = self._items[operator]
+                item.setSelected(True)
+                if operator == self.document.selection.primary:
+                    self.scrollToItem(item)
         self._quiet = False
-
-    def _reveal(self, operator: int) -> QTreeWidgetItem | None:
-        if operator not in self._items:
-            path = sorted(
-                (g for g in self.document.scopes.values() if operator in g.members),
-                key=lambda g: -len(g.members),
-            )
-            at = self.invisibleRootItem()
-            for group in path:
-                for number in range(at.childCount()):
-                    child = at.child(number)
-                    if child is not None and child.data(0, Qt.ItemDataRole.UserRole) == group.id:
-                        at = child
-                        self._fill(at)
-                        at.setExpanded(True)
-                        break
-        return self._items.get(operator)

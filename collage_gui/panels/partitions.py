@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QItemSelectionModel, Qt
+from PySide6.QtCore import QItemSelectionModel, QSignalBlocker, Qt
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from collage_engine.drawing.accuracy import precision_text
@@ -218,17 +218,16 @@ class PartitionsPanel(QWidget):
         wanted = {owners[n].id for n in chosen if n in owners} if len(chosen) < 2000 else set()
         if wanted and {row.id for row in self.table.chosen()} == wanted:
             return  # chosen here, maybe by a single cell: that cell stays selected
-        selection.blockSignals(True)
-        selection.clearSelection()
-        first = None
-        if wanted:
-            for place in range(self.model.rowCount()):
-                index = self.model.index(place, 0)
-                if self.model.row(index).id in wanted:
-                    flags = QItemSelectionModel.SelectionFlag
-                    selection.select(index, flags.Select | flags.Rows)
-                    first = first or index
-        selection.blockSignals(False)
+        with QSignalBlocker(selection):
+            selection.clearSelection()
+            first = None
+            if wanted:
+                for place in range(self.model.rowCount()):
+                    index = self.model.index(place, 0)
+                    if self.model.row(index).id in wanted:
+                        flags = QItemSelectionModel.SelectionFlag
+                        selection.select(index, flags.Select | flags.Rows)
+                        first = first or index
         if first is not None:
             self.table.scrollTo(first)
         self.table.viewport().update()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QSlider, QWidget
 
 from collage_engine.drawing.formatting import significant, time_text
@@ -71,9 +71,8 @@ class PrecisionSlider(QWidget):
         about = run.accuracy if run is not None else None
         if run is not None and about is not None and curve is not None and run.id != self._run_id:
             self._run_id, self._curve, self.point = run.id, curve, None
-            self.slider.blockSignals(True)
-            self.slider.setValue(_step(about.tolerance))
-            self.slider.blockSignals(False)
+            with QSignalBlocker(self.slider):
+                self.slider.setValue(_step(about.tolerance))
             self._show_tolerance(about.tolerance)
             self.predicted.setText("Move the slider to see what another tolerance would bring")
             self.moved.emit()

@@ -49,6 +49,7 @@ from collage_gui.panels.toolchain_list import ToolchainList
 from collage_gui.preferences import Preferences
 from collage_gui.widgets import (
     DurationField,
+    W,
     action_button,
     form_row,
     keep_from_wheel,
@@ -70,11 +71,25 @@ ABOUT_UNCHECKED = (
     "Where all outputs are NaN or infinite on every input there is nothing to compare. What such "
     "a run finds is exported only if this was chosen before: a wrong result would not be noticed."
 )
+ABOUT_IN_PLACE = (
+    "Run the best placements, take what their partitions cost in the model, predict the other "
+    "costs from it, and search again.\nOtherwise the search uses isolated costs."
+)
+ABOUT_RUNTIMES = (
+    "Partitions of these toolchains only. Unlike a toolchain that is not checked above, the others "
+    "are measured all the same, so that the limit's price is known."
+)
+ABOUT_MEMORY = (
+    "Resident memory of the process while it runs, in millions of bytes. What takes more is "
+    "measured, so that the limit's price is known, and cannot win."
+)
 ABOUT_LICENCES = (
     "Runtime libraries under these licences only, by their SPDX names, separated by commas; BSD "
     "means all BSD ones."
 )
 ANY_OF_THE_TOOLCHAINS = "any of the toolchains above"
+Ways = tuple[Callable[[], Any], Callable[[Any], None]]
+"""How a setting is read from its field, and shown in it."""
 RANDOM_INPUTS = "Random inputs…"
 MEGABYTE = 1_000_000
 """Bytes of the unit in which the artifact's size and the memory are limited."""
@@ -151,6 +166,22 @@ class RuntimesChoice(QPushButton):
         self.allow(tuple(a.data() for a in self.menu().actions() if a.isChecked()))
 
 
+def _ways(field: QWidget) -> Ways:
+    """Return how the setting of a field is read and shown."""
+    if isinstance(field, DurationField):
+        return lambda: float(field.value()), lambda seconds: field.setValue(round(seconds))
+    if isinstance(field, QSpinBox | QDoubleSpinBox):
+        return field.value, field.setValue
+    if isinstance(field, QCheckBox):
+        return field.isChecked, field.setChecked
+    if isinstance(field, QComboBox):
+        return field.currentData, lambda data: field.setCurrentIndex(max(0, field.findData(data)))
+    if isinstance(field, RuntimesChoice):
+        return lambda: field.allowed, field.allow
+    assert isinstance(field, QLineEdit)
+    return lambda: field.text().strip(), field.setText
+
+
 class RunSettingsPanel(QWidget):
     """The panel with the fields of the next run's settings."""
 
@@ -163,7 +194,7 @@ class RunSettingsPanel(QWidget):
         self._inputs: bytes | None = None
         self._states: tuple[ToolchainState, ...] = ()
         """The toolchains of the engine's machine."""
-        self._fields: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {}
+        self._fields: dict[str, Ways] = {}
         """How each of the ``RunSettings`` that has a field is read and shown, in the order of
         showing: the target comes before what depends on it."""
         self.toolchains = ToolchainList()
@@ -207,94 +238,62 @@ class RunSettingsPanel(QWidget):
         form = QFormLayout()
         form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
         tip = "cpu, cuda (this machine's device), or cuda:sm_80 for another"
-        self.target = form_row(form, "Target", QLineEdit("cpu"), "target", tip)
-        self.target.textChanged.connect(self._show_target)
-        self.target.editingFinished.connect(self._target_edited)
+        self.target = self._row(form, "target", "Target", QLineEdit("cpu"), tip)
         self._fields["target"] = (
             lambda: self.target.text().strip() or "cpu",
             self.target.setText,
         )
-        self.threads = QSpinBox(minimum=0, maximum=256)
-        self.threads.setSpecialValueText("auto")
+        self.target.textChanged.connect(self._show_target)
+        self.target.editingFinished.connect(self._target_edited)
         tip = "auto: one thread for each physical core, or fewer where that is faster"
-        form_row(form, "Threads", self.threads, "threads", tip)
-        self._fields["threads"] = self.threads.value, self.threads.setValue
-        self.budget = form_row(form, "Budget", DurationField(), "budget", ABOUT_BUDGET)
-        self._fields["budget_s"] = self.budget.seconds, self.budget.show_seconds
-        self.measure = form_row(form, "Measure", QComboBox(), "measureWhat")
+        self.threads = self._row(form, "threads", "Threads", QSpinBox(maximum=256), tip)
+        self.threads.setSpecialValueText("auto")
+        self.budget = self._row(form, "budget_s", "Budget", DurationField(), ABOUT_BUDGET)
+        self.measure = self._row(form, "measure", "Measure", QComboBox())
         self.measure.addItem("candidates that can matter", "needed")
         self.measure.addItem("every candidate", "all")
-        self._fields["measure"] = (
-            self.measure.currentData,
-            lambda what: self.measure.setCurrentIndex(max(0, self.measure.findData(what))),
-        )
-        self.in_place = self._check_box(
-            form,
-            "in_place",
-            "Costs",
-            "Measure in the model",
-            "Run the best placements, take what their partitions cost in the model, predict the "
-            "other costs from it, and search again.\nOtherwise the search uses isolated costs.",
-        )
+        box = QCheckBox("Measure in the model")
+        self.in_place = self._row(form, "in_place", "Costs", box, ABOUT_IN_PLACE)
         tuning = DurationField(least=0, none="no tuning")
-        self.tune = form_row(form, "Tuning", tuning, "tuneBudget")
-        self._fields["tune_budget_s"] = self.tune.seconds, self.tune.show_seconds
+        self.tune = self._row(form, "tune_budget_s", "Tuning", tuning)
         tip = "The lowest that candidates may compute in, within the tolerance"
-        self.precision = form_row(form, "Precision", PrecisionChoice(), "precision", tip)
-        self._fields["precision"] = self.precision.precision, self.precision.choose
-        self.tolerance = QDoubleSpinBox(decimals=3, maximum=100.0, singleStep=0.1, suffix=" %")
-        self.tolerance.setSpecialValueText("by precision")
+        self.precision = self._row(form, "precision", "Precision", PrecisionChoice(), tip)
+        field = QDoubleSpinBox(decimals=3, maximum=100.0, singleStep=0.1, suffix=" %")
+        field.setSpecialValueText("by precision")
         tip = "Largest error of the whole model, relative to its largest output"
-        form_row(form, "Tolerance", self.tolerance, "tolerance", tip)
+        self.tolerance = self._row(form, "tolerance", "Tolerance", field, tip)
         self._fields["tolerance"] = (
             lambda: self.tolerance.value() / 100 or None,
             lambda tolerance: self.tolerance.setValue(100 * (tolerance or 0.0)),
         )
-        self.unchecked = self._check_box(
-            form, "unchecked", "Outputs", "Export what cannot be checked", ""
-        )
+        box = QCheckBox("Export what cannot be checked")
+        self.unchecked = self._row(form, "unchecked", "Outputs", box)
         form.addRow("", text_label(ABOUT_UNCHECKED, "small"))
         sizes = QLineEdit(placeholderText="NAME=1,3,224,224")
         self.shapes = form_row(form, "Input sizes", sizes, "shapes")
         self.shapes.editingFinished.connect(self._shapes_edited)
         choose = action_button(actions["shapes"])
-        self.dimensions = form_row(
-            form, "Shapes", choose, "chooseDimensions", ABOUT_CHOOSING_SHAPES
-        )
+        self.dimensions = form_row(form, "Shapes", choose, "dimensions", ABOUT_CHOOSING_SHAPES)
         choose = push_button(RANDOM_INPUTS, "", self._choose_inputs)
         tip = "Choose an .npz file of representative inputs, keyed by input name"
         self.inputs = form_row(form, "Inputs", choose, "inputs", tip)
         name = QLineEdit(placeholderText="Name of the run")
-        self.name = form_row(form, "Name", name, "newRunName")
-        self._fields["name"] = lambda: self.name.text().strip(), self.name.setText
+        self.name = self._row(form, "name", "Name", name)
         return form
 
     def _limits_form(self) -> QFormLayout:
         """Return the fields of the limits; each limit gets a verdict and a price."""
         form = QFormLayout()
-        self.runtimes = form_row(
-            form,
-            "Runtimes",
-            RuntimesChoice(),
-            "allowRuntimes",
-            "Partitions of these toolchains only. Unlike a toolchain that is not checked above, "
-            "the others are measured all the same, so that the limit's price is known.",
-        )
-        self._fields["allow_runtimes"] = lambda: self.runtimes.allowed, self.runtimes.allow
-        self.most = QSpinBox(minimum=0, maximum=16)
-        self.most.setSpecialValueText("any number")
+        choice = RuntimesChoice()
+        self.runtimes = self._row(form, "allow_runtimes", "Runtimes", choice, ABOUT_RUNTIMES)
         tip = "Partitions of at most so many different toolchains"
-        form_row(form, "At most", self.most, "maxRuntimes", tip)
-        self._fields["max_runtimes"] = self.most.value, self.most.setValue
+        self.most = self._row(form, "max_runtimes", "At most", QSpinBox(maximum=16), tip)
+        self.most.setSpecialValueText("any number")
         tip = "Weights and runtime libraries together, in millions of bytes"
-        self.largest = self._size_field(form, "max_artifact_bytes", "Artifact", "any size", tip)
-        tip = (
-            "Resident memory of the process while it runs, in millions of bytes. What takes more "
-            "is measured, so that the limit's price is known, and cannot win."
-        )
-        self.memory = self._size_field(form, "max_memory_bytes", "Memory", "any amount", tip)
-        any_licence = QLineEdit(placeholderText="any")
-        self.licences = form_row(form, "Licences", any_licence, "licences", ABOUT_LICENCES)
+        self.largest = self._size(form, "max_artifact_bytes", "Artifact", "any size", tip)
+        self.memory = self._size(form, "max_memory_bytes", "Memory", "any amount", ABOUT_MEMORY)
+        field = QLineEdit(placeholderText="any")
+        self.licences = self._row(form, "licences", "Licences", field, ABOUT_LICENCES)
         self._fields["licences"] = (
             lambda: tuple(
                 dict.fromkeys(filter(None, map(str.strip, self.licences.text().split(","))))
@@ -303,26 +302,26 @@ class RunSettingsPanel(QWidget):
         )
         return form
 
-    def _size_field(
+    def _row(self, form: QFormLayout, setting: str, label: str, field: W, tip: str = "") -> W:
+        """Add the field of a setting, which is read and shown as fields of its kind are."""
+        self._fields[setting] = _ways(field)
+        form_row(form, label, field, setting, tip)
+        if isinstance(field, QCheckBox):
+            field.setAccessibleName(field.text())
+        return field
+
+    def _size(
         self, form: QFormLayout, setting: str, label: str, none: str, tip: str
     ) -> QDoubleSpinBox:
         """Add a field for a number of bytes; 0 is none."""
         field = QDoubleSpinBox(decimals=1, maximum=1e6, singleStep=10.0, suffix=" MB")
         field.setSpecialValueText(none)
+        self._row(form, setting, label, field, tip)
         self._fields[setting] = (
             lambda: round(field.value() * MEGABYTE),
             lambda size: field.setValue(size / MEGABYTE),
         )
-        return form_row(form, label, field, setting, tip)
-
-    def _check_box(
-        self, form: QFormLayout, setting: str, label: str, text: str, tip: str
-    ) -> QCheckBox:
-        """Add a check box for a setting that is true or false."""
-        box = form_row(form, label, QCheckBox(text), setting, tip)
-        box.setAccessibleName(text)
-        self._fields[setting] = box.isChecked, box.setChecked
-        return box
+        return field
 
     # -- toolchains --------------------------------------------------------------------
 

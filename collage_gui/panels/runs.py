@@ -17,12 +17,10 @@ from PySide6.QtWidgets import (
 
 from collage_engine.records.placement import Run
 from collage_gui.document.document import Document
-from collage_gui.panels.all_runs import AllRunsPage
 from collage_gui.panels.bar_chart import BarChart
-from collage_gui.panels.changes import ChangesPage
-from collage_gui.panels.facts import FactsPage
 from collage_gui.panels.run_bars import run_bars
 from collage_gui.panels.run_headline import detail, remark
+from collage_gui.panels.run_pages import AllRunsPage, ChangesPage, FactsPage
 from collage_gui.panels.shapes import ShapesPage
 from collage_gui.theme import Theme
 from collage_gui.widgets import SideWindow, lay_out, named, push_button, text_label

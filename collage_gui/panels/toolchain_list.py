@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QSignalBlocker, Qt
 from PySide6.QtWidgets import QAbstractItemView, QListWidget, QListWidgetItem
 
 from collage_engine.drawing.palette import toolchain_title
@@ -43,22 +43,21 @@ class ToolchainList(QListWidget):
             chosen: The toolchains of the settings; none means all that are available.
         """
         self._states = {state.name: state for state in states}
-        self.blockSignals(True)
-        self.clear()
-        order = {name: at for at, name in enumerate(chosen)}
-        for state in sorted(
-            states, key=lambda s: (not s.available, not s.builds, order.get(s.name, 99))
-        ):
-            item = QListWidgetItem(toolchain_icon(state.name), "")
-            item.setData(NAME, state.name)
-            tip = "\n".join(filter(None, (state.reason, state.install, state.licence)))
-            item.setToolTip(plain_tip(tip))
-            # What was chosen for one target says nothing about toolchains that are not for it.
-            decided = bool(chosen) and state.serves(self._kind)
-            item.setData(ON, state.name in chosen if decided else state.available)
-            self._show_state(item)
-            self.addItem(item)
-        self.blockSignals(False)
+        with QSignalBlocker(self):
+            self.clear()
+            order = {name: at for at, name in enumerate(chosen)}
+            for state in sorted(
+                states, key=lambda s: (not s.available, not s.builds, order.get(s.name, 99))
+            ):
+                item = QListWidgetItem(toolchain_icon(state.name), "")
+                item.setData(NAME, state.name)
+                tip = "\n".join(filter(None, (state.reason, state.install, state.licence)))
+                item.setToolTip(plain_tip(tip))
+                # What was chosen for one target says nothing about toolchains that are not for it.
+                decided = bool(chosen) and state.serves(self._kind)
+                item.setData(ON, state.name in chosen if decided else state.available)
+                self._show_state(item)
+                self.addItem(item)
         self._fit()
 
     def show_target(self, kind: str) -> None:
@@ -68,10 +67,9 @@ class ToolchainList(QListWidget):
         for item in self._checkable():
             item.setData(ON, item.checkState() == Qt.CheckState.Checked)
         self._kind = kind
-        self.blockSignals(True)
-        for at in range(self.count()):
-            self._show_state(self.item(at))
-        self.blockSignals(False)
+        with QSignalBlocker(self):
+            for at in range(self.count()):
+                self._show_state(self.item(at))
         self._fit()
 
     def _show_state(self, item: QListWidgetItem) -> None:

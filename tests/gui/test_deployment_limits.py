@@ -11,7 +11,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.document.comparison import Reference
 from collage_gui.document.execution import infeasible_sentence
-from collage_gui.panels.facts import FactsPage
+from collage_gui.panels.run_pages import FactsPage
 from collage_gui.panels.toolchain_list import ToolchainList
 
 

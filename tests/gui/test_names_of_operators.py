@@ -32,6 +32,7 @@ def test_every_table_names_operators_by_onnx_type_and_name(drive) -> None:
         assert any(text.startswith("Conv") and " · " in text for text in texts)
         assert not [text for text in texts if "conv2d" in text or "nn." in text]
     page.document.selection.select([0])
+    d.trigger("outline")
     item = panels.outline._items[0]
     assert panels.outline.headerItem().text(0) == "Type and name"
     assert item.text(0) == page.document.operators.label_with_name([0])

@@ -69,7 +69,6 @@ def test_long_texts_of_a_run_never_change_the_windows_size(drive) -> None:
     execution.running_changed.emit()
     execution.show_stage(Stage(stage="calibrate"))
     d.qtbot.wait(20)
-    assert "Cancel" in toolbar.run_button.text()
     assert toolbar.reference.mapTo(d.window, QPoint(0, 0)) == beside, "nor does the toolbar"
     cancel = page.strip.cancel.mapTo(d.window, QPoint(0, 0))
     for number in (1, 10_000, 123_456_789):
