@@ -38,7 +38,7 @@ from collage_engine.trials.in_model_costs import (
     fit,
     moved_bytes,
 )
-from collage_engine.trials.proposals import ProfiledCover, Proposer, Trial
+from collage_engine.trials.trial import ProfiledCover, Trial
 from collage_engine.wording.amounts import time_text
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ class CalibrationInput:
         found: the search's answer on these.
         search: the same on other costs; None where the graph is too wide to find a cover on them.
         problem: the search problem of some costs, under the run's pins and limits.
+        run: tries the cover of these candidates, as ``Race.try_cover`` does.
         seconds: how long covers may be proposed; 0: none is, and the costs are corrected by what
             was profiled before.
         profiled: covers that were profiled before.
@@ -126,6 +127,7 @@ class CalibrationInput:
     found: Found
     search: Callable[[CostTable], Found | None]
     problem: Callable[[CostTable], Problem]
+    run: Callable[[CandidateIds], Trial]
     seconds: float
     profiled: Sequence[ProfiledCover] = ()
     stop: Callable[[], bool] = lambda: False
@@ -133,21 +135,18 @@ class CalibrationInput:
     log: Callable[[str], None] = lambda text: None
 
 
-def calibrate(
-    given: CalibrationInput, settings: CalibrationSettings | None = None
-) -> Proposer[CandidateIds, Calibrated]:
-    """Propose covers whose trials tell what partitions take within the model.
+def calibrate(given: CalibrationInput, settings: CalibrationSettings | None = None) -> Calibrated:
+    """Try covers whose trials tell what partitions take within the model.
 
     Args:
         given: The candidates with their costs, and ways to search on other costs.
         settings: What the corrections are learnt from; None: as by default.
 
     Returns:
-        A generator that yields the candidates' ids of a cover, is sent the cover's trial, and
-        returns the corrected costs with the best covers on them. Where no cover can be run, it
-        returns the isolated costs and the covers that were given.
+        The corrected costs with the best covers on them. Where no cover can be run, the isolated
+        costs and the covers that were given.
     """
-    return _Calibration(given, settings or CalibrationSettings()).propose()
+    return _Calibration(given, settings or CalibrationSettings()).calibrate()
 
 
 def is_worthwhile(found: Found, candidates: Sequence[Candidate], costs: CostTable) -> bool:
@@ -191,8 +190,8 @@ class _Calibration:
             self.note(cover, known.trial)
         self.end = time.monotonic() + given.seconds
 
-    def propose(self) -> Proposer[CandidateIds, Calibrated]:
-        """Propose the covers to begin with, then those of the search on corrected costs.
+    def calibrate(self) -> Calibrated:
+        """Try the covers to begin with, then those of the search on corrected costs.
 
         Returns:
             The corrected costs, and the best covers on them.
@@ -205,7 +204,7 @@ class _Calibration:
             for number, cover in enumerate(starts):
                 if number and self.is_over():
                     break
-                yield from self.try_cover(cover)
+                self.try_cover(cover)
         if not any(self.observations()):
             detail = "no placement could be run; costs stay the isolated ones"
             return Calibrated(costs=costs, answer=answer, placements=placements, detail=detail)
@@ -216,7 +215,7 @@ class _Calibration:
                 break
             costs, (answer, placements) = corrected, again
             last = turn == self.settings.turns
-            if last or not (yield from self.try_one_of(placements)):
+            if last or not self.try_one_of(placements):
                 break
         detail = (
             f"{counted(len(self.tried - self.failed), 'placement')} run, "
@@ -298,8 +297,8 @@ class _Calibration:
             candidates.append(candidate)
         return msgspec.structs.replace(problem, candidates=tuple(candidates))
 
-    def try_one_of(self, placements: Sequence[Placement]) -> Proposer[CandidateIds, bool]:
-        """Propose the best of some covers; where it cannot be run, the next one.
+    def try_one_of(self, placements: Sequence[Placement]) -> bool:
+        """Try the best of some covers; where it cannot be run, the next one.
 
         Returns:
             Whether one of them was run for the first time; False where the best that can be run had
@@ -310,12 +309,12 @@ class _Calibration:
                 continue
             if frozenset(cover) in self.tried or self.is_over():
                 return False
-            if (yield from self.try_cover(cover)):
+            if self.try_cover(cover):
                 return True
         return False
 
-    def try_cover(self, cover: CandidateIds) -> Proposer[CandidateIds, bool]:
-        """Propose a cover, unless it was tried before, and note what its partitions take.
+    def try_cover(self, cover: CandidateIds) -> bool:
+        """Try a cover, unless it was tried before, and note what its partitions take.
 
         Returns:
             Whether it could be run.
@@ -328,7 +327,7 @@ class _Calibration:
             now += f" (partitions of the best so far: {time_text(self.best_us)})"
         self.given.on_cover(len(self.tried), self.most, now)
         self.tried.add(key)
-        trial: Trial = yield cover
+        trial = self.given.run(cover)
         if trial.failures or not trial.partitions_us:
             self.failed.add(key)
             self.given.log(f"a placement could not be run: {trial.failure}")

@@ -27,7 +27,7 @@ from collage_engine.records.candidate import Candidate
 from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.placement import TIE_SHARE
 from collage_engine.trials.in_model_costs import FLOOR_US
-from collage_engine.trials.proposals import Proposer, Trial
+from collage_engine.trials.trial import Trial
 
 OperatorGroup: TypeAlias = tuple[OperatorNumber, ...]
 """Operators that TVM would fuse into one kernel, ascending."""
@@ -101,25 +101,27 @@ def profile_groups(
     groups: Sequence[OperatorGroup],
     taken: Mapping[str, Mapping[OperatorGroup, Candidate]],
     settings: MixSettings,
+    run: Callable[[str, Cover], Trial],
     is_over: Callable[[], bool] = lambda: False,
-) -> Proposer[tuple[str, Cover], GroupTimes]:
-    """Propose, for each toolchain, the cover in which it has all groups that matter.
+) -> GroupTimes:
+    """Try, for each toolchain, the cover in which it has all groups that matter.
 
-    What is proposed is the toolchain's instance id with its cover. In the first cover that runs,
-    the toolchain has all groups that it can take; what matters follows from the times there.
+    In the first cover that runs, the toolchain has all groups that it can take; what matters
+    follows from the times there.
 
     Args:
         groups: all groups of the model.
         taken: by instance id, its candidates for groups. The first instance that can take a group
             has it wherever the favoured one does not.
         settings: what matters.
-        is_over: whether no further cover is to be proposed.
+        run: tries the cover that favours the instance of this id.
+        is_over: whether no further cover is to be tried.
 
     Returns:
         What the groups took, as far as covers ran; no times at all where a group cannot be taken.
     """
     us: dict[OperatorGroup, dict[str, float]] = {}
-    proposed: set[frozenset[str]] = set()
+    tried: set[frozenset[str]] = set()
     usual: dict[OperatorGroup, Candidate] = {}
     for own in reversed(list(taken.values())):
         usual.update(own)
@@ -134,12 +136,12 @@ def profile_groups(
             wanted = set(groups)
         cover = [own[g] if g in own and g in wanted else usual[g] for g in groups]
         ids = frozenset(candidate.id for candidate in cover)
-        if ids in proposed:
+        if ids in tried:
             continue
         if is_over():
             break
-        proposed.add(ids)
-        trial: Trial = yield favoured, tuple(cover)
+        tried.add(ids)
+        trial = run(favoured, tuple(cover))
         if not trial.partitions_us:
             continue
         for group, candidate in zip(groups, cover, strict=True):

@@ -40,8 +40,8 @@ from collage_engine.records.flag import Flag
 from collage_engine.records.placement import TIE_SHARE
 from collage_engine.trials.contender import Contender, ContenderResult
 from collage_engine.trials.placement_process import PlacementProcess
-from collage_engine.trials.proposals import Trial
 from collage_engine.trials.runner import Module, TrialRunner
+from collage_engine.trials.trial import Trial
 from collage_engine.trials.trial_job import KernelTime
 
 COMMON_ROUNDS = 6

@@ -32,7 +32,7 @@ from collage_engine.trials.calibration import (
     ids,
 )
 from collage_engine.trials.in_model_costs import InModelCosts
-from collage_engine.trials.proposals import ProfiledCover, Trial, run_proposals
+from collage_engine.trials.trial import ProfiledCover, Trial
 from tests.support.candidates import row
 from tests.support.graphs import chain
 
@@ -130,6 +130,10 @@ def settle(
     assert found is not None
     case.searches = 0
     by_id = {record.id: record for record in case.records}
+
+    def run(cover: tuple[str, ...]) -> Trial:
+        return covers.run(frozenset((by_id[c].instance.id, by_id[c].nodes) for c in cover))
+
     given = CalibrationInput(
         graph=GRAPH,
         candidates=case.records,
@@ -137,15 +141,13 @@ def settle(
         found=found,
         search=case.search,
         problem=case.problem,
+        run=run,
         seconds=seconds,
         profiled=profiled,
         log=case.logged.append,
     )
 
-    def run(cover: tuple[str, ...]) -> Trial:
-        return covers.run(frozenset((by_id[c].instance.id, by_id[c].nodes) for c in cover))
-
-    return Outcome(case, found, run_proposals(calibrate(given, settings), run))
+    return Outcome(case, found, calibrate(given, settings))
 
 
 def rows_of(alone: Mapping[Work, float]) -> list[CandidateRecord]:

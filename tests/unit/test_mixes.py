@@ -19,7 +19,7 @@ from collage_engine.trials.mixes import (
     profile_groups,
     suggested_mixes,
 )
-from collage_engine.trials.proposals import Trial, run_proposals
+from collage_engine.trials.trial import Trial
 from tests.support.covers import candidate_on
 from tests.support.graphs import chain, instance
 
@@ -61,8 +61,7 @@ class Truth:
         self.failing = failing
         self.asked: list[tuple[str, list[tuple[str, tuple[int, ...]]]]] = []
 
-    def run(self, favouring: tuple[str, Cover]) -> Trial:
-        name, cover = favouring
+    def run(self, name: str, cover: Cover) -> Trial:
         self.asked.append((name, [(c.instance.toolchain, tuple(c.nodes)) for c in cover]))
         if name == self.failing:
             return Trial(failures=("it crashed",))
@@ -86,9 +85,7 @@ def test_the_groups_of_a_chain_of_anchors_are_its_operators() -> None:
 
 def test_each_toolchain_is_profiled_with_the_groups_that_it_takes() -> None:
     truth = Truth({"a": [9.0] * 5, "b": [1.0, 2.0, 3.0, 4.0, 5.0]})
-    found = run_proposals(
-        profile_groups(GROUPS, taken(a=range(5), b=range(1, 3)), SETTINGS), truth.run
-    )
+    found = profile_groups(GROUPS, taken(a=range(5), b=range(1, 3)), SETTINGS, truth.run)
     assert [name for name, _ in truth.asked] == ["a", "b"]
     assert [where for where, _ in truth.asked[1][1]] == ["a", "b", "b", "a", "a"]
     assert dict(found.us[GROUPS[1]]) == {"a": 9.0, "b": 2.0}
@@ -97,32 +94,27 @@ def test_each_toolchain_is_profiled_with_the_groups_that_it_takes() -> None:
 
 def test_groups_that_take_next_to_nothing_stay_where_they_were_first() -> None:
     truth = Truth({"a": [1000.0, 0.1, 1000.0, 0.1, 1000.0], "b": [1.0] * 5})
-    found = run_proposals(
-        profile_groups(GROUPS, taken(a=range(5), b=range(5)), SETTINGS), truth.run
-    )
+    found = profile_groups(GROUPS, taken(a=range(5), b=range(5)), SETTINGS, truth.run)
     assert [where for where, _ in truth.asked[1][1]] == ["b", "a", "b", "a", "b"]
     assert "b" not in found.us[GROUPS[1]]
 
 
 def test_a_cover_that_fails_tells_nothing_and_the_next_one_is_tried() -> None:
     truth = Truth({"a": [9.0] * 5, "b": [5.0] * 5, "c": [1.0] * 5}, failing="b")
-    found = run_proposals(
-        profile_groups(GROUPS, taken(a=range(5), b=range(5), c=range(5)), SETTINGS),
-        truth.run,
-    )
+    found = profile_groups(GROUPS, taken(a=range(5), b=range(5), c=range(5)), SETTINGS, truth.run)
     assert all(dict(us) == {"a": 9.0, "c": 1.0} for us in found.us.values())
 
 
 def test_a_group_that_nothing_takes_leaves_nothing_to_propose() -> None:
     truth = Truth({"a": [1.0] * 5})
-    found = run_proposals(profile_groups(GROUPS, taken(a=range(4)), SETTINGS), truth.run)
+    found = profile_groups(GROUPS, taken(a=range(4)), SETTINGS, truth.run)
     assert not truth.asked and found == GroupTimes()
 
 
 def test_no_further_toolchain_is_profiled_once_the_time_is_over() -> None:
     truth = Truth({"a": [9.0] * 5, "b": [5.0] * 5})
     whole = taken(a=range(5), b=range(5))
-    run_proposals(profile_groups(GROUPS, whole, SETTINGS, lambda: bool(truth.asked)), truth.run)
+    profile_groups(GROUPS, whole, SETTINGS, truth.run, lambda: bool(truth.asked))
     assert [name for name, _ in truth.asked] == ["a"]
 
 

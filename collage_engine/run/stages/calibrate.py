@@ -28,8 +28,8 @@ from collage_engine.trials.calibration import (
     learning_tolerance,
 )
 from collage_engine.trials.contender import Contender
-from collage_engine.trials.proposals import ProfiledCover, Trial, run_proposals
 from collage_engine.trials.race import Race
+from collage_engine.trials.trial import ProfiledCover, Trial
 
 
 def calibrate_costs(
@@ -110,13 +110,14 @@ def _calibrated(
             found=found,
             search=search,
             problem=problem,
+            run=run,
             seconds=seconds,
             profiled=profiled,
             stop=lambda: not race.has_time(ends_at),
             on_cover=report.progress,
             log=control.log,
         )
-        calibrated = run_proposals(calibrate(given, settings), run)
+        calibrated = calibrate(given, settings)
         report.detail = calibrated.detail
     placements = tuple(calibrated.placements)
     return data.with_costs(calibrated.costs), SearchResult(calibrated.answer, placements)

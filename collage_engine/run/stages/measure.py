@@ -30,7 +30,7 @@ from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.precompile import make_ready
 from collage_engine.transitions.transitions import transition_constants
 from collage_engine.trials.mixes import groups_of
-from collage_engine.trials.proposals import ProfiledCover
+from collage_engine.trials.trial import ProfiledCover
 
 MEASURING_SHARE = 0.65
 """Share of the time for improving the answer that isolated measuring may take, as much as mixes and

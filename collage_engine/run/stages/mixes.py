@@ -36,8 +36,8 @@ from collage_engine.trials.mixes import (
     suggested_mixes,
 )
 from collage_engine.trials.placement_process import ONE_LOADED_FROM_BYTES
-from collage_engine.trials.proposals import ProfiledCover, Trial, run_proposals
 from collage_engine.trials.race import Race
+from collage_engine.trials.trial import ProfiledCover, Trial
 
 LEAST_COVERS = 3
 """Covers that there must be time for, or no mix is tried: two toolchains profiled, and one mix."""
@@ -197,8 +197,7 @@ class Mixing:
         def is_over() -> bool:
             return time.monotonic() >= ends_at or self.race.time_left <= 0.0
 
-        def run(favouring: tuple[str, Cover]) -> Trial:
-            name, cover = favouring
+        def run(name: str, cover: Cover) -> Trial:
             now = f"what each group of operators takes on {name}, inside the model"
             report.progress(names.index(name), len(names), now)
             loose = learning_tolerance(cover, self.tolerance)
@@ -206,7 +205,7 @@ class Mixing:
                 self._contender(cover, teaches=loose is not None), ends_at=ends_at, tolerance=loose
             )
 
-        return run_proposals(profile_groups(self.groups, self.taken, self.settings, is_over), run)
+        return profile_groups(self.groups, self.taken, self.settings, run, is_over)
 
     def _contender(self, cover: Sequence[Candidate], *, teaches: bool = False) -> Contender:
         """Return a contender; one that only teaches cannot win."""

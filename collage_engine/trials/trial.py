@@ -1,20 +1,11 @@
-"""Proposers: what decides which placements are tried, and learns from their trials.
-
-A proposer is a generator. It yields covers, is sent the trial of each, and returns what it found
-once it is done. ``run_proposals`` has each of them enter the race, or whatever else can try a cover
-(in tests, a table). The profiling of groups, calibration and accuracy are proposers.
-"""
+"""What the trial of a placement showed: the times within it, or why there are none."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar
 
 from collage_engine.records.candidate import Candidate
-
-Cover = TypeVar("Cover")
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,28 +45,3 @@ class ProfiledCover:
 
     cover: tuple[Candidate, ...]
     trial: Trial
-
-
-Proposer: TypeAlias = Generator[Cover, Trial, Result]
-"""Yields covers to try, is sent their trials, and returns its result."""
-
-
-def run_proposals(proposer: Proposer[Cover, Result], run: Callable[[Cover], Trial]) -> Result:
-    """Try whatever the proposer proposes until it is done.
-
-    Args:
-        proposer: the generator, not started yet.
-        run: tries one cover, as ``Race.try_cover`` does.
-
-    Returns:
-        What the proposer returned.
-    """
-    try:
-        cover = next(proposer)
-        while True:
-            cover = proposer.send(run(cover))
-    except StopIteration as done:
-        result: Result = done.value
-        return result
-    finally:
-        proposer.close()
