@@ -529,24 +529,30 @@ class Session:
         wanted = p.RunsCompare(document=self._handle, a=before, b=after)
         return answers.runs_compare(self._opened, wanted)
 
-    def profile(
-        self, toolchain: str, settings: RunSettings | None = None, *, file: str | Path | None = None
-    ) -> Run:
+    def profile(self, toolchain: str, settings: RunSettings | None = None) -> Run:
         """Add what a runtime says of its own layers to the runs, as one that everything shows.
 
         Args:
-            toolchain: The runtime that profiles the model, as its users run it; or whose file it
-                is, which may be empty.
+            toolchain: The runtime, which profiles the model by its own means.
             settings: Threads, precision and inputs.
-            file: What the runtime's own tools wrote: the profile of ONNX Runtime, the counters of
-                benchmark_app, or the layers of trtexec.
 
         Raises:
-            UsageError: There is no such runtime, or the file is none of these.
-            ToolchainError: The runtime does not take the model.
+            UsageError: There is no such runtime, or it has no such means.
+            ToolchainError: It does not take the model.
         """
-        path = "" if file is None else str(_path(file).resolve())
-        return self._engine.profile(self._handle, _settings(settings), toolchain, path)
+        return self._engine.profile(self._handle, _settings(settings), toolchain)
+
+    def read_profile(self, file: str | Path) -> Run:
+        """Add what a runtime's own tools wrote of the model to the runs; see ``profile``.
+
+        Args:
+            file: The profile of ONNX Runtime, the counters of benchmark_app as CSV or JSON, or the
+                layers of trtexec.
+
+        Raises:
+            UsageError: The file is none of these.
+        """
+        return self._engine.read_profile(self._handle, str(_path(file).resolve()))
 
     def report(self, kind: p.ReportFormat, run: str | None = None) -> bytes:
         """Return the content of a report's file.

@@ -279,7 +279,10 @@ def _diagnose(options: argparse.Namespace) -> int:
         if options.session:
             _of_session_option(lambda: session.continue_from(options.session))
         placed = next((run for run in reversed(session.runs) if not run.of_profile), None)
-        profiled = session.profile(options.runtime, settings, file=options.profile or None)
+        if options.profile:
+            profiled = session.read_profile(options.profile)
+        else:
+            profiled = session.profile(options.runtime, settings)
         if options.place:
             placed = session.place(settings, spent_s=time.monotonic() - began)
         found = diagnosis(session.graph, profiled, placed)
@@ -296,7 +299,15 @@ def _diagnose(options: argparse.Namespace) -> int:
 def _compare(options: argparse.Namespace) -> int:
     with interruptible_engine() as engine:
         session = _open_session(engine, options)
-        comparison = session.compare(options.run, options.other)
+        sides = (options.run, options.other)
+        known = [session.document.run(side) for side in sides]  # the last one, before files follow
+        for place, side in enumerate(sides):
+            if known[place] is None and Path(side).is_file():
+                known[place] = session.read_profile(side)
+        one, other = (
+            side if run is None else run.id for side, run in zip(sides, known, strict=True)
+        )
+        comparison = session.compare(one, other)
         before, after = session.run(comparison.a), session.run(comparison.b)
     if options.json:
         output.print_json(comparison)

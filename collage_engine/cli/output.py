@@ -219,7 +219,7 @@ def print_diagnosis(found: Diagnosis, known: Sequence[ToolchainState]) -> None:
     if len(found.nodes) > MOST_LAYERS:
         say(f"and {counted(len(found.nodes) - MOST_LAYERS, 'cheaper layer')} (--json has all)")
     for each in found.inserted:
-        say(f"inserted by {title}: {each.calls} × {each.name}, {time_text(each.us)}")
+        say(f"of no ONNX node: {each.calls} × {each.name}, {time_text(each.us)}")
     back = [row for row in found.nodes if row.state == "fell back"]
     if back:
         nodes = counted(sum(len(row.onnx_nodes) for row in back), "node")

@@ -342,8 +342,12 @@ def _add_explain_command(commands: Commands) -> None:
 def _add_compare_command(commands: Commands) -> None:
     compare = commands.add_parser("compare", help="two runs of a session side by side")
     _add_session(compare)
-    compare.add_argument("run", help="id, name or number of a run; `last` is the newest")
-    compare.add_argument("other", help="the run to compare with it")
+    compare.add_argument(
+        "run",
+        help="id, name or number of a run; `last` is the newest; or a runtime's profile of the "
+        "model, as for `collage diagnose --profile`",
+    )
+    compare.add_argument("other", help="the run or the profile to compare with it")
     _add_json(compare, "compare")
 
 

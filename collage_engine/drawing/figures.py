@@ -271,6 +271,8 @@ def verdict_sentence(run: Run) -> str:
         return "The placement was not measured end to end."
     best = best_baseline(run)
     took = time_text(placement.measured_us)
+    if run.of_profile:
+        return f"{winner_title(run)} took {took} while it was profiled; nothing was placed."
     if run.winner == "collage":
         if best is None:
             return f"Collage's placement takes {took}."

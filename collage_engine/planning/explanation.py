@@ -275,7 +275,7 @@ def _of_the_run(
 ) -> list[str]:
     """Say why the run that made the shown placement exported a baseline, where it did."""
     run = next((run for run in reversed(document.runs) if run.placement is shown), None)
-    if run is None or shown is None or run.winner == "collage":
+    if run is None or shown is None or run.winner == "collage" or run.of_profile:
         return []
     found = run.best_found()
     ours = found.measured_us if found is not None else None

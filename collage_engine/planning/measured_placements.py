@@ -71,7 +71,7 @@ def measured_placements(
     by_id = {c.id: c for c in document.candidates}
     operators, allowed = len(document.graph.calls), settings.toolchains
     for run in reversed(document.runs):
-        if not _is_like(run, settings):
+        if run.of_profile or not _is_like(run, settings):
             continue
         timed = {identity(one): one for one in timed_placements(run, by_id, operators)}
         us = {name: one.measured_us for name, one in timed.items() if one.measured_us}

@@ -114,14 +114,21 @@ class AnnotateJob(Job[None]):
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileJob(ModelJob[tuple[Profile, ToolchainState]]):
-    """Profile a model by a runtime's own means, or read what its tools wrote of the model."""
+    """Profile a model by a runtime's own means."""
 
     settings: RunSettings
     toolchain: str
-    """Which runtime; empty: that which wrote the file."""
-    file: str = ""
     name = "profile"
     limit_s = WORK_S
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadProfileJob(Job[tuple[Profile, ToolchainState]]):
+    """Read what a runtime's tools wrote of a model (``path``); the model itself is not needed."""
+
+    name = "read profile"
+    limit_s = WORK_S
+    opens = True
 
 
 @dataclass(frozen=True, kw_only=True)

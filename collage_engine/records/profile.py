@@ -69,7 +69,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[DiagnosedNode, ...]
     """The most expensive first."""
     inserted: tuple[Residual, ...]
-    """Layers of the runtime's own: conversions of layouts and types."""
+    """Layers that name no ONNX node: the runtime's own conversions of layouts and types."""
     alone_us: Figure | None = None
     """The runtime on the whole model, timed in common rounds with the placement."""
     placement_us: Figure | None = None

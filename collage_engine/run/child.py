@@ -160,15 +160,23 @@ def _annotate(job: jobs.AnnotateJob, control: RunControl) -> None:
 
 
 def _profile(job: jobs.ProfileJob, control: RunControl) -> tuple[Profile, ToolchainState]:
-    from collage_engine.run.profile import profile_model, read_profile
+    from collage_engine.run.profile import profile_model
+
+    return _described(profile_model(_opened(job.path, job.shapes), job.settings, job.toolchain))
+
+
+def _read_profile(job: jobs.ReadProfileJob, control: RunControl) -> tuple[Profile, ToolchainState]:
+    from collage_engine.run.profile import read_profile
+
+    return _described(read_profile(Path(job.path)))
+
+
+def _described(profile: Profile) -> tuple[Profile, ToolchainState]:
+    """Return a profile, and how its runtime is called and drawn."""
     from collage_engine.toolchains.registry import described, get
 
-    if job.file:
-        found = read_profile(Path(job.file), job.toolchain)
-    else:
-        found = profile_model(_opened(job.path, job.shapes), job.settings, job.toolchain)
-    state = ToolchainState(name=found.toolchain, available=True)
-    return found, described(state, get(found.toolchain).about)
+    state = ToolchainState(name=profile.toolchain, available=True)
+    return profile, described(state, get(profile.toolchain).about)
 
 
 def _preflight(job: jobs.PreflightJob, control: RunControl) -> tuple[PreflightAnswer, RunUpdate]:
@@ -240,6 +248,7 @@ DO: dict[type[jobs.Job[Any]], Callable[[Any, RunControl], Any]] = {
     jobs.AnnotateJob: _annotate,
     jobs.PaddingJob: _padding,
     jobs.ProfileJob: _profile,
+    jobs.ReadProfileJob: _read_profile,
     jobs.PreflightJob: _preflight,
     jobs.EnumerateJob: _enumerate,
     jobs.RunJob: _run,

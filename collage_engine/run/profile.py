@@ -40,12 +40,8 @@ def profile_model(opened: OpenModel, settings: RunSettings, toolchain: str) -> P
         raise ToolchainError(f"{runtime.about.title} cannot run {path}: {reason}") from error
 
 
-def read_profile(file: Path, toolchain: str = "") -> Profile:
-    """Read a file that a runtime's own tools wrote of their layers.
-
-    Args:
-        file: The file.
-        toolchain: Whose file it is; empty: whoever can read it.
+def read_profile(file: Path) -> Profile:
+    """Read a file that some runtime's own tools wrote of its layers.
 
     Raises:
         UsageError: It cannot be read, or is of no kind that is known.
@@ -60,7 +56,7 @@ def read_profile(file: Path, toolchain: str = "") -> Profile:
         content = json.loads(text)
     except (ValueError, RecursionError):
         content = text
-    for name in (toolchain,) if toolchain else all_names():
+    for name in all_names():
         runtime = get(name)
         if not isinstance(runtime, ReadsProfiles):
             continue

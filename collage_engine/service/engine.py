@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from collage_engine.machine.device import physical_cores
 from collage_engine.machine.scratch import Scratch
 from collage_engine.planning.document_search import search_document
 from collage_engine.records import jobs
@@ -31,9 +32,11 @@ from collage_engine.records.errors import (
 )
 from collage_engine.records.event import Done, Event, Measured, Probing, Provisional
 from collage_engine.records.placement import Run
+from collage_engine.records.profile import Profile
 from collage_engine.records.results import RunUpdate
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import MOST_SHAPES, PaddingProofs, ShapeChoice
+from collage_engine.records.toolchain import ToolchainState
 from collage_engine.records.versions import SERVICE_PROTOCOL, __version__
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
@@ -633,15 +636,23 @@ class Engine:
         )
         return p.Exported(path=params.path, content=content)
 
-    def profile(self, handle: str, settings: RunSettings, toolchain: str, file: str = "") -> Run:
-        """Add what a runtime says of its layers to a document's runs; see ``jobs.ProfileJob``."""
+    def profile(self, handle: str, settings: RunSettings, toolchain: str) -> Run:
+        """Profile a document's model in a runtime; its layers are a run from now on."""
+        arguments = self.document(handle).model_arguments()
+        job = jobs.ProfileJob(**arguments, settings=settings, toolchain=toolchain)
+        threads = settings.threads or physical_cores()
+        return self._add_profile(handle, *self._side_job(job), threads)
+
+    def read_profile(self, handle: str, file: str) -> Run:
+        """Add what a runtime's tools wrote of a document's model to its runs."""
+        return self._add_profile(handle, *self._side_job(jobs.ReadProfileJob(path=file)))
+
+    def _add_profile(
+        self, handle: str, profile: Profile, about: ToolchainState, threads: int = 0
+    ) -> Run:
         opened = self.document(handle)
-        job = jobs.ProfileJob(
-            **opened.model_arguments(), settings=settings, toolchain=toolchain, file=file
-        )
-        profile, about = self._side_job(job)
         with opened.lock:
-            run = run_of_profile(opened.document, profile, about)
+            run = run_of_profile(opened.document, profile, about, threads)
             opened.document.runs.append(run)
         return run
 

@@ -104,6 +104,8 @@ class OpenDocument:
         wanted = (settings.target, settings.threads, settings.precision)
 
         def is_like_it(run: Run) -> bool:
+            if run.of_profile:
+                return False
             made_with = convert(run.settings, RunSettings)
             timed = run.placement is not None and run.placement.measured_us is not None
             return timed and (made_with.target, made_with.threads, made_with.precision) == wanted

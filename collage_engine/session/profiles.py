@@ -95,13 +95,16 @@ def _producers(graph: GraphRecord) -> list[list[int]]:
     return found
 
 
-def run_of_profile(document: Document, profile: Profile, about: ToolchainState) -> Run:
+def run_of_profile(
+    document: Document, profile: Profile, about: ToolchainState, threads: int = 0
+) -> Run:
     """Return the run that shows a profile.
 
     Args:
         document: The model's document.
         profile: What the runtime said.
         about: How the runtime is called and drawn.
+        threads: Threads of the runtime; 0: they are not known.
     """
     graph, model = document.graph, document.model
     owners, homes = layers_of_operators(graph, profile.layers)
@@ -127,13 +130,13 @@ def run_of_profile(document: Document, profile: Profile, about: ToolchainState) 
     )
     title = about.title or profile.toolchain
     name = f"{title}'s profile"
-    known = [run.name for run in document.runs]
+    earlier = sum(run.name.startswith(name) for run in document.runs)
     return Run(
         id="p" + uuid.uuid4().hex[:8],
-        name=name if name not in known else f"{name} {known.count(name) + 1}",
+        name=f"{name} {earlier + 1}" if earlier else name,
         model={"path": model.path, "sha256": model.sha256, "nodes": model.nodes, "folded": []},
         target="cpu",
-        threads=1,
+        threads=threads,
         toolchains=[about],
         candidates=CandidateCounts(),
         placement=placement,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import ast
-import json
+import html
 import os
 from pathlib import Path
 
@@ -14,12 +13,12 @@ from collage_engine.artifact.artifact import write_artifact
 from collage_engine.build.build import build_cover, write_module
 from collage_engine.model.importer import import_model
 from collage_engine.records.event import Stage
-from collage_engine.resources import resource
 from tests import zoo
 from tests.support.artifact_cases import cover_in_turn, sample_of
 from tests.support.caches import fresh_cache
 from tests.support.command import python
 from tests.support.full_documents import one_shape, two_shapes
+from tests.support.notebook_page import run_notebook
 from tests.zoo.net import Net
 
 
@@ -68,36 +67,17 @@ def test_from_a_model_to_an_artifact(tmp_path, monkeypatch):
 
 
 ROOT = Path(__file__).resolve().parents[2]
-NOTEBOOK = resource("examples/place_a_model.ipynb")
 
 
 @pytest.mark.slow
 def test_the_notebook_runs_from_the_first_cell_to_the_last(tmp_path):
-    """In a process of its own, since it loads an artifact; its folders lie beside it."""
-    (tmp_path / "resources").symlink_to(NOTEBOOK.parents[1])
-    cells = json.loads(NOTEBOOK.read_text())["cells"]
-    code = [ast.parse("".join(c["source"])) for c in cells if c["cell_type"] == "code"]
-    assert len(code) > 5
-    for body in (each.body for each in code):
-        if isinstance(body[-1], ast.Expr):  # which a notebook shows
-            shown = ast.parse("_show(None)").body[0]
-            shown.value.args = [body[-1].value]
-            body[-1] = shown
-    show = "def _show(value): print(getattr(value, '_repr_html_', value.__repr__)())\n"
-    script = show + "\n".join(ast.unparse(ast.fix_missing_locations(each)) for each in code)
-    done = python(
-        script,
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "COLLAGE_CACHE_DIR": str(fresh_cache(tmp_path / "cache")),
-        },
-    )
-    assert done.returncode == 0, done.stderr
-    assert "<svg" in done.stdout and "Value(name='Input3', shape=(1, 1, 28, 28)" in done.stdout
-    assert "values cross from one toolchain to another" in done.stdout
-    assert "Best so far" in done.stderr, "progress is shown"
+    page, said = run_notebook(tmp_path, fresh_cache(tmp_path / "cache"))
+    assert page.count("<div>") > 5, "each cell is followed by what it shows"
+    shown = html.unescape(page)
+    assert "<svg" in page and "Value(name='Input3', shape=(1, 1, 28, 28)" in shown
+    assert "values cross from one toolchain to another" in shown
+    assert "http://" not in page.replace("http://www.w3.org", "") and "https://" not in page
+    assert "Best so far" in said, "progress is shown"
 
 
 CALLS = """

@@ -82,6 +82,23 @@ def test_a_profile_is_a_run_that_is_compared_with_a_placement(tmp_path, capsys):
         loaded.close()
 
 
+def test_a_file_of_another_tool_is_compared_with_a_run_without_the_model(tmp_path, capsys):
+    """The stored session's model is on another machine."""
+    report = tmp_path / "benchmark_detailed_counters_report.csv"
+    rows = ("Convolution28", "Pooling66", "Convolution110", "Pooling160", "Times212")
+    report.write_text(
+        "layerName;execStatus;layerType;execType;realTime (ms);cpuTime (ms)\n"
+        + "".join(f"{name};EXECUTED;Any;jit_f32;0.010;0.010\n" for name in rows)
+    )
+    session = Path(__file__).parents[1] / "data" / "mnist.collage"
+    for sides in (("last", report), (report, "last")):
+        assert main(["compare", str(session), *map(str, sides), "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["by_toolchain"]["openvino"][sides.index(report)] == len(rows)
+        assert len(found["nodes"]) > len(rows)
+    assert main(["compare", str(session), "last", str(tmp_path / "absent")]) == 2
+
+
 @pytest.mark.parametrize(
     ("wrong", "status", "words"),
     [

@@ -6,7 +6,6 @@
 // table of functions that the host gives: no second copy of ONNX Runtime is loaded.
 #include <dlfcn.h>
 
-#include <memory>
 #include <mutex>
 
 #include "artifact.h"
@@ -150,6 +149,8 @@ class Kernel {
     }
   }
 
+  Table api() const { return api_; }
+
   void Compute(void* context) {
     std::lock_guard<std::mutex> lock(mutex_);
     std::vector<ffi::Tensor> inputs;
@@ -209,12 +210,6 @@ class Kernel {
   std::mutex mutex_;
 };
 
-// A kernel with the table that its errors are made with.
-struct Held {
-  Table api;
-  std::unique_ptr<Kernel> kernel;
-};
-
 // OrtCustomOp of version 18: the callbacks by which ONNX Runtime knows an operator, in its header's order.
 struct CustomOp {
   using Self = const CustomOp*;
@@ -227,7 +222,7 @@ struct CustomOp {
   int (*GetOutputType)(Self, size_t) = [](Self, size_t i) { return OnnxType(OwnArtifact().entry.outputs[i].dtype); };
   size_t (*GetOutputTypeCount)(Self) = [](Self) { return OwnArtifact().entry.outputs.size(); };
   void (*KernelCompute)(void*, void*) = nullptr;
-  void (*KernelDestroy)(void*) = [](void* held) { delete static_cast<Held*>(held); };
+  void (*KernelDestroy)(void*) = [](void* held) { delete static_cast<Kernel*>(held); };
   int (*GetInputCharacteristic)(Self, size_t) = [](Self, size_t) { return 0; };   // required
   int (*GetOutputCharacteristic)(Self, size_t) = [](Self, size_t) { return 0; };  // required
   int (*GetInputMemoryType)(Self, size_t) = [](Self, size_t) { return 0; };       // the default
@@ -236,11 +231,11 @@ struct CustomOp {
   int (*GetVariadicOutputMinArity)(Self) = [](Self) { return 1; };
   int (*GetVariadicOutputHomogeneity)(Self) = [](Self) { return 0; };
   void* (*CreateKernelV2)(Self, Table, const void*, void**) = [](Self, Table api, const void*, void** made) {
-    return Guarded(api, [&] { *made = new Held{api, std::make_unique<Kernel>(api)}; });
+    return Guarded(api, [&] { *made = new Kernel(api); });
   };
   void* (*KernelComputeV2)(void*, void*) = [](void* held, void* context) {
-    const Held& kernel = *static_cast<Held*>(held);
-    return Guarded(kernel.api, [&] { kernel.kernel->Compute(context); });
+    Kernel& kernel = *static_cast<Kernel*>(held);
+    return Guarded(kernel.api(), [&] { kernel.Compute(context); });
   };
   void* (*InferOutputShape)(Self, void*) = nullptr;
   int (*GetStartVersion)(Self) = [](Self) { return 1; };
