@@ -17,7 +17,7 @@ from tvm import te, tirx
 from tvm.ir import Expr
 
 from collage_engine.kernels.cuda.epilogue import OUT
-from collage_engine.kernels.cuda.indices import broadcast, fused, unfused, where
+from collage_engine.kernels.cuda.indices import broadcast, unfused, where
 from collage_engine.kernels.cuda.product.note import AnnotatedProduct
 from collage_engine.kernels.cuda.product.plan import PLAIN, ProductPlan, ProductSizes
 from collage_engine.kernels.cuda.product.reference import Element, noted_product
@@ -62,10 +62,6 @@ class Form(Protocol):
         """Returns two functions that read an element of A and of B from the operands."""
         ...
 
-    def place(self, *index: Any) -> tuple[Any, Any, Any]:
-        """Returns the index in C of an element of the result."""
-        ...
-
 
 def result_of(
     form: Form,
@@ -101,11 +97,8 @@ def result_of(
     whole = noted_product(at_a, at_b, dtype, note)
 
     def element(*index: Index) -> Expr:
-        if plan.split == 1:
-            s, m, n = form.place(*index)
-            return whole(s, m, n).astype(given)
-        s, m, n = form.place(*index[1:])
-        return whole(index[0] * sizes.s + s, m, n)
+        value = whole(*note.place(*index))
+        return value.astype(given) if plan.split == 1 else value
 
     return te.compute(out if plan.split == 1 else (plan.split, *out), element, name=OUT)
 
@@ -158,12 +151,6 @@ class Matmul:
             return y(*broadcast(unfused(s, batch), b[:-2]), k, n)
 
         return at_a, at_b
-
-    def place(self, *index: Any) -> tuple[Any, Any, Any]:
-        """Returns the index in C of an element of the result."""
-        if self.merged:
-            return tirx.const(0), fused(index[:-1], self.out[:-1]), index[-1]
-        return fused(index[:-2], self.out[:-2]), index[-2], index[-1]
 
 
 @dataclass(frozen=True)
@@ -264,12 +251,3 @@ class Convolution:
                 tests.append(tirx.floormod(spread, strides[i]) == 0)
             at.append(tirx.floordiv(spread, strides[i]) if strides[i] > 1 else spread)
         return tests, at
-
-    def place(self, *index: Any) -> tuple[Any, Any, Any]:
-        """Returns the index in C of an element of the result."""
-        groups, rows = self.filters[:2]
-        image, channel, *pixel = index
-        n = fused((image, *pixel), (self.out[0], *self.out[2:]))
-        if groups == 1:
-            return tirx.const(0), channel, n
-        return tirx.floordiv(channel, rows), tirx.floormod(channel, rows), n

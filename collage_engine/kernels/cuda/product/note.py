@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from tvm import tirx
 from tvm.s_tir import Schedule
 
+from collage_engine.kernels.cuda.indices import fused
 from collage_engine.kernels.cuda.product.plan import ProductPlan, ProductSizes, Tile
 from collage_engine.records.typed import decode
 
@@ -35,6 +37,28 @@ class AnnotatedProduct:
     def tile(self) -> Tile:
         """Returns the tile of the plan."""
         return self.plan.tile
+
+    def place(self, *index: Any) -> tuple[Any, Any, Any]:
+        """Returns the index (s, m, n) in the product of an element of the result.
+
+        The result of a split sum has the parts along a further first axis.
+        """
+        if self.plan.split > 1:
+            part, *index = index  # type: ignore[assignment]
+        s, m, n = self._place_in_part(index)
+        return (s if self.plan.split == 1 else part * self.sizes.s + s), m, n
+
+    def _place_in_part(self, index: Sequence[Any]) -> tuple[Any, Any, Any]:
+        out, rows = self.out, self.sizes.m
+        if self.kind == "conv":
+            image, channel, *pixel = index
+            n = fused((image, *pixel), (out[0], *out[2:]))
+            if self.sizes.s == 1:
+                return tirx.const(0), channel, n
+            return tirx.floordiv(channel, rows), tirx.floormod(channel, rows), n
+        if self.merged:
+            return tirx.const(0), fused(index[:-1], out[:-1]), index[-1]
+        return fused(index[:-2], out[:-2]), index[-2], index[-1]
 
 
 def annotated_product(function: tirx.PrimFunc) -> AnnotatedProduct | None:
