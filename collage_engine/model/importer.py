@@ -29,7 +29,6 @@ from collage_engine.model.onnx_cleanup import CleanModel, Origin, clean_up
 from collage_engine.model.onnx_file import read_model
 from collage_engine.model.onnx_index import OnnxIndex
 from collage_engine.model.onnx_standard import check_standard, in_known_opset
-from collage_engine.model.op_probe import probe_kind
 from collage_engine.model.opaque import OpaqueOperator
 from collage_engine.model.opaque_names import is_opaque
 from collage_engine.model.post_dominators import post_dominators
@@ -50,6 +49,15 @@ from collage_engine.records.operators import OPERATORS
 from collage_engine.records.reasons import one_sentence, short_reason
 
 _LOG = logging.getLogger(__name__)
+
+_PATTERN_KINDS: dict[int, OpKind] = {
+    0: "elementwise",
+    1: "broadcast",
+    2: "injective",
+    3: "reduction",
+    4: "anchor",
+}
+"""Kinds by the numbers of TVM's ``OpPatternKind``; any other is opaque."""
 
 
 @dataclass
@@ -295,7 +303,6 @@ def _records(
         if value.form == "call"
     }
     numbers = _numbers_of_nodes(origins)
-    kinds: dict[Any, OpKind] = {}
     lived: set[str] = set()
     nodes = []
     for value in values:
@@ -313,7 +320,7 @@ def _records(
                 inputs=tuple(index[id(i)] for i in value.inputs),
                 types=value.types,
                 is_tuple=value.is_tuple,
-                kind=_kind(value, resolver, kinds),
+                kind=_kind(value, resolver),
                 name=name,
                 field=value.field,
                 onnx_nodes=onnx_nodes,
@@ -365,7 +372,7 @@ def _numbers_of_nodes(origins: Mapping[NodeIndex, list[Origin]]) -> dict[NodeInd
     return {i: numbers.setdefault(stands_for(key), len(numbers)) for i, key in keys.items()}
 
 
-def _kind(value: Value, resolver: Resolver, known: dict[Any, OpKind]) -> OpKind:
+def _kind(value: Value, resolver: Resolver) -> OpKind:
     if value.form == "constant":
         return "elementwise"
     if value.form in ("tuple", "projection"):
@@ -375,12 +382,17 @@ def _kind(value: Value, resolver: Resolver, known: dict[Any, OpKind]) -> OpKind:
     if is_opaque(value.op):
         return "opaque"
     row = OPERATORS.get(value.op)
-    if row is not None and row.kind is not None:
+    if row is not None:
         return row.kind
-    key = (value.op, str(value.attributes), value.types, tuple(i.types for i in value.inputs))
-    if key not in known:
-        known[key] = probe_kind(value.expr, resolver.functions)
-    return known[key]
+    if _is_call_tir(value.expr):
+        return _kind_of_loops(resolver.functions[value.expr.args[0].name_hint])
+    return "opaque"
+
+
+def _kind_of_loops(function: Any) -> OpKind:
+    """Return what TVM reads off the loops of a kernel that the importer wrote itself."""
+    annotated = relax.transform.AnnotateTIROpPattern()(tvm.IRModule({"f": function}))["f"]
+    return _PATTERN_KINDS.get(int(annotated.attrs["op_pattern"]), "opaque")
 
 
 def _rebuild(

@@ -20,8 +20,8 @@ class Operator:
     """The Relax operator, without ``relax.``."""
     onnx: str
     """The ONNX operator that people know it as; empty: there is none."""
-    kind: OpKind | None
-    """What it may be fused with, as Relay's ``TOpPattern`` had it; None: TVM is asked.
+    kind: OpKind
+    """What it may be fused with, as Relay's ``TOpPattern`` had it.
 
     Kinds that are inferred from TIR are looser (a pool or a softmax comes out as anchor, an add
     with a bias as elementwise), so Relay's are written down (TVM v0.18,
@@ -105,7 +105,7 @@ _ROWS = (
     Operator("image.resize3d", "", "injective"),
     Operator("index_put", "", "opaque"),
     Operator("index_tensor", "", "injective"),
-    Operator("inspect.shape", "", None, on_host=True, kernel=False),
+    Operator("inspect.shape", "", "opaque", on_host=True, kernel=False),
     Operator("isfinite", "", "elementwise"),
     Operator("isinf", "IsInf", "elementwise"),
     Operator("isnan", "IsNaN", "elementwise"),
@@ -134,7 +134,7 @@ _ROWS = (
     Operator("nn.adaptive_avg_pool1d", "", "anchor"),
     Operator("nn.adaptive_avg_pool2d", "GlobalAveragePool", "anchor", layout="spatial"),
     Operator("nn.adaptive_avg_pool3d", "", "anchor"),
-    Operator("nn.adaptive_max_pool2d", "", None, layout="spatial", kernel=False),
+    Operator("nn.adaptive_max_pool2d", "", "opaque", layout="spatial", kernel=False),
     Operator("nn.attention", "Attention", "opaque"),
     Operator("nn.attention_bias", "", "opaque"),
     Operator("nn.attention_var_len", "", "opaque", kernel=False),
@@ -195,13 +195,13 @@ _ROWS = (
     Operator("rsqrt", "", "elementwise"),
     Operator("scatter_elements", "ScatterElements", "opaque"),
     Operator("scatter_nd", "ScatterND", "opaque"),
-    Operator("shape_of", "", None, on_host=True, kernel=False),
-    Operator("shape_to_tensor", "", None, on_host=True, kernel=False),
+    Operator("shape_of", "", "opaque", on_host=True, kernel=False),
+    Operator("shape_to_tensor", "", "opaque", on_host=True, kernel=False),
     Operator("sigmoid", "Sigmoid", "elementwise"),
     Operator("sign", "Sign", "elementwise"),
     Operator("sin", "Sin", "elementwise"),
     Operator("sinh", "Sinh", "elementwise"),
-    Operator("size", "", None, on_host=True, kernel=False),
+    Operator("size", "", "opaque", on_host=True, kernel=False),
     Operator("slice_scatter", "", "opaque"),
     Operator("sort", "", "opaque", kernel=False),
     Operator("split", "Split", "injective", layout="carrier"),
@@ -216,7 +216,7 @@ _ROWS = (
     Operator("take", "Gather", "injective", loop_kind="opaque"),
     Operator("tan", "Tan", "elementwise"),
     Operator("tanh", "Tanh", "elementwise"),
-    Operator("tensor_to_shape", "", None, on_host=True, kernel=False),
+    Operator("tensor_to_shape", "", "opaque", on_host=True, kernel=False),
     Operator("tile", "Tile", "broadcast"),
     Operator("topk", "TopK", "opaque", kernel=False),
     Operator("tril", "", "injective"),

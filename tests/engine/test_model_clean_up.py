@@ -284,25 +284,6 @@ def test_bfloat16_constants_and_inputs_keep_their_type() -> None:
     )
 
 
-def test_operators_without_a_known_kind_are_probed() -> None:
-    from tvm import relax
-
-    from collage_engine.model.op_probe import probe_kind
-
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType([2, 3, 8], "float32"))
-    y = relax.Var("y", relax.TensorType([2, 8, 4], "float32"))
-
-    def kind(call: object) -> str:
-        return probe_kind(builder.normalize(call), {})
-
-    assert kind(relax.op.nn.relu(x)) == "elementwise"
-    assert kind(relax.op.permute_dims(x)) == "injective"
-    assert kind(relax.op.sum(x, [1])) == "reduction"
-    assert kind(relax.op.matmul(x, y)) == "anchor"
-    assert kind(relax.op.sort(x)) == "opaque"
-
-
 def _edge(name: str) -> Net:
     net = Net(name, opset=17)
     x = net.input("x", [2, 6])
