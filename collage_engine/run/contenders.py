@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import msgspec
-
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.candidates.pins import breaks_pin
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.planning.deployment_limits import export_refusal, runtime_limits
-from collage_engine.records.copies import FREE
 from collage_engine.records.precision import PRECISION
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.problem_data import ProblemData
@@ -144,19 +141,7 @@ def _few_partitions(data: ProblemData) -> list[Contender]:
     Where a candidate has no cost it is taken to cost ``PARTITION_US``. The list is empty where
     there is no such cover.
     """
-    usable = [c for c in data.candidates if data.costs.cost(c.id).state != "invalid"]
-    guessed = data.costs.with_isolated(
-        {
-            c.id: msgspec.structs.replace(
-                data.costs.isolated_cost(c.id),
-                state="measured",
-                median_us=PARTITION_US,
-            )
-            for c in usable
-            if not data.costs.cost(c.id).usable
-        }
-    )
-    answer = solve(data.with_constants(FREE).problem_of(usable, guessed))
+    answer = solve(data.with_guesses(PARTITION_US).problem())
     if not answer.cover:
         return []
     cover = tuple(data.by_id[str(name)] for name in answer.cover)

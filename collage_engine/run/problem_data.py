@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import msgspec
+
 from collage_engine.planning.search_problem import (
     best_placements,
     make_placement,
@@ -13,6 +15,7 @@ from collage_engine.planning.search_problem import (
     with_conversions,
 )
 from collage_engine.records.candidate import Candidate, CandidateRecord
+from collage_engine.records.copies import FREE
 from collage_engine.records.cost_table import CostTable, records_of
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.pin import Pin
@@ -51,6 +54,23 @@ class ProblemData:
     def with_constants(self, constants: Mapping[str, float]) -> ProblemData:
         """Return the same with further constants, or other values of some."""
         return replace(self, constants={**self.constants, **constants})
+
+    def with_guesses(self, us: float) -> ProblemData:
+        """Return what can be searched before anything is measured.
+
+        Invalid candidates are left out, copies are free, and who has no cost takes ``us``
+        microseconds.
+        """
+        usable = [c for c in self.candidates if self.costs.cost(c.id).state != "invalid"]
+        guessed = {
+            c.id: msgspec.structs.replace(
+                self.costs.isolated_cost(c.id), state="measured", median_us=us
+            )
+            for c in usable
+            if not self.costs.cost(c.id).usable
+        }
+        free = self.with_constants(FREE)
+        return free.with_candidates(usable, self.costs.with_isolated(guessed))
 
     def records(self) -> list[CandidateRecord]:
         """Return candidates joined with their costs, as documents hold them."""

@@ -6,8 +6,6 @@ import contextlib
 import time
 from collections.abc import Iterator, Sequence
 
-import msgspec
-
 from collage_engine.candidates.host_candidates import pinned_to_host
 from collage_engine.candidates.menu import Menu, Probing
 from collage_engine.candidates.precision import missing_precision
@@ -18,7 +16,6 @@ from collage_engine.control.run_control import RunControl
 from collage_engine.drawing.palette import learn
 from collage_engine.planning.infeasible import WithoutCandidates
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.copies import FREE
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import InfeasibleError, ToolchainFault
 from collage_engine.records.faults import left_out_sentence
@@ -163,20 +160,11 @@ def naming_who_is_absent(sentences: Sequence[str]) -> Iterator[None]:
 
 def _check_that_a_cover_exists(data: ProblemData, without_candidates: WithoutCandidates) -> None:
     """Raise InfeasibleError if there is no cover even where every candidate is free of charge."""
-    usable = [c for c in data.candidates if data.costs.cost(c.id).state != "invalid"]
-    free = data.costs.with_isolated(
-        {
-            c.id: msgspec.structs.replace(
-                data.costs.isolated_cost(c.id), state="measured", median_us=0.0
-            )
-            for c in usable
-        }
-    )
-    data = data.with_constants(FREE)
-    smallest = data.problem_of(_smallest(usable, data.pins), free)
+    free = data.with_guesses(0.0)
+    smallest = free.problem_of(_smallest(free.candidates, data.pins), free.costs)
     if Search(smallest).find(smallest.pins, regrets=False).cost is not None:
         return
-    answer = solve(data.problem_of(usable, free))
+    answer = solve(free.problem())
     if answer.infeasible is not None:
         raise no_cover_error(data, answer, without_candidates)
 
