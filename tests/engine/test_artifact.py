@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import re
 import subprocess
@@ -218,18 +217,3 @@ def test_damage_is_found_before_it_runs(written, tmp_path):
     (written / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ArtifactError, match="version 99"):
         run_artifact(written)
-
-
-def test_two_artifacts_and_the_engine_share_a_process(made, tmp_path):
-    """Here: this very process, which compiled the module, loads it twice from two folders."""
-    import tvm
-    from tvm import relax
-
-    model, folder, contents = made
-    name = model.outputs[0][0]
-    for place in ("a", "b"):
-        out = write_artifact(model, folder, tmp_path / place, contents)
-        vm = relax.VirtualMachine(tvm.runtime.load_module(str(out / "model.so")), tvm.cpu())
-        result = vm["main"](*[tvm.runtime.tensor(contents.inputs[n]) for n, _ in model.inputs])
-        np.testing.assert_allclose(result.numpy(), contents.outputs[name], rtol=1e-4, atol=1e-4)
-    assert ctypes.CDLL(str(tmp_path / "a" / "model.so"))

@@ -19,7 +19,6 @@ from tests.support.toolchain_cases import (
     default_instance,
     error,
     imported,
-    load_again,
     one_node,
     reference,
     run,
@@ -301,36 +300,6 @@ def test_plan_that_reads_outside_its_weights_is_refused(toolchain: OneDnnToolcha
     plan["constants"] = []
     with pytest.raises(ToolchainError, match="unknown operator fly"):
         toolchain.create("f", plan, b"")
-
-
-def test_modules_of_one_kind_do_not_disturb_each_other(toolchain: OneDnnToolchain) -> None:
-    first = imported(conv_then(lambda n, y: n.add("Relu", y)))
-    second = imported(one_node("MatMul", (5, 16), weights(16, 24)))
-    instance = default_instance(toolchain)
-    functions = [whole(first, instance, "a"), whole(second, instance, "b")]
-    modules = [toolchain.compile(f) for f in functions]
-    assert modules[0].kind == modules[1].kind
-    feeds = [first.random_inputs(0), second.random_inputs(0)]
-    before = [run(m, f, x) for m, f, x in zip(modules, functions, feeds, strict=True)]
-    again = load_again(modules[0])
-    for _ in range(3):
-        for place in (1, 0):
-            after = run(modules[place], functions[place], feeds[place])
-            np.testing.assert_array_equal(after[0], before[place][0])
-    np.testing.assert_array_equal(run(again, functions[0], feeds[0])[0], before[0][0])
-
-
-def test_arguments_may_move_between_calls(toolchain: OneDnnToolchain) -> None:
-    net = imported(conv_then(lambda n, y: n.add("Relu", y)))
-    function = whole(net, default_instance(toolchain))
-    module = toolchain.compile(function)
-    feeds = net.random_inputs(0)
-    first = run(module, function, feeds)[0]
-    kept = []
-    for _ in range(5):
-        moved = {k: v.copy() for k, v in feeds.items()}
-        kept.append(moved)
-        np.testing.assert_array_equal(run(module, function, moved)[0], first)
 
 
 def test_bfloat16_multiplication_is_close_and_not_exact(toolchain: OneDnnToolchain) -> None:

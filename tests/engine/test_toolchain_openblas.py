@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from onnx import ModelProto
 from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
 from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.openblas.toolchain import OpenBlasToolchain
-from tests.support.command import python
 from tests.support.toolchain_cases import (
     Net,
     available,
@@ -20,7 +18,6 @@ from tests.support.toolchain_cases import (
     default_instance,
     imported,
     one_node,
-    saved,
     whole,
 )
 
@@ -186,31 +183,3 @@ def test_each_product_is_a_candidate_and_nothing_else(toolchain: OpenBlasToolcha
     assert sorted(found) == [(ops.index("nn.conv2d"),), *((n,) for n in matmuls)]
     with pytest.raises(ToolchainError, match="one product a call"):
         toolchain.compile(whole(model, instance))
-
-
-def test_libraries_travel_and_load_elsewhere(toolchain: OpenBlasToolchain, tmp_path: Path) -> None:
-    """Copied to a folder of their own, they serve a fresh process that knows no wheel."""
-    net = imported(one_node("MatMul", (33, 64), np.ones((64, 47), F32)))
-    function = whole(net, default_instance(toolchain, 2))
-    (tmp_path / "module.bin").write_bytes(saved(toolchain.compile(function)))
-    libraries = toolchain.runtime_libraries()
-    assert {"libscipy_openblas.so"} < {library.name for library in libraries}
-    assert all(library.licence for library in libraries)
-    for library in libraries:
-        (tmp_path / library.name).write_bytes(Path(library.file).read_bytes())
-    own = next(library for library in libraries if library.linked)
-    code = f"""
-import ctypes, sys, numpy as np, tvm_ffi
-ctypes.CDLL({str(tmp_path / own.name)!r})
-kind = {own.name!r}[3:-3]
-data = open({str(tmp_path / "module.bin")!r}, "rb").read()
-module = tvm_ffi.get_global_func("ffi.Module.load_from_bytes." + kind)(data)
-x, y = np.ones((33, 64), "float32"), np.zeros((33, 47), "float32")
-module["whole"](tvm_ffi.from_dlpack(x), tvm_ffi.from_dlpack(y))
-assert (y == 64).all()
-mapped = open("/proc/self/maps").read()
-assert {str(tmp_path)!r} + "/libscipy_openblas.so" in mapped
-assert "scipy_openblas32/lib" not in mapped
-"""
-    done = python(code, cwd="/")
-    assert done.returncode == 0, done.stderr

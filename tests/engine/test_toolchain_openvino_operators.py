@@ -17,7 +17,6 @@ from tests.support.toolchain_cases import (
     run,
     whole,
 )
-from tests.zoo.net import Net
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +26,7 @@ def toolchain() -> OpenVinoToolchain:
 
 @pytest.mark.parametrize("name", CASES)
 def test_operator(toolchain: OpenVinoToolchain, name: str) -> None:
-    build, opset, dtype = CASES[name]
-    net = Net("case", opset=opset, seed=1)
-    net.output(build(net), dtype)
-    model = net.model()
+    model = CASES[name]
     made = imported(model)
     instance = default_instance(toolchain)
     graph = made.graph

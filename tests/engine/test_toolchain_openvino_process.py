@@ -153,43 +153,6 @@ def test_modules_of_an_artifact_keep_their_model_in_a_file(toolchain: OpenVinoTo
 # ---- one process --------------------------------------------------------------------------------
 
 
-def test_pythons_openvino_lives_beside_it(toolchain: OpenVinoToolchain) -> None:
-    """Both orders in one process; one copy of the library serves both."""
-    script = """
-        import sys
-        from collage_engine.toolchains.openvino.python_api import openvino
-        if sys.argv[1] == "first":
-            openvino()
-        from collage_engine.toolchains.runtime import builder
-        from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
-        from tests.support.toolchain_models import small_net
-        from tests.support.toolchain_cases import (
-            default_instance, error, imported, reference, run, whole
-        )
-        toolchain, model = OpenVinoToolchain(), small_net()
-        if sys.argv[1] == "second":
-            builder.load(toolchain.source())
-            toolchain.check(toolchain.source().kind)
-        net = imported(model)
-        function = whole(net, default_instance(toolchain))
-        modules = [toolchain.compile(function) for _ in range(2)]
-        feeds = net.random_inputs(0)
-        truth = reference(model, function, feeds)
-        assert error(run(modules[1], function, feeds)[0], truth[0]) < 1e-5
-        compiled = openvino().Core().compile_model(
-            openvino().Core().read_model(model.SerializeToString()), "CPU",
-            {"INFERENCE_PRECISION_HINT": "f32"},
-        )
-        assert error(compiled(feeds)[0], truth[0]) < 1e-5
-        lines = [line.split()[-1] for line in open("/proc/self/maps")]
-        for name in ("libopenvino.so", "libopenvino_intel_cpu_plugin", "libtbb.so"):
-            assert len({line for line in lines if name in line}) == 1, name
-    """
-    for order in ("first", "second"):
-        code = textwrap.dedent(script)
-        subprocess.run([sys.executable, "-c", code, order], check=True)
-
-
 def test_nothing_is_reported_to_anybody(toolchain: OpenVinoToolchain, tmp_path: Path) -> None:
     """Importing OpenVINO's package would write an identifier and send an event."""
     script = """
@@ -224,45 +187,3 @@ def test_convolutions_are_direct(toolchain: OpenVinoToolchain) -> None:
     steps = toolchain.inside(module)["steps"]
     kernels = [s["kernel"] for s in steps if s["what"] == "Convolution"]
     assert len(kernels) == 3 and not any("wino" in k.lower() for k in kernels), kernels
-
-
-def test_thread_counts_live_side_by_side(toolchain: OpenVinoToolchain) -> None:
-    made = imported(small_net())
-    feeds = made.random_inputs(0)
-    results = []
-    for threads in (1, 2, 1):
-        function = whole(made, default_instance(toolchain, threads))
-        module = toolchain.compile(function)
-        assert toolchain.inside(module)["properties"]["INFERENCE_NUM_THREADS"] == str(
-            min(threads, len(os.sched_getaffinity(0)))
-        )
-        results.append(run(module, function, feeds)[0])
-    for result in results[1:]:
-        assert error(result, results[0]) < 1e-5
-
-
-def test_runtime_libraries_are_what_is_loaded(toolchain: OpenVinoToolchain) -> None:
-    """Nothing of the wheel but what an artifact carries is opened to load and run a module."""
-    made = imported(small_net())
-    function = whole(made, default_instance(toolchain))
-    data = saved(toolchain.compile(function))
-    *libraries, own = toolchain.runtime_libraries()
-    assert own.linked and own.name == f"lib{toolchain.source().kind}.so"
-    assert all(Path(library.file).exists() and not library.linked for library in libraries)
-    script = f"""
-        import sys, tvm_ffi, ctypes
-        ctypes.CDLL({own.file!r})
-        load = tvm_ffi.get_global_func("ffi.Module.load_from_bytes.{toolchain.source().kind}")
-        load(sys.stdin.buffer.read())
-        print(*{{line.split()[-1].rpartition("/")[2] for line in open("/proc/self/maps")}})
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], input=data, capture_output=True, check=True
-    )
-    ours = {library.name for library in libraries}
-    opened = {
-        name
-        for name in done.stdout.decode().split()
-        if name.startswith(("libopenvino", "libtbb", "libhwloc"))
-    }
-    assert opened <= ours, opened - ours

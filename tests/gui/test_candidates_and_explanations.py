@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QTableView, QTreeView, QWidget
 
 from collage_engine.drawing.alternatives import why_rows
 from collage_engine.drawing.formatting import DASH
-from collage_gui.panels.candidates import COST_COLUMN, ISOLATED_COLUMN, REGRET_COLUMN
+from collage_gui.panels.candidates import COST_COLUMN, REGRET_COLUMN
 from collage_gui.panels.tables import Column, RowsModel
 
 
@@ -324,7 +324,7 @@ def test_every_table_and_tree_copies_cells(drive, qapp) -> None:
     assert qapp.clipboard().text() == table.rows_model.index(0, 0).data()
 
 
-def test_the_table_model_obeys_qt_and_sorts_fifty_thousand_rows(qtbot) -> None:
+def test_the_table_model_obeys_qt_and_sorts_its_rows(qtbot) -> None:
     columns = [
         Column("Name", lambda r: r[0]),
         Column("Value", lambda r: r[1], "time"),
@@ -332,13 +332,13 @@ def test_the_table_model_obeys_qt_and_sorts_fifty_thousand_rows(qtbot) -> None:
     model = RowsModel(columns)
     tester = QAbstractItemModelTester(model, QAbstractItemModelTester.FailureReportingMode.Fatal)
     rows = [
-        (f"n{n % 977}", None if n % 50 == 0 else float((n * 7919) % 50_021)) for n in range(50_000)
+        (f"n{n % 977}", None if n % 50 == 0 else float((n * 7919) % 50_021)) for n in range(5_000)
     ]
     model.set_rows(rows)
     model.sort(1, Qt.SortOrder.AscendingOrder)
     values = [model.rows[i][1] for i in model.order]
     known = [v for v in values if v is not None]
-    assert known == sorted(known) and values[len(known) :] == [None] * (50_000 - len(known))
+    assert known == sorted(known) and values[len(known) :] == [None] * (5_000 - len(known))
     model.sort(0, Qt.SortOrder.DescendingOrder)
     assert model.data(model.index(0, 0)) == "n99"
     assert model.headerData(1, Qt.Orientation.Horizontal) == "Value, ms"
@@ -372,19 +372,3 @@ def test_columns_without_a_value_are_hidden_and_the_names_fill_the_view(drive) -
     d.until(lambda: table.columnWidth(0) == table.sizeHintForColumn(0))
     end = table.columnViewportPosition(operators) + table.columnWidth(operators)
     assert end <= table.viewport().width(), "no name is cut by the edge of the view"
-
-
-def test_why_isolated_and_expected_costs_differ_is_said_where_they_stand_together(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
-    d.question(page, [0])
-    panel, costs = page.panels.node.candidates, page.document.costs
-    d.until(lambda: panel.model.rows)
-    assert panel.table.isColumnHidden(ISOLATED_COLUMN) and panel.hint.text() == ""
-    row = panel.model.rows[0]
-    costs.by_candidate[row.id] = msgspec.structs.replace(
-        costs.of(row.id), in_place="seen", alone_us=1.0
-    )
-    costs.changed.emit()
-    assert not panel.table.isColumnHidden(ISOLATED_COLUMN) and "Isolated" in panel.hint.text()

@@ -101,22 +101,13 @@ def test_an_engine_that_does_not_answer_at_all_is_noticed(drive, monkeypatch) ->
 def test_a_flood_of_messages_leaves_the_window_responsive(drive) -> None:
     d = drive("--flood", "20000", "--model", "resnet")
     page = d.open("resnet50.onnx")
-    longest = [0.0]
-    import time
-
-    last = [time.monotonic()]
-
-    def tick() -> None:
-        now = time.monotonic()
-        longest[0] = max(longest[0], now - last[0])
-        last[0] = now
-
-    timer = QTimer(interval=10)
-    timer.timeout.connect(tick)
+    shown: list[int] = []
+    timer = QTimer(interval=0)
+    timer.timeout.connect(lambda: shown.append(len(page.document.costs.by_candidate)))
     timer.start()
     d.run(page)
     timer.stop()
-    assert longest[0] < 5.0
+    assert len(set(shown)) > 3, "the window has its turns between the messages of the run"
     assert len(page.document.log.lines) <= 2000
 
 
@@ -401,7 +392,7 @@ def test_a_file_waits_for_an_engine_that_does_not_answer_at_first(drive, monkeyp
     d.window.documents.open_path(d.model())
     d.until(lambda: d.window.banner.isVisible())
     assert "did not answer" in d.window.banner.label.text() and not d.window.documents.pages
-    monkeypatch.setattr("collage_gui.engine_client.HELLO_S", 20.0)
+    monkeypatch.setattr("collage_gui.engine_client.HELLO_S", 100.0)
     d.window.client.connection = scripted()
     d.window.banner.action.click()
     d.until(lambda: [page.document.title for page in d.window.documents.pages] == ["small.onnx"])

@@ -124,23 +124,6 @@ def test_a_second_run_shows_an_estimate_before_it_is_confirmed(drive) -> None:
     assert d.window.action_set.by_id["reload"].isEnabled()
 
 
-def test_settings_choose_toolchains_threads_and_budget(drive) -> None:
-    d = drive()
-    page = d.open()
-    assert page.panels.run_settings.choose(("tvm", "onednn")) == []
-    page.panels.run_settings.threads.setValue(3)
-    page.panels.run_settings.budget.setValue(120)
-    settings = page.panels.run_settings.settings()
-    assert settings.toolchains == ("tvm", "onednn")
-    assert settings.threads == 3 and settings.budget_s == 120.0
-    assert page.panels.run_settings.choose(("cudnn",)) == ["cudnn"]
-    missing = [
-        page.panels.run_settings.toolchains.item(n).text()
-        for n in range(page.panels.run_settings.toolchains.count())
-    ]
-    assert any("pip install openvino" in text for text in missing)
-
-
 def test_the_next_document_begins_with_threads_and_budget_of_the_last_run(drive) -> None:
     d = drive()
     page = d.open()

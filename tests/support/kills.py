@@ -3,8 +3,6 @@
 ``python -m tests.support.kills 200 --seed 1`` does it long and prints a table; the tests do a few.
 Each run is a command (or a service with a client) on MNIST. While it goes on, processes of random
 kinds are ended with SIGKILL at random moments; afterwards the campaign looks at what is left.
-``--only collage-measure,collage-transit`` kills processes of these kinds alone, which live for a
-short time: it waits for one, and kills it at a random moment of its life.
 """
 
 from __future__ import annotations
@@ -45,13 +43,8 @@ RUN_S = 240.0
 SERVICE_EVERY, FRESH_EVERY, WHOLE_EVERY = 4, 8, 10
 """Every how many runs it is one of a service; the store is a fresh one; and nobody disturbs a run,
 which must then end well."""
-LIFE_S = 4.0
-"""Longest time that a process of a chosen kind is let live before it is killed (chosen: a measuring
-child of MNIST lives for about so long where little else goes on)."""
-KILLS_OF_A_RUN = 5
-"""Processes of one chosen kind that are killed in one run (chosen)."""
 LOOK_S = 0.02
-"""Time between two looks for a process of a chosen kind."""
+"""Seconds between two looks whether a run has ended."""
 REPLACED = frozenset({"collage-measure", "collage-transit"})
 """Kinds of which a run starts another when one is killed: such a run must end well."""
 STEP_S = 1.0
@@ -143,13 +136,9 @@ class Campaign:
         seed: int,
         toolchains: str,
         fresh_every: int = FRESH_EVERY,
-        only: frozenset[str] = frozenset(),
         budget_s: int = 8,
-        life_s: float = LIFE_S,
     ) -> None:
-        self.only = only
         self.budget_s = budget_s
-        self.life_s = life_s
         self.folder = folder
         self.random = random.Random(seed)
         self.report = Report()
@@ -164,7 +153,7 @@ class Campaign:
         """Goes on without measurements; compiled runtimes and what was probed are kept."""
         self.stores += 1
         folder = self.folder / f"cache{self.stores}"
-        self.cache = fresh_cache(folder, constants="collage-transit" not in self.only)
+        self.cache = fresh_cache(folder)
         self.session = self.folder / f"run{self.stores}.collage"
         self.known: set[str] = set()
         self.runs: set[str] = set()
@@ -236,10 +225,8 @@ class Campaign:
         began, stopped = time.monotonic(), self.clock.stopped
         lasts = self.lasts.setdefault((service, fresh), FIRST_GUESS_S)
         killed: list[str] = []
-        if self.only:
-            self.kill_chosen(started, most, killed)
         moment = self.random.uniform(0.1, lasts)
-        while not self.only and len(killed) < most and not self.clock.wait(started.over, moment):
+        while len(killed) < most and not self.clock.wait(started.over, moment):
             killed.append(self.kill_any(started.process.pid))
             moment = self.random.uniform(0.1, lasts * AGAIN)
         if not killed:
@@ -250,30 +237,6 @@ class Campaign:
         self.finish(started, when)
         if not started.service and killed and REPLACED.issuperset(killed):
             self.check_status(started, when)
-
-    def kill_chosen(self, started: DisturbedRun, most: int, killed: list[str]) -> None:
-        """Kill each process of the chosen kinds at a random moment of its life.
-
-        Args:
-            started: The run.
-            most: Kills that it may get; it gets as many of each kind as of every other.
-            killed: Takes the kinds of those that were killed.
-        """
-        seen: set[int] = set()
-        while len(killed) < min(most, KILLS_OF_A_RUN * len(self.only)):
-            if self.clock.wait(started.over, LOOK_S):
-                return
-            kinds = self.kinds(started.process.pid)
-            wanted = [kind for kind in self.only if killed.count(kind) < KILLS_OF_A_RUN]
-            new = {pid: kind for kind in wanted for pid in kinds.get(kind, []) if pid not in seen}
-            seen |= set(new)
-            for pid, kind in new.items():
-                if self.clock.wait(started.over, self.random.uniform(0.0, self.life_s)):
-                    return
-                if pid in self.kinds(started.process.pid).get(kind, []):
-                    os.kill(pid, signal.SIGKILL)
-                    self.report.kinds[kind] += 1
-                    killed.append(kind)
 
     def kinds(self, top: int) -> dict[str, list[int]]:
         """Return the living processes of a run by kind."""
@@ -440,17 +403,7 @@ def main() -> int:
         default=FRESH_EVERY,
         help="runs after which the store is a new one; 1: every run measures its candidates",
     )
-    parser.add_argument(
-        "--only",
-        type=lambda text: frozenset(text.split(",")),
-        default=frozenset(),
-        metavar="KIND,…",
-        help="kill processes of these kinds only, for example collage-measure,collage-transit",
-    )
     parser.add_argument("--budget", type=int, default=8, help="seconds of a run")
-    parser.add_argument(
-        "--life", type=float, default=LIFE_S, help="seconds that a chosen process may live"
-    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="collage-kills-") as folder:
         os.environ.setdefault(SHARED, folder)
@@ -459,9 +412,7 @@ def main() -> int:
             options.seed,
             options.toolchains,
             options.fresh_every,
-            options.only,
             options.budget,
-            options.life,
         )
         report = campaign.run(options.count, options.seconds)
     runs = f"{report.runs} runs, {report.ended} of which ended before anything was killed"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
-from onnx import ModelProto, ValueInfoProto, helper, numpy_helper, shape_inference
+from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper, shape_inference
 
 from collage_engine.model.importer import ImportedModel, import_onnx
 from collage_engine.records.numbering import OperatorNumber
@@ -34,9 +34,9 @@ class Net:
     def __post_init__(self) -> None:
         self.random = np.random.default_rng(self.seed)
 
-    def input(self, *shape: int) -> str:
+    def input(self, *shape: int, element: int = TensorProto.FLOAT) -> str:
         name = f"x{len(self.inputs)}"
-        self.inputs.append(helper.make_tensor_value_info(name, 1, shape))
+        self.inputs.append(helper.make_tensor_value_info(name, element, shape))
         return name
 
     def const(self, values: Any) -> str:

@@ -258,13 +258,6 @@ def test_times_of_unmeasured_candidates_correct_nothing() -> None:
     assert not any(one.cost.in_place for one in found.records)
 
 
-def test_a_cover_is_tried_once_and_a_proposal_that_was_ends_it() -> None:
-    covers = Covers(ALONE)
-    found = settle(Case(rows_of(ALONE)), covers)
-    assert len(covers.seen) == len(set(covers.seen)) == 2  # the best, and tvm's own
-    assert cover_of(found.placements[0]) == {("lib", one) for one in SINGLES}
-
-
 def test_nothing_changes_where_no_cover_can_be_tried() -> None:
     case = Case(rows_of(ALONE))
     before = list(case.records)

@@ -29,7 +29,6 @@ from collage_engine.drawing.groups import (
 from collage_engine.drawing.layout import lay_out
 from collage_engine.drawing.layout_process import lay_out_safely
 from collage_engine.drawing.operators import operator_graph
-from collage_engine.drawing.palette import text_on, toolchain_look
 from collage_engine.drawing.scene import layout_request, outlines, placement_scene, scene
 from collage_engine.drawing.svg import placement_svg
 from collage_engine.model.draft import module_scope
@@ -200,23 +199,6 @@ def test_svg_is_well_formed_and_names_every_operator() -> None:
         assert call.name in titles
 
 
-def test_text_on_every_toolchain_colour_has_enough_contrast() -> None:
-    for name in (
-        "tvm",
-        "onnxruntime",
-        "onednn",
-        "openvino",
-        "openblas",
-        "cublas",
-        "cudnn",
-        "cutlass",
-        "tensorrt",
-        "something-new",
-    ):
-        look = toolchain_look(name)
-        assert look.text == text_on(look.colour), name
-
-
 @pytest.mark.parametrize(
     "us, text",
     [
@@ -238,24 +220,6 @@ def test_text_on_every_toolchain_colour_has_enough_contrast() -> None:
 )
 def test_times_have_three_significant_digits(us, text) -> None:
     assert formatting.time_text(us) == text
-
-
-def test_gains_are_signed_percentages_with_an_arrow() -> None:
-    assert formatting.gain_text(90.0, 100.0) == "\N{MINUS SIGN}10.0 %"
-    assert formatting.gain_text(101.1, 100.0) == "+1.1 %"
-    assert formatting.gain_text(None, 100.0) == "–"
-    assert formatting.gain_text(12_700.0, 22.9) == "×555"
-    assert [formatting.counted(n, "partition") for n in (0, 1, 2)] == [
-        "0 partitions",
-        "1 partition",
-        "2 partitions",
-    ]
-
-
-def test_layout_request_counts_the_display_boxes() -> None:
-    graph = operator_graph(World("small").graph)
-    display = display_graph(graph, {}, ())
-    assert layout_request(display).count == graph.items
 
 
 @pytest.mark.parametrize("engine", ["fast-sugiyama", "layered"])

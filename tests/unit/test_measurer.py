@@ -117,14 +117,6 @@ def test_reasons(bed):
     assert found.invalid == 3 and len({pid for pid, _ in bed.log()}) == 1
 
 
-def test_wrong_numbers_hold_for_their_model_only(bed, tmp_path):
-    liar = candidate("liar", 1, act="wrong")
-    bed.measure(liar)
-    assert bed.measure(liar).from_store == 1
-    assert bed.store.get(liar.key, "another model") is None
-    assert bed.store.get(liar.key, "m").state == "invalid"
-
-
 @pytest.mark.parametrize(
     ("act", "reason"),
     [
@@ -145,12 +137,6 @@ def test_a_crash_costs_its_culprit_only(bed, act, reason):
     assert found.costs[candidates[2].key].median_us == pytest.approx(120, rel=0.01)
     assert found.measured == 4 and found.invalid == 1
     assert len(bed.heard()) == 4
-
-
-def test_one_that_dies_is_not_asked_twice(bed):
-    bad = candidate("bad", 1, act="dies")
-    bed.measure(bad)
-    assert len(bed.log()) == 1
 
 
 def test_a_child_that_is_killed_from_outside_costs_no_candidate(bed):

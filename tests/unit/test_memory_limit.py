@@ -10,22 +10,18 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 import numpy as np
 import pytest
 
 from collage_engine.build.build_job import BuildCover
-from collage_engine.cli.parser import build_parser
 from collage_engine.machine.processes import watched_memory
-from collage_engine.machine.worker import WorkerTimeout
 from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.time_limits import WEIGHTS_BYTES_PER_S, WORK_S
 from collage_engine.run.memory import memory_verdict
 from collage_engine.trials import placement_process
 from collage_engine.trials.contender import Contender, Sample
-from collage_engine.trials.objective import confirming_settings, trial_settings
 from collage_engine.trials.placement_process import (
     LOAD_TIMEOUT_S,
     Deployment,
@@ -35,7 +31,7 @@ from collage_engine.trials.placement_process import (
 )
 from collage_engine.trials.race import COMMON_ROUNDS, Race, RaceResult
 from collage_engine.trials.trial_job import OpenPlacement
-from tests.support.scripted_workers import Script, ScriptedWorker, cover, trial_model
+from tests.support.scripted_workers import Script, cover, trial_model
 
 MB = 10**6
 
@@ -83,34 +79,9 @@ def test_who_may_not_win_anyway_is_no_part_of_the_price(tmp_path: Path) -> None:
     assert licence.contender.barred == "beyond the limits: its licence"
 
 
-def test_a_limit_that_nothing_breaks_costs_nothing(tmp_path: Path) -> None:
-    done = confirmed(tmp_path, 800 * MB)
-    assert done.winner.contender.name == "large"
-    (verdict,) = memory_verdict(RunSettings(max_memory_bytes=800 * MB), done)
-    assert (verdict.state, verdict.price_us) == ("honoured", 0.0)
-
-
 def test_nothing_keeps_it(tmp_path: Path) -> None:
     with pytest.raises(InfeasibleError, match=r"limit on memory.*small.*300 MB while running"):
         confirmed(tmp_path, 100 * MB)
-
-
-def test_without_a_limit_nothing_is_said(tmp_path: Path) -> None:
-    done = confirmed(tmp_path, 0)
-    assert done.winner.contender.name == "large"
-    assert memory_verdict(RunSettings(), done) == []
-
-
-@pytest.mark.parametrize("objective", ["latency", "throughput", "p99"])
-def test_every_trial_knows_the_limit(objective: str) -> None:
-    settings = RunSettings(max_memory_bytes=7, objective=objective)  # type: ignore[arg-type]
-    assert trial_settings(settings).most_memory_bytes == 7
-    assert confirming_settings(settings).most_memory_bytes == 7
-
-
-def test_the_command_line_reads_a_size() -> None:
-    options = build_parser().parse_args(["place", "m.onnx", "-o", "out", "--max-memory", "500M"])
-    assert options.max_memory == 500 * MB
 
 
 def contenders(names: str) -> list[Contender]:
@@ -155,29 +126,6 @@ def test_limits_of_time_follow_from_the_weights(tmp_path: Path) -> None:
     process.timed_round(RoundSettings())
     assert script.limits_s[OpenPlacement] == [LOAD_TIMEOUT_S + 2 * read_s] * 2, "loaded again"
     process.close()
-
-
-def test_what_is_not_loaded_in_time_is_said_to_be_loading(tmp_path: Path) -> None:
-    class Slow(ScriptedWorker):
-        def call(self, request: Any, timeout_s: float, cancel: Any = None) -> Any:
-            if isinstance(request, OpenPlacement):
-                raise WorkerTimeout(timeout_s)
-            return super().call(request, timeout_s, cancel)
-
-    script = Script()
-    script.worker = lambda target, *, env=None, name="": Slow(script, env or {})  # type: ignore[method-assign]
-    with Race(script.runner(tmp_path)) as race:
-        trial = race.try_cover(contenders("a")[0])
-    (why,) = trial.failures
-    limit = f"no answer within {LOAD_TIMEOUT_S:g} s"
-    assert why.endswith(f"{limit} while it was loaded and run on the samples")
-
-
-def test_small_placements_are_loaded_together(tmp_path: Path) -> None:
-    script = Script()
-    with Race(script.runner(tmp_path)) as race:
-        race.enter(contenders("abc"))
-    assert script.most_loaded == 3
 
 
 def test_a_placement_that_fails_when_it_is_loaded_again_costs_only_itself(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 
 import networkx as nx
@@ -22,32 +21,8 @@ from collage_engine.records.placement import Partition, Placement
 from tests.support.graphs import GraphBuilder
 
 
-def _paths_post_dominator(inputs: list[list[int]], outputs: set[int], node: int) -> int | None:
-    """Nearest node on every path from ``node`` to the outside, by listing the paths."""
-    users = [[u for u, sources in enumerate(inputs) if n in sources] for n in range(len(inputs))]
-
-    def paths(at: int) -> list[list[int]]:
-        found = [[*p] for user in users[at] for p in ([user, *rest] for rest in paths(user))]
-        return [*found, []] if at in outputs or not users[at] else found
-
-    every = paths(node)
-    common = set(every[0]).intersection(*every[1:])
-    return min(common, default=None)
-
-
 def _users(inputs: list[list[int]]) -> list[list[int]]:
     return [[u for u, sources in enumerate(inputs) if n in sources] for n in range(len(inputs))]
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_post_dominators_are_those_of_the_path_definition(seed: int) -> None:
-    dice = random.Random(seed)
-    inputs = [dice.sample(range(n), min(n, dice.choice([1, 1, 2, 3]))) for n in range(9)]
-    read = set(itertools.chain(*inputs))
-    outputs = {n for n in range(9) if n not in read} | {dice.randrange(9)}
-    found = post_dominators(_users(inputs), outputs.__contains__, range(9)).parent
-    for node in range(9):
-        assert found[node] == _paths_post_dominator(inputs, outputs, node), (inputs, outputs, node)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -107,30 +82,6 @@ def test_the_graph_as_a_networkx_graph() -> None:
     for index, node in enumerate(graph.nodes):
         assert nx.descendants(view, index) == set(members(graph.downstream[index]))
         assert set(node.inputs) == set(view.predecessors(index))
-
-
-@pytest.mark.parametrize(
-    "equation, shapes",
-    [
-        ("ij,jk->ik", [(3, 4), (4, 5)]),
-        ("bhqd,bhkd->bhqk", [(2, 3, 4, 5), (2, 3, 6, 5)]),
-        ("bij,bkj->kbi", [(2, 3, 4), (2, 5, 4)]),
-        ("abc,cd->dab", [(2, 3, 4), (4, 5)]),
-        ("ij,ij->", [(3, 4), (3, 4)]),
-    ],
-)
-def test_einsum_as_matmul_gives_the_same_numbers(
-    equation: str, shapes: list[tuple[int, ...]]
-) -> None:
-    dice = np.random.default_rng(0)
-    a, b = (dice.standard_normal(s) for s in shapes)
-    plan = matmul_plan(equation, shapes)
-    assert plan is not None
-    product = a.transpose(plan.left).reshape(plan.left_shape) @ b.transpose(plan.right).reshape(
-        plan.right_shape
-    )
-    result = product.reshape(plan.shape).transpose(plan.order)
-    np.testing.assert_allclose(result, np.einsum(equation, a, b), rtol=1e-12)
 
 
 @pytest.mark.parametrize(

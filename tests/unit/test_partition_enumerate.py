@@ -216,45 +216,6 @@ def test_shapes_stay_on_the_host() -> None:
     assert why_not(graph, gpu, graph.operators[1]) == Refusal("device", "shape_of", "cuda:0")
 
 
-class TestTuples:
-    def test_a_tuple_read_directly_stays_inside(self) -> None:
-        b = GraphBuilder()
-        split = b.call("split", b.parameter(), fields=2)
-        graph = b.build(b.call("concat", split))
-        found = enumerate_candidates(graph, sources(graph)[:1])
-        assert {c.nodes for c in found.candidates} == {(0, 1)}
-        check_invariants(graph, found)
-
-    def test_what_lies_between_stays_inside_too(self) -> None:
-        b = GraphBuilder()
-        split = b.call("split", b.parameter(), fields=2)
-        side = b.call("exp", b.projection(split, 0))
-        other = b.call("abs", b.projection(split, 1))
-        direct = b.call("concat", split)
-        graph = b.build(b.call("add", direct, side), other)
-        found = enumerate_candidates(graph, sources(graph))
-        check_invariants(graph, found)
-        assert {c.nodes for c in found.of("a") if 0 in c.nodes and len(c.nodes) == 2} == {(0, 3)}
-        b = GraphBuilder()
-        split = b.call("split", b.parameter(), fields=2)
-        side = b.call("exp", b.projection(split, 0))
-        graph = b.build(b.call("stack", split, side))
-        found = enumerate_candidates(graph, sources(graph)[:1])
-        check_invariants(graph, found)
-        assert {c.nodes for c in found.candidates} == {(0, 1, 2)}
-
-    def test_projections_are_closed_over(self) -> None:
-        b = GraphBuilder()
-        split = b.call("split", b.parameter(), fields=2)
-        left, right = b.projection(split, 0), b.projection(split, 1)
-        graph = b.build(b.call("add", b.call("exp", left), right))
-        found = enumerate_candidates(graph, sources(graph)[:1])
-        check_invariants(graph, found)
-        single = next(c for c in found.candidates if c.nodes == (0,))
-        closed = graph.close(graph.to_indices(single.nodes))
-        assert graph.boundary(closed)[1] == (left, right)
-
-
 class TestRecords:
     def test_id_is_stable_and_of_the_set(self) -> None:
         name = instance("onnxruntime", level="basic")
