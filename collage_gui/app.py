@@ -61,8 +61,9 @@ def start_with_files(window: MainWindow, paths: Sequence[str]) -> None:
 
 
 def load_documents() -> None:
-    """Load what draws graphs while the engine starts: no file need wait for it."""
-    importlib.import_module("collage_gui.document_window.window")
+    """Load what draws graphs and charts while the engine starts: no file need wait for it."""
+    for module in ("collage_gui.document_window.window", "pyqtgraph"):
+        importlib.import_module(module)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,4 +1,7 @@
-"""Draws bar charts with error bars."""
+"""Draws bar charts with error bars.
+
+The module pyqtgraph takes 0.7 s to import: it is loaded when the first chart has something to show.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,17 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from PySide6.QtCore import QLineF, QPointF, QRectF, Qt, Signal
-from PySide6.QtGui import (
-    QBrush,
-    QColor,
-    QFontMetricsF,
-    QMouseEvent,
-    QPainter,
-    QPaintEvent,
-    QPen,
-    QPolygonF,
-)
-from PySide6.QtWidgets import QWidget
+import numpy as np
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QBrush, QColor, QFontMetricsF, QResizeEvent
+from PySide6.QtWidgets import QSizePolicy, QStackedWidget
 
 from collage_engine.drawing.formatting import time_text
 from collage_gui.graph_view.painter import BRUSHES
 from collage_gui.theme import Theme
+from collage_gui.widgets import text_label
 
 NEUTRAL = "#8a9199"
 """Colour of bars that stand for no toolchain."""
@@ -34,9 +31,6 @@ GAP_PX = 8
 """Pixels between labels, bars and texts, and around the chart; chosen."""
 LABEL_SHARE = 0.4
 """Share of the chart's width that labels take at most; chosen."""
-
-_LEFT = int(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
-_RIGHT = int(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
 
 
 @dataclass(frozen=True)
@@ -92,116 +86,137 @@ def axis_end(bars: Sequence[Bar]) -> float:
     return min(longest, LONGEST * middle) if middle > 0 else longest
 
 
-class BarChart(QWidget):
+class BarChart(QStackedWidget):
     """Shows horizontal bars from the top; without bars it says why it is empty."""
 
     chosen = Signal(str)
-    """A signal with the key of a bar that was clicked."""
 
     def __init__(self, theme: Theme, name: str, title: str, empty: str) -> None:
         super().__init__()
         self.theme = theme
         self.bars: list[Bar] = []
-        self._empty = empty
+        self.plot: Any = None
+        """The ``PlotWidget``, from the first bar on."""
         self.setObjectName(name)
         self.setAccessibleName(title)
-        self._fit()
-        theme.changed.connect(self._fit)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        note = text_label(empty, "quiet")
+        note.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        note.setContentsMargins(2 * GAP_PX, GAP_PX, 2 * GAP_PX, GAP_PX)
+        self.addWidget(note)
+        self._draw()
+        theme.changed.connect(self._draw)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Arranges labels and texts for the new width."""
+        super().resizeEvent(event)
+        if event.size().width() != event.oldSize().width():
+            self._draw()
 
     def show_bars(self, bars: Sequence[Bar]) -> None:
         """Show bars from the top; those without a value show their note instead."""
+        if self.bars == list(bars):
+            return  # drawing takes a good part of the time of showing a run
         self.bars = list(bars)
         spoken = "; ".join(f"{bar.label} {time_text(bar.value)}" for bar in self.bars)
         self.setAccessibleDescription(spoken)
-        self._fit()
+        self._draw()
 
-    def _fit(self) -> None:
-        self.setFixedHeight(GAP_PX + self._bar_px * max(2, len(self.bars)))
-        self.update()
-
-    @property
-    def _bar_px(self) -> int:
-        return self.theme.scaled(BAR_PX)
-
-    def mousePressEvent(self, event: QMouseEvent) -> None:
-        """Chooses the bar under the pointer."""
-        place = int((event.position().y() - GAP_PX / 2) // self._bar_px)
-        if 0 <= place < len(self.bars) and self.bars[place].key:
-            self.chosen.emit(self.bars[place].key)
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        """Paints labels, bars and texts for the width that there is now."""
-        painter = QPainter(self)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setFont(self.theme.font(12))
+    def _draw(self) -> None:
+        self.setFixedHeight(self.theme.scaled(GAP_PX + BAR_PX * max(2, len(self.bars))))
         known = [bar for bar in self.bars if bar.is_known]
+        if known and self.plot is None:
+            self.plot = self._new_plot()
+            self.addWidget(self.plot)
+        self.setCurrentIndex(1 if known else 0)
         if not known:
-            painter.setPen(QColor(self.theme.colours.quiet))
-            wrapped = int(Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap)
-            painter.drawText(self.rect(), wrapped, self._empty)
             return
-        metrics, end = QFontMetricsF(painter.font()), axis_end(self.bars)
-        middle, most = Qt.TextElideMode.ElideMiddle, LABEL_SHARE * self.width()
-        labels = [metrics.elidedText(bar.label, middle, most) for bar in self.bars]
-        left = math.ceil(max(map(metrics.horizontalAdvance, labels))) + 2 * GAP_PX
-        room = max(80.0, self.width() - left - GAP_PX)
+        self.plot.clear()
+        self.plot.setBackground(self.theme.colours.panel)
+        end = axis_end(self.bars)
+        metrics = QFontMetricsF(self.theme.font(12))
+        room = max(80.0, self.width() - self._label_bars(metrics) - GAP_PX)
         # Where there is no room for all notes the numbers decide the scale, and each note takes
         # what room its bar leaves.
         texts = max(metrics.horizontalAdvance(bar.figures(end)) for bar in known)
         px = max(room / 4, room - texts - 3 * GAP_PX) / end
-        for place, (bar, label) in enumerate(zip(self.bars, labels, strict=True)):
-            line = QRectF(0, GAP_PX / 2 + place * self._bar_px, left - GAP_PX, self._bar_px)
-            painter.setPen(QColor(self.theme.colours.text))
-            painter.drawText(line, _RIGHT, label)
+        self.plot.setXRange(0, room / px, padding=0)
+        self.plot.setYRange(-0.5, len(self.bars) - 0.5, padding=0)
+        for place, bar in enumerate(self.bars):
             begin = 0.0
             if bar.is_known:
-                self._paint_bar(painter, bar, QPointF(left, line.center().y()), px, end)
-                begin = bar.reach(end) * px + GAP_PX
+                self._draw_bar(bar, place, end)
+                begin = bar.reach(end) + GAP_PX / px
+            left_px = room - begin * px - GAP_PX
             # A note is cut where it has no room, figures never are.
-            left_px = room - begin
             least_px = metrics.horizontalAdvance(f"{bar.figures(end)}…")
             cut = metrics.elidedText(bar.text(end), Qt.TextElideMode.ElideRight, left_px)
             text = cut if left_px > least_px or not bar.is_known else bar.figures(end)
-            colours = self.theme.colours
-            painter.setPen(QColor(colours.text if bar.strong else colours.quiet))
-            line.setLeft(left + begin)
-            line.setRight(self.width())
-            painter.drawText(line, _LEFT, text)
+            self._write(text, begin, place, bar.strong)
 
-    def _paint_bar(
-        self, painter: QPainter, bar: Bar, start: QPointF, px: float, end: float
-    ) -> None:
-        """Paint a bar with its whisker and its second value; one that is cut ends in a point.
+    def _new_plot(self) -> Any:
+        import pyqtgraph as pg
 
-        Args:
-            painter: Paints.
-            bar: The bar.
-            start: Where it starts, in the middle of its height.
-            px: Pixels of one µs.
-            end: The µs at which the axis ends.
-        """
-        value, colours, half = bar.value or 0.0, self.theme.colours, 0.31 * self._bar_px
+        plot = pg.PlotWidget()
+        plot.setMouseEnabled(False, False)
+        plot.setMenuEnabled(False)
+        plot.hideButtons()
+        plot.hideAxis("bottom")
+        plot.invertY(True)
+        plot.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        plot.scene().sigMouseClicked.connect(self._clicked)
+        return plot
+
+    def _clicked(self, event: Any) -> None:
+        place = round(self.plot.getViewBox().mapSceneToView(event.scenePos()).y())
+        if 0 <= place < len(self.bars) and self.bars[place].key:
+            self.chosen.emit(self.bars[place].key)
+
+    def _label_bars(self, metrics: QFontMetricsF) -> float:
+        """Write the labels as ticks of the axis, and return its width in pixels."""
+        middle, most = Qt.TextElideMode.ElideMiddle, LABEL_SHARE * self.width()
+        labels = [metrics.elidedText(bar.label, middle, most) for bar in self.bars]
+        width = math.ceil(max(map(metrics.horizontalAdvance, labels))) + 2 * GAP_PX
+        axis = self.plot.getAxis("left")
+        axis.setTickFont(self.theme.font(12))
+        axis.setPen(self.theme.colours.line)
+        axis.setTextPen(self.theme.colours.text)
+        axis.setStyle(tickLength=0, tickTextOffset=GAP_PX, autoExpandTextSpace=False)
+        axis.setWidth(width)
+        axis.setTicks([list(enumerate(labels))])
+        return width
+
+    def _draw_bar(self, bar: Bar, y: int, end: float) -> None:
+        """Draw a bar with its whisker and its second value; one that is cut ends in a point."""
+        import pyqtgraph as pg
+
+        value, colours = bar.value or 0.0, self.theme.colours
         fill = QColor(colours.text if bar.strong else bar.colour)
-        area = QRectF(start.x(), start.y() - half, min(value, end) * px, 2 * half)
-        painter.fillRect(area, fill)
-        painter.fillRect(area, QBrush(QColor(0, 0, 0, 70), BRUSHES[bar.pattern]))
-
-        def upright(us: float, height: float) -> QLineF:
-            x = start.x() + us * px
-            return QLineF(x, start.y() - height, x, start.y() + height)
-
-        lines = []
-        if value > end:
-            tip = QPointF(area.right() + half, start.y())
-            painter.setPen(Qt.PenStyle.NoPen)
-            painter.setBrush(fill)
-            painter.drawPolygon(QPolygonF([area.topRight(), tip, area.bottomRight()]))
-        elif bar.low is not None and bar.high is not None:
-            low, high = upright(bar.low, half / 2), upright(min(bar.high, end), half / 2)
-            lines = [low, high, QLineF(low.center(), high.center())]
-        if bar.second is not None and bar.second <= end:
-            lines.append(upright(bar.second, 1.3 * half))
+        for brush in (fill, QBrush(QColor(0, 0, 0, 70), BRUSHES[bar.pattern])):
+            self.plot.addItem(
+                pg.BarGraphItem(
+                    x0=[0], y=[y], width=[min(value, end)], height=0.62, brush=brush, pen=None
+                )
+            )
         # On a bar of the text's own colour a line can be seen by its edges.
-        for colour, width in ((colours.panel, 3.0), (colours.text, 1.4)):
-            painter.setPen(QPen(QColor(colour), width))
-            painter.drawLines(lines)
+        line, edge = pg.mkPen(colours.text, width=1.4), pg.mkPen(colours.panel, width=3)
+        if value > end:
+            self.plot.plot([end], [y], symbol="t2", symbolSize=14, symbolBrush=fill, symbolPen=None)
+        elif bar.low is not None and bar.high is not None:
+            x, left, right = np.array([value, value - bar.low, min(bar.high, end) - value])[:, None]
+            for pen in (edge, line):
+                whisker = pg.ErrorBarItem(x=x, y=x * 0 + y, left=left, right=right, beam=0.3)
+                whisker.setData(pen=pen)
+                self.plot.addItem(whisker)
+        if bar.second is not None and bar.second <= end:
+            for pen in (edge, line):
+                self.plot.plot([bar.second, bar.second], [y - 0.4, y + 0.4], pen=pen)
+
+    def _write(self, text: str, x: float, y: int, strong: bool) -> None:
+        import pyqtgraph as pg
+
+        colour = self.theme.colours.text if strong else self.theme.colours.quiet
+        item = pg.TextItem(text, color=colour, anchor=(0, 0.5))
+        item.setFont(self.theme.font(12))
+        item.setPos(x, y)
+        self.plot.addItem(item)

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_the_window_process_never_loads_a_toolchain() -> None:
     code = (
         "import sys, collage_gui.app, collage_gui.main_window\n"
-        "heavy = {'tvm', 'onnx', 'onnxruntime', 'openvino', 'torch'}\n"
+        "heavy = {'tvm', 'onnx', 'onnxruntime', 'openvino', 'torch', 'pyqtgraph'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(
