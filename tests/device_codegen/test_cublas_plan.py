@@ -121,7 +121,7 @@ def refused(nodes: str, **weights: tuple[int, ...]) -> str:
 
 def test_what_fits_in_no_epilogue_is_refused() -> None:
     reason = refused("p = MatMul(x, w) y = Sigmoid(p)", w=(8, 6))
-    assert reason == "Sigmoid: cuBLAS runs it only in a product's epilogue"
+    assert reason == "Sigmoid: it belongs to no product or epilogue that cuBLAS takes"
 
 
 def test_a_bias_after_the_activation_is_refused() -> None:

@@ -132,8 +132,8 @@ def products(
 
 
 def in_an_epilogue_only(op: str, dialect: Dialect) -> str:
-    """Return the reason against an operator that only follows a product."""
-    return f"{onnx_type(op)}: {dialect.name} runs it only in a product's epilogue"
+    """Return the reason against an operator that is no product and follows none."""
+    return f"{onnx_type(op)}: it belongs to no product or epilogue that {dialect.name} takes"
 
 
 def refusal(graph: DataflowGraph, nodes: NodeSet, dialect: Dialect) -> str | None:
