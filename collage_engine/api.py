@@ -42,6 +42,7 @@ from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Baseline, Partition, Run
 from collage_engine.records.precision import LONG
+from collage_engine.records.report_format import ReportFormat
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice, combined
 from collage_engine.records.toolchain import ToolchainState
@@ -554,7 +555,7 @@ class Session:
         """
         return self._engine.read_profile(self._handle, str(_path(file).resolve()))
 
-    def report(self, kind: p.ReportFormat, run: str | None = None) -> bytes:
+    def report(self, kind: ReportFormat, run: str | None = None) -> bytes:
         """Return the content of a report's file.
 
         Args:

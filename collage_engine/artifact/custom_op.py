@@ -16,6 +16,7 @@ from collage_engine.artifact.manifest import read_manifest, sha256
 from collage_engine.build.built import MODULE_FILE
 from collage_engine.records.errors import UsageError
 from collage_engine.records.files import write_atomically
+from collage_engine.toolchains import onnxruntime
 from collage_engine.toolchains.runtime import builder
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 LIBRARY = "libcollage_custom_op.so"
 """Name of the library in the artifact's folder."""
+ORT_SOURCES = Path(onnxruntime.__file__).resolve().parent / "src"
+"""Folder of the header with the positions in ONNX Runtime's table of functions."""
 DOMAIN = "collage"
 """Domain of the operator."""
 TVM_LIBRARIES = ("libtvm_ffi.so", "libtvm_runtime.so")
@@ -94,6 +97,7 @@ def _source() -> builder.RuntimeSource:
     return builder.RuntimeSource(
         toolchain="custom_op",
         main=LOADERS / "custom_op.cc",
+        shared=(ORT_SOURCES,),
         plan_version=1,
         library_version=builder.wheel_version("apache-tvm"),
         links=(runtime,),

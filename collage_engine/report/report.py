@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import msgspec
 
@@ -43,6 +43,7 @@ from collage_engine.records.format import border_words
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.placement import Partition, Placement, Run
+from collage_engine.records.report_format import ReportFormat
 from collage_engine.records.text import printable, printable_json
 from collage_engine.records.versions import __version__
 from collage_engine.report import sections
@@ -54,19 +55,6 @@ from collage_engine.wording.runs import EXPECTED, ISOLATED, LAST_RUN
 MOST_TWICE = 10 * LEGIBLE_BOXES
 """Nodes of a graph that is drawn twice, for light and for dark pages; larger ones are drawn for
 light pages only, so that the file stays small."""
-Format = Literal[
-    "html",
-    "notebook",
-    "csv",
-    "latencies",
-    "runs",
-    "shapes",
-    "json",
-    "svg",
-    "graphml",
-    "md",
-    "explorer",
-]
 GRADIENT = [{"stop": 0, "bgColor": "#ffffff"}, {"stop": 1, "bgColor": "#e69f00"}]
 """Model Explorer's colours of the cheapest and the most expensive node."""
 Table = tuple[Sequence[str], Iterable[Sequence[Any]]]
@@ -137,7 +125,7 @@ RUN_COLUMNS = (
 )
 
 
-def render(document: Document, kind: Format, run: Run | None = None) -> bytes:
+def render(document: Document, kind: ReportFormat, run: Run | None = None) -> bytes:
     """Renders the report of a run.
 
     Args:
@@ -151,10 +139,9 @@ def render(document: Document, kind: Format, run: Run | None = None) -> bytes:
     Raises:
         UsageError: The session holds no run yet, or there is no such format.
     """
-    if kind not in get_args(Format):
-        raise UsageError(
-            f"there is no report of the format {kind!r}; there are {', '.join(get_args(Format))}"
-        )
+    known = get_args(ReportFormat)
+    if kind not in known:
+        raise UsageError(f"there is no report of the format {kind!r}; there are {', '.join(known)}")
     if run is None:
         if not document.runs:
             raise UsageError("the session holds no run yet, so there is nothing to report")

@@ -8,7 +8,7 @@ alternatives. ``SERVICE_PROTOCOL`` changes when a client of the old one would mi
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -26,25 +26,11 @@ from collage_engine.records.cost import Cost
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Run
+from collage_engine.records.report_format import ReportFormat
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice, ShapeRow, Sharing
 from collage_engine.records.toolchain import Device, ToolchainState
 from collage_engine.records.versions import SERVICE_PROTOCOL
-
-ReportFormat = Literal[
-    "html",
-    "notebook",
-    "csv",
-    "latencies",
-    "runs",
-    "shapes",
-    "json",
-    "svg",
-    "graphml",
-    "md",
-    "explorer",
-]
-"""What ``export.report`` writes."""
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):

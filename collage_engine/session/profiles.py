@@ -25,6 +25,8 @@ from collage_engine.session.document import Document
 
 FELL_BACK = "instead"
 """Key in a partition's configuration of what ran it instead of what the runtime prefers."""
+UNNAMED = "no layer"
+"""Id of the candidate, a layer's otherwise, of the operators that no layer names."""
 
 
 def layers_of_operators(
@@ -130,7 +132,7 @@ def run_of_profile(
     )
     title = about.title or profile.toolchain
     name = f"{title}'s profile"
-    earlier = sum(run.name.startswith(name) for run in document.runs)
+    earlier = sum(run.of_profile and run.winner == profile.toolchain for run in document.runs)
     return Run(
         id="p" + uuid.uuid4().hex[:8],
         name=f"{name} {earlier + 1}" if earlier else name,
@@ -169,7 +171,7 @@ def _partition(
     known = None if us is None else sum(us)
     return Partition(
         id=f"p{number}",
-        candidate=f"layer {layer.name}: {layer.kernel or layer.kind}" if layer else "no layer",
+        candidate=f"layer {layer.name}: {layer.kernel or layer.kind}" if layer else UNNAMED,
         toolchain=profile.toolchain,
         config={FELL_BACK: layer.fell_back} if layer is not None and layer.fell_back else {},
         nodes=tuple(operators),
@@ -203,7 +205,7 @@ def diagnosis(graph: GraphRecord, profiled: Run, placed: Run | None) -> Diagnosi
         changed = [delta.get(k) for k in mine]
         known = [us for us in changed if us is not None]
         device = part.config.get(FELL_BACK, "")
-        seen = part.candidate != "no layer"
+        seen = part.candidate != UNNAMED
         rows.append(
             DiagnosedNode(
                 onnx_nodes=part.onnx_nodes,

@@ -18,8 +18,8 @@ from collage_engine.drawing.shape_table import artifact_sentences
 from collage_engine.drawing.svg import render
 from collage_engine.records.files import atomic_file, write_atomically
 from collage_engine.records.placement import Run
+from collage_engine.records.report_format import ReportFormat
 from collage_engine.service import protocol
-from collage_engine.service.protocol import ReportFormat
 from collage_gui.document.document import Document
 from collage_gui.document_window.files import DocumentFiles, open_with_the_system
 from collage_gui.document_window.picture_controller import PictureController

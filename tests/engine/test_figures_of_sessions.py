@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from collage_engine.records.errors import SessionError
-from collage_engine.report.report import Format, render
+from collage_engine.records.report_format import ReportFormat
+from collage_engine.report.report import render
 from collage_engine.session.file import load_session
 from tests.support.full_documents import full_session
 
 NUMBERS = (0, -1, 1e300)
 """What a figure is replaced with: it divides by zero, is never negative, overflows."""
-KINDS: tuple[Format, ...] = ("html", "shapes")
+KINDS: tuple[ReportFormat, ...] = ("html", "shapes")
 FIELDS = (
     "residual",
     "memory",

@@ -18,7 +18,8 @@ import pytest
 
 from collage_engine.drawing import palette
 from collage_engine.records.errors import SessionError
-from collage_engine.report.report import Format, render
+from collage_engine.records.report_format import ReportFormat
+from collage_engine.report.report import render
 from collage_engine.session.document import Document
 from collage_engine.session.file import load_session
 from tests.support.full_documents import full_session
@@ -108,7 +109,7 @@ def test_markup_in_a_session_is_text_in_its_page(hostile: Document, honest: Docu
 
 @pytest.mark.parametrize("kind", ["svg", "graphml"])
 def test_markup_in_a_session_is_text_in_its_picture_and_graph(
-    hostile: Document, kind: Format
+    hostile: Document, kind: ReportFormat
 ) -> None:
     elements = list(ElementTree.fromstring(render(hostile, kind)).iter())
     tags = {each.tag.rpartition("}")[2] for each in elements}
@@ -129,7 +130,7 @@ def test_formulas_in_a_session_are_text_in_its_tables(tmp_path: Path) -> None:
 
 def test_control_characters_in_a_session_reach_no_reader_of_its_reports(tmp_path: Path) -> None:
     document, _ = with_texts(tmp_path / "s.collage", CONTROLS)
-    for kind in typing.get_args(Format):
+    for kind in typing.get_args(ReportFormat):
         report = render(document, kind).decode()
         assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202e\uffff]", report), kind
         assert kind in ("md", "shapes") or "31m" in report, kind

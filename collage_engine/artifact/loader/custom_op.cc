@@ -9,33 +9,18 @@
 #include <mutex>
 
 #include "artifact.h"
+#include "ort_slots.h"
 
 namespace {
 
 using collage::Entry;
 using collage::Extents;
 using collage::Fail;
+using collage::OrtSlot;
 using collage::Value;
 namespace ffi = tvm::ffi;
 namespace json = tvm::ffi::json;
 
-// Positions in OrtApi, as in ort_api.h; tests/engine/test_onnxruntime_export.py calls each.
-enum Slot : int {
-  kCreateStatus = 0,
-  kCreateCustomOpDomain = 26,
-  kCustomOpDomainAdd = 27,
-  kAddCustomOpDomain = 28,
-  kGetTensorMutableData = 51,
-  kGetDimensionsCount = 61,
-  kGetDimensions = 62,
-  kGetTensorTypeAndShape = 65,
-  kGetErrorMessage = 2,
-  kKernelContextGetInput = 90,
-  kKernelContextGetOutput = 91,
-  kReleaseStatus = 93,
-  kReleaseTensorTypeAndShapeInfo = 99,
-};
-constexpr uint32_t kApiVersion = 18;
 constexpr int kOrtFail = 1;
 
 using Table = const void* const*;
@@ -45,20 +30,20 @@ struct ApiBase {
 };
 
 template <typename R = void*, typename... Args>
-R Call(Table api, Slot slot, Args... args) {
+R Call(Table api, OrtSlot slot, Args... args) {
   return reinterpret_cast<R (*)(Args...)>(const_cast<void*>(api[slot]))(args...);
 }
 
 // Throws what a status of ONNX Runtime says; none is no error.
 void Check(Table api, void* status) {
   if (status == nullptr) return;
-  const std::string text = Call<const char*>(api, kGetErrorMessage, static_cast<const void*>(status));
-  Call<void>(api, kReleaseStatus, status);
+  const std::string text = Call<const char*>(api, collage::kGetErrorMessage, static_cast<const void*>(status));
+  Call<void>(api, collage::kReleaseStatus, status);
   Fail(text);
 }
 
 void* Status(Table api, const char* text) {
-  return Call(api, kCreateStatus, kOrtFail, static_cast<const char*>(text));
+  return Call(api, collage::kCreateStatus, kOrtFail, static_cast<const char*>(text));
 }
 
 // Does some work; returns the status of its exception, or none.
@@ -91,6 +76,7 @@ struct Borrowed {
   void FreeData(DLTensor*) const {}
 };
 
+// Memory of our own, aligned as TVM wants it.
 struct Aligned {
   void AllocData(DLTensor* tensor) const {
     const size_t size = std::max<size_t>(ffi::GetDataSize(*tensor), 1);
@@ -162,8 +148,8 @@ class Kernel {
       const Extents shape(outputs[i].shape().begin(), outputs[i].shape().end());
       void* value = nullptr;
       void* data = nullptr;
-      Check(api_, Call(api_, kKernelContextGetOutput, context, i, shape.data(), shape.size(), &value));
-      Check(api_, Call(api_, kGetTensorMutableData, value, &data));
+      Check(api_, Call(api_, collage::kKernelContextGetOutput, context, i, shape.data(), shape.size(), &value));
+      Check(api_, Call(api_, collage::kGetTensorMutableData, value, &data));
       const char* from = static_cast<const char*>(outputs[i].data_ptr()) + outputs[i].byte_offset();
       std::memcpy(data, from, ffi::GetDataSize(outputs[i]));
     }
@@ -177,11 +163,11 @@ class Kernel {
     const Value& about = OwnArtifact().entry.inputs[i];
     void* value = nullptr;
     void* data = nullptr;
-    Check(api_, Call(api_, kKernelContextGetInput, static_cast<const void*>(context), i, &value));
+    Check(api_, Call(api_, collage::kKernelContextGetInput, static_cast<const void*>(context), i, &value));
     if (value == nullptr || ShapeOf(value) != about.shape) {
       Fail("the input '" + about.name + "' must be " + collage::ShapeText({{about.name, about.shape}}));
     }
-    Check(api_, Call(api_, kGetTensorMutableData, value, &data));
+    Check(api_, Call(api_, collage::kGetTensorMutableData, value, &data));
     const ffi::Shape shape(about.shape.begin(), about.shape.end());
     const DLDevice cpu{kDLCPU, 0};
     if (reinterpret_cast<uintptr_t>(data) % 64 == 0) {
@@ -195,11 +181,11 @@ class Kernel {
   Extents ShapeOf(const void* value) const {
     void* info = nullptr;
     size_t rank = 0;
-    Check(api_, Call(api_, kGetTensorTypeAndShape, value, &info));
-    Call(api_, kGetDimensionsCount, static_cast<const void*>(info), &rank);
+    Check(api_, Call(api_, collage::kGetTensorTypeAndShape, value, &info));
+    Call(api_, collage::kGetDimensionsCount, static_cast<const void*>(info), &rank);
     Extents shape(rank);
-    Call(api_, kGetDimensions, static_cast<const void*>(info), shape.data(), rank);
-    Call<void>(api_, kReleaseTensorTypeAndShapeInfo, info);
+    Call(api_, collage::kGetDimensions, static_cast<const void*>(info), shape.data(), rank);
+    Call<void>(api_, collage::kReleaseTensorTypeAndShapeInfo, info);
     return shape;
   }
 
@@ -213,7 +199,7 @@ class Kernel {
 // OrtCustomOp of version 18: the callbacks by which ONNX Runtime knows an operator, in its header's order.
 struct CustomOp {
   using Self = const CustomOp*;
-  uint32_t version = kApiVersion;
+  uint32_t version = collage::kOrtApiVersion;
   void* (*CreateKernel)(Self, Table, const void*) = nullptr;
   const char* (*GetName)(Self) = [](Self) { return OwnArtifact().name.c_str(); };
   const char* (*GetExecutionProviderType)(Self) = [](Self) { return "CPUExecutionProvider"; };
@@ -250,7 +236,7 @@ struct CustomOp {
 
 // The function that ONNX Runtime looks for in a library of operators.
 extern "C" __attribute__((visibility("default"))) void* RegisterCustomOps(void* options, const ApiBase* base) {
-  Table api = base->GetApi(kApiVersion);
+  Table api = base->GetApi(collage::kOrtApiVersion);
   if (api == nullptr) {
     return Status(base->GetApi(1), "the operator of this artifact needs ONNX Runtime 1.18 or newer");
   }
@@ -264,9 +250,9 @@ extern "C" __attribute__((visibility("default"))) void* RegisterCustomOps(void* 
     static const CustomOp op;
     static void* domain = nullptr;  // as long as the process: sessions point into it
     if (domain == nullptr) {
-      Check(api, Call(api, kCreateCustomOpDomain, static_cast<const char*>("collage"), &domain));
-      Check(api, Call(api, kCustomOpDomainAdd, domain, static_cast<const void*>(&op)));
+      Check(api, Call(api, collage::kCreateCustomOpDomain, static_cast<const char*>("collage"), &domain));
+      Check(api, Call(api, collage::kCustomOpDomainAdd, domain, static_cast<const void*>(&op)));
     }
-    Check(api, Call(api, kAddCustomOpDomain, options, domain));
+    Check(api, Call(api, collage::kAddCustomOpDomain, options, domain));
   });
 }

@@ -1,7 +1,4 @@
-// ONNX Runtime's C API without its header, which the wheel does not carry.
-//
-// OrtApi is an append-only table of function pointers; a member is called by its position.
-// tests/engine/test_toolchain_onnxruntime.py checks each position by what the function does.
+// ONNX Runtime's C API without its header, which the wheel does not carry (ort_slots.h).
 #ifndef COLLAGE_ORT_API_H_
 #define COLLAGE_ORT_API_H_
 
@@ -14,47 +11,10 @@
 #include <string>
 #include <utility>
 
+#include "ort_slots.h"
+
 namespace collage {
 
-enum OrtSlot : int {
-  kGetErrorMessage = 2,
-  kDisableTelemetryEvents = 6,
-  kCreateSessionFromArray = 8,
-  kRun = 9,
-  kCreateSessionOptions = 10,
-  kSetOptimizedModelFilePath = 11,
-  kSetSessionGraphOptimizationLevel = 23,
-  kSetIntraOpNumThreads = 24,
-  kSetInterOpNumThreads = 25,
-  kCreateTensorAsOrtValue = 48,
-  kCreateTensorWithDataAsOrtValue = 49,
-  kGetTensorMutableData = 51,
-  kFillStringTensor = 52,
-  kGetDimensionsCount = 61,
-  kGetDimensions = 62,
-  kGetTensorTypeAndShape = 65,
-  kCreateCpuMemoryInfo = 69,
-  kGetAllocatorWithDefaultOptions = 78,
-  kReleaseStatus = 93,
-  kReleaseMemoryInfo = 94,
-  kReleaseSession = 95,
-  kReleaseValue = 96,
-  kReleaseTensorTypeAndShapeInfo = 99,
-  kReleaseSessionOptions = 100,
-  kCreateEnvWithGlobalThreadPools = 119,
-  kDisablePerSessionThreads = 120,
-  kCreateThreadingOptions = 121,
-  kReleaseThreadingOptions = 122,
-  kGetStringTensorElementLength = 127,
-  kGetStringTensorElement = 128,
-  kAddSessionConfigEntry = 130,
-  kSetGlobalIntraOpNumThreads = 147,
-  kSetGlobalInterOpNumThreads = 148,
-  kSetGlobalSpinControl = 149,
-  kAddExternalInitializersFromFilesInMemory = 279,
-};
-
-inline constexpr uint32_t kOrtApiVersion = 18;
 inline constexpr int kOrtWarning = 2;
 inline constexpr int kOrtError = 3;
 inline constexpr int kOrtDeviceAllocator = 0;
