@@ -44,13 +44,16 @@ class AnswerLine(QFrame):
             document.runs.changed,
             comparison.reference_changed,
             comparison.changed,
+            document.execution.running_changed,
         ):
             changed.connect(self.refresh)
         self.refresh()
 
     def refresh(self) -> None:
         """Show the latency of what is shown now."""
-        self.text.setText(headline(self._document) or "Run to see how fast the model can be")
+        running = self._document.execution.running
+        unknown = "No placement is timed yet" if running else "Run to see how fast the model can be"
+        self.text.setText(headline(self._document) or unknown)
         shown, run = self._document.placement.shown, self._document.runs.shown_or_last()
         undecided = shown is not None and not is_decided(shown.placement, run)
         self.buttons[AGAIN].setVisible(undecided)
