@@ -209,7 +209,7 @@ def print_diagnosis(found: Diagnosis, known: Sequence[ToolchainState]) -> None:
         fused = f"fused, {len(names)} nodes" if len(names) > 1 else "by itself"
         ran = {"fell back": f"fell back to {row.device}", "not seen": "in no layer by its name"}
         made.add(
-            ", ".join(names),
+            f"{names[0]} … {names[-1]}" if len(names) > 2 else ", ".join(names),
             time_text(row.us),
             ran.get(row.state, fused),
             ", ".join(toolchain_title(name) for name in row.placed_on),
