@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
+from collage_engine.lowering.target import use_threads
 from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
 from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.openblas.toolchain import OpenBlasToolchain
@@ -123,6 +124,15 @@ def test_products_of_any_rank(
     b = weights if constant else feeds["x1"]
     truth = np.matmul(feeds["x0"].astype(np.float64), b.astype(np.float64))
     check(toolchain, model, truth, threads, tolerance=4e-6)
+
+
+def test_a_product_takes_no_more_threads_than_the_pool_has(toolchain: OpenBlasToolchain) -> None:
+    """An application may have narrowed TVM's pool, which refuses more tasks than it has threads."""
+    use_threads(1)
+    try:
+        check(toolchain, one_node("MatMul", (700, 512), np.ones((512, 96), F32)), threads=2)
+    finally:
+        use_threads(2)
 
 
 def test_rows_of_a_whole_batch_are_multiplied_at_once(toolchain: OpenBlasToolchain) -> None:

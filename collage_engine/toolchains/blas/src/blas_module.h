@@ -83,7 +83,12 @@ void Share(int most, const Body& body) {
     (*static_cast<const Body*>(data))(share, group->tasks);
     return 0;
   };
-  if (most > 1 && launch != nullptr && launch(task, const_cast<Body*>(&body), most) == 0) return;
+  static const auto count = ffi::Function::GetGlobal("runtime.NumThreads");
+  if (most > 1 && launch != nullptr && count.has_value()) {
+    // TVM refuses to start more tasks than its pool has threads, and an application may narrow the pool.
+    const int tasks = std::min(most, (*count)().cast<int>());
+    if (tasks > 1 && launch(task, const_cast<Body*>(&body), tasks) == 0) return;
+  }
   body(0, 1);
 }
 
