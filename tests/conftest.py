@@ -27,6 +27,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # TVM's pool would bind the test process to one processor, and what is tested after it with it.
 os.environ.setdefault("TVM_BIND_THREADS", "0")
+# Without it the pool has half of the processors, and with one thread it runs nothing in parallel.
+os.environ.setdefault("TVM_NUM_THREADS", "2")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
