@@ -167,16 +167,6 @@ def test_written_out_layer_norm_is_one_primitive(toolchain: OneDnnToolchain) -> 
     assert steps(check(toolchain, layer_norm_written_out(epsilon=0.3))) == ["layer_norm"]
 
 
-@pytest.mark.parametrize("size", [3, 5])
-def test_written_out_local_response_norm_is_one_primitive(
-    toolchain: OneDnnToolchain, size: int
-) -> None:
-    net = Net()
-    x = net.add("Relu", net.add("Conv", net.input(1, 16, 9, 9), net.randn(32, 16, 3, 3)))
-    y = net.add("LRN", x, size=size, alpha=0.02, beta=0.75, bias=1.5)
-    assert "lrn" in steps(check(toolchain, net.model(net.add("Mul", y, y))))
-
-
 def test_other_constants_are_computed_as_they_stand(toolchain: OneDnnToolchain) -> None:
     inside = check(toolchain, layer_norm_written_out(square=False))
     assert "layer_norm" not in steps(inside)

@@ -96,11 +96,6 @@ def random_model(seed: int, length: int = 14) -> ModelProto:
     def instance_norm(x: str) -> str:
         return str(net.add("InstanceNormalization", x, net.randn(channels), net.randn(channels)))
 
-    def grown(x: str) -> str:
-        twice = net.const(np.array([1, 1, 2, 2], np.float32))
-        y = net.add("Resize", x, net.const(np.array([], np.float32)), twice, mode="nearest")
-        return str(net.add("MaxPool", y, kernel_shape=[2, 2], strides=[2, 2]))
-
     def gelu(x: str) -> str:
         gate = net.add("Add", net.add("Erf", net.add("Div", x, net.scalar(2**0.5))), net.scalar(1))
         return str(net.add("Mul", net.add("Mul", x, gate), net.scalar(0.5)))
@@ -126,7 +121,6 @@ def random_model(seed: int, length: int = 14) -> ModelProto:
         gate,
         centred,
         instance_norm,
-        grown,
         gelu,
     ]
     for _ in range(length):

@@ -3,7 +3,7 @@
 In a bfloat16 instance convolutions and matrix products read both operands rounded to bfloat16 and
 sum in float32. What is read by such products in that form is best stored in it: half the bytes,
 no conversion before the next product. Everything else (softmax, normalisations, reductions, values
-that leave) stays float32, and so do quantised products.
+that leave) stays float32.
 
 The weights of these products are rounded to bfloat16 with balanced errors.
 """
@@ -58,7 +58,7 @@ def _weights(
     offset = plan.constant_offsets.get(value)
     if step.op not in ("conv", "matmul") or value in made or offset is None:
         return None
-    if len(readers[value]) != 1 or plan.types[value] != "float32":
+    if len(readers[value]) != 1:
         return None
     dims = plan.dims[value]
     base = np.frombuffer(plan.blob, np.float32, int(np.prod(dims)), offset).reshape(dims)
@@ -71,7 +71,7 @@ def _weights(
     return view if np.shares_memory(view, base) else None
 
 
-CARRIES = {"pool", "resize", "eltwise", "binary", "concat", "reshape", "permute", "slice"}
+CARRIES = {"pool", "eltwise", "binary", "concat", "reshape", "permute", "slice"}
 """Names of the steps whose result has the element type of their operands."""
 
 
@@ -85,7 +85,7 @@ def keep_in_bfloat16(plan: OneDnnProgram, full: frozenset[int] = frozenset()) ->
     wanted: set[int] = set()
     rounded: list[Step] = []
     for step in reversed(plan.steps):
-        product = step.op in HEAVY and _is_float(plan, step)
+        product = step.op in HEAVY
         if product and full.intersection(step.nodes):
             step.fields["full"] = 1
         elif product:
@@ -93,7 +93,7 @@ def keep_in_bfloat16(plan: OneDnnProgram, full: frozenset[int] = frozenset()) ->
             wanted.update((step.fields["src"], step.fields["weights"]))
         if step.out not in wanted:
             continue
-        if product and plan.types[step.out] == "float32":
+        if product:
             plan.types[step.out] = "bfloat16"
         if product or step.op in CARRIES:
             wanted.update(p.value for p in step.posts if p.kind == "binary")
@@ -101,9 +101,3 @@ def keep_in_bfloat16(plan: OneDnnProgram, full: frozenset[int] = frozenset()) ->
             sources = [step.fields[key] for key in ("src", "other") if key in step.fields]
             wanted.update([*sources, *step.fields.get("srcs", [])])
     round_weights(plan, rounded)
-
-
-def _is_float(plan: OneDnnProgram, step: Step) -> bool:
-    return all(
-        plan.types[step.fields[key]] in ("float32", "bfloat16") for key in ("src", "weights")
-    )

@@ -104,26 +104,6 @@ def _elu(plan: OneDnnProgram, match: Match) -> int | None:
     return None
 
 
-def _lrn(plan: OneDnnProgram, match: Match) -> int | None:
-    """Append a normalisation over channels: odd windows, centred, over nothing else."""
-    pool = plan.graph.nodes[match.bindings["pool"]].attributes
-    size = int(pool["pool_size"][0])
-    half = size // 2
-    if (
-        [int(v) for v in pool["pool_size"]] != [size, 1, 1]
-        or size % 2 == 0
-        or [int(v) for v in pool["padding"]] != [half, 0, 0, half, 0, 0]
-        or {int(v) for v in (*pool["strides"], *pool["dilation"])} != {1}
-    ):
-        return None
-    value = _value(plan, match)
-    if len(plan.dims[value]) != 4:
-        return None
-    alpha, beta, k = (_number(plan, match, n, 1.0) for n in ("alpha", "beta", "k"))
-    dims = plan.dims[value]
-    return plan.emit("lrn", dims, src=value, size=size, alpha=alpha, beta=beta, k=k)
-
-
 def _axes(plan: OneDnnProgram, match: Match, name: str, rank: int) -> list[int] | None:
     axes = plan.graph.nodes[match.bindings[name]].attributes.get("axis")
     if axes is None:
@@ -156,7 +136,6 @@ _X = anything("x")
 COMPOSITES: tuple[Composite, ...] = (
     Composite("layer_norm", chains.layer_norm(_X), _build_norm),
     Composite("norm", chains.norm(_X), _build_norm),
-    Composite("lrn", chains.lrn(_X), _lrn),
     Composite("gelu_erf", chains.gelu_erf(_X), _gelu_erf),
     Composite("gelu_tanh", chains.gelu_tanh(_X), _gelu_tanh),
     Composite("hardswish", chains.hardswish(_X), _hardswish),

@@ -23,9 +23,7 @@ ANCHORS = {
     "reduce",
     "eltwise",
     "binary",
-    "prelu",
     "concat",
-    "resize",
 }
 """Names of the steps that can have post-ops."""
 HEAVY = {"conv", "deconv", "matmul"}
@@ -100,8 +98,6 @@ def _join(
         host = None if at is None else steps[at]
         if at is None or host is None or host.op not in ANCHORS or readers[value] != 1:
             continue
-        if plan.types[value] != "float32" or plan.types[step.out] != "float32":
-            continue  # rounded to 8 bits already
         if host.op not in TAKES_TENSORS and any(p.kind != "eltwise" for p in posts):
             continue
         if host.op == "binary" and any(_misread(plan, host, p) for p in posts):
@@ -167,7 +163,7 @@ def _bias(plan: OneDnnProgram) -> None:
         if step.op not in HEAVY or not step.posts or "bias" in step.fields:
             continue
         first = step.posts[0]
-        if first.kind != "binary" or first.alg != "add" or plan.types[first.value] != "float32":
+        if first.kind != "binary" or first.alg != "add":
             continue
         source = _constant_behind(plan, first.value)
         axis = len(step.dims) - 1 if step.op == "matmul" else 1
@@ -194,7 +190,7 @@ def _before(plan: OneDnnProgram, step: Step, value: int, dims: tuple[int, ...]) 
     """Insert a reshape of a value before a step."""
     if plan.dims[value] == dims:
         return value
-    out = plan.new_value(dims, plan.types[value])
+    out = plan.new_value(dims)
     plan.steps.insert(plan.steps.index(step), Step("reshape", out, dims, {"src": value}))
     return out
 
@@ -203,7 +199,7 @@ def _flatten_matmuls(plan: OneDnnProgram) -> None:
     """Makes one large product of many, where weights without batch axes see all rows at once."""
     for step in list(plan.steps):
         rank = len(step.dims)
-        if step.op != "matmul" or rank == 2 or "scaling" in step.fields:
+        if step.op != "matmul" or rank == 2:
             continue
         weights = plan.dims[step.fields["weights"]]
         if any(e != 1 for e in weights[:-2]):

@@ -12,7 +12,6 @@ import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members, node_set, one_node
-from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rule_trees import PatternEntry, anchor_rules, byoc_rules, union_rules
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.records.errors import UnsupportedError
@@ -20,13 +19,13 @@ from collage_engine.records.format import TO_LOGICAL, TO_STORED, Formats, stored
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.operator_titles import onnx_type
-from collage_engine.toolchains.onednn import composites, quantized, quantized_scales, recurrent
+from collage_engine.toolchains.onednn import composites, recurrent
 from collage_engine.toolchains.onednn.fuse import fuse
 from collage_engine.toolchains.onednn.linear import LINEAR, batch_norm_field
 from collage_engine.toolchains.onednn.pointwise import POINTWISE
 from collage_engine.toolchains.onednn.shaping import SHAPING, split_field
 from collage_engine.toolchains.onednn.spatial import SPATIAL
-from collage_engine.toolchains.onednn.steps import TYPES, Constants, OneDnnProgram
+from collage_engine.toolchains.onednn.steps import Constants, OneDnnProgram
 from collage_engine.toolchains.runtime.claims import Claim
 from collage_engine.toolchains.runtime.pattern_table import (
     against_match,
@@ -48,7 +47,6 @@ LOWERINGS: dict[str, Callable[[OneDnnProgram, Node], int]] = {
     **POINTWISE,
     **SHAPING,
     **LINEAR,
-    **quantized_scales.QUANTIZED,
     **dict.fromkeys(recurrent.OPERATORS, recurrent.whole),
     "ones_like": _filled(1.0),
     "zeros_like": _filled(0.0),
@@ -99,11 +97,9 @@ def generate(
         plan.of_node[index] = plan.permute(stored, TO_LOGICAL[name])
     plan.inputs = frozenset(input_values)
     leaving = node_set(outputs)
-    found = quantized.within(graph, nodes, leaving)
-    taken = node_set(i for each in found.values() for i in members(each.nodes))
-    found |= {
+    found = {
         root: each
-        for root, each in composites.FOUND.within(graph, nodes & ~taken).items()
+        for root, each in composites.FOUND.within(graph, nodes).items()
         if not each.nodes & leaving & ~one_node(root)
     }
     _lower_all(plan, nodes & ~node_set(inputs), found)
@@ -112,9 +108,6 @@ def generate(
     output_values = tuple(plan.tensor(i) for i in outputs)
     fuse(plan, output_values)
     _drop_dead(plan, output_values)
-    for step in plan.steps:
-        if step.op == "rescale" and step.out in output_values:
-            step.fields["plain"] = 1
     return plan, input_values, output_values
 
 
@@ -170,13 +163,7 @@ def _lower_call(plan: OneDnnProgram, node: Node) -> None:
     if lower is None:
         raise UnsupportedError(f"oneDNN has no {onnx_type(node.op)}")
     plan.current = (node.index,)
-    if node.op in quantized_scales.QUANTIZED:
-        reason = quantized_scales.refusal(plan.graph, node)
-        if reason is not None:
-            raise UnsupportedError(reason)
-    elif node.type.dtype != "float32" and not (
-        node.op in quantized_scales.ON_INTEGERS and node.type.dtype in TYPES
-    ):
+    if node.type.dtype != "float32":
         raise UnsupportedError(
             f"{onnx_type(node.op)}: the oneDNN runtime computes float32, not {node.type.dtype}"
         )
@@ -253,8 +240,7 @@ def partition_spec(name: str) -> PartitionSpec:
     They are operators with post-ops, written-out functions, and what TVM's fusion would join of
     them.
     """
-    table: list[PatternEntry] = [*pattern_table(name)]
-    table += [
+    table: list[PatternEntry] = [
         (label, pattern, _takes)
         for label, pattern in (
             *anchor_patterns(name),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.toolchains.onednn.steps import OneDnnProgram
@@ -92,27 +90,6 @@ def power(plan: OneDnnProgram, node: Node) -> int:
     return plan.eltwise(base, "pow", 1.0, exponent)
 
 
-MOST_PRELU = 5
-"""Number of dimensions that oneDNN's prelu accepts at most."""
-
-
-def prelu(plan: OneDnnProgram, node: Node) -> int:
-    """Lowers a ReLU with a slope for each element of an axis.
-
-    Raises:
-        UnsupportedError: The tensor has more dimensions than oneDNN's prelu accepts.
-    """
-    src = plan.tensor(node.inputs[0])
-    slope = plan.tensor(node.inputs[1])
-    rank = len(plan.dims[src])
-    if rank > MOST_PRELU:
-        raise UnsupportedError(f"PRelu: more than {MOST_PRELU} dimensions")
-    axis = int(node.attributes.get("axis", 1)) % rank
-    dims = [1] * rank
-    dims[axis] = plan.dims[slope][0]
-    return plan.emit("prelu", plan.dims[src], src=src, weights=plan.reshape(slope, tuple(dims)))
-
-
 def arithmetic(plan: OneDnnProgram, node: Node) -> int:
     """Lowers arithmetic of two operands.
 
@@ -148,36 +125,6 @@ def arithmetic(plan: OneDnnProgram, node: Node) -> int:
     return plan.binary(BINARY[node.op], plan.tensor(left), plan.tensor(right))
 
 
-def where(plan: OneDnnProgram, node: Node) -> int:
-    """Lowers a mask as ``x · condition + constant``.
-
-    The condition and one branch must be constant.
-
-    A value that the condition hides must be finite, otherwise the result is not a number.
-    """
-    condition, *branches = node.inputs
-    fixed = [plan.is_constant(b) for b in branches]
-    if not plan.is_constant(condition) or not any(fixed):
-        raise UnsupportedError("Where: oneDNN needs a constant condition and a constant branch")
-    rank = max(len(node.type.shape), 1)
-    shape = plan.graph.nodes[condition].type.shape
-    mask = plan.array(condition)
-    chosen = np.ones(shape, bool) if mask is None else mask.astype(bool)
-    other = branches[1] if fixed[1] else branches[0]
-    if not fixed[1]:
-        chosen = ~chosen
-    known = plan.array(other)
-    if known is None:
-        known = np.ones(plan.graph.nodes[other].type.shape, np.float32)
-    varying = plan.tensor(branches[0] if fixed[1] else branches[1])
-    chosen, known = np.broadcast_arrays(chosen, known)
-    lead = (1,) * (rank - chosen.ndim)
-    kept = plan.constant(chosen.astype(np.float32).reshape(lead + chosen.shape))
-    filled = np.where(chosen, np.float32(0), known).astype(np.float32)
-    masked = plan.binary("mul", varying, kept)
-    return plan.binary("add", masked, plan.constant(filled.reshape(lead + chosen.shape)))
-
-
 POINTWISE = {
     **dict.fromkeys(FUNCTIONS, function),
     **dict.fromkeys(BINARY, arithmetic),
@@ -186,7 +133,5 @@ POINTWISE = {
     "clip": clip,
     "erf": erf,
     "power": power,
-    "where": where,
-    "nn.prelu": prelu,
 }
 """The function that lowers each of these Relax operators."""

@@ -6,8 +6,6 @@ are transposed views, which cost nothing.
 
 from __future__ import annotations
 
-from typing import Any
-
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.records.operator_titles import onnx_type
@@ -30,14 +28,10 @@ def _inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _image(plan: OneDnnProgram, node: Node, layout: str) -> tuple[int, tuple[int, ...]]:
-    return image(plan, node, layout, plan.tensor(node.inputs[0]))
-
-
-def image(plan: OneDnnProgram, node: Node, layout: str, value: int) -> tuple[int, tuple[int, ...]]:
-    """Returns a value of a layout in logical order, and the permutation that undoes it."""
+    """Returns a node's data in logical order, and the permutation that undoes it."""
     rank = len(layout) - 2
     axes = _axes(layout, "NC" + _SPACE[3 - rank :], node.op)
-    return plan.permute(value, axes), _inverse(axes)
+    return plan.permute(plan.tensor(node.inputs[0]), axes), _inverse(axes)
 
 
 def _logical(dims: tuple[int, ...], undo: tuple[int, ...]) -> tuple[int, ...]:
@@ -46,19 +40,7 @@ def _logical(dims: tuple[int, ...], undo: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def convolution(plan: OneDnnProgram, node: Node) -> int:
-    """Lowers a convolution or a transposed one."""
-    return convolve(plan, node, plan.tensor(node.inputs[0]), plan.tensor(node.inputs[1]))
-
-
-def convolve(plan: OneDnnProgram, node: Node, data: int, filters: int, **fields: Any) -> int:
-    """Appends the convolution of two values; returns the result.
-
-    Args:
-        plan: The program.
-        node: The node whose attributes it has.
-        data: The images.
-        filters: The filters in the node's kernel layout.
-        **fields: Further fields of the step.
+    """Lowers a convolution or a transposed one.
 
     Raises:
         UnsupportedError: oneDNN has no such layout.
@@ -68,22 +50,23 @@ def convolve(plan: OneDnnProgram, node: Node, data: int, filters: int, **fields:
     rank = len(layout) - 2
     if attributes.get("out_layout", layout) not in (layout, ""):
         raise UnsupportedError(f"{onnx_type(node.op)}: oneDNN keeps the layout of the data")
-    src, undo = image(plan, node, layout, data)
+    src, undo = _image(plan, node, layout)
     dims = _logical(node.type.shape, undo)
     groups = int(attributes.get("groups", 1))
     space = _SPACE[3 - rank :]
     transposed = node.op.endswith("_transpose")
     wanted = ("IO" if transposed else "OI") + space
-    weights = plan.permute(filters, _axes(str(attributes["kernel_layout"]), wanted, node.op))
+    order = _axes(str(attributes["kernel_layout"]), wanted, node.op)
+    weights = plan.permute(plan.tensor(node.inputs[1]), order)
     shape = plan.dims[weights]
     if groups > 1:
         weights = plan.reshape(weights, (groups, shape[0] // groups, *shape[1:]))
     if transposed:
         # oneDNN wants output channels first, within each group.
         first = 1 if groups > 1 else 0
-        order = list(range(len(plan.dims[weights])))
-        order[first], order[first + 1] = order[first + 1], order[first]
-        weights = plan.permute(weights, tuple(order))
+        swapped = list(range(len(plan.dims[weights])))
+        swapped[first], swapped[first + 1] = swapped[first + 1], swapped[first]
+        weights = plan.permute(weights, tuple(swapped))
     strides = per_axis(attributes["strides"], rank)
     dilation = per_axis(attributes["dilation"], rank)
     begin, end = pads(attributes["padding"], rank)
@@ -104,7 +87,6 @@ def convolve(plan: OneDnnProgram, node: Node, data: int, filters: int, **fields:
         dilation=[d - 1 for d in dilation],
         pads_begin=begin,
         pads_end=end,
-        **fields,
     )
     return plan.permute(out, undo)
 
@@ -184,44 +166,10 @@ def adaptive_pool(plan: OneDnnProgram, node: Node) -> int:
     return plan.permute(out, undo)
 
 
-def resize(plan: OneDnnProgram, node: Node) -> int:
-    """Lowers a resizing with half-pixel coordinates, the only ones that oneDNN has.
-
-    Raises:
-        UnsupportedError: The coordinates or the method are others.
-    """
-    attributes = node.attributes
-    method = str(attributes["method"])
-    mode = str(attributes["coordinate_transformation_mode"])
-    src, undo = _image(plan, node, str(attributes["layout"]))
-    dims = _logical(node.type.shape, undo)
-    whole = all(o % i == 0 for o, i in zip(dims, plan.dims[src], strict=True))
-    if method == "nearest_neighbor":
-        # For whole factors every rounding of the half-pixel rule, and the asymmetric floor,
-        # repeat each element.
-        same = mode == "half_pixel" or (
-            mode == "asymmetric" and attributes["rounding_method"] == "floor"
-        )
-        if not (whole and same):
-            raise UnsupportedError(
-                f"{onnx_type(node.op)}: oneDNN has no {method} with {mode} coordinates"
-            )
-        alg = "nearest"
-    elif method == "linear" and mode == "half_pixel":
-        alg = "linear"
-    else:
-        raise UnsupportedError(
-            f"{onnx_type(node.op)}: oneDNN has no {method} with {mode} coordinates"
-        )
-    out = plan.emit("resize", dims, src=src, alg=alg)
-    return plan.permute(out, undo)
-
-
 SPATIAL = {
     **{f"nn.conv{d}d": convolution for d in (1, 2, 3)},
     **{f"nn.conv{d}d_transpose": convolution for d in (1, 2, 3)},
     **{f"nn.{kind}_pool{d}d": pool for kind in ("max", "avg") for d in (1, 2, 3)},
     **{f"nn.adaptive_{kind}_pool{d}d": adaptive_pool for kind in ("max", "avg") for d in (1, 2, 3)},
-    "image.resize2d": resize,
 }
 """The function that lowers each of these Relax operators."""

@@ -17,12 +17,6 @@ from collage_engine.records.operator_titles import onnx_type
 Constants = Callable[[int], np.ndarray]
 """A function that returns the value of a constant node."""
 
-TYPES = ("float32", "int8", "uint8")
-"""Element types of the tensors that a function takes, gives and passes between steps."""
-
-KEEP_TYPE = {"reshape", "permute", "slice", "concat", "pool", "expand"}
-"""Names of the steps whose result has the type of their operand."""
-
 MAX_RANK = 12
 """Dimensions of a memory descriptor, at most (oneDNN's DNNL_MAX_NDIMS)."""
 
@@ -42,19 +36,13 @@ class PostOp:
     alpha: float = 0.0
     beta: float = 0.0
     value: int = -1
-    scale: float | None = None
-    """Scale of an 8-bit operand, which stands for ``scale · (q − zero)``."""
-    zero: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """Returns the post-op as JSON values for the runtime."""
         if self.kind == "eltwise":
             alpha, beta = float(self.alpha), float(self.beta)
             return {"kind": "eltwise", "alg": self.alg, "alpha": alpha, "beta": beta}
-        out: dict[str, Any] = {"kind": "binary", "alg": self.alg, "value": self.value}
-        if self.scale is not None:
-            out |= {"scale": self.scale, "zero": self.zero}
-        return out
+        return {"kind": "binary", "alg": self.alg, "value": self.value}
 
 
 @dataclass
@@ -96,7 +84,7 @@ class OneDnnProgram:
         self.steps: list[Step] = []
         self.dims: list[tuple[int, ...]] = []
         self.types: list[str] = []
-        """Element type of each value."""
+        """Element type of each value: float32, until ``bfloat16`` chooses."""
         self.of_node: dict[int, int] = {}
         self.constant_offsets: dict[int, int] = {}
         self.blob = bytearray()
@@ -106,19 +94,14 @@ class OneDnnProgram:
         self._constants = constants
 
     @property
-    def constants_of(self) -> Constants | None:
-        """Return the values of constant nodes; None in a dry run."""
-        return self._constants
-
-    @property
     def dry(self) -> bool:
         """Tell whether constants have no values here."""
         return self._constants is None
 
     # Values
 
-    def new_value(self, dims: tuple[int, ...], dtype: str = "float32") -> int:
-        """Adds a value of these sizes and type; returns its number.
+    def new_value(self, dims: tuple[int, ...]) -> int:
+        """Adds a value of these sizes; returns its number.
 
         Raises:
             UnsupportedError: It has too many dimensions, or no elements.
@@ -128,12 +111,12 @@ class OneDnnProgram:
         if 0 in dims:
             raise UnsupportedError("oneDNN runs no tensors without elements")
         self.dims.append(tuple(dims) or (1,))
-        self.types.append(dtype)
+        self.types.append("float32")
         return len(self.dims) - 1
 
     def define_input(self, index: int) -> int:
         """Adds a tensor that the function takes; returns its number."""
-        self.of_node[index] = self.new_value(*self._type_of(index))
+        self.of_node[index] = self.new_value(self._shape_of(index))
         return self.of_node[index]
 
     def tensor(self, index: int) -> int:
@@ -149,7 +132,7 @@ class OneDnnProgram:
             raise UnsupportedError(
                 f"{onnx_type(self.graph.nodes[index].op)} is read before it is made"
             )
-        value = self.new_value(*self._type_of(index))
+        value = self.new_value(self._shape_of(index))
         if self._constants is not None:
             self.add_constant(value, self._constants(index))
         self.of_node[index] = value
@@ -159,11 +142,11 @@ class OneDnnProgram:
         """Gives a value its weights, which are aligned to 64 bytes."""
         self.blob.extend(bytes(-len(self.blob) % 64))
         self.constant_offsets[value] = len(self.blob)
-        self.blob.extend(np.ascontiguousarray(array, dtype=self.types[value]).tobytes())
+        self.blob.extend(np.ascontiguousarray(array, dtype=np.float32).tobytes())
 
-    def constant(self, array: np.ndarray, dtype: str = "float32") -> int:
+    def constant(self, array: np.ndarray) -> int:
         """Adds a constant that is in no node; returns its number."""
-        value = self.new_value(array.shape, dtype)
+        value = self.new_value(array.shape)
         self.add_constant(value, array)
         return value
 
@@ -186,27 +169,19 @@ class OneDnnProgram:
             return None
         return self._constants(index)
 
-    def _type_of(self, index: int) -> tuple[tuple[int, ...], str]:
+    def _shape_of(self, index: int) -> tuple[int, ...]:
         node = self.graph.nodes[index]
         if node.is_tuple:
             raise UnsupportedError("a tuple is no tensor")
-        if node.type.dtype not in TYPES:
+        if node.type.dtype != "float32":
             raise UnsupportedError(f"the oneDNN runtime takes float32, not {node.type.dtype}")
-        return node.type.shape or (1,), node.type.dtype
+        return node.type.shape or (1,)
 
     # Steps
 
     def emit(self, op: str, dims: tuple[int, ...], **fields: Any) -> int:
-        """Appends a step; returns the value that it computes.
-
-        The element type is ``dtype`` where it is among the fields. Otherwise it is that of the
-        step's operand for steps that keep types, and float32 for all others.
-        """
-        dtype = fields.pop("dtype", None)
-        if dtype is None:
-            source = fields.get("src", fields.get("srcs", [None])[0])
-            dtype = self.types[source] if op in KEEP_TYPE else "float32"
-        out = self.new_value(dims, dtype)
+        """Appends a step; returns the value that it computes."""
+        out = self.new_value(dims)
         self.steps.append(Step(op, out, self.dims[out], fields, nodes=self.current))
         return out
 
@@ -246,7 +221,6 @@ class OneDnnProgram:
         made: set[int] = {s.out for s in self.steps} | set(inputs)
         constants = [
             {"id": value, "dims": list(self.dims[value]), "offset": offset}
-            | ({} if self.types[value] == "float32" else {"dtype": self.types[value]})
             for value, offset in self.constant_offsets.items()
             if value not in made
         ]

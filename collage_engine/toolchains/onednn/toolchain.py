@@ -54,8 +54,6 @@ class OneDnnToolchain(CppToolchain):
     depends = (
         "collage_engine.kernels.rounding",
         "collage_engine.partition.patterns",
-        "collage_engine.partition.quantized",
-        "collage_engine.partition.quantized_numbers",
     )
 
     def version(self) -> str:

@@ -107,14 +107,6 @@ def layer_norm(x: Pattern) -> Pattern:
     return op("add", op("multiply", norm(x), vector("scale")), vector("shift"))
 
 
-def lrn(x: Pattern) -> Pattern:
-    """Matches ``x / (k + α · mean of x² over neighbouring channels) ^ β``; binds ``pool``."""
-    squares = op("expand_dims", op("multiply", x, x) | op("square", x), axis=[1])
-    pool = op("nn.avg_pool3d", squares, name="pool", count_include_pad=True, layout="NCDHW")
-    mean = op("multiply", op("squeeze", pool, axis=[1]), scalar("alpha"))
-    return op("divide", x, op("power", op("add", mean, scalar("k")), scalar("beta")))
-
-
 ACTIVATION_OPS = (
     "nn.relu",
     "clip",

@@ -68,7 +68,6 @@ def chain_patterns(prefix: str) -> list[tuple[str, Pattern]]:
         "elu": chains.elu,
         "softplus": chains.softplus,
         "hardsigmoid": chains.hardsigmoid,
-        "lrn": chains.lrn,
     }
     return [(f"{prefix}.{name}", make(x)) for name, make in table.items()]
 

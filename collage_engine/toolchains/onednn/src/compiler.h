@@ -11,7 +11,6 @@
 
 #include "constants.h"
 #include "post_ops.h"
-#include "scaling.h"
 
 namespace collage {
 
@@ -36,11 +35,10 @@ class Compiler {
     values_[id] = {dims, PlainDesc(dims, type), buffer, 0};
   }
 
-  void DefineConstant(int64_t id, const Dims& dims, Type type, size_t offset) {
-    size_t bytes = Elements(dims) * ItemBytes(type);
-    int buffer = program_.NewBuffer(Buffer::kConstant, bytes);
+  void DefineConstant(int64_t id, const Dims& dims, size_t offset) {
+    int buffer = program_.NewBuffer(Buffer::kConstant, Elements(dims) * sizeof(float));
     program_.buffer(buffer).data = const_cast<char*>(weights_ + offset);
-    values_[id] = {dims, PlainDesc(dims, type), buffer, 0};
+    values_[id] = {dims, PlainDesc(dims), buffer, 0};
     constants_.Add(buffer);
   }
 
@@ -110,29 +108,10 @@ class Compiler {
     return to;
   }
 
-  // With `scaling` also to another type or scale.
-  void ReorderTo(const View& from, const View& to, const Scaling& scaling = {},
-                 const std::string& what = "reorder") {
-    primitive_attr attr;
-    attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    scaling.AddTo(attr);
-    dnnl::reorder::primitive_desc pd(Engine(), from.desc, Engine(), to.desc, attr);
-    std::vector<Binding> bindings = {{&from, from.desc, DNNL_ARG_FROM},
-                                     {&to, to.desc, DNNL_ARG_TO}};
-    Bind(scaling, bindings);
-    Emit(what, pd, bindings, from.desc, to.desc, "");
-  }
-
-  // What a primitive reads of scales and zero points when it runs.
-  void Bind(const Scaling& scaling, std::vector<Binding>& bindings) const {
-    for (const Scaling::Entry& e : scaling.entries) {
-      for (auto [id, kind] : {std::pair{e.scale, DNNL_ARG_ATTR_SCALES},
-                              std::pair{e.zero, DNNL_ARG_ATTR_ZERO_POINTS}}) {
-        if (id < 0) continue;
-        const View& view = Value(id);
-        bindings.push_back({&view, view.desc, kind | e.argument});
-      }
-    }
+  void ReorderTo(const View& from, const View& to) {
+    dnnl::reorder::primitive_desc pd(Engine(), from.desc, Engine(), to.desc, Attributes());
+    Emit("reorder", pd, {{&from, from.desc, DNNL_ARG_FROM}, {&to, to.desc, DNNL_ARG_TO}},
+         from.desc, to.desc, "");
   }
 
   void Emit(const std::string& what, const dnnl::primitive_desc_base& pd, std::vector<Binding> bindings,
@@ -160,38 +139,24 @@ class Compiler {
   // post-op and ignore it (3.2: pooling).
   View Fused(const std::string& what, const Desc& dst, std::vector<PostOp> posts, const Make& make,
              const Operands& operands, std::optional<View> reuse = std::nullopt,
-             bool sums = false, const Scaling& scaling = {}) {
+             bool sums = false) {
     const Dims dims = dst.get_dims();
-    PrimitiveDesc bare = make(dst, Attributes(scaling));
-    bool small = IsSmall(dst.get_data_type()) && !posts.empty();
-    if (!bare && small) return Narrowed(what, dst, posts, make, operands, sums, scaling);
+    PrimitiveDesc bare = make(dst, Attributes());
     if (!bare) TVM_FFI_THROW(RuntimeError) << "oneDNN has no implementation of " << what;
     bool reference = IsReference(bare);
     for (size_t n = posts.size() + 1; n-- > 0;) {
       for (bool sum : {true, false}) {
         int summed = sum && sums ? Summable(posts, n, dims, dst) : -1;
         if (sum && summed < 0) continue;
-        primitive_attr attr = Attributes(scaling);
+        primitive_attr attr = Attributes();
         if (n > 0) attr.set_post_ops(Chain(posts, n, dims, dst, summed));
         PrimitiveDesc pd = n == 0 ? bare : make(dst, attr);
         if (!pd || (n > 0 && !reference && IsReference(pd))) continue;
-        return Finish(what, dst, posts, n, summed, pd, operands, reuse, scaling);
+        return Finish(what, dst, posts, n, summed, pd, operands, reuse);
       }
-      // What is left over could only be applied to numbers that are rounded already.
-      if (small) return Narrowed(what, dst, posts, make, operands, sums, scaling);
     }
     TVM_FFI_THROW(RuntimeError) << "oneDNN has no implementation of " << what;
     TVM_FFI_UNREACHABLE();
-  }
-
-  // In float32 first, as far as posts go, then rounded to the 8-bit result.
-  View Narrowed(const std::string& what, const Desc& dst, const std::vector<PostOp>& posts,
-                const Make& make, const Operands& operands, bool sums, const Scaling& scaling) {
-    Desc wide = StridedDesc(dst.get_dims(), dst.get_strides(), kFloat);
-    View full = Fused(what, wide, posts, make, operands, std::nullopt, sums, scaling.Part(false));
-    View to = NewView(dst);
-    ReorderTo(full, to, scaling.Part(true), "quantize");
-    return to;
   }
 
   // A post-op as a primitive of its own, with the rest fused into it.
@@ -200,9 +165,7 @@ class Compiler {
     PostOp head = posts.front();
     std::vector<PostOp> rest(posts.begin() + 1, posts.end());
     if (head.eltwise) return Eltwise(source, head, rest, reuse);
-    View other = Value(head.value);
-    if (head.scaled) other = Dequantized(other, head);
-    return Binary(head.alg, head.name, source, other, rest, reuse);
+    return Binary(head.alg, head.name, source, Value(head.value), rest, reuse);
   }
 
   View Eltwise(const View& given, const PostOp& op, const std::vector<PostOp>& rest,
@@ -263,19 +226,6 @@ class Compiler {
     return Fused(name, a.desc, rest, describe(a, b), operands, reuse);
   }
 
-  // An 8-bit operand of a post-op in float32.
-  View Dequantized(const View& given, const PostOp& op) {
-    View source = UseDense(given);
-    View wide = NewView(StridedDesc(source.dims, source.desc.get_strides(), kFloat));
-    ReorderTo(source, wide);
-    PostOp linear;
-    linear.alg = algorithm::eltwise_linear;
-    linear.name = "dequantize";
-    linear.alpha = op.scale;
-    linear.beta = -op.scale * static_cast<float>(op.zero);
-    return Eltwise(wide, linear, {}, wide);
-  }
-
   // The value written out over broadcast axes.
   View Expand(const View& source, const Dims& dims) {
     if (source.dims == dims) return source;
@@ -304,22 +254,16 @@ class Compiler {
     return dims;
   }
 
-  primitive_attr Attributes(const Scaling& scaling = {}) const {
+  static primitive_attr Attributes() {
     primitive_attr attr;
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    scaling.AddTo(attr);
     return attr;
   }
 
-  // Element types to multiply in, the preferred ones first: quantised operands as they are, others
-  // rounded to bfloat16 if the plan asks for that (and not, for this product, for `full` precision)
-  // and there is a kernel, else as float32.
-  std::vector<ProductTypes> TypesOf(const View& src, const View& weights, Type dst,
-                                    bool full) const {
-    if (IsSmall(src.type()) || IsSmall(weights.type())) {
-      return {{src.type(), weights.type(), dst}};
-    }
-    std::vector<ProductTypes> found = {{kFloat, kFloat, dst == kBrain ? kFloat : dst}};
+  // Element types to multiply in, the preferred ones first: rounded to bfloat16 if the plan asks for
+  // that (and not, for this product, for `full` precision) and there is a kernel, else float32.
+  std::vector<ProductTypes> TypesOf(Type dst, bool full) const {
+    std::vector<ProductTypes> found = {{kFloat, kFloat, kFloat}};
     if (bfloat16_ && !full) found.insert(found.begin(), {kBrain, kBrain, dst});
     return found;
   }
@@ -374,14 +318,7 @@ class Compiler {
       if (op.eltwise) {
         chain.append_eltwise(op.alg, op.alpha, op.beta);
       } else if (static_cast<int>(k) == summed) {
-        chain.append_sum(op.scaled ? op.scale : 1.f, op.scaled ? op.zero : 0,
-                         op.scaled ? Value(op.value).type() : Type::undef);
-      } else if (op.scaled) {
-        // x + s·(q − z) = s·((x/s − z) + q): binary post-ops have no scales of their own.
-        chain.append_eltwise(algorithm::eltwise_linear, 1.f / op.scale,
-                             -static_cast<float>(op.zero));
-        chain.append_binary(op.alg, OperandDesc(Value(op.value), dims, dst));
-        chain.append_eltwise(algorithm::eltwise_linear, op.scale, 0.f);
+        chain.append_sum();
       } else {
         chain.append_binary(op.alg, OperandDesc(Value(op.value), dims, dst));
       }
@@ -391,15 +328,13 @@ class Compiler {
 
   View Finish(const std::string& what, const Desc& dst, const std::vector<PostOp>& posts, size_t n,
               int summed, const PrimitiveDesc& pd, const Operands& operands,
-              std::optional<View> reuse, const Scaling& scaling) {
+              std::optional<View> reuse) {
     std::vector<std::pair<int, View>> used = operands(pd);
     std::string fused;
     std::optional<View> to;
-    int position = -1;  // among the library's post-ops
     for (size_t k = 0; k < n; ++k) {
       const PostOp& op = posts[k];
       fused += (fused.empty() ? "" : "+") + op.name;
-      ++position;
       if (op.eltwise) continue;
       const View& other = Value(op.value);
       if (static_cast<int>(k) == summed) {
@@ -408,9 +343,8 @@ class Compiler {
         continue;
       }
       View operand = Use(other, OperandDesc(other, dst.get_dims(), dst));
-      if (op.scaled) ++position;
-      used.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(position) | DNNL_ARG_SRC_1, operand});
-      if (op.scaled) ++position;
+      int position = DNNL_ARG_ATTR_MULTIPLE_POST_OP(static_cast<int>(k));
+      used.push_back({position | DNNL_ARG_SRC_1, operand});
     }
     if (!to && reuse && SameLayout(reuse->desc, dst) && Overwritable(*reuse, used) &&
         Readers(posts, n, reuse->buffer) == 0) {
@@ -422,7 +356,6 @@ class Compiler {
     std::vector<Binding> bindings;
     for (auto& [name, view] : used) bindings.push_back({&view, view.desc, name});
     bindings.push_back({&*to, dst, DNNL_ARG_DST});
-    Bind(scaling, bindings);
     Emit(what, pd, bindings, used.empty() ? dst : used[0].second.desc, dst, fused);
     return Apply(*to, {posts.begin() + n, posts.end()}, to);
   }

@@ -25,13 +25,8 @@ inline constexpr Type kBrain = Type::bf16;
 inline size_t ItemBytes(Type type) { return dnnl::memory::data_type_size(type); }
 inline size_t ItemBytes(const Desc& desc) { return ItemBytes(desc.get_data_type()); }
 
-inline bool IsSmall(Type type) { return type == Type::u8 || type == Type::s8; }
-
 inline Type TypeOf(const std::string& name) {
   if (name.empty() || name == "float32") return Type::f32;
-  if (name == "uint8") return Type::u8;
-  if (name == "int8") return Type::s8;
-  if (name == "int32") return Type::s32;
   if (name == "bfloat16") return kBrain;
   TVM_FFI_THROW(TypeError) << "the oneDNN runtime takes no " << name;
   TVM_FFI_UNREACHABLE();

@@ -14,7 +14,6 @@ inline View MatMul(Compiler& c, const Site& site) {
   Dims dims = site.dims();
   bool constant = c.IsConstant(weights);
   Desc bias_desc = bias ? bias->desc : Desc();
-  Scaling scaling = site.scaling();
   bool ordered = Has(site.step, "order");
 
   auto describe = [&](const Desc& left, const Desc& right, const Desc& dst,
@@ -30,7 +29,7 @@ inline View MatMul(Compiler& c, const Site& site) {
     Desc left, right, to;
   };
   std::vector<Choice> choices;
-  for (const ProductTypes& types : c.TypesOf(src, weights, site.type(), site.full())) {
+  for (const ProductTypes& types : c.TypesOf(site.type(), site.full())) {
     Desc left = Compiler::OperandAs(src, types.src);
     Desc right = constant ? AnyDesc(weights.dims, types.weights)
                           : Compiler::OperandAs(weights, types.weights);
@@ -47,7 +46,7 @@ inline View MatMul(Compiler& c, const Site& site) {
   }
   const Choice* chosen = nullptr;
   for (const Choice& choice : choices) {
-    PrimitiveDesc pd = describe(choice.left, choice.right, choice.to, c.Attributes(scaling));
+    PrimitiveDesc pd = describe(choice.left, choice.right, choice.to, c.Attributes());
     if (!pd) continue;
     chosen = &choice;
     if (!IsReference(pd)) break;
@@ -64,7 +63,7 @@ inline View MatMul(Compiler& c, const Site& site) {
     if (bias) used.push_back({DNNL_ARG_BIAS, *bias});
     return used;
   };
-  return c.Fused("matmul", chosen->to, site.posts, make, operands, std::nullopt, true, scaling);
+  return c.Fused("matmul", chosen->to, site.posts, make, operands, std::nullopt, true);
 }
 
 // Operators that read one dense tensor and keep its layout.
@@ -141,32 +140,6 @@ inline View BatchNorm(Compiler& c, const Site& site) {
   return c.Fused("batch_norm", src.desc, site.posts, make, operands, reuse);
 }
 
-// Local response normalisation across channels.
-inline View LocalResponse(Compiler& c, const Site& site) {
-  View src = c.UseDenseFloat(c.Value(site.id("src")));
-  auto describe = [&](const Desc& desc) {
-    return dnnl::lrn_forward::primitive_desc(
-        Engine(), kInference, algorithm::lrn_across_channels, desc, desc,
-        Get<int64_t>(site.step, "size"), site.number("alpha", 1), site.number("beta", 0.75),
-        site.number("k", 1), c.Attributes(), true);
-  };
-  auto pd = describe(src.desc);
-  if (!pd || IsReference(pd)) {
-    for (const Desc& desc : {PlainDesc(src.dims), BlockedDesc(src.dims)}) {
-      auto other = describe(desc);
-      if (!other || (pd && IsReference(other))) continue;
-      pd = other;
-      src = c.Use(src, desc);
-      break;
-    }
-  }
-  if (!pd) TVM_FFI_THROW(RuntimeError) << "oneDNN has no implementation of this lrn";
-  View to = c.NewView(src.desc);
-  c.Emit("lrn", pd, {{&src, src.desc, DNNL_ARG_SRC}, {&to, to.desc, DNNL_ARG_DST}}, src.desc,
-         to.desc, "");
-  return c.Apply(to, site.posts, to);
-}
-
 inline View Reduce(Compiler& c, const Site& site) {
   static const std::map<std::string, algorithm> known = {
       {"sum", algorithm::reduction_sum}, {"mean", algorithm::reduction_mean},
@@ -183,20 +156,6 @@ inline View Reduce(Compiler& c, const Site& site) {
     return std::vector<std::pair<int, View>>{{DNNL_ARG_SRC, src}};
   };
   return c.Fused("reduce " + it->first, PlainDesc(site.dims()), site.posts, make, operands);
-}
-
-inline View Prelu(Compiler& c, const Site& site) {
-  View src = c.UseDenseFloat(c.Value(site.id("src")));
-  View slope = c.UsePlainFloat(c.Value(site.id("weights")));
-  dnnl::prelu_forward::primitive_desc pd(Engine(), kInference, src.desc, slope.desc, src.desc,
-                                         c.Attributes());
-  View to = c.NewView(src.desc);
-  c.Emit("prelu", pd,
-         {{&src, src.desc, DNNL_ARG_SRC},
-          {&slope, slope.desc, DNNL_ARG_WEIGHTS},
-          {&to, to.desc, DNNL_ARG_DST}},
-         src.desc, to.desc, "");
-  return c.Apply(to, site.posts, to);
 }
 
 inline View Concat(Compiler& c, const Site& site) {
@@ -256,39 +215,6 @@ inline View BinaryStep(Compiler& c, const Site& site) {
     reuse = a;
   }
   return c.Binary(alg, name, a, b, site.posts, reuse);
-}
-
-// Sum, difference or product of 8-bit tensors; the posts take zero points into account.
-inline View SmallBinary(Compiler& c, const Site& site) {
-  View a = c.Value(site.id("src")), b = c.Value(site.id("other"));
-  if (!a.dense()) a = c.UsePlain(a);
-  if (b.dims == a.dims) {
-    if (a.plain() && b.dense() && !b.plain() && b.strided()) {
-      a = c.Use(a, StridedDesc(a.dims, b.desc.get_strides(), a.type()));
-    }
-    b = c.Use(b, StridedDesc(b.dims, a.desc.get_strides(), b.type()));
-  }
-  algorithm alg = BinaryAlgorithm(site.text("alg"));
-  auto make = [&](const Desc& dst, const primitive_attr& attr) -> PrimitiveDesc {
-    return dnnl::binary::primitive_desc(Engine(), alg, a.desc, b.desc, dst, attr, true);
-  };
-  auto operands = [&](const PrimitiveDesc&) {
-    return std::vector<std::pair<int, View>>{{DNNL_ARG_SRC_0, a}, {DNNL_ARG_SRC_1, b}};
-  };
-  Desc dst = StridedDesc(site.dims(), a.desc.get_strides(), site.type());
-  return c.Fused(site.text("alg"), dst, site.posts, make, operands, std::nullopt, false,
-                 site.scaling());
-}
-
-// Between float32 and 8 bits, or from one scale to another; in the layout the value has.
-inline View Rescale(Compiler& c, const Site& site) {
-  View src = c.Value(site.id("src"));
-  // What leaves the function is turned while it is small.
-  bool leaves = GetInt(site.step, "plain", 0) != 0 && IsSmall(src.type());
-  if (!src.strided() || !src.dense() || leaves) src = c.UsePlain(src);
-  View to = c.NewView(StridedDesc(src.dims, src.desc.get_strides(), site.type()));
-  c.ReorderTo(src, to, site.scaling(), IsSmall(to.type()) ? "quantize" : "dequantize");
-  return to;
 }
 
 // All steps of an LSTM, GRU or RNN of one layer. `src` is (step, batch, feature), the result (step,
@@ -385,13 +311,11 @@ inline View Lower(Compiler& c, const std::string& op, const Site& site) {
          return ConvolutionLike<dnnl::deconvolution_forward>(
              c, s, algorithm::deconvolution_direct, "deconv");
        }},
-      {"matmul", MatMul},       {"pool", Pooling},        {"softmax", Softmax},
+      {"matmul", MatMul},        {"pool", Pooling},         {"softmax", Softmax},
       {"layer_norm", LayerNorm}, {"batch_norm", BatchNorm}, {"reduce", Reduce},
-      {"prelu", Prelu},          {"lrn", LocalResponse},
-               {"concat", Concat},       {"resize", Resample},
-      {"rescale", Rescale},     {"small_binary", SmallBinary},
-      {"eltwise", Elementwise}, {"binary", BinaryStep},   {"reshape", Reshape},
-      {"permute", Permute},     {"slice", Slice},         {"recurrent", Recurrent},
+      {"concat", Concat},        {"eltwise", Elementwise},  {"binary", BinaryStep},
+      {"reshape", Reshape},      {"permute", Permute},      {"slice", Slice},
+      {"recurrent", Recurrent},
       {"expand",
        [](Compiler& c, const Site& s) { return c.Expand(c.Value(s.id("src")), s.dims()); }}};
   auto it = known.find(op);

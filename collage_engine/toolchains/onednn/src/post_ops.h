@@ -20,9 +20,6 @@ struct PostOp {
   algorithm alg = algorithm::undef;
   float alpha = 0, beta = 0;
   int64_t value = -1;  // the other operand of a binary one
-  bool scaled = false;  // whether that operand stands for scale · (q − zero)
-  float scale = 1;
-  int32_t zero = 0;
   std::string name;
 };
 

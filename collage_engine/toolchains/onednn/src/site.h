@@ -25,22 +25,6 @@ struct Site {
   Type type() const { return TypeOf(Has(step, "dtype") ? GetString(step, "dtype") : ""); }
   // Whether a product stays in float32 in a plan in bfloat16.
   bool full() const { return GetInt(step, "full", 0) != 0; }
-  Scaling scaling() const {
-    static const std::map<std::string, int> known = {{"src", DNNL_ARG_SRC},
-                                                     {"other", DNNL_ARG_SRC_1},
-                                                     {"weights", DNNL_ARG_WEIGHTS},
-                                                     {"dst", DNNL_ARG_DST}};
-    Scaling found;
-    if (!Has(step, "scaling")) return found;
-    for (const ffi::Any& any : Get<json::Array>(step, "scaling")) {
-      auto o = any.cast<json::Object>();
-      auto it = known.find(GetString(o, "of"));
-      if (it == known.end()) TVM_FFI_THROW(ValueError) << "a scale of " << GetString(o, "of");
-      found.entries.push_back({it->second, GetInt(o, "scale", -1), GetInt(o, "zero", -1),
-                               static_cast<int>(GetInt(o, "mask", 0))});
-    }
-    return found;
-  }
 };
 
 inline PostOp ParsePostOp(const json::Object& object) {
@@ -53,11 +37,6 @@ inline PostOp ParsePostOp(const json::Object& object) {
     op.beta = static_cast<float>(Get<double>(object, "beta"));
   } else {
     op.value = Get<int64_t>(object, "value");
-    op.scaled = Has(object, "scale");
-    if (op.scaled) {
-      op.scale = static_cast<float>(Get<double>(object, "scale"));
-      op.zero = static_cast<int32_t>(GetInt(object, "zero", 0));
-    }
   }
   return op;
 }

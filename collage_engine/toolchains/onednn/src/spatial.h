@@ -75,7 +75,6 @@ View ConvolutionLike(Compiler& c, const Site& site, algorithm alg, const std::st
                    site.ints("pads_end")};
   Desc any_weights;
   Desc bias_desc = bias ? bias->desc : Desc();
-  Scaling scaling = site.scaling();
 
   auto describe = [&](const Desc& from, const Desc& to,
                       const primitive_attr& attr) -> typename Forward::primitive_desc {
@@ -94,11 +93,11 @@ View ConvolutionLike(Compiler& c, const Site& site, algorithm alg, const std::st
   bool alone = c.alone() && alg == algorithm::convolution_direct && src.plain() &&
                src.type() == kFloat;
   typename Forward::primitive_desc chosen;
-  for (const ProductTypes& types : c.TypesOf(src, weights, site.type(), site.full())) {
+  for (const ProductTypes& types : c.TypesOf(site.type(), site.full())) {
     any_weights = AnyDesc(weights.dims, types.weights);
     for (LayoutPair layout : ConvolutionLayouts(conv, alone, operands_like_result)) {
       auto pd = describe(layout.src(src.dims, types.src), layout.dst(dims, types.dst),
-                         c.Attributes(scaling));
+                         c.Attributes());
       if (!pd) continue;
       if (!chosen || IsReference(chosen)) chosen = pd;
       if (!IsReference(chosen)) break;
@@ -118,7 +117,7 @@ View ConvolutionLike(Compiler& c, const Site& site, algorithm alg, const std::st
     if (bias) used.push_back({DNNL_ARG_BIAS, *bias});
     return used;
   };
-  return c.Fused(name, to, site.posts, make, operands, std::nullopt, true, scaling);
+  return c.Fused(name, to, site.posts, make, operands, std::nullopt, true);
 }
 
 inline View Pooling(Compiler& c, const Site& site) {
@@ -154,26 +153,6 @@ inline View Pooling(Compiler& c, const Site& site) {
     return std::vector<std::pair<int, View>>{{DNNL_ARG_SRC, c.Use(src, from)}};
   };
   return c.Fused("pool " + kind, chosen.dst_desc(), site.posts, make, operands);
-}
-
-inline View Resample(Compiler& c, const Site& site) {
-  algorithm alg = site.text("alg") == "nearest" ? algorithm::resampling_nearest
-                                                : algorithm::resampling_linear;
-  View src = c.UseDense(c.Value(site.id("src")));
-  Dims dims = site.dims();
-  auto describe = [&](const Desc& from, const Desc& to, const primitive_attr& attr) {
-    return dnnl::resampling_forward::primitive_desc(Engine(), kInference, alg, from, to, attr,
-                                                    true);
-  };
-  auto pd = describe(src.desc, AnyDesc(dims, src.type()), c.Attributes());
-  if (!pd) TVM_FFI_THROW(RuntimeError) << "oneDNN has no implementation of this resize";
-  auto make = [&](const Desc& dst, const primitive_attr& attr) -> PrimitiveDesc {
-    return describe(src.desc, dst, attr);
-  };
-  auto operands = [&](const PrimitiveDesc&) {
-    return std::vector<std::pair<int, View>>{{DNNL_ARG_SRC, src}};
-  };
-  return c.Fused("resize", pd.dst_desc(), site.posts, make, operands);
 }
 
 }  // namespace collage
