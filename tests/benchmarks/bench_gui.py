@@ -1,15 +1,9 @@
-"""Times of the desktop on 10,000 nodes: first picture, frames of gestures, sharp pictures, sorting.
-
-``QT_QPA_PLATFORM=offscreen python tests/benchmarks/bench_gui.py [--json]``, or ``pytest -m
-benchmark tests/benchmarks/bench_gui.py``. What is promised: first picture within 3 s of the
-graph's arrival; a frame of a gesture at most 33 ms; the sharp picture within 150 ms.
-"""
+"""Times of the desktop on a large graph: first picture, frames of gestures, sharp pictures."""
 
 # ruff: noqa: E402 — the environment and the path are set before Qt and the helpers load
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import sys
@@ -22,12 +16,8 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "gui")]
 
-import pytest
-
-pytest.importorskip("PySide6.QtWidgets")
-
 from canned import World
-from PySide6.QtCore import QEventLoop, QPointF, Qt
+from PySide6.QtCore import QEventLoop, QPointF
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QApplication
 
@@ -41,12 +31,11 @@ from collage_gui.document.shown_placement import Shown
 from collage_gui.document_window.window import DocumentWindow
 from collage_gui.engine_client import EngineClient
 from collage_gui.messages import Messages
-from collage_gui.panels.tables import Column, RowsModel
 from collage_gui.preferences import Preferences
 from collage_gui.theme import Theme
 
 
-def measure(named: str = "large") -> dict[str, float]:
+def measure(named: str) -> dict[str, float]:
     """Seconds by name; percentiles of frames where there are many.
 
     Args:
@@ -128,39 +117,7 @@ def measure(named: str = "large") -> dict[str, float]:
             view._sharpen()
             view.viewport().repaint()
             found[f"sharp after {name}"] = time.perf_counter() - begin
-        columns = [Column("Name", lambda r: r[0]), Column("Cost", lambda r: r[1], "time")]
-        model = RowsModel(columns)
-        model.set_rows([(f"n{n}", float((n * 7919) % 50_021)) for n in range(50_000)])
-        begin = time.perf_counter()
-        model.sort(1, Qt.SortOrder.DescendingOrder)
-        found["sorting 50,000 rows"] = time.perf_counter() - begin
         page.close_document()
         page.deleteLater()
         app.processEvents()
         return found
-
-
-@pytest.mark.benchmark
-def test_ten_thousand_nodes_stay_quick() -> None:
-    found = measure()
-    assert found["first picture, collapsed"] < 3.0
-    assert found["first picture, all nodes"] < 3.0
-    for name, seconds in found.items():
-        if name.startswith("frame") and name.endswith("median"):
-            assert seconds < 0.033, name
-        if name.startswith("sharp"):
-            assert seconds < 0.150 - 0.060, f"{name}: it starts 60 ms after the gesture"
-
-
-def main() -> None:
-    found = measure()
-    if "--json" in sys.argv:
-        print(json.dumps(found, indent=1))
-        return
-    for name, value in found.items():
-        count = name in ("operators", "boxes")
-        print(f"{name:45} {value:>10.0f}" if count else f"{name:45} {value * 1e3:>10.1f} ms")
-
-
-if __name__ == "__main__":
-    main()

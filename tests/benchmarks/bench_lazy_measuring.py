@@ -39,7 +39,7 @@ from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.measurer import CandidateGroup
 from collage_engine.transitions.transitions import transition_constants
 from collage_engine.trials.mixes import groups_of
-from tests.benchmarks.place import MODELS, model_file
+from tests.benchmarks.place import model_file
 
 EVERY = 4
 """Waves between two looks at the best measured cover; chosen."""
@@ -151,7 +151,7 @@ def head() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="*", default=list(MODELS))
+    parser.add_argument("models", nargs="*", default=["mnist"])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--budget", type=duration, default=1800.0)
     parser.add_argument("--fusing-takes", type=float, nargs="*", default=[estimates.FUSING_TAKES])

@@ -1,7 +1,6 @@
 """Estimates of whole placements against what they took.
 
     python -m tests.benchmarks.estimates [MODEL …] [--threads 1] [--budget 60]
-    python -m tests.benchmarks.estimates --log ablation.jsonl …  # what an ablation's runs found
 
 A model is a name of ``tests.zoo`` or an .onnx file. Each is placed once; the rows are the exported
 placement and the three fastest covers that lost, of those that were timed end to end and consist of
@@ -12,7 +11,6 @@ measured time; positive where a placement is slower than its estimate.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 from pathlib import Path
@@ -20,12 +18,10 @@ from pathlib import Path
 from collage_engine import api
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
-from tests.benchmarks.place import model_file
+from tests.benchmarks.place import model_file, print_head, print_row
 
 LOST = 3
 """Covers that lost and are listed."""
-ALL_PARTS = "d"
-"""The ablation's configuration in which a run has all its parts."""
 Row = tuple[str, int, float, float]
 """Name, partitions, estimated µs, measured µs."""
 
@@ -57,33 +53,8 @@ def rows_of(run: Run) -> list[Row]:
     return found + sorted(distinct.values(), key=lambda row: row[3])[:LOST]
 
 
-def rows_of_log(path: Path) -> list[tuple[str, list[Row], list[str]]]:
-    """By model of a log of the ablation: placements of runs of all parts, and what was busy."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    return [
-        (
-            line["model"],
-            [(row[0], row[1], row[2], row[3]) for row in line["estimates"]],
-            line["busy"],
-        )
-        for line in lines
-        if line["kind"] == "run" and line["configuration"] == ALL_PARTS and "estimates" in line
-    ]
-
-
-def print_rows(model: str, rows: list[Row], busy: list[str]) -> list[float]:
-    """Print a row for each placement, and return the errors."""
-    errors = [1 - estimated / measured for _, _, estimated, measured in rows]
-    for (title, partitions, estimated, measured), error in zip(rows, errors, strict=True):
-        times = f"{estimated:.2f} | {measured:.2f}"
-        print(f"| {model} | {title} | {partitions} | {times} | {error:+.1%} |", flush=True)
-    if busy:
-        print(f"| {model} | ({busy[0]}) | | | | |", flush=True)
-    return errors
-
-
 def summary(title: str, errors: list[float]) -> str:
-    """Sentences with the median and the worst of some errors."""
+    """The median and the worst of some errors."""
     sizes = [abs(error) for error in errors]
     return (
         f"{title}, {len(errors)} of them: additive error {statistics.median(sizes):.1%} in the "
@@ -98,37 +69,22 @@ def main() -> None:
     options.add_argument("models", nargs="*", default=["mnist"])
     options.add_argument("--threads", type=int, default=1)
     options.add_argument("--budget", type=float, default=60.0, help="seconds of each run")
-    options.add_argument(
-        "--log", type=Path, nargs="+", help="place nothing: read these logs of the ablation"
-    )
     given = options.parse_args()
-    errors: list[float] = []
-    mixed: list[float] = []
-
-    def add(model: str, rows: list[Row], busy: list[str]) -> None:
-        found = print_rows(model, rows, busy)
-        errors.extend(found)
-        mixed.extend(error for row, error in zip(rows, found, strict=True) if row[1] > 1)
-
-    print(
-        "| model | placement | partitions | estimated µs | measured µs | additive error |\n"
-        "|---|---|---|---|---|---|"
-    )
-    if given.log:
-        for path in given.log:
-            for model, rows, busy in rows_of_log(path):
-                add(model, rows, busy)
-    else:
-        settings = RunSettings(threads=given.threads, budget_s=given.budget)
-        with tempfile.TemporaryDirectory() as folder:
-            for name in given.models:
-                with api.open_model(model_file(name, Path(folder))) as session:
-                    run = session.place(settings)
-                busy = [state.busy for state in run.machine if state.busy]
-                assert run.placement is not None
-                add(Path(name).stem, rows_of(run), busy)
-    if errors:
-        print(f"\n{summary('All placements', errors)}")
+    found: list[tuple[int, float]] = []
+    print_head("model|placement|partitions|estimated µs|measured µs|additive error")
+    settings = RunSettings(threads=given.threads, budget_s=given.budget)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in given.models:
+            with api.open_model(model_file(name, Path(folder))) as session:
+                run = session.place(settings)
+            for title, count, estimated, measured in rows_of(run):
+                error = 1 - estimated / measured
+                found.append((count, error))
+                figures = (f"{estimated:.2f}", f"{measured:.2f}", f"{error:+.1%}")
+                print_row([Path(name).stem, title, count, *figures])
+    mixed = [error for count, error in found if count > 1]
+    if found:
+        print("\n" + summary("All placements", [error for _, error in found]))
     if mixed:
         print(summary("Those of several partitions", mixed))
 

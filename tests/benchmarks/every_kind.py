@@ -3,12 +3,12 @@
     python -m tests.benchmarks.every_kind FOLDER [--budget 60] [--threads 1] [MODEL …]
 
 The models are those of ``MODELS``: recurrent, of open sizes, with control flow, with operators of
-another domain, with weights of few bits; and options that change what is compared. Each is placed
-from an empty store. The table says what it holds, on which toolchains it was placed, how long a
-call takes beside the fastest toolchain alone, how both were confirmed, and the error of the whole
-model as the loader that the artifact carries finds it on the sample.
+another domain, with weights of few bits. Each is placed from an empty store. The table says what it
+holds, on which toolchains it was placed, how long a call takes beside the fastest toolchain alone,
+how both were confirmed, and the error of the whole model as the loader that the artifact carries
+finds it on the sample.
 
-It takes at most the budget for each model: 12 minutes with the default. What is in FOLDER already
+It takes at most the budget for each model: 8 minutes with the default. What is in FOLDER already
 is not done again.
 """
 
@@ -16,10 +16,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -30,28 +28,18 @@ import onnx
 from onnx import ModelProto
 
 from tests import zoo
-from tests.benchmarks.budgets import cache_without_measurements
-from tests.benchmarks.peers_report import OURS
-from tests.support.command import collage
+from tests.benchmarks.place import PlacingFailed, placed, print_head, print_row
 from tests.zoo.few_bits import float8_weights, int4_weights
 
-MODELS: dict[str, tuple[Callable[[], ModelProto], tuple[str, ...]]] = {
-    "LSTM tagger, 24 tokens": (partial(zoo.build, "tagger", steps=24), ()),
-    "LSTM tagger, 200 tokens": (partial(zoo.build, "tagger", steps=200), ()),
-    "LSTM tagger, 24 tokens, tails": (
-        partial(zoo.build, "tagger", steps=24),
-        ("--objective", "p99"),
-    ),
-    "LSTM tagger, 24 tokens, 300 MB": (
-        partial(zoo.build, "tagger", steps=24),
-        ("--max-memory", "300M"),
-    ),
-    "detector with NMS": (partial(zoo.build, "detector"), ()),
-    "If and Loop": (partial(zoo.build, "control_flow"), ()),
-    "com.microsoft": (partial(zoo.build, "contrib"), ()),
-    "int8, QDQ": (partial(zoo.build, "qdq"), ("--precision", "int8")),
-    "int4 weights": (int4_weights, ()),
-    "float8 weights": (float8_weights, ()),
+MODELS: dict[str, tuple[Callable[[], ModelProto], str]] = {
+    "LSTM tagger, 24 tokens": (partial(zoo.build, "tagger", steps=24), ""),
+    "LSTM tagger, 200 tokens": (partial(zoo.build, "tagger", steps=200), ""),
+    "detector with NMS": (partial(zoo.build, "detector"), ""),
+    "If and Loop": (partial(zoo.build, "control_flow"), ""),
+    "com.microsoft": (partial(zoo.build, "contrib"), ""),
+    "int8, QDQ": (partial(zoo.build, "qdq"), "--precision int8"),
+    "int4 weights": (int4_weights, ""),
+    "float8 weights": (float8_weights, ""),
 }
 """Name → maker of the model, and options of ``collage place``."""
 MOST_KINDS = 6
@@ -61,27 +49,16 @@ MOST_KINDS = 6
 def place(name: str, folder: Path, budget_s: float, threads: int) -> dict[str, Any]:
     """Place a model, run the artifact's own loader, and return the document with its error."""
     short = "".join(c if c.isalnum() else "-" for c in name)
-    log, model, out = (folder / f"{short}{end}" for end in (".json", ".onnx", "-out"))
-    if log.exists():
-        found: dict[str, Any] = json.loads(log.read_text())
-        return found
+    model, out = folder / f"{short}.onnx", folder / f"{short}-out"
     make, options = MODELS[name]
     onnx.save(make(), model)
-    shutil.rmtree(out, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix="kinds-") as scratch:
-        done = collage(
-            f"place {model} -o {out} --json --threads {threads} --budget {budget_s:g}s",
-            *options,
-            cache=cache_without_measurements(Path(scratch)),
-            timeout=None,
-        )
-    if done.returncode:
-        return {"failed": (done.stderr.strip().splitlines() or ["no message"])[-1]}
-    found = json.loads(done.stdout)
+    try:
+        found = placed(model, out, f"--threads {threads} --budget {budget_s:g}s {options}")
+    except PlacingFailed as failure:
+        return {"failed": str(failure)}
     loader = [sys.executable, str(out / "loader" / "run_artifact.py"), str(out), "--json"]
     ran = subprocess.run(loader, capture_output=True, text=True)
     found["loader"] = json.loads(ran.stdout) if ran.returncode == 0 else {"failed": ran.stderr}
-    log.write_text(json.dumps(found))
     return found
 
 
@@ -93,30 +70,30 @@ def kinds(model: ModelProto) -> str:
     return ", ".join(shown) + (f" and {left} more" if left > 0 else "")
 
 
-def row(name: str, found: dict[str, Any]) -> str:
+def row(name: str, found: dict[str, Any]) -> list[str]:
     """The line of the table of a model."""
     cells = [name, kinds(MODELS[name][0]())]
     if "failed" in found:
-        return f"| {' | '.join([*cells, found['failed'], *['–'] * 4])} |"
+        return [*cells, found["failed"], *["–"] * 4]
     placement = found["placement"]
     on = Counter(part["toolchain"] for part in placement["partitions"])
-    placed = ", ".join(f"{n} {toolchain}" if n > 1 else toolchain for toolchain, n in on.items())
+    names = ", ".join(f"{n} {toolchain}" if n > 1 else toolchain for toolchain, n in on.items())
     single = [
         base
         for base in found["baselines"]
-        if base["name"] != OURS and base["measured_us"] and not base["barred"]
+        if base["name"] != "collage" and base["measured_us"] and not base["barred"]
     ]
     best = min(single, key=lambda base: base["measured_us"], default=None)
     loader = found["loader"]
     error = loader.get("max_rel_error")
-    cells += [
-        placed,
+    return [
+        *cells,
+        names,
         f"{placement['measured_us']:.1f} µs",
         f"{best['name']} {best['measured_us']:.1f} µs" if best else "–",
         found["confirmation"],
         f"{error:.1e}" if error is not None else str(loader)[:80],
     ]
-    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -131,11 +108,9 @@ def main() -> None:
     options = parser.parse_intermixed_args()
     folder = options.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    titles = "model|operators|placed on|a call|fastest alone|confirmed|error"
-    print(f"| {titles.replace('|', ' | ')} |\n{'|---' * (titles.count('|') + 1)}|")
+    print_head("model|operators|placed on|a call|fastest alone|confirmed|error")
     for name in options.models:
-        found = place(name, folder, options.budget, options.threads)
-        print(row(name, found), flush=True)
+        print_row(row(name, place(name, folder, options.budget, options.threads)))
 
 
 if __name__ == "__main__":

@@ -6,53 +6,37 @@
 
 A model is a name of ``tests.zoo`` or an .onnx file; without any, the eleven (at int8: the
 quantised ResNet block). Each is placed by ``collage place`` and its artifact run through its own
-loader, beside ONNX Runtime, OpenVINO, ``torch.compile``, ncnn, MNN, TVM alone and oneDNN alone.
-Every runtime has a process of its own that sleeps while another runs. Torch, ncnn (with pnnx) and
-MNN may be in interpreters of their own: ``--python torch=… --python ncnn=…``. ``--out`` is written
-after every model; what it holds is not measured again unless ``--again``.
+loader, beside ONNX Runtime (its Python session, inputs and outputs bound once), OpenVINO (a
+compiled model in float32, or bfloat16 where said), ncnn and MNN (what pnnx and mnnconvert make, in
+float32), and TVM alone and oneDNN alone (``--pin '*=exactly'``, exported by us). Every runtime has
+the same number of threads and a process of its own that sleeps while another runs, and is started
+anew for each launch of some rounds: two processes with the same module differ by a few percent
+throughout, which no number of rounds would average out. ncnn (with pnnx) and MNN may be in
+interpreters of their own: ``--python ncnn=…``. ``--out`` is written after every model; what it
+holds is not measured again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
+import sys
 import tempfile
 import time
-from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import msgspec
+import numpy as np
 
 from collage_engine.machine.clocks import round_trip_ns
-from collage_engine.machine.device import device, physical_cores
+from collage_engine.machine.device import device
 from collage_engine.toolchains.runtime.builder import find_compiler
-from tests.benchmarks.peers_report import (
-    FLOAT32,
-    OURS,
-    PeerEntry,
-    PeersResult,
-    PeerTime,
-    headings,
-)
-from tests.benchmarks.peers_run import Load, Peer, PeerFailed
-from tests.benchmarks.peers_specs import FLOAT_TWIN, place, specs_of
-from tests.benchmarks.peers_stats import (
-    RIGHT,
-    Samples,
-    against,
-    best_other,
-    column,
-    middle,
-    paired_ratio,
-    pick_clock,
-    spread,
-)
-from tests.benchmarks.peers_table import markdown, one_line, read_peers
-from tests.benchmarks.place import model_file
+from tests.benchmarks.peers_run import Load, Peer, PeerFailed, artifact_spec
+from tests.benchmarks.peers_stats import paired_ratio
+from tests.benchmarks.place import PlacingFailed, model_file, placed, print_head, print_row
 
 ELEVEN = (
     "light_resnet50",
@@ -67,125 +51,174 @@ ELEVEN = (
     "vit_b_block",
     "se_resnet50",
 )
+FLOAT_TWIN = {"resnet_block_int8": "resnet_block"}
+"""Quantised model → the same in float32, for the float32 runtimes beside it."""
+OURS, FLOAT32 = "collage", "float32"
+OTHERS = ("onnxruntime", "openvino", "ncnn", "mnn")
+"""Runtimes of others; where their packages are missing they take no part."""
+IN_LESS = {FLOAT32: (), "bf16": ("openvino",), "int8": ("onnxruntime", "openvino")}
+"""Those that run in the lower precision, too."""
+ALONE = ("tvm", "onednn")
+RIGHT = {FLOAT32: 1e-3, "bf16": 5e-2, "int8": 1e-1}
+"""Largest relative error with which a runtime still takes part in the verdict."""
 BEHIND = 3.0
 """A runtime so many times slower than the fastest after three rounds sits out the rest."""
-LOWER = {"float32": (FLOAT32,), "bf16": (FLOAT32, "bf16"), "int8": (FLOAT32, "int8")}
-"""Precisions of the runtimes that run beside ours."""
-SAME = {"float32": (FLOAT32,), "bf16": ("bf16",), "int8": ("int8",)}
+QUIET = 0.1
+"""Cores kept busy by others, up to which the wall clock decides at one thread."""
+REST_S, WARM_S, ROUND_S = 0.08, 0.02, 0.1
+"""Seconds between rounds (threads of some runtimes spin for 0.06 after a call), of a round's
+warming up, and of its timed calls."""
+
+Entry = dict[str, Any]
+"""One model at one thread count and precision."""
+SAT_OUT = (-1.0, -1.0)
 
 
-def interleave(
-    peers: dict[str, Peer],
-    samples: dict[str, list[tuple[float, float]]],
-    rounds: int,
-    options: argparse.Namespace,
-) -> None:
+def specs_of(
+    name: str, model: Path, artifact: Path, threads: int, keep: Path, options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """Every runtime that is to run, ours first."""
+    twin = model_file(FLOAT_TWIN[name], keep) if name in FLOAT_TWIN else model
+    wanted = options.peers.split(",") if options.peers else (*OTHERS, *ALONE)
+    pythons = dict(pair.split("=", 1) for pair in options.python)
+    ours = {"name": OURS, "kind": "artifact", "folder": str(artifact)}
+    specs: list[dict[str, Any]] = [ours | {"precision": options.precision}]
+    for kind in (each for each in OTHERS if each in wanted):
+        about = {"kind": kind, "python": pythons.get(kind, sys.executable)}
+        about["folder"] = str(keep / f"{twin.stem}-{kind}")
+        specs.append(about | {"name": kind, "model": str(twin), "precision": FLOAT32})
+        if kind in IN_LESS[options.precision]:
+            less = {"name": f"{kind} {options.precision}", "precision": options.precision}
+            specs.append(about | less | {"model": str(model)})
+    for kind in (each for each in ALONE if each in wanted and not options.no_alone):
+        out = keep / f"{twin.stem}-{threads}-{kind}"
+        spec = {"name": f"{kind} alone", "kind": "artifact", "folder": str(out)}
+        try:
+            how = f"--toolchains {kind} --pin '*=exactly' --threads {threads}"
+            placed(twin, out, f"{how} --budget {options.budget}", own_store=False)
+        except PlacingFailed as failure:
+            spec["failed"] = str(failure)
+        specs.append(spec | {"precision": FLOAT32})
+    return [spec | {"threads": threads} for spec in specs]
+
+
+def is_same(folder: str, ours: dict[str, Any]) -> bool:
+    """Whether an artifact is ours again: the same partitions by the same toolchains.
+
+    Two builds of one placement differ in the order of some constants, hence not by hash.
+    """
+    path = Path(folder) / "manifest.json"
+    return path.exists() and parts_of(json.loads(path.read_text())) == parts_of(ours)
+
+
+def parts_of(manifest: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """What the partitions of an artifact are, in order, without how long they take."""
+    keys = ("toolchain", "config", "nodes", "takes", "gives")
+    parts = manifest["placement"]["partitions"]
+    return [tuple(part.get(key) or None for key in keys) for part in parts]
+
+
+def interleave(peers: dict[str, Peer], samples: dict[str, list[Any]], rounds: int) -> None:
     """Rounds handed to the processes in turn, in changing order; one that is gone sits out."""
     order = random.Random(sum(map(len, samples.values())))
     resting = set(samples) - set(peers)
     for _ in range(rounds):
-        done = max(map(len, samples.values()), default=0)
-        if done == 3:
-            typical = {name: middle(column(s, "wall")) or 0.0 for name, s in samples.items()}
+        if max(map(len, samples.values()), default=0) == 3:
+            typical = {name: middle(some, "wall") for name, some in samples.items()}
             fastest = min(typical.values())
             resting |= {n for n, us in typical.items() if us > BEHIND * fastest and n != OURS}
         for name in order.sample(list(samples), len(samples)):
             if name in resting:
-                samples[name].append((-1.0, -1.0))
+                samples[name].append(SAT_OUT)
                 continue
-            time.sleep(options.rest)
-            samples[name].append(peers[name].round(options.warm, options.seconds))
+            time.sleep(REST_S)
+            samples[name].append(peers[name].round(WARM_S, ROUND_S))
 
 
-def launched(
-    peers: dict[str, Peer],
-    specs: dict[str, dict[str, Any]],
-    keep: Path,
-    options: argparse.Namespace,
-) -> tuple[dict[str, list[tuple[float, float]]], float]:
-    """The rounds of all launches, and the cores that other work kept busy meanwhile.
-
-    Two processes with the same module differ by a few percent throughout (where their memory
-    came to lie), which no number of rounds would average out: so each runtime is started anew
-    for every launch. ``peers``: those of the first; what runs at the end is left in it.
-    """
-    samples: dict[str, list[tuple[float, float]]] = {name: [] for name in peers}
-    loads = []
-    for number in range(options.launches):
-        if number:
-            for name, peer in list(peers.items()):
-                peer.close()
-                del peers[name]
-                if samples[name][-1][0] >= 0:
-                    peers[name] = Peer(specs[name], keep)
-        load = Load()
-        load.start([peer.pid for peer in peers.values()])
-        least, more = divmod(options.rounds, options.launches)
-        interleave(peers, samples, least + (number < more), options)
-        loads.append(load.others())
-    return dict(samples), sum(loads) / len(loads)
+def column(samples: list[Any], clock: str) -> list[float]:
+    """The figures of one clock, in µs; NaN where the runtime sat out."""
+    place = 1 if clock == "cpu" else 0
+    return [pair[place] if pair[place] >= 0 else math.nan for pair in samples]
 
 
-def measure(name: str, threads: int, keep: Path, options: argparse.Namespace) -> PeerEntry:
+def middle(samples: list[Any], clock: str) -> float:
+    """The median of a runtime's rounds, in µs; infinite without any."""
+    known = [us for us in column(samples, clock) if not math.isnan(us)]
+    return float(np.median(known)) if known else math.inf
+
+
+def measure(name: str, threads: int, keep: Path, options: argparse.Namespace) -> Entry:
     """Place, build, time: one row."""
     model = model_file(name, keep)
     artifact = keep / f"{model.stem}-{threads}-{options.precision}"
-    document = place(model, artifact, threads, options)
+    if not options.reuse:
+        artifact.with_suffix(".json").unlink(missing_ok=True)
+    how = f"--threads {threads} --budget {options.budget} --tune-budget {options.tune_budget} "
+    how += f"--precision {options.precision}"
+    how += f" --tolerance {options.tolerance}" if options.tolerance else ""
+    document = placed(model, artifact, how, own_store=False)
     manifest = json.loads((artifact / "manifest.json").read_text())
-    sample = {
-        "inputs": str(artifact / "sample_input.npz"),
-        "outputs": str(artifact / "sample_output.npz"),
-        "output_names": [about["name"] for about in manifest["outputs"]],
+    specs = {
+        spec["name"]: artifact_spec(artifact) | spec
+        for spec in specs_of(name, model, artifact, threads, keep, options)
     }
-    times: dict[str, PeerTime] = {}
+    runtimes: dict[str, dict[str, Any]] = {}
     peers: dict[str, Peer] = {}
-    specs: dict[str, dict[str, Any]] = {}
+    samples: dict[str, list[Any]] = {}
+    trips, loads = [round_trip(threads)], []
     try:
-        for spec in specs_of(name, model, artifact, threads, keep, options):
-            about = PeerTime(
-                name=spec["name"],
-                precision=spec["precision"],
-                same_module=spec["name"] != OURS and is_same(spec.get("folder"), manifest),
-            )
-            try:
-                specs[spec["name"]] = spec | sample
-                peer = Peer(spec | sample, keep)
-                peers[spec["name"]] = peer
-                error = peer.error
-                reason = None
-                bound = options.tolerance or 0.0
-                if not error <= max(bound, RIGHT[spec["precision"]]):
-                    wrong = name not in FLOAT_TWIN or spec["name"] == OURS
-                    reason = f"wrong numbers: max_rel_error {error:.2g}" if wrong else None
-                times[spec["name"]] = msgspec.structs.replace(
-                    about, version=peer.version, max_rel_error=error, reason=reason
-                )
-            except PeerFailed as failure:
-                times[spec["name"]] = msgspec.structs.replace(about, reason=str(failure))
-        before = round_trip(threads)
-        samples, busy = launched(peers, specs, keep, options)
-        trips = [ns for ns in (before, round_trip(threads)) if ns is not None]
+        for launch in range(options.launches):
+            for peer in peers.values():
+                peer.close()
+            peers.clear()
+            for key, spec in specs.items():
+                if launch and (key not in samples or samples[key][-1] == SAT_OUT):
+                    continue
+                about = {"precision": spec["precision"], "reason": None}
+                about["same"] = key != OURS and is_same(spec.get("folder", ""), manifest)
+                try:
+                    peers[key] = Peer(spec, keep)
+                    samples.setdefault(key, [])
+                    error = peers[key].error
+                    about |= {"version": peers[key].version, "error": error}
+                    most = max(options.tolerance or 0.0, RIGHT[spec["precision"]])
+                    if not error <= most and (name not in FLOAT_TWIN or key == OURS):
+                        about["reason"] = f"wrong numbers: max_rel_error {error:.2g}"
+                except PeerFailed as failure:
+                    about["reason"] = str(failure)
+                runtimes.setdefault(key, about)
+            load = Load()
+            load.start([peer.pid for peer in peers.values()])
+            least, more = divmod(options.rounds, options.launches)
+            interleave(peers, samples, least + (launch < more))
+            loads.append(load.others())
     finally:
         for peer in peers.values():
             peer.close()
-    clock = pick_clock(options.clock, threads, busy)
-    entry = PeerEntry(
-        model=name,
-        threads=threads,
-        precision=options.precision,
-        tolerance=options.tolerance,
-        launches=options.launches,
-        load=busy,
-        round_trip_ns=tuple(trips),
-        clock=clock,
-        when=datetime.now(UTC).isoformat(timespec="seconds"),
-        nodes=document["model"]["nodes"],
-        samples=dict(samples),
-        winner=document["winner"],
-        peers=tuple(timed(about, samples.get(key, ()), clock) for key, about in times.items()),
-        **placed(document),
-    )
-    return judged(entry)
+    busy = sum(loads) / len(loads)
+    trips.append(round_trip(threads))
+    placement = document["placement"]
+    used: dict[str, int] = {}
+    for part in placement["partitions"]:
+        used[part["toolchain"]] = used.get(part["toolchain"], 0) + 1
+    entry = {
+        "model": name,
+        "threads": threads,
+        "precision": options.precision,
+        "clock": "cpu" if threads == 1 and busy > QUIET else "wall",
+        "load": busy,
+        "round_trip_ns": trips,
+        "launches": options.launches,
+        "estimated_us": placement["estimated_us"],
+        "placed_us": placement["measured_us"],
+        "toolchains": used,
+        "runtimes": runtimes,
+        "samples": samples,
+    }
+    entry["best"] = compared(entry, options.precision)
+    is_lower = options.precision != FLOAT32
+    entry["best_float32"] = compared(entry, FLOAT32) if is_lower else None
+    return entry
 
 
 def round_trip(threads: int) -> float | None:
@@ -193,198 +226,99 @@ def round_trip(threads: int) -> float | None:
     return round_trip_ns(find_compiler().command) if threads > 1 else None
 
 
-def is_same(folder: str | None, ours: dict[str, Any]) -> bool:
-    """Whether an artifact is ours again: the same partitions by the same toolchains.
+def compared(entry: Entry, precision: str) -> tuple[str, list[float]] | None:
+    """The fastest of the others at this precision, and ours over it with the 95 % interval.
 
-    Two builds of one placement differ in the order of some constants, hence not by hash.
+    What is our own module again in another process is no other.
     """
-    path = Path(folder or "") / "manifest.json"
-    if folder is None or not path.exists():
-        return False
-    return parts_of(json.loads(path.read_text())) == parts_of(ours)
-
-
-def parts_of(manifest: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """What the partitions of an artifact are, in order, without how long they take."""
-    return [
-        (
-            part["toolchain"],
-            part["config"],
-            part["nodes"],
-            part.get("takes") or {},
-            part.get("gives") or {},
-        )
-        for part in manifest["placement"]["partitions"]
-    ]
-
-
-def timed(about: PeerTime, samples: Samples, clock: str) -> PeerTime:
-    """A runtime with its figures."""
-    figures = column(samples, clock)
-    low, high = spread(figures)
-    return msgspec.structs.replace(
-        about,
-        us=middle(figures),
-        low_us=low,
-        high_us=high,
-        wall_us=middle(column(samples, "wall")),
-        cpu_us=middle(column(samples, "cpu")),
-        rounds=sum(pair[0] >= 0 for pair in samples),
-    )
-
-
-def judged(entry: PeerEntry) -> PeerEntry:
-    """The entry with ours against the best other, and against the best float32 one."""
-    best = best_other(entry.peers, entry.samples, entry.clock, SAME[entry.precision])
-    ratio = against(entry.samples, best, entry.clock, entry.launches)
-    if ratio is not None:
-        entry = msgspec.structs.replace(
-            entry,
-            best_other=best,
-            slowdown=ratio.middle - 1,
-            slowdown_low=ratio.low - 1,
-            slowdown_high=ratio.high - 1,
-        )
-    if entry.precision != FLOAT32:
-        plain = best_other(entry.peers, entry.samples, entry.clock, (FLOAT32,))
-        if plain is not None:
-            gain = paired_ratio(
-                column(entry.samples[plain], entry.clock),
-                column(entry.samples[OURS], entry.clock),
-                entry.launches,
-            )
-            if gain is not None:
-                entry = msgspec.structs.replace(
-                    entry,
-                    best_float32=plain,
-                    speedup=gain.middle,
-                    speedup_low=gain.low,
-                    speedup_high=gain.high,
-                )
-    return entry
-
-
-def placed(document: dict[str, Any]) -> dict[str, Any]:
-    """What placing said of the placement."""
-    placement = document["placement"]
-    used: dict[str, int] = {}
-    for part in placement["partitions"]:
-        config = ",".join(f"{k}={v}" for k, v in sorted(part["config"].items()))
-        name = part["toolchain"] + (f"[{config}]" if config else "")
-        used[name] = used.get(name, 0) + 1
-    return {
-        "estimated_us": placement["estimated_us"],
-        "placed_us": placement["measured_us"],
-        "toolchains": used,
+    clock, samples = entry["clock"], entry["samples"]
+    known = {
+        name: middle(samples[name], clock)
+        for name, about in entry["runtimes"].items()
+        if name in samples and name != OURS and about["precision"] == precision
+        if not about["same"] and about["reason"] is None
     }
+    if not known or OURS not in samples:
+        return None
+    best = min(known, key=lambda name: known[name])
+    ours, other = column(samples[OURS], clock), column(samples[best], clock)
+    ratio = paired_ratio(ours, other, entry["launches"])
+    return None if ratio is None else (best, [ratio.middle, ratio.low, ratio.high])
 
 
-def versions() -> dict[str, str]:
-    """Of what takes part, as installed here."""
-    found = {}
-    for package in (
-        "collage-explorer",
-        "apache-tvm",
-        "onnxruntime",
-        "openvino",
-        "onednn-cpu-gomp",
-        "scipy-openblas32",
-        "mkl",
-    ):
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
+def cells_of(entry: Entry, names: list[str]) -> list[str]:
+    """The row of an entry."""
+    cells = [entry["model"]]
+    for name in names:
+        us = middle(entry["samples"].get(name, []), entry["clock"])
+        about = entry["runtimes"].get(name, {})
+        text = f"{us / 1000:.4g}" if math.isfinite(us) else "–"
+        cells.append(("= " if about.get("same") else "") + text + " *" * bool(about.get("reason")))
+    for found in (entry["best"], entry["best_float32"]):
+        if found is None:
+            cells.append("–")
             continue
-    return found
+        share = [f"{100 * (ratio - 1):+.1f} %".replace("-", "−") for ratio in found[1]]
+        cells.append(f"{share[0]} [{share[1]}, {share[2]}], {found[0]}")
+    cells.append(", ".join(f"{name} {count}" for name, count in entry["toolchains"].items()))
+    trips = " and ".join(f"{ns:.0f}" for ns in entry["round_trip_ns"] if ns is not None)
+    cells.append(f"{entry['clock']}, load {entry['load']:.2f}" + f", {trips} ns" * bool(trips))
+    return cells
 
 
-SETTINGS = (
-    "every runtime has the same thread count and a process of its own, and sleeps while another "
-    "runs; rounds are interleaved in changing order, a round is the median of its calls; for each "
-    "launch of some rounds all processes are started anew",
-    "onnxruntime: its Python session with all optimisations, inputs and outputs bound once; "
-    "openvino: compiled model, precision hint float32 (bf16 where said), tensors set once; "
-    "torch: torch.compile, max-autotune, freezing; ncnn and MNN: what pnnx and mnnconvert make, in "
-    "float32; NAME alone: the whole model as one partition of that toolchain, in our artifact",
-    "ours: the artifact of `collage place --threads N`, run by the loader it ships",
-)
+def print_tables(entries: list[Entry]) -> None:
+    """Print a table for each thread count and precision, times in ms, and why some have none."""
+    for group in sorted({(entry["threads"], entry["precision"]) for entry in entries}):
+        some = [entry for entry in entries if (entry["threads"], entry["precision"]) == group]
+        names = [OURS, *sorted({name for entry in some for name in entry["runtimes"]} - {OURS})]
+        print(f"\n**{group[0]} thread(s), {group[1]}**, ms (=: our own module again):\n")
+        against = "ours against the best other|against the best of float32"
+        print_head("|".join(["model", *names, against, "placed on", "clock"]))
+        for entry in some:
+            print_row(cells_of(entry, names))
+        for entry in some:
+            for name, about in entry["runtimes"].items():
+                if about["reason"]:
+                    print(f"- \\* {name} on {entry['model']}: {about['reason']}")
 
 
-def save(path: Path, result: PeersResult) -> None:
-    beside = path.with_name(path.name + ".part")
-    beside.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1))
-    beside.replace(path)
-
-
-def arguments() -> argparse.Namespace:
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("models", nargs="*", metavar="MODEL")
     parser.add_argument("--threads", default="1,2", help="thread counts (default: 1,2)")
     parser.add_argument("--rounds", type=int, default=50)
-    parser.add_argument(
-        "--launches", type=int, default=5, help="processes a runtime has, each for its rounds"
-    )
-    parser.add_argument("--seconds", type=float, default=0.1, help="length of a round")
-    parser.add_argument("--warm", type=float, default=0.02, help="warm-up of a round, in seconds")
-    parser.add_argument(
-        "--rest",
-        type=float,
-        default=0.08,
-        help="between rounds, in seconds: threads of some runtimes spin for 0.06 after a call",
-    )
-    parser.add_argument("--precision", default=FLOAT32, choices=("float32", "bf16", "int8"))
+    parser.add_argument("--launches", type=int, default=5, help="each for a share of the rounds")
+    parser.add_argument("--precision", default=FLOAT32, choices=tuple(IN_LESS))
     parser.add_argument("--tolerance", type=float, help="given to place, with --precision")
-    parser.add_argument(
-        "--clock",
-        default="auto",
-        choices=("auto", "wall", "cpu"),
-        help="auto: CPU time at one thread on a busy machine, else the wall clock",
-    )
     parser.add_argument("--budget", default="10m", help="place's time for measuring")
     parser.add_argument("--tune-budget", default="0s", help="place's time for tuning TVM")
-    parser.add_argument("--peers", help="only these runtimes: onnxruntime,openvino,ncnn,tvm,…")
+    parser.add_argument("--peers", help="only these runtimes: onnxruntime,openvino,ncnn,mnn,tvm,…")
     parser.add_argument("--no-alone", action="store_true", help="without the toolchains alone")
     parser.add_argument(
         "--python",
         action="append",
         default=[],
         metavar="RUNTIME=INTERPRETER",
-        help="one that has the runtime and numpy (torch: onnx2torch, ncnn: pnnx); may be repeated",
+        help="one that has the runtime and numpy (ncnn: and pnnx); may be repeated",
     )
-    parser.add_argument(
-        "--cache",
-        type=Path,
-        help="measurements, models and artifacts (default: a folder that goes)",
-    )
+    parser.add_argument("--cache", type=Path, help="measurements, models and artifacts")
     parser.add_argument("--reuse", action="store_true", help="do not place again what is in cache")
-    parser.add_argument("--again", action="store_true", help="measure also what --out holds")
     parser.add_argument("--out", type=Path, default=Path("peers.json"))
     parser.add_argument("--table", type=Path, metavar="FILE", help="only print this file's table")
     options = parser.parse_args()
-    if not 1 <= options.launches <= options.rounds:
-        parser.error("--launches: at least 1, and no more than --rounds")
-    return options
+    path: Path = options.table or options.out
+    entries: list[Entry] = json.loads(path.read_text()) if path.exists() else []
+    if not options.table:
+        measure_all(entries, options)
+    print_tables(entries)
 
 
-def main() -> None:
-    options = arguments()
-    if options.table:
-        print(markdown(read_peers(options.table)))
-        return
+def measure_all(entries: list[Entry], options: argparse.Namespace) -> None:
+    """Add what is not known yet, and write it after every model."""
     models = options.models or (list(FLOAT_TWIN) if options.precision == "int8" else ELEVEN)
-    here = device()
-    result = read_peers(options.out) if options.out.exists() else PeersResult()
-    result = msgspec.structs.replace(
-        result,
-        machine=here.description,
-        cores=physical_cores(),
-        versions=versions(),
-        settings=SETTINGS,
-    )
-    print("\n".join(headings(result)))
-    print(f"load average {os.getloadavg()[0]:.2f}, {options.rounds} rounds", flush=True)
+    print(f"{device().description}, load average {os.getloadavg()[0]:.2f}", flush=True)
     with tempfile.TemporaryDirectory() as scratch:
         keep = (options.cache or Path(scratch)).resolve() / "peers"
         keep.mkdir(parents=True, exist_ok=True)
@@ -392,20 +326,15 @@ def main() -> None:
         for threads in map(int, options.threads.split(",")):
             for name in models:
                 key = (name, threads, options.precision)
-                known = any(e.key == key and e.slowdown is not None for e in result.entries)
-                if known and not options.again:
-                    print(f"{name}, {threads} thr: in {options.out} already", flush=True)
+                if key in {(e["model"], e["threads"], e["precision"]) for e in entries}:
                     continue
                 try:
-                    entry = measure(name, threads, keep, options)
-                except PeerFailed as failure:
+                    entries.append(measure(name, threads, keep, options))
+                except (PeerFailed, PlacingFailed) as failure:
                     print(f"{name}, {threads} thr: {failure}", flush=True)
                     continue
-                kept = tuple(e for e in result.entries if e.key != key)
-                result = msgspec.structs.replace(result, entries=(*kept, entry))
-                save(options.out, result)
-                print(one_line(entry), flush=True)
-    print("\n" + markdown(result))
+                options.out.write_text(json.dumps(entries))
+                print_tables(entries[-1:])
 
 
 if __name__ == "__main__":

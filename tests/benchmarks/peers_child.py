@@ -99,29 +99,6 @@ def open_openvino(spec: dict[str, Any], inputs: dict[str, np.ndarray]) -> Opened
     )
 
 
-def open_torch(spec: dict[str, Any], inputs: dict[str, np.ndarray]) -> Opened:
-    """What onnx2torch makes of the model, compiled with constant weights, fastest kernels."""
-    import onnx2torch
-    import torch
-    import torch._inductor.config
-
-    torch.set_num_threads(spec["threads"])
-    torch._inductor.config.freezing = True
-    module = onnx2torch.convert(spec["model"]).eval()
-    compiled = torch.compile(module, mode="max-autotune", dynamic=False)
-    values = [torch.from_numpy(x) for x in inputs.values()]
-
-    def call() -> Any:
-        with torch.no_grad():
-            return compiled(*values)
-
-    def outputs() -> list[np.ndarray]:
-        found = call()
-        return [y.numpy() for y in (found if isinstance(found, (tuple, list)) else [found])]
-
-    return call, outputs, torch.__version__
-
-
 def converted(spec: dict[str, Any], *command: str) -> None:
     """Have a tool that is installed beside this interpreter convert the model."""
     tool = Path(sys.executable).with_name(command[0])
@@ -208,7 +185,6 @@ OPEN = {
     "artifact": open_artifact,
     "onnxruntime": open_onnxruntime,
     "openvino": open_openvino,
-    "torch": open_torch,
     "ncnn": open_ncnn,
     "mnn": open_mnn,
 }

@@ -92,6 +92,19 @@ class Peer:
                 pipe.close()
 
 
+def artifact_spec(folder: Path) -> dict[str, Any]:
+    """How the child loads an artifact and checks it by its sample."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    return {
+        "kind": "artifact",
+        "folder": str(folder),
+        "threads": manifest["threads"],
+        "inputs": str(folder / "sample_input.npz"),
+        "outputs": str(folder / "sample_output.npz"),
+        "output_names": [about["name"] for about in manifest["outputs"]],
+    }
+
+
 class Load:
     """How many cores work that is not ours kept busy, between two moments."""
 

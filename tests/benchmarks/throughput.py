@@ -22,11 +22,9 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -40,10 +38,9 @@ from collage_engine.artifact.loader.run_artifact import Pool
 from collage_engine.artifact.manifest import read_manifest
 from collage_engine.deployment.throughput import ways
 from collage_engine.machine.device import physical_cores
-from tests.benchmarks.budgets import cache_without_measurements
 from tests.benchmarks.peers_stats import paired_ratio
-from tests.benchmarks.place import model_file
-from tests.support.command import ROOT, collage
+from tests.benchmarks.place import model_file, placed, print_head, print_row
+from tests.support.command import ROOT
 
 MODELS = ("mobilenet_v2", "light_resnet50", "light_densenet121", "bert_small")
 """Four models of published size, of tens of milliseconds and less a run."""
@@ -111,23 +108,6 @@ def openvino_hint(model: str, inputs: dict[str, np.ndarray], seconds: float) -> 
     return count / (time.perf_counter() - begin)
 
 
-def place(model: Path, out: Path, budget_s: float) -> None:
-    """Place a model for throughput from an empty store, unless that was done before."""
-    document = out.with_suffix(".json")
-    if document.exists():
-        return
-    shutil.rmtree(out, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix="throughput-") as scratch:
-        cache = cache_without_measurements(Path(scratch))
-        began = time.monotonic()
-        command = f"place {model} -o {out} --json --objective throughput --budget {budget_s:g}s"
-        done = collage(command, cache=cache, timeout=None)
-    if done.returncode:
-        raise SystemExit(f"{command}: status {done.returncode}\n{done.stderr[-3000:]}")
-    print(f"{out}: {time.monotonic() - began:.0f} s of {budget_s:g} s", flush=True)
-    document.write_text(done.stdout)
-
-
 def in_child(name: str, model: Path, artifact: Path, seconds: float) -> float:
     """Runs per second of a peer, in a process of its own."""
     command = [sys.executable, "-m", "tests.benchmarks.throughput", str(artifact), str(model)]
@@ -162,7 +142,7 @@ def compared(model: Path, artifact: Path, seconds: float, turns: int) -> dict[st
     return rates
 
 
-def row(name: str, artifact: Path, rates: dict[str, list[float]]) -> str:
+def row(name: str, artifact: Path, rates: dict[str, list[float]]) -> list[str]:
     """The line of the table of a model."""
     middle = {who: statistics.median(found) for who, found in rates.items()}
     best = max((who for who in rates if who != OURS), key=lambda who: middle[who])
@@ -173,7 +153,7 @@ def row(name: str, artifact: Path, rates: dict[str, list[float]]) -> str:
     shown = "too few turns"
     if ratio is not None:
         shown = f"{ratio.middle:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"
-    cells = [
+    return [
         name,
         f"{middle[OURS]:.4g} ({manifest.get('streams', 1)}x{manifest['threads']}, {toolchains})",
         ", ".join(
@@ -184,7 +164,6 @@ def row(name: str, artifact: Path, rates: dict[str, list[float]]) -> str:
         f"{middle['openvino']:.4g}",
         f"{shown} of {best}",
     ]
-    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -210,14 +189,13 @@ def main() -> None:
         return
     folder: Path = options.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    print("| model | ours | ONNX Runtime, sessions x threads | OpenVINO | ours / best other |")
-    print("|---|---|---|---|---|")
+    print_head("model|ours|ONNX Runtime, sessions x threads|OpenVINO|ours / best other")
     for name in options.models:
         model = model_file(name, folder)
         artifact = folder / f"{model.stem}-out"
-        place(model, artifact, options.budget)
+        placed(model, artifact, f"--objective throughput --budget {options.budget:g}s")
         rates = compared(model, artifact, options.seconds, options.turns)
-        print(row(model.stem, artifact, rates), flush=True)
+        print_row(row(model.stem, artifact, rates))
 
 
 if __name__ == "__main__":

@@ -28,9 +28,8 @@ from collage_engine.kernels.verify import build, difference
 from collage_engine.lowering.cubin import compile_cubin, compiler
 from collage_engine.machine.cuda import cuda_target
 from collage_engine.records.errors import ToolchainError
-from tests.device_codegen.cuda_on_cpu.emulator import Kernel, source_of
+from tests.device_codegen.cuda_on_cpu.emulator import Kernel, headers, source_of
 from tests.device_codegen.cuda_on_cpu.whole import Emulated
-from tests.device_codegen.fake_cuda.machine import headers
 
 LONG = os.environ.get("COLLAGE_LONG_TESTS") == "1"
 SMALL = {

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -27,123 +25,7 @@ pytestmark = [
     pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here"),
     pytest.mark.timeout(1800),  # of compiling, on a slow, busy machine
 ]
-LONG = pytest.mark.skipif(
-    "COLLAGE_LONG_TESTS" not in os.environ,
-    reason="takes minutes; run it with COLLAGE_LONG_TESTS=1",
-)
 no_device = pytest.mark.skipif(bool(cuda_probe().devices), reason="a device is here")
-
-
-class Problem(ctypes.Structure):
-    _fields_ = [
-        *(
-            (name, ctypes.c_int32)
-            for name in (
-                "images",
-                "height",
-                "width",
-                "channels",
-                "filters",
-                "kernel_h",
-                "kernel_w",
-                "out_h",
-                "out_w",
-                "pad_h",
-                "pad_w",
-                "stride_h",
-                "stride_w",
-                "dilation_h",
-                "dilation_w",
-            )
-        ),
-        *((name, ctypes.c_void_p) for name in ("a", "b", "c", "bias", "d")),
-    ]
-
-
-class Kernel(ctypes.Structure):
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        *((name, ctypes.c_int32) for name in ("m", "n", "k", "stages", "shared_bytes")),
-        ("can_implement", ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(Problem))),
-        *((name, ctypes.c_void_p) for name in ("workspace", "create", "destroy", "prepare", "run")),
-    ]
-
-
-class Table(ctypes.Structure):
-    _fields_ = [
-        ("abi", ctypes.c_int32),
-        ("family", ctypes.c_char_p),
-        ("version", ctypes.c_char_p),
-        ("count", ctypes.c_int32),
-        ("kernels", ctypes.POINTER(Kernel)),
-        ("status", ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_int32)),
-    ]
-
-
-def table_of(path: Path) -> Table:
-    opened = library.open_library(path)
-    opened.collage_cutlass_library.restype = ctypes.POINTER(Table)
-    found: Table = opened.collage_cutlass_library().contents
-    return found
-
-
-ADDRESS = 1 << 20
-"""Aligned as all of ours are; nothing is read there."""
-
-
-def answers(table: Table, problem: Problem) -> list[str]:
-    """What each kernel says to a problem."""
-    return [
-        table.status(table.kernels[i].can_implement(ctypes.byref(problem))).decode()
-        for i in range(table.count)
-    ]
-
-
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One tile: a fraction of the time."""
-    monkeypatch.setattr(families, "TILES", families.TILES[-1:])
-
-
-def test_a_library_lists_its_kernels_and_says_which_sizes_they_take(small: None) -> None:
-    family = Family("float16", "relu", 2)
-    path = library.build(family, "sm_80")
-    table = table_of(path)
-    assert (table.abi, table.family, table.version) == (
-        4,
-        family.name.encode(),
-        headers.version().encode(),
-    )
-    tile = families.TILES[-1]
-    assert [table.kernels[i].name.decode() for i in range(table.count)] == [tile.name]
-    kernel = table.kernels[0]
-    assert (kernel.m, kernel.n, kernel.k, kernel.stages) == (tile.m, tile.n, tile.k, tile.stages)
-    operands = (tile.m + tile.n) * tile.k * 2 * tile.stages
-    assert operands <= kernel.shared_bytes <= operands + 4096
-    assert answers(table, images(6)) == ["Success"]
-    assert answers(table, images(3)) != ["Success"]
-    assert answers(table, images(64, count=8000)) == ["Error Invalid Problem"]
-    before = path.stat().st_mtime_ns
-    assert library.build(family, "sm_80") == path
-    assert path.stat().st_mtime_ns == before
-    assert library.file_name(family, "sm_90a") != path.name
-
-
-def images(channels: int, count: int = 1) -> Problem:
-    made = Problem(images=count, height=56, width=56, channels=channels, filters=16)
-    made.kernel_h = made.kernel_w = 3
-    made.out_h = made.out_w = 28
-    made.pad_h = made.pad_w = made.dilation_h = made.dilation_w = 1
-    made.stride_h = made.stride_w = 2
-    made.a = made.b = made.d = ADDRESS
-    return made
-
-
-@LONG
-@pytest.mark.slow
-def test_bfloat16_compiles_and_answers(small: None) -> None:
-    table = table_of(library.build(Family("bfloat16", "silu", 8), "sm_90a"))
-    assert answers(table, images(64)) == ["Success"]
 
 
 def test_what_nvcc_refuses_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

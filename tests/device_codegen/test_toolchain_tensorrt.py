@@ -18,7 +18,6 @@ from collage_engine.machine.cuda import cuda_probe
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import Target, ToolchainInstance
-from collage_engine.toolchains.registry import described
 from collage_engine.toolchains.runtime import builder
 from collage_engine.toolchains.tensorrt import library, python_runtime
 from collage_engine.toolchains.tensorrt.toolchain import PYTHON_PART, TensorrtToolchain
@@ -48,30 +47,6 @@ def test_without_a_device_it_builds_and_says_for_which() -> None:
     assert state.version and state.reason
     assert "no NVIDIA driver" in state.reason and "sm_86" in state.reason
     assert "sm_90" not in state.reason
-
-
-def test_a_hopper_is_no_device_for_rtx(monkeypatch: pytest.MonkeyPatch) -> None:
-    from collage_engine.machine.cuda import CudaDevice, CudaProbe
-    from collage_engine.toolchains.tensorrt import toolchain
-
-    hopper = CudaDevice(0, "NVIDIA H200", (9, 0), 1 << 37, 132, 60 << 20, 13000)
-    monkeypatch.setattr(toolchain, "cuda_probe", lambda: CudaProbe((hopper,)))
-    state = TensorrtToolchain().probe()
-    assert not state.available and not state.builds
-    assert state.reason and "not on sm_90" in state.reason
-    assert described(state, TensorrtToolchain.about).install == "pip install tensorrt"
-
-
-def test_nothing_installed_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "_MODULES", (("no_such_tensorrt", False),))
-    library.api.cache_clear()
-    try:
-        state = TensorrtToolchain().probe()
-    finally:
-        library.api.cache_clear()
-    assert not state.available and not state.builds and state.version is None
-    assert state.reason and "the package tensorrt is not installed" in state.reason
-    assert described(state, TensorrtToolchain.about).install == "pip install tensorrt"
 
 
 @pytest.mark.parametrize(

@@ -60,10 +60,6 @@ def test_place_options_become_settings(tmp_path):
     assert settings.inputs_npz == inputs.read_bytes()
 
 
-def test_the_default_budget_is_ten_minutes():
-    assert settings_from(place()).budget_s == 600
-
-
 def test_a_placement_may_be_what_place_printed(tmp_path):
     printed = tmp_path / "run.json"
     parts = [
@@ -79,20 +75,11 @@ def test_a_placement_may_be_what_place_printed(tmp_path):
     ("content", "says"),
     [
         (b"{", "no JSON"),
-        (b"", "no JSON"),
-        (b"\x80\x02}q\x00.", "no JSON"),  # a pickle
         (b"[" * 100_000, "no JSON"),
         (b'{"a": ' + b"9" * 5000 + b"}", "no JSON"),
         (b"[1]", "JSON object"),
-        (b"null", "JSON object"),
         (b'{"a": 1}', "JSON object"),
-        (b'{"a": {"b": "tvm"}}', "JSON object"),
-        (b'{"placement": {}}', "missing required field `partitions`"),
-        (b'{"placement": {"partitions": {"a": 1}}}', "Expected `array`"),
-        (b'{"placement": {"partitions": [null]}}', "Expected `object`"),
         (b'{"placement": {"partitions": [{"toolchain": "tvm"}]}}', "onnx_nodes"),
-        (b'{"placement": {"partitions": [{"toolchain": 1, "onnx_nodes": []}]}}', "toolchain"),
-        (b'{"placement": {"partitions": [{"toolchain": "t", "onnx_nodes": "ab"}]}}', "onnx_nodes"),
         (
             b'{"placement": {"partitions": [{"toolchain": "t", "onnx_nodes": [], "config": [1]}]}}',
             "config",
@@ -184,12 +171,6 @@ def test_wrong_usage_exits_with_two(arguments, capsys):
     assert ended.value.code == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "--help says what it takes" in said
-
-
-def test_a_missing_file_is_one_line_and_exit_two(capsys):
-    assert main(["search", "/nonexistent/problem.json"]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "/nonexistent/problem.json" in said
 
 
 def test_every_equivalent_that_the_page_for_newcomers_names_exists():

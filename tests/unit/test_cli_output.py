@@ -24,11 +24,10 @@ from collage_engine.cli import output, print_run, screen
 from collage_engine.cli.main import main
 from collage_engine.cli.screen import Columns, as_text, complain, say
 from collage_engine.drawing import palette
-from collage_engine.drawing.formatting import gain_text, spread_text
 from collage_engine.machine.logs import PrintableFormatter
 from collage_engine.records.answers import Alternative, ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.cost import Cost, invalid
+from collage_engine.records.cost import Cost
 from collage_engine.records.csv_table import csv_table, plain_cell
 from collage_engine.records.event import Log, Progress, Provisional, Stage
 from collage_engine.records.graph import Node
@@ -44,7 +43,6 @@ from tests.support.json_schemas import assert_fits
 from tests.support.runs import run_record
 
 BASIC = ToolchainInstance(toolchain="onnxruntime", config=(("level", "basic"),))
-PIN = "conv[0]=onnxruntime[level=basic]"
 
 
 def run() -> Run:
@@ -129,18 +127,6 @@ def test_a_run_is_printed_whole_into_a_pipe(capsys):
     assert all(line == line.rstrip() for line in said.splitlines())
 
 
-def test_candidates_are_one_line_each_in_a_pipe(capsys):
-    output.print_candidates(
-        [candidate((0, 1, 2, 5), invalid("too hot"))], titles("nn.conv2d", *["nn.relu"] * 5)
-    )
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 3
-    cells = ["onnxruntime[level=basic]", "0–2,5", "Conv+Relu+Relu+Relu"]
-    assert lines[1].split()[:3] == cells
-    assert "invalid" in lines[1]
-    assert lines[2] == "1 candidate, 1 distinct, 0 not measured yet"
-
-
 def test_an_explanation_is_a_table_of_the_best_choice_of_each_toolchain(capsys):
     lines = (
         Alternative(toolchain="tvm", status="chosen", operators="Conv", here_us=3.0),
@@ -159,30 +145,6 @@ def test_an_explanation_is_a_table_of_the_best_choice_of_each_toolchain(capsys):
     assert "9.00" not in said, "of a toolchain the best choice is enough"
     assert "+0.500 µs" in said and "≥ +4.00 µs" in said and "−0.100 µs" in said
     assert "not measured: no time" in said and "cannot run: it crashed [signal 11]" in said
-
-
-def test_toolchains_say_what_is_missing_and_how_to_get_it(capsys):
-    output.print_toolchains(
-        [
-            ToolchainState(
-                name="tvm", available=True, version="1", devices=("cpu",), targets=("cpu", "cuda")
-            ),
-            ToolchainState(name="x", available=False, reason="no", install="pip install 'x[cpu]'"),
-        ]
-    )
-    said = capsys.readouterr().out
-    assert re.search(r"tvm +1 +cpu, cuda +cpu +available", said)
-    assert "x is missing: no\n  to use it: pip install 'x[cpu]'\n" in said
-
-
-def test_numbers():
-    assert gain_text(11, 10) == "+10.0 %"
-    assert gain_text(9.99999, 10) == "0.0 %"
-    assert gain_text(8390, 10) == "×839"
-    assert gain_text(None, 10) == gain_text(5, None) == "–"
-    assert spread_text((19.0, 23.46), 20.0) == "19.0–23.5"
-    assert spread_text((1900.0, 2346.0), 2000.0) == "1.90–2.35"
-    assert spread_text(None, 2.0) == ""
 
 
 EVENTS = [

@@ -149,17 +149,6 @@ def test_what_cannot_be_captured_is_timed_call_by_call() -> None:
     assert len(device.issued) - before == 4
 
 
-def test_without_a_graph_copies_of_the_weights_take_turns_across_samples() -> None:
-    device = Device()
-    device.fails["cudaStreamEndCapture"] = 901
-    measured = timer(device, ("a", "b", "c"))
-    device.capturing = None
-    before = len(device.issued)
-    for _ in range(6):
-        measured(1)
-    assert sorted(device.issued[before:]) == ["a", "a", "b", "b", "c", "c"]
-
-
 def test_a_call_that_fails_in_the_capture_ends_it() -> None:
     device = Device()
 

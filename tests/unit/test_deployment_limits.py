@@ -9,10 +9,8 @@ import pytest
 from collage_engine.candidates.runtime_facts import runtime_facts
 from collage_engine.cli.options import settings_from, size
 from collage_engine.cli.parser import build_parser
-from collage_engine.drawing.formatting import memory_text
 from collage_engine.planning import deployment_limits as limits
 from collage_engine.records.errors import UsageError
-from collage_engine.records.memory import MemorySeen, MemoryUse
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainAbout, ToolchainInstance
 from collage_engine.toolchains import registry
@@ -26,12 +24,6 @@ from tests.support.plain_toolchain import PlainToolchain
 )
 def test_sizes(text, wanted):
     assert size(text) == wanted
-
-
-@pytest.mark.parametrize("text", ["", "big", "-5M", "0", "3T"])
-def test_wrong_sizes_are_refused(text):
-    with pytest.raises(argparse.ArgumentTypeError):
-        size(text)
 
 
 def place(*more: str) -> argparse.Namespace:
@@ -118,10 +110,6 @@ def test_settings_and_facts_become_constraints(toolchains):
     assert found is not None and found.needs == {"tvm[library=dnn]": ("tvm", "dnn")}
 
 
-def test_without_limits_there_are_no_constraints():
-    assert limits.runtime_limits(RunSettings(), {"launch": 0.3}) is None
-
-
 def test_a_baseline_beyond_the_limits_is_barred(toolchains):
     facts = runtime_facts(toolchains, 100)
     constraints = limits.runtime_limits(RunSettings(max_runtimes=1, max_artifact_bytes=104), facts)
@@ -148,36 +136,3 @@ def test_a_baseline_beyond_the_limits_is_barred(toolchains):
         "beyond the limits: dnn is not among the runtimes"
     )
     assert limits.export_refusal([candidate_on(dnn, (0,))], None) is None
-
-
-def test_an_artifact_above_the_size_is_said():
-    settings = RunSettings(max_artifact_bytes=50_000_000)
-    assert limits.size_warning(50_000_000, settings) == []
-    assert limits.size_warning(None, settings) == []
-    assert limits.size_warning(10**9, RunSettings()) == []
-    (said,) = limits.size_warning(51_000_000, settings)
-    assert said.startswith("the artifact has 51 MB, more than the 50 MB asked for")
-
-
-def test_memory_in_words():
-    seen = MemorySeen(
-        peak_bytes=300 << 20,
-        base_bytes=80 << 20,
-        load_peak_bytes=300 << 20,
-        run_peak_bytes=150 << 20,
-        held={"onednn": 40 << 20},
-    )
-    use = MemoryUse(
-        seen=seen,
-        weights_bytes=50 << 20,
-        repeated_bytes=2 << 20,
-        artifact_bytes=130 << 20,
-        library_bytes=70 << 20,
-    )
-    assert memory_text(use) == (
-        "at most 300 MiB while loading, 150 MiB while running; 80.0 MiB of it before the model is "
-        "loaded; weights 50.0 MiB; held by onednn 40.0 MiB; 2.00 MiB of weights stored for two "
-        "partitions; artifact 130 MiB, of it runtimes 70.0 MiB"
-    )
-    unknown = MemoryUse(seen=MemorySeen(), weights_bytes=1 << 20)
-    assert memory_text(unknown) == "weights 1.00 MiB"

@@ -89,12 +89,6 @@ def test_ctrl_c_while_no_run_is_under_way_cancels(engine) -> None:
     assert engine._side.cancelled == [None]
 
 
-def test_ctrl_c_is_told_whether_there_was_anything_to_stop(engine) -> None:
-    assert not engine.cancel()
-    engine._side.busy = True
-    assert engine.cancel()
-
-
 def test_a_name_that_is_no_text_is_refused(engine) -> None:
     with pytest.raises(UsageError, match=r"not UTF-8 text: .*caf"):
         engine.model_open(p.ModelOpen(path="caf\udce9.onnx"))

@@ -26,12 +26,8 @@ from collage_engine.records.cost_table import CostTable, table_of
 from collage_engine.records.format import (
     NHWC,
     PLAIN,
-    TO_LOGICAL,
-    TO_STORED,
-    border_words,
     conversion_constant,
     differs,
-    stored_shape,
 )
 from collage_engine.records.graph import TensorType
 from collage_engine.records.settings import RunSettings
@@ -54,13 +50,6 @@ def small_net():
     y = b.call("nn.conv2d", y, b.constant((8, 8, 3, 3)), **LAYOUT)
     y = b.call("reshape", y, shape=(8, 36))
     return b.build(b.call("nn.softmax", y, shape=(8, 36)))
-
-
-def test_stored_and_logical_axes_undo_each_other():
-    for name, axes in TO_STORED.items():
-        assert [axes[a] for a in TO_LOGICAL[name]] == list(range(len(axes)))
-    assert stored_shape((2, 3, 4, 5), NHWC) == (2, 4, 5, 3)
-    assert stored_shape((2, 3, 4, 5), PLAIN) == (2, 3, 4, 5)
 
 
 @pytest.mark.parametrize(
@@ -210,13 +199,6 @@ def test_what_was_not_measured_cannot_be_converted():
     wanted = wanted_conversions(graph.record, [measured(graph, "b", (1,), 1.0, True)])
     kind = TensorType(IMAGE, "float32")
     assert wanted[0] == ((kind, NHWC, PLAIN), (kind, PLAIN, NHWC)) and set(wanted) == {0, 1}
-
-
-def test_words():
-    assert border_words({}, {}) == ""
-    assert border_words({1: NHWC}, {2: NHWC}) == "input and output nhwc"
-    assert border_words({1: NHWC}, {}) == "input nhwc"
-    assert border_words({}, {1: NHWC}) == "output nhwc"
 
 
 WANTED = (TensorType((1, 8, 4, 4), "float32"), PLAIN, NHWC)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import random
@@ -15,7 +14,6 @@ from collage_engine.artifact import paired_times
 from collage_engine.artifact.paired_times import Comparison, Opened, judge, pair_ratio
 from collage_engine.cli import check_command
 from collage_engine.cli.main import main
-from collage_engine.cli.options import share
 from collage_engine.records.gate import Gate, GateCheck
 from tests.support.json_schemas import assert_fits
 
@@ -56,21 +54,6 @@ def test_on_a_machine_that_is_far_too_noisy_equal_artifacts_tie():
     noisy = 0.15 / (sum(log * log for log in logs) / len(logs)) ** 0.5
     runs = RUNS // 8  # most of them take as many pairs as may be taken
     assert outcomes(0.0, noisy, runs).count("tie") >= 0.5 * runs
-
-
-def test_a_pair_counts_by_its_median_round():
-    assert pair_ratio([2.0, 2.0, 50.0], [1.0, 1.0, 1.0]) == pytest.approx(math.log(2))
-
-
-@pytest.mark.parametrize(("text", "value"), [("3%", 0.03), ("0.05", 0.05), ("2.5 %", 0.025)])
-def test_a_share_is_read_with_and_without_percent(text, value):
-    assert share(text) == pytest.approx(value)
-
-
-@pytest.mark.parametrize("text", ["0", "-1%", "100%", "3", "x%"])
-def test_what_is_no_share_is_refused(text):
-    with pytest.raises(argparse.ArgumentTypeError):
-        share(text)
 
 
 @pytest.mark.parametrize(

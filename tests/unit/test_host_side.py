@@ -26,7 +26,6 @@ from collage_engine.planning.search_problem import (
     best_placements,
     make_problem,
     pin_verdicts,
-    problem_candidate,
 )
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.copies import TO_DEVICE, TO_HOST, byte_constant, call_constant
@@ -135,14 +134,6 @@ def test_what_only_the_host_takes_is_there_whatever_copies_cost_and_says_so() ->
     ]
     unknown, answer = placed(graph, records, {})
     assert unknown is None and answer.infeasible  # a copy whose cost is not known cannot be chosen
-
-
-def test_copies_of_inputs_are_in_a_candidates_spread() -> None:
-    _, records = three()
-    first = next(r for r in records if r.nodes == (0,) and r.instance is CPU)
-    known = table_of([first])
-    made = problem_candidate(first, known, besides_us=2.0)
-    assert made.cost_us == pytest.approx(7.0) and made.spread_us == pytest.approx((7.0, 7.0))
 
 
 def test_the_models_inputs_are_copied_too_and_its_outputs_back() -> None:

@@ -12,7 +12,7 @@ from typing import get_args
 import pytest
 
 from collage_engine.planning.infeasible import infeasible_details
-from collage_engine.planning.refusals import named_refusal_text, refusal_text
+from collage_engine.planning.refusals import named_refusal_text
 from collage_engine.records.cost import Cost
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import InfeasibleError
@@ -66,10 +66,6 @@ def test_a_node_no_toolchain_takes_is_named_with_every_reason():
     )
 
 
-def test_a_node_without_a_measured_candidate():
-    assert reason([], (1, 2)) == "no candidate was measured for 'best' (ArgMax), node 2 (Add)"
-
-
 @pytest.mark.parametrize(
     ("pins", "nodes", "says"),
     [
@@ -111,12 +107,6 @@ def test_a_node_without_a_measured_candidate():
 )
 def test_pins_are_quoted_and_explained(pins, nodes, says):
     assert reason(pins, nodes) == says
-
-
-def test_many_nodes_are_counted():
-    assert reason([], (0, 1, 2, 3, 4)).endswith(
-        "for 'act' (relu), 'best' (ArgMax), node 2 (Add), 'sum' (Add) and 1 more node"
-    )
 
 
 OPENVINO = instance("openvino")
@@ -177,17 +167,3 @@ def test_every_kind_has_words_that_name_the_toolchain_where_nothing_else_does(ki
     text = named_refusal_text(refusal)
     assert "{" not in text and "nn." not in text
     assert ("Tango" in text) == (kind not in ("device", "precision"))
-
-
-def test_what_a_toolchain_says_is_shown_as_it_is() -> None:
-    detail = "nn.conv2d: a BLAS is no {dancer}, honoured"
-    refusal = Refusal("judged", "nn.conv2d", detail, "Tango")
-    assert refusal_text(refusal) == detail
-    assert named_refusal_text(refusal) == f"Tango: {detail}"
-
-
-@pytest.mark.parametrize("kind", ["alone", "calls"])
-def test_a_library_that_kernels_could_call_is_named(kind) -> None:
-    refusal = Refusal(kind, "nn.softmax", "", "TVM", "oneDNN")
-    expected = "TVM and oneDNN compute no group of operators with this Softmax together"
-    assert refusal_text(refusal) == expected

@@ -16,7 +16,6 @@ from collage_engine.model.post_dominators import post_dominators
 from collage_engine.model.random_inputs import RANGES, random_inputs
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.numbering import OperatorNumber
-from collage_engine.records.operators import _ROWS, OPERATORS
 from collage_engine.records.placement import Partition, Placement
 from tests.support.graphs import GraphBuilder
 
@@ -98,27 +97,6 @@ def test_the_graph_as_a_networkx_graph() -> None:
 )
 def test_einsum_that_is_no_matmul_has_no_plan(equation: str, shapes: list) -> None:
     assert matmul_plan(equation, shapes) is None
-
-
-def test_kinds_are_relays() -> None:
-    expected = {
-        "add": "broadcast",
-        "nn.relu": "elementwise",
-        "reshape": "injective",
-        "mean": "reduction",
-        "nn.conv2d": "anchor",
-        "nn.max_pool2d": "anchor",
-        "concat": "injective",
-        "nn.layer_norm": "anchor",
-        "topk": "opaque",
-        "matmul": "anchor",
-        "nn.softmax": "anchor",
-    }
-    assert {op: OPERATORS[op].kind for op in expected} == expected
-
-
-def test_the_table_has_each_operator_once() -> None:
-    assert len(OPERATORS) == len(_ROWS)
 
 
 def _embedding() -> DataflowGraph:

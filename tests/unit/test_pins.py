@@ -8,7 +8,7 @@ import pytest
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node
 from collage_engine.records.pin import written_name
-from collage_engine.session.pins import close_names, parse_pin, rebind_pins
+from collage_engine.session.pins import parse_pin, rebind_pins
 
 KNOWN = ("tvm", "onnxruntime", "onednn")
 
@@ -87,25 +87,6 @@ def test_an_exact_name_wins_over_a_glob_and_names_can_be_quoted(text, nodes, too
     assert (pin.kind, pin.nodes, pin.toolchain) == ("on", nodes, toolchain)
 
 
-@pytest.mark.parametrize(
-    ("text", "kind", "nodes"),
-    [
-        ("same=on, 2=together", "together", (1,)),
-        ("same=on, 2=@cpu", "device", (1,)),
-        ("Größe=x=!tvm", "never", (6,)),
-        ("Größe=x=exactly:tvm", "exactly", (6,)),
-    ],
-)
-def test_every_kind_of_pin_on_names_with_equals_signs(text, kind, nodes):
-    pin = parse_pin(text, ODD, MODEL, KNOWN)
-    assert (pin.kind, pin.nodes) == (kind, nodes)
-
-
-def test_a_quoted_name_is_no_glob():
-    with pytest.raises(UsageError, match="matches no node"):
-        parse_pin('"conv*"=tvm', ODD, MODEL, KNOWN)
-
-
 @pytest.mark.parametrize("name", ["[a-b]*{x}?", "same=on, 2", "conv[0]", 'say "so", it', "b"])
 def test_a_name_as_the_desktop_writes_it_means_that_node(name):
     names = [node.onnx_nodes[0] for node in ODD.nodes[1:]]
@@ -129,13 +110,6 @@ def test_a_name_as_the_desktop_writes_it_means_that_node(name):
 def test_wrong_pins_say_what_is_wrong(text, says):
     with pytest.raises(UsageError, match=says):
         parse_pin(text, G, MODEL, KNOWN)
-
-
-def test_a_hint_names_what_holds_the_text():
-    """Names of exporters are long paths, of which people know the end."""
-    names = ["/blocks.0/conv_dw/Conv", "/blocks.0/conv_pw/Conv", "/head/Gemm"]
-    assert close_names("conv_pw", names) == ["/blocks.0/conv_pw/Conv"]
-    assert close_names("*", names) == []
 
 
 def test_pins_move_to_the_next_version_of_a_model():

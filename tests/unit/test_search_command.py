@@ -130,14 +130,6 @@ def test_every_fault_of_a_cover_has_its_sentence(
     assert fault in words
 
 
-def test_a_placement_with_thousands_of_faults_fills_one_screen(capsys, tmp_path, example):
-    answer = tmp_path / "answer.json"
-    answer.write_text(json.dumps(["x" * 70_000] * 300))
-    shown, _ = collage(capsys, example, "--check", str(answer), status=1)
-    lines = shown.splitlines()
-    assert len(lines) < 25 and max(map(len, lines)) <= 1000 and "more faults" in lines[-1]
-
-
 def test_a_part_that_means_no_candidate_or_several_is_refused() -> None:
     problem: dict[str, Any] = {
         "nodes": [{"id": 0}],

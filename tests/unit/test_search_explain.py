@@ -11,7 +11,6 @@ import doctest
 import importlib
 from typing import Any
 
-import msgspec
 import pytest
 
 from collage_engine.search.api import k_best, solve
@@ -19,7 +18,6 @@ from collage_engine.search.explain import (
     Labels,
     explain_node,
     explain_ranked_cover,
-    spread_of,
 )
 from collage_engine.search.problem_json import problem_from
 
@@ -98,25 +96,6 @@ def test_a_node_in_words() -> None:
     assert statuses[:4] == ["chosen", "tied", "tied", "unmeasured"]
 
 
-def test_less_than_a_clock_can_tell_is_no_difference() -> None:
-    problem = problem_from(DATA)
-    answer = solve(problem)
-    other = k_best(problem, 2)[1]
-    told = explain_ranked_cover(
-        problem, answer, msgspec.structs.replace(other, regret_us=-0.00478), LABELS
-    )
-    assert told.endswith("takes as long.")
-    data = {"nodes": DATA["nodes"], "candidates": [dict(each) for each in DATA["candidates"]]}
-    data["candidates"][1]["cost_us"] = 41.0 - 0.006
-    problem = problem_from(data)
-    answer = msgspec.structs.replace(solve(problem), cover=("d", "s"))
-    assert (
-        explain_node(problem, answer, 0, LABELS)
-        .text[0]
-        .endswith("by itself ONNX Runtime would take as long.")
-    )
-
-
 def test_a_candidate_in_no_cover_and_a_pin() -> None:
     problem = problem_from({**DATA, "pins": [{"nodes": [0], "toolchain": "onnxruntime"}]})
     told = explain_node(problem, solve(problem), 1, LABELS)
@@ -126,12 +105,6 @@ def test_a_candidate_in_no_cover_and_a_pin() -> None:
     assert "w" in ruled_out
     told = explain_node(problem, solve(problem), 0, LABELS)
     assert "Pin 1: node 0 on onnxruntime: honoured, costs 12.0 µs" in told.text
-
-
-def test_an_infeasible_problem_is_explained() -> None:
-    problem = problem_from({**DATA, "pins": [{"nodes": [0], "toolchain": "openblas"}]})
-    told = explain_node(problem, solve(problem), 0, LABELS)
-    assert told.chosen is None and "cannot be honoured" in told.text[0]
 
 
 def two(cost_a: float, cost_b: float, spread: Any = 1.0) -> dict[str, Any]:
@@ -154,13 +127,6 @@ def ties(data: dict[str, Any]) -> dict[Any, float | None]:
 def test_overlapping_spreads_are_ties() -> None:
     assert ties(two(10.0, 11.9)) == {"b": pytest.approx(1.9)}
     assert ties(two(10.0, 12.1)) == {}
-
-
-def test_spreads_as_percentiles() -> None:
-    data = two(10.0, 11.0)
-    data["candidates"][1]["spread_us"] = [10.5, 14.0]
-    assert spread_of(problem_from(data).candidates[1]) == (10.5, 14.0)
-    assert list(ties(data)) == ["b"]
 
 
 MODULES = ("api", "label_setting", "states", "sweep_order")

@@ -13,10 +13,8 @@ from typing import Any
 
 import pytest
 
-from collage_engine.records.errors import UsageError
 from collage_engine.search.api import Search, check, k_best, reuse, solve
 from collage_engine.search.explain import explain_node
-from collage_engine.search.limited_search import RuntimeSets
 from collage_engine.search.problem import Answer
 from collage_engine.search.problem_json import problem_from
 from tests.support.search_graphs import SHAPES, problem_on
@@ -267,17 +265,6 @@ def test_the_judge_refuses_every_cover_that_breaks_a_limit() -> None:
     assert refused > 50
 
 
-def test_largest_sets_are_those_that_nothing_can_join() -> None:
-    for seed in range(200):
-        data = limited_problem(seed)
-        problem = problem_from(data)
-        assert problem.limits is not None
-        sets = RuntimeSets(problem, problem.limits)
-        allowed = [m for m in range(1 << len(sets.names)) if not sets.violates(m)]
-        wanted = {m for m in allowed if not any(m != n and m & n == m for n in allowed)}
-        assert set(sets.maximal) == wanted and sets.complete
-
-
 def test_beyond_so_many_sets_the_cover_found_is_not_said_to_be_the_best() -> None:
     """Of twelve runtimes five may be used: 792 sets, of which not all are looked through."""
     names = [f"t{n}" for n in range(12)]
@@ -305,40 +292,3 @@ def test_a_search_is_reused_only_under_the_same_limits() -> None:
     assert reuse(problem, search) is search
     del data["constraints"]
     assert reuse(problem_from(data), search) is not search
-
-
-@pytest.mark.parametrize(
-    ("constraints", "said"),
-    [
-        ({"max_runtimes": -1}, "constraints.max_runtimes"),
-        ({"runtimes": {"a": {"bytes": -5}}}, "constraints.runtimes.a.bytes"),
-        ({"most": 1}, "constraints"),
-        ({"allow": "a"}, "constraints.allow"),
-    ],
-)
-def test_bad_limits_are_refused_with_their_place(constraints: dict[str, Any], said: str) -> None:
-    data = random_problem(1) | {"constraints": constraints}
-    with pytest.raises(UsageError, match=said.replace(".", r"\.")):
-        problem_from(data)
-
-
-def test_limits_in_words_and_their_price() -> None:
-    data = {
-        "nodes": [{"id": 0}, {"id": 1, "inputs": [0]}],
-        "candidates": [
-            {"id": "a0", "nodes": [0], "toolchain": "a", "cost_us": 1.0},
-            {"id": "b0", "nodes": [0], "toolchain": "b[l=1]", "cost_us": 4.0},
-            {"id": "b1", "nodes": [1], "toolchain": "b", "cost_us": 2.0},
-            {"id": "a1", "nodes": [1], "toolchain": "a", "cost_us": 9.0},
-        ],
-        "constraints": {"max_runtimes": 1},
-    }
-    answer = solve(problem_from(data))
-    assert answer.cover == ("b0", "b1") and answer.cost_us == 6.0
-    (verdict,) = answer.limit_verdicts
-    assert verdict.price_us == 3.0
-    assert verdict.reason == "at most 1 runtime: honoured, costs 3.00 µs (100.0 %)"
-    data["constraints"] = {"max_runtimes": 2, "max_bytes": 5, "base_bytes": 6}
-    answer = solve(problem_from(data))
-    assert answer.infeasible is not None and answer.infeasible.limits == ("max_bytes",)
-    assert [v.state for v in answer.limit_verdicts] == ["pending", "infeasible"]

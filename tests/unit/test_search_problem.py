@@ -6,14 +6,12 @@ import copy
 import json
 from typing import Any
 
-import msgspec
 import pytest
 
 from collage_engine.records.errors import UsageError
 from collage_engine.search.api import solve
 from collage_engine.search.command import main_search
-from collage_engine.search.problem import ProblemPin
-from collage_engine.search.problem_json import _check_pin, problem_from, read_problem
+from collage_engine.search.problem_json import problem_from, read_problem
 
 GOOD: dict[str, Any] = {
     "nodes": [
@@ -83,29 +81,16 @@ def test_infeasible_in_the_public_format() -> None:
 
 MALFORMED = [
     ("{", "the problem"),
-    ("[]", "problem"),
-    (json.dumps({"candidates": []}), "nodes"),
-    (json.dumps(changed(pinz=[])), "pinz"),
     (json.dumps(changed(outputs=[7])), "outputs: there is no node 7"),
     (json.dumps(changed(nodes=[{"id": 0, "inputs": [0]}])), "nodes[0].inputs"),
-    (json.dumps(changed(nodes=[{"id": 0, "inputs": [1]}, {"id": 1}])), "nodes[0].inputs"),
     (json.dumps(changed(nodes=[{"id": 0}, {"id": 0}])), "nodes[1]"),
     (json.dumps(changed(nodes=[{"id": 0, "kind": "odd"}])), "nodes[0].kind"),
-    (json.dumps(changed(nodes=[{"id": "0"}])), "nodes[0].id"),
     (json.dumps(candidate(nodes=[0, 2])), "candidates[3].nodes: node 1 is not convex"),
-    (json.dumps(candidate(nodes=[])), "candidates[3].nodes"),
-    (json.dumps(candidate(nodes=[0, 0])), "candidates[3].nodes"),
     (json.dumps(candidate(nodes=[9])), "candidates[3].nodes: there is no node 9"),
     (json.dumps(candidate(id="a0")), "candidates[3]: a0 is listed twice"),
-    (json.dumps(candidate(cost_us=None)), "candidates[3].cost_us"),
     (json.dumps(candidate(cost_us=-1)), "candidates[3].cost_us"),
-    (json.dumps(candidate(cost_us="7")), "candidates[3].cost_us"),
     (json.dumps(candidate(state="slow")), "candidates[3].state"),
-    (json.dumps(candidate(spread_us=[3, -2])), "candidates[3].spread_us"),
     (json.dumps(candidate(takes={"0": "nhwc", "5": "x"})), "candidates[3].takes"),
-    (json.dumps(candidate(gives={"2": "nhwc"})), "candidates[3].gives"),
-    (json.dumps(changed(transitions={"launch_us": -1})), "transitions.launch_us"),
-    (json.dumps(changed(transitions={"pairs": [["a", "b"]]})), "transitions.pairs[0]"),
     (
         json.dumps(changed(transitions={"pairs": [["a", "b", 1], ["a", "b", 2]]})),
         "transitions.pairs[1]",
@@ -113,19 +98,9 @@ MALFORMED = [
     (json.dumps(changed(transitions={"formats": [[9, "a", "b", 1]]})), "transitions.formats[0]"),
     (json.dumps(changed(priority=["a", "a"])), "priority"),
     (json.dumps(changed(pins=[{"nodes": [0]}])), "pins[0]: it says nothing"),
-    (json.dumps(changed(pins=[{"nodes": [], "toolchain": "a"}])), "pins[0].nodes"),
     (json.dumps(changed(pins=[{"nodes": [5], "toolchain": "a"}])), "pins[0].nodes"),
-    (json.dumps(changed(pins=[{"nodes": [0], "toolchain": "a", "device": "cpu"}])), "pins[0]"),
     (json.dumps(changed(pins=[{"nodes": [0], "unsplit": True}])), "pins[0].nodes"),
 ]
-
-
-def test_a_pin_on_many_nodes_is_no_edge_whatever_they_read() -> None:
-    # Looking for an edge among all of them took 20 s for 40,000 nodes.
-    problem = msgspec.structs.replace(problem_from(GOOD), nodes=())
-    pin = ProblemPin(nodes=(0, 1, 2), unsplit=True)
-    with pytest.raises(UsageError, match="two ends of an edge"):
-        _check_pin(problem, pin, "pins[0]", {0: 0, 1: 1, 2: 2})
 
 
 @pytest.mark.parametrize(("text", "place"), MALFORMED)

@@ -42,11 +42,7 @@ from collage_engine.records.files import (
 )
 from collage_engine.records.locks import HeldLock, is_locked, locked
 from collage_engine.records.reasons import (
-    MOST_CHARACTERS,
-    compiler_reason,
     fault_reason,
-    last_line,
-    short_reason,
 )
 from collage_engine.records.time_limits import JOB_S
 from collage_engine.session.earlier import earlier_session
@@ -116,14 +112,6 @@ def test_a_folder_without_permission_is_found_before_the_work(tmp_path):
             check_target_folder(tmp_path / "new" / "artifact")
 
 
-@pytest.mark.parametrize("place", ["/sys", "/proc"])
-def test_what_even_root_cannot_write_is_found_before_the_work(place):
-    with pytest.raises(OSError, match=f"in the folder {place}"):
-        check_writable(f"{place}/file")
-    with pytest.raises(ArtifactError, match=f"{place}/out cannot be written: .* in {place}"):
-        check_target_folder(Path(place) / "out")
-
-
 def test_a_block_that_fails_leaves_the_old_file_as_it_was(tmp_path):
     path = tmp_path / "report.csv"
     path.write_text("old")
@@ -144,14 +132,6 @@ def test_other_users_may_read_a_new_file_as_they_may_read_any_other(tmp_path):
         assert (tmp_path / "new").stat().st_mode & 0o777 == 0o600
     finally:
         os.umask(before)
-
-
-def test_the_final_name_never_shows_a_half_written_file(tmp_path):
-    with atomic_file(tmp_path / "store") as new:
-        new.write_text("half")
-        assert not (tmp_path / "store").exists()
-        assert new.parent == tmp_path
-    assert (tmp_path / "store").read_text() == "half"
 
 
 def test_a_lock_is_seen_by_others_until_it_is_released(tmp_path):
@@ -182,20 +162,6 @@ def test_a_lock_ends_with_its_process_however_that_ends(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("error", "options", "says"),
-    [
-        (ValueError("trace\n  at x.cc\nno such layout\n\n"), {}, "no such layout"),
-        (ValueError("\nno such layout\nread the manual"), {"line": "first"}, "no such layout"),
-        (ValueError(" \n"), {}, "ValueError"),
-        (ToolchainError("It has 2 lines:\nboth count."), {}, "It has 2 lines:\nboth count."),
-        (ValueError("x" * 1000), {}, "x" * MOST_CHARACTERS),
-    ],
-)
-def test_the_short_reason_of_an_error(error, options, says):
-    assert short_reason(error, **options) == says
-
-
-@pytest.mark.parametrize(
     ("error", "says"),
     [
         (ValueError(" \n"), "ValueError"),
@@ -217,14 +183,6 @@ def test_what_code_of_others_raised_is_told_with_its_place(error, says):
         said = fault_reason(raised)
     own = isinstance(error, ToolchainError)  # a sentence of ours says where by itself
     assert said == (says if own else f"{says} (unit/test_written_files.py, line {line})")
-
-
-def test_the_line_of_a_log_that_says_what_is_wrong():
-    log = "In file included\nx.cc:3: error: no member\nx.cc:9: error: other\n2 errors\n"
-    assert compiler_reason(log) == "x.cc:3: error: no member"
-    assert compiler_reason("ld: cannot find -lx\n\n") == "ld: cannot find -lx"
-    assert compiler_reason("", "exit status 1") == "exit status 1"
-    assert last_line("one\ntwo\n \n") == "two"
 
 
 def filling(text: str, *names: str) -> Callable[[Path], None]:
@@ -366,15 +324,6 @@ def owner(folder: Path) -> tuple[subprocess.Popen[str], Path]:
     return process, Path(process.stdout.readline().strip())
 
 
-def test_it_is_emptied_and_removed(temporary):
-    made = scratch.Scratch()
-    (made.path / "big").write_bytes(b"x")
-    made.empty()
-    assert made.path.is_dir() and not list(made.path.iterdir())
-    made.close()
-    assert not list(temporary.iterdir())
-
-
 def test_only_folders_of_the_dead_are_removed(temporary):
     alive, kept = owner(temporary)
     killed, orphan = owner(temporary)
@@ -422,21 +371,6 @@ def test_a_folder_without_locks_keeps_what_may_be_in_use(temporary, monkeypatch)
     for each in (first, second):
         each.close()
     assert not list(temporary.iterdir())
-
-
-def test_a_killed_export_leaves_nothing_beside_the_artifact(tmp_path):
-    (tmp_path / ".out.abc.partial").mkdir()
-    (tmp_path / ".out.abc.partial" / "model.so").touch()
-    (tmp_path / ".other.abc.partial").mkdir()
-    (tmp_path / "out").mkdir()
-    tidy(tmp_path / "out")
-    assert sorted(p.name for p in tmp_path.iterdir()) == [".other.abc.partial", "out"]
-
-
-def test_it_lies_beside_the_artifact(tmp_path: Path) -> None:
-    with work_folder(tmp_path / "new" / "out") as folder:
-        assert folder.is_relative_to(tmp_path / "new")
-    assert not list((tmp_path / "new").iterdir())
 
 
 def test_where_only_the_artifact_may_be_written_it_lies_elsewhere(tmp_path: Path) -> None:

@@ -19,6 +19,18 @@ ASYNC = r'asm volatile\("cp\.async\.(?:wait_group \d+|commit_group);"[^;]*\);'
 TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
 
 
+def headers() -> Path | None:
+    """Where CUDA's headers are; None: they are not here."""
+    from collage_engine.records.errors import ToolchainError
+    from collage_engine.toolchains.runtime.cuda import find_file
+
+    try:
+        runtime = find_file(("nvidia-cuda-runtime",), "cuda_runtime_api.h").parent
+    except ToolchainError:
+        return None
+    return runtime if (runtime / "cuda_fp16.h").exists() else None
+
+
 def source_of(function: Any, architecture: str) -> str:
     """The CUDA source TVM writes for a scheduled PrimFunc."""
     import tvm

@@ -70,14 +70,14 @@ SINGLE_VECTOR = 0.95
 """Factor for blocks of one vector with chunked weights where vectors are multiplied in halves:
 there multiplying takes all the time and loads none, and chunks are twice as long. Measured on Zen
 4, the one kind of processor with that property (``Cpu.halves``): 5 to 12 % faster on eight of nine
-convolutions (``tests/benchmarks/bench_tvm_ops.py``); the smallest gain is taken."""
+convolutions, in interleaved rounds; the smallest gain is taken."""
 SMALL_IMAGE = 128
 """Positions below which ``SINGLE_VECTOR`` does not hold. Chosen: some five tiles of the largest
 kind; with fewer, a chunk's weights are used too few times for its length to matter."""
 FLAT_ROWS = 16
 """Most positions in a tile of a run where vectors are multiplied in halves. The positions of a run
 lie far apart in memory; tiles of more were up to 25 % slower on Zen 4, the one kind of processor
-with that property (``tests/benchmarks/bench_tvm_ops.py``). Tuning tries more."""
+with that property. Tuning tries more."""
 MOST_VECTORS = SUMS_IN_FLIGHT // 2
 """Vectors of output channels in a block that are considered: two positions of so many keep a
 processor busy, and sixteen registers, as before AVX-512, hold hardly more."""
