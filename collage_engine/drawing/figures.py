@@ -196,16 +196,16 @@ def _is_itself(base: Baseline, run: Run, placement: Placement | None) -> bool:
     return placement is not None and base.is_of(placement)
 
 
-def speed_text(us: float, other_us: float, other: str, noise_us: float = 0.0) -> str:
+def speed_text(us: float, other_us: float, other: str, decided: bool = True) -> str:
     """Return ``3.3 times faster than TVM only``, or by how many per cent where that is little.
 
     Args:
         us: A latency in microseconds.
         other_us: The latency that it is compared with.
         other: What that is the latency of.
-        noise_us: Differences up to this many microseconds decide nothing.
+        decided: Whether the measurements tell the two apart.
     """
-    if abs(us - other_us) <= noise_us:
+    if not decided:
         return f"{other}: not decided on this machine now"
     factor = max(us, other_us) / min(us, other_us)
     if factor >= TIMES_FROM:
@@ -227,8 +227,8 @@ def answer_text(placement: Placement, run: Run | None) -> str:
     if run is None or us is None or best is None or best.measured_us is None:
         return latency_text(placement)
     best_us = best.measured_us
-    noise_us = placement.noise_us if is_decided(placement, run) else math.inf
-    if best.kind == "whole-model" and abs(us - best_us) > noise_us:
+    decided = is_decided(placement, run)
+    if best.kind == "whole-model" and decided:
         single = [base for base in run.baselines if base.kind == "whole-model"]
         is_fastest = us < best_us and any(_is_itself(base, run, placement) for base in single)
         rank = "next best" if is_fastest else "best"
@@ -236,16 +236,28 @@ def answer_text(placement: Placement, run: Run | None) -> str:
         name = f"the {rank} single toolchain ({toolchain_title(best.name)}, {took})"
     else:
         name = f"{baseline_title(best)} ({time_text(best_us)})"
-    return f"{latency_text(placement)} · {speed_text(us, best_us, name, noise_us)}"
+    return f"{latency_text(placement)} · {speed_text(us, best_us, name, decided)}"
 
 
-def is_decided(placement: Placement, run: Run | None) -> bool:
-    """Tell whether measurements tell a placement from the best single toolchain of a run."""
-    best = None if run is None else best_baseline(run, placement)
-    if run is None or best is None or best.measured_us is None or placement.measured_us is None:
+def is_decided(placement: Placement, run: Run | None, other: Baseline | None = None) -> bool:
+    """Tell whether measurements tell a placement from a baseline of a run.
+
+    For what the run exports its common rounds with the baselines say so, which a busy machine slows
+    alike; how far single rounds lie apart says less. For another placement that is all there is.
+
+    Args:
+        placement: The placement.
+        run: The run; None: there is none, and nothing to decide.
+        other: The baseline; None: the one that the placement is judged by.
+    """
+    if run is None:
         return True
-    tied = placement is run.placement and best.name in run.tied
-    return not tied and abs(placement.measured_us - best.measured_us) > placement.noise_us
+    other = other or best_baseline(run, placement)
+    if other is None or other.measured_us is None or placement.measured_us is None:
+        return True
+    if placement is run.placement:
+        return other.name not in run.tied
+    return abs(placement.measured_us - other.measured_us) > placement.noise_us
 
 
 def winner_title(run: Run) -> str:

@@ -19,6 +19,7 @@ StageName = Literal[
     "whole-models",
     "threads",
     "precision",
+    "rounded-models",
     "mixes",
     "measure",
     "tune",

@@ -254,7 +254,8 @@ class Run(msgspec.Struct, kw_only=True):
     """What became of the promise on accuracy, where one was made."""
     tied: list[str] = []
     """``collage`` and baselines whose times cannot be told from those of what is exported: within 1
-    % in their common rounds, or within 3 % and not told apart by a signed-rank test."""
+    % in their common rounds, or not told apart by a signed-rank test, and either within 3 % or with
+    the 20th and 80th percentile of their ratios on either side of 1."""
     ended: Literal["finished", "budget", "stopped"] = "finished"
     """Why the run ended: every stage did its work, the budget was spent, or the user stopped it and
     kept the best placement so far."""

@@ -44,7 +44,7 @@ def ties_sentences(run: Run) -> list[str]:
     return [
         (
             f"Tied with {chosen}: {', '.join(tied)}. In the rounds that they ran together they are "
-            "within 1 %, or within 3 % and a signed-rank test does not tell them apart."
+            "within 1 %, or a signed-rank test and most of the rounds do not tell them apart."
         )
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -90,6 +90,13 @@ class Contender:
         return any(is_reduced(candidate.instance) for candidate in self.cover)
 
 
+def spread(values: Sequence[float]) -> tuple[float, float]:
+    """Return the 20th and the 80th percentile of values, of which there must be one."""
+    ordered = sorted(values)
+    last = len(ordered) - 1
+    return ordered[round(last * 0.2)], ordered[round(last * 0.8)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ContenderResult:
     """What the race found out about one cover.
@@ -131,11 +138,8 @@ class ContenderResult:
     @property
     def spread_us(self) -> tuple[float, float] | None:
         """Return the 20th and the 80th percentile of the rounds' medians, in microseconds."""
-        known = sorted(us for us in self.rounds_us if not math.isnan(us))
-        if not known:
-            return None
-        last = len(known) - 1
-        return known[round(last * 0.2)], known[round(last * 0.8)]
+        known = [us for us in self.rounds_us if not math.isnan(us)]
+        return spread(known) if known else None
 
     @property
     def peak_memory_bytes(self) -> int | None:

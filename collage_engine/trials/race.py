@@ -38,7 +38,7 @@ from collage_engine.records.counted import counted
 from collage_engine.records.errors import InfeasibleError, ToolchainError
 from collage_engine.records.flag import Flag
 from collage_engine.records.placement import TIE_SHARE
-from collage_engine.trials.contender import Contender, ContenderResult
+from collage_engine.trials.contender import Contender, ContenderResult, spread
 from collage_engine.trials.placement_process import PlacementProcess
 from collage_engine.trials.runner import Module, TrialRunner
 from collage_engine.trials.trial import Trial
@@ -765,9 +765,11 @@ class Race:
         if 1 / TIE <= ratio <= TIE:
             return True
         ours, theirs = paired(one, winner)
-        if len(ours) < COMMON_ROUNDS or not 1 / SLOWER < ratio < SLOWER:
+        if not ours or signed_rank(ours, theirs) < SIGNIFICANT:
             return False
-        return signed_rank(ours, theirs) >= SIGNIFICANT
+        # Few rounds, or one that something else slowed, are too little for the test.
+        low, high = spread([a / b for a, b in zip(ours, theirs, strict=True)])
+        return 1 / SLOWER < ratio < SLOWER or low <= 1 <= high
 
     def _time_afresh(self, winner: Entrant) -> bool:
         """Time the winner in a new process; return whether it ran."""

@@ -38,6 +38,7 @@ STAGE_TITLES = {
     "search": "Searching",
     "calibrate": "Measuring in the model",
     "precision": "Choosing what is rounded",
+    "rounded-models": "Timing models that round",
     "build": "Building",
     "confirm": "Confirming end to end",
     "export": "Writing the artifact",

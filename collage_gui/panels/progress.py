@@ -24,6 +24,7 @@ STEPS = {
     "search": "Search",
     "calibrate": "In the model",
     "precision": "Precision",
+    "rounded-models": "Rounded models",
     "confirm": "Confirm",
 }
 """Names of the stages in the row of stages. Stages that a user can do nothing about are left

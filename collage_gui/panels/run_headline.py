@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from collage_engine.drawing.accuracy import accuracy_sentences
 from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.figures import (
@@ -12,6 +10,7 @@ from collage_engine.drawing.figures import (
     drift_text,
     ending_sentences,
     estimate_text,
+    is_decided,
     latency_text,
     latency_us,
     partition_sum_text,
@@ -40,10 +39,12 @@ def headline(document: Document) -> str:
     if us is None or reference_us is None or comparison.is_itself():
         return latency_text(placement)
     baseline = comparison.reference_baseline()
-    name = name if baseline is None else baseline_title(baseline)
+    if baseline is None:
+        decided = abs(us - reference_us) > placement.noise_us
+    else:
+        name, decided = baseline_title(baseline), is_decided(placement, run, baseline)
     other = f"{name} ({time_text(reference_us)})"
-    noise_us = math.inf if comparison.is_tied() else placement.noise_us
-    return f"{latency_text(placement)} · {speed_text(us, reference_us, other, noise_us)}"
+    return f"{latency_text(placement)} · {speed_text(us, reference_us, other, decided)}"
 
 
 def detail(document: Document, run: Run | None) -> str:

@@ -19,6 +19,7 @@ from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import MeasureError
+from collage_engine.records.event import StageName
 from collage_engine.run.contenders import before_precision, first_contenders, is_secondary
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.provisional import announce
@@ -102,7 +103,9 @@ def race_whole_models(
     early = before_precision(contenders, menu) if reserved_s else contenders
     later = tuple(one for one in contenders if one not in early)
     opened = WholeModelResult(data=data, race=race, budget=budget, waiting=later)
-    return enter_whole_models(task, menu, opened, early, control, reserved_s=reserved_s)
+    return enter_whole_models(
+        task, menu, opened, early, control, "whole-models", reserved_s=reserved_s
+    )
 
 
 def enter_whole_models(
@@ -111,6 +114,7 @@ def enter_whole_models(
     raced: WholeModelResult,
     contenders: Sequence[Contender],
     control: RunControl,
+    stage: StageName,
     *,
     reserved_s: float = 0.0,
 ) -> WholeModelResult:
@@ -122,6 +126,7 @@ def enter_whole_models(
         raced: The race, with what is known so far.
         contenders: The whole models, the most promising first.
         control: Takes progress and answers.
+        stage: What this is called in the progress and in documents.
         reserved_s: Seconds that the stage after this one has to itself.
 
     Raises:
@@ -129,7 +134,7 @@ def enter_whole_models(
     """
     race, budget = raced.race, raced.budget
     if contenders:
-        with control.stage("whole-models") as report:
+        with control.stage(stage) as report:
             first = [one for one in contenders if not is_secondary(one)]
             second = [one for one in contenders if is_secondary(one)]
             now, left_s = budget.clock(), max(0.0, budget.left_s - reserved_s)
@@ -138,7 +143,7 @@ def enter_whole_models(
             results = race.results()
             report.detail = _detail(results, race)
             if not all(one.reached for one in results):
-                control.cut("whole-models")
+                control.cut(stage)
     data = with_trial_costs(task.open_model.model, menu, raced.data, race.results())
     keep_costs(task.open_model, menu, raced.data, data)
     answered = race.leader is not None or task.is_quick
