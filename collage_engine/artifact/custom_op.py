@@ -70,7 +70,7 @@ def embed(artifact: Path, model: Path) -> Path:
     """
     check_embeddable(artifact)
     manifest = read_manifest(artifact)
-    runtime = builder.build(_source())
+    runtime = builder.build(source())
     carried = {LIBRARY: runtime.path}
     carried.update((name, _tvm_library(name)) for name in TVM_LIBRARIES)
     for name, file in carried.items():
@@ -91,7 +91,7 @@ def _tvm_library(name: str) -> Path:
     return builder.find_in_wheel(package, name)
 
 
-def _source() -> builder.RuntimeSource:
+def source() -> builder.RuntimeSource:
     """Return the sources of the library; it is the same for every artifact."""
     runtime = _tvm_library("libtvm_runtime.so")
     return builder.RuntimeSource(

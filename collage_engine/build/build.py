@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from collage_engine.build.built import BUILT_FILE, MODULE_FILE, BuiltModule, Kernel, Part
+from collage_engine.build.link import link_shared
 from collage_engine.build.pack import pack_imports
 from collage_engine.lowering.emit import KernelCall
 from collage_engine.lowering.extract import function_of
@@ -29,7 +30,6 @@ from collage_engine.records.errors import ArtifactError, ToolchainError
 from collage_engine.records.files import link_file
 from collage_engine.records.reasons import short_reason
 from collage_engine.records.toolchain import RuntimeLibrary
-from collage_engine.toolchains.runtime.builder import find_compiler
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
@@ -228,11 +228,10 @@ def write_module(built: Built, folder: Path, *, link: bool = False) -> BuiltModu
 
     Raises:
         ArtifactError: The folder cannot be written, or ``model.so`` cannot be linked.
-        ToolchainError: There is no C++ compiler.
+        ToolchainError: There is no linker.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    compiler, *options = find_compiler().command
-    options += ["-Wl,-rpath,$ORIGIN", "-Wl,--no-as-needed"]
+    linked = []
     about = BuiltModule(
         parts=tuple(
             Part(
@@ -261,11 +260,11 @@ def write_module(built: Built, folder: Path, *, link: bool = False) -> BuiltModu
             else:
                 shutil.copyfile(library.file, place)
             if library.linked:
-                options.append(str(place))
+                linked.append(str(place))
         built.executable.export_library(
             str(folder / MODULE_FILE),
-            options=options,
-            cc=compiler,
+            fcompile=link_shared,
+            libraries=linked,
             fpack_imports=partial(pack_imports, architecture=built.architecture),
         )
         (folder / BUILT_FILE).write_bytes(msgspec.json.encode(about))

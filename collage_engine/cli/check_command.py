@@ -21,8 +21,14 @@ from collage_engine.artifact.manifest import expected_machine, is_artifact, read
 from collage_engine.artifact.paired_times import Comparison, compare_artifacts, timed_manifest
 from collage_engine.cli import output
 from collage_engine.cli.interrupts import interruptible_engine
-from collage_engine.cli.screen import ERR, say
-from collage_engine.drawing.formatting import bytes_text, counted, gain_text, time_text
+from collage_engine.cli.screen import ERR, complain, say
+from collage_engine.drawing.formatting import (
+    bytes_text,
+    counted,
+    duration_text,
+    gain_text,
+    time_text,
+)
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.machine.device import device
 from collage_engine.records.errors import Cancelled, CollageError, UsageError
@@ -93,6 +99,8 @@ def _gate(options: argparse.Namespace) -> Gate:
             if is_artifact(model):
                 after = model
             else:
+                within = duration_text(options.budget)
+                complain(f"placing {model} within {within} (--budget), then comparing")
                 session = Session.of_model(engine, model, settings.shapes)
                 session.place(settings, out=after)
             comparable = run is None or _baseline_again(engine, against, run, model, before)

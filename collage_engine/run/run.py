@@ -38,7 +38,7 @@ from collage_engine.run.stages.tune import tune_kernels
 from collage_engine.run.stages.whole_models import enter_whole_models, race_whole_models
 from collage_engine.run.task import RunTask
 from collage_engine.timing.candidate_timing import Measuring
-from collage_engine.toolchains.runtime.builder import find_compiler
+from collage_engine.toolchains.runtime.builder import compiler_command
 
 
 def run(
@@ -86,7 +86,7 @@ def run(
             run_id=run_id,
             previous=previous,
             started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            machine_before=quiet_enough(machine_state(find_compiler().command), settings),
+            machine_before=quiet_enough(machine_state(compiler_command()), settings),
         )
         if previous is not None and previous.threads_us and not settings.threads:
             fewer = msgspec.structs.replace(settings, threads=previous.threads)

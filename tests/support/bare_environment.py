@@ -38,12 +38,15 @@ class BareEnvironment:
         folder: Where commands run; it also holds the cache.
     """
 
-    def __init__(self, folder: Path, *packages: Path) -> None:
-        """Build wheels of the product and of `packages`, and install them without an index."""
+    def __init__(self, folder: Path, *packages: Path, product: Path = ROOT) -> None:
+        """Build wheels of the product and of `packages`, and install them without an index.
+
+        `product` may be a wheel of it that was made before.
+        """
         self.folder = folder
         venv.create(folder / "venv", with_pip=False, symlinks=True)
         (self._site,) = (folder / "venv").glob("lib/python3*/site-packages")
-        self.install(ROOT, *packages)
+        self.install(product, *packages)
         (product,) = metadata.distributions(name="collage-explorer", path=[str(self._site)])
         for distribution in required(product, frozenset({"cpu"})):
             self._link(distribution)

@@ -115,6 +115,17 @@ def test_of_two_that_are_as_fast_the_one_with_fewer_partitions_wins(script, tmp_
     assert found.named == "tvm" and found.tied == ("mix",)
 
 
+def test_a_slow_round_does_not_make_a_tie(script, tmp_path):
+    with race(script, tmp_path) as going:
+        going.enter([contender("fast"), contender("slow")])
+        fast, slow = going.present
+        slow.rounds = {number: (1, 1780.0) for number in range(4)}
+        fast.rounds = dict(enumerate([(1, 1010.0), (1, 1000.0), (1, 3000.0), (1, 1020.0)]))
+        assert not going._is_as_fast(slow, fast), "three of four rounds are far apart"
+        fast.rounds[1] = (1, 2000.0)
+        assert going._is_as_fast(slow, fast), "two of four are too little"
+
+
 def test_hopeless_contenders_leave_after_two_rounds(script, tmp_path):
     script.us["loops"] = 100.0 * FAR
     with race(script, tmp_path) as going:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import stat
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from collage_engine.build import link
 from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
@@ -102,6 +104,62 @@ def test_built_once_and_named_by_its_sources(
     monkeypatch.setattr(builder, "find_compiler", lambda: compiler)
     monkeypatch.setattr(builder, "_compile", lambda *a: pytest.fail("compiled again"))
     assert builder.build(source) == runtime
+
+
+def test_a_wheel_carries_it_for_machines_without_a_compiler(
+    source: builder.RuntimeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = builder.build(source)
+    carried, content = tmp_path / "carried", made.path.read_bytes()
+    shutil.copytree(made.path.parent, carried / made.path.parent.name)
+    shutil.rmtree(builder.build_folder())
+    monkeypatch.setattr(builder, "CARRIED", carried)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    library = tmp_path / "libneeded.so"
+    library.write_bytes(b"")
+    beside = replace(source, beside=(("libneeded.so.1", library),))
+    with pytest.raises(ToolchainError, match="no C\\+\\+ compiler"):
+        builder.build(beside)  # that rests on another library
+    found = builder.build(source)
+    assert found.kind == source.kind and found.path.is_relative_to(builder.build_folder())
+    assert found.path.read_bytes() == content
+    with pytest.raises(ToolchainError, match="no C\\+\\+ compiler"):
+        builder.build(replace(source, library_version="2.0"))
+
+
+def test_without_a_compiler_the_package_ziglang_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, other = tmp_path / "held.S", tmp_path / "libother.so"
+    held.write_text("    .globl answer\n    .section .rodata\nanswer:\n    .long 42\n")
+    tools = {name: shutil.which(name) for name in ("gcc", "ld")}
+    subprocess.run([tools["gcc"], "-shared", "-o", other, held], check=True)
+    zig = tmp_path / "zig"
+    zig.write_text(
+        '#!/bin/sh\ncase "$1" in\n'
+        f'clang) shift; exec {tools["gcc"]} "$@";;\n'
+        f'ld.lld) shift; exec {tools["ld"]} "$@";;\nesac\n'
+    )
+    zig.chmod(0o755)
+    found = link.find_in_wheel
+    monkeypatch.setattr(link, "find_in_wheel", lambda package, name: zig)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(link, "compiler_command", lambda: ())
+    link.check_linker()
+    made = tmp_path / "made.so"
+    link.link_shared(str(made), [str(held)], [str(other)])
+    assert ctypes.c_int.in_dll(ctypes.CDLL(str(made)), "answer").value == 42
+    dynamic = subprocess.run(
+        ["readelf", "-d", str(made)], capture_output=True, text=True, check=True
+    ).stdout
+    for needed in ("libother.so", "libm.so.6", "libc.so.6", "$ORIGIN"):
+        assert needed in dynamic
+    with pytest.raises(RuntimeError, match=r"gone\.o"):
+        link.link_shared(str(made), [str(tmp_path / "gone.o")], [])
+    monkeypatch.setattr(link, "find_in_wheel", lambda package, name: found("no-such-package", name))
+    with pytest.raises(builder.CannotBuild, match="pip install ziglang"):
+        link.check_linker()
 
 
 def test_kind_follows_sources_headers_and_plan_version(source: builder.RuntimeSource) -> None:

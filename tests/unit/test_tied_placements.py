@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from collage_engine.cli.print_run import print_run
 from collage_engine.drawing.baselines import baseline_title
+from collage_engine.drawing.figures import answer_text, is_decided
 from collage_engine.drawing.latencies import latency_rows
 from collage_engine.records.placement import Baseline, Placement, Run
 from collage_engine.run.run_document import tied_with_winner
@@ -62,3 +65,17 @@ def test_rows_and_the_command_line_mark_them(capsys: Any) -> None:
     assert line.lstrip().startswith("=") and "= is as fast as →" in said
     print_run(a_run())
     assert "is as fast as →" not in capsys.readouterr().out
+
+
+def test_common_rounds_decide_however_far_apart_single_rounds_lie() -> None:
+    run = a_run()
+    assert run.placement is not None
+    for spread_us in ((99.0, 101.0), (95.0, 900.0)):
+        run.placement = msgspec.structs.replace(run.placement, spread_us=spread_us)
+        for tied, decided in (([], True), (["tvm"], False)):
+            run.tied = tied
+            assert is_decided(run.placement, run) is decided
+            assert ("not decided" in answer_text(run.placement, run)) is not decided
+        run.tied = []
+        other = msgspec.structs.replace(run.placement)  # of another run, never beside the baselines
+        assert not is_decided(other, run)

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterator, Sequence
 
+from collage_engine.build.link import check_linker
 from collage_engine.candidates.host_candidates import pinned_to_host
 from collage_engine.candidates.menu import Menu, Probing
 from collage_engine.candidates.precision import missing_precision
@@ -28,7 +29,6 @@ from collage_engine.run.task import RunTask
 from collage_engine.search.api import Search, solve
 from collage_engine.toolchains.asking import asking
 from collage_engine.toolchains.registry import about
-from collage_engine.toolchains.runtime.builder import find_compiler
 from collage_engine.trials.baselines import check_placements
 
 SET_UP_SHARE = 0.35
@@ -47,9 +47,9 @@ def enumerate_candidates(
     Raises:
         InfeasibleError: The pins contradict each other, or a node has no toolchain.
         CollageError: The user's own placements name what does not exist.
-        ToolchainError: There is no C++ compiler, without which no placement can be linked.
+        ToolchainError: There is no linker, without which no placement can be exported.
     """
-    find_compiler()
+    check_linker()
     model, settings = task.open_model.model, task.settings
     with control.stage("enumerate") as report:
         report.progress(0, 1, "what the toolchains can run of the model")

@@ -1,5 +1,7 @@
 """Builds a toolchain's C++ runtime once per machine and loads it once per process.
 
+A wheel may carry it compiled (``.ci/build``), for the versions of libraries that it was made with.
+
 A runtime is one shared library. Its *kind* carries a hash of its sources and plan version, is the
 module kind, the SONAME and the library's name; two runtimes of one kind in a process would
 register the same functions twice and abort, so a library is opened by path only while its kind is
@@ -40,6 +42,8 @@ HELD = HEADERS.with_name("held_src")
 """A header for runtimes that keep the bytes they were made of (``RuntimeSource.shared``)."""
 KILLED = "signal terminated program"
 """The text by which GCC's driver reports a compiler that a signal ended."""
+CARRIED = Path(__file__).resolve().parents[2] / "_carried"
+"""The compiled runtimes that a wheel for one platform carries (``.ci/build``)."""
 RESTS_ON = "rests_on.json"
 """File beside a compiled runtime: the versions and files of the libraries that it was made for,
 without the folders in which they lie."""
@@ -144,8 +148,16 @@ def _find_compiler(cxx: str, path: str) -> Compiler:
     )
 
 
+def compiler_command() -> tuple[str, ...]:
+    """Return how the C++ compiler is called; empty: there is none."""
+    try:
+        return find_compiler().command
+    except CannotBuild:
+        return ()
+
+
 def build(source: RuntimeSource) -> Runtime:
-    """Returns the runtime library, compiled now or taken from the cache.
+    """Returns the runtime library, compiled now or taken from the wheel or the cache.
 
     Several builders on the machine do not disturb each other: one compiles, the rest wait for it,
     and the file appears whole or not at all.
@@ -161,10 +173,13 @@ def build(source: RuntimeSource) -> Runtime:
         importlib.metadata.version("apache-tvm-ffi"),
         *map(_fingerprint, (*source.includes, *source.links, *(f for _, f in source.beside))),
     )
+    carried = _built_earlier(CARRIED, kind, rests_on)
+    if carried is not None:
+        return Runtime(kind, _copy_of_carried(carried, source))
     try:
         compiler = find_compiler()
     except ToolchainError:
-        built = _built_earlier(kind, rests_on)
+        built = _built_earlier(build_folder(), kind, rests_on)
         if built is None:
             raise
         _link_beside(built.parent, source)
@@ -221,10 +236,22 @@ def _note_what_it_rests_on(folder: Path, rests_on: tuple[str, ...]) -> None:
             write_atomically(note, json.dumps(rests_on))
 
 
-def _built_earlier(kind: str, rests_on: tuple[str, ...]) -> Path | None:
+def _copy_of_carried(carried: Path, source: RuntimeSource) -> Path:
+    """Return a copy of a library of the wheel, where links to what it needs can lie beside it."""
+    folder = build_folder() / f"{source.kind}-carried"
+    library = folder / carried.name
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / "lock"):
+        if not library.exists() or library.read_bytes() != carried.read_bytes():
+            write_atomically(library, carried.read_bytes())
+        _link_beside(folder, source)
+    return library
+
+
+def _built_earlier(where: Path, kind: str, rests_on: tuple[str, ...]) -> Path | None:
     """Return the newest library of this kind that any compiler made for the same libraries."""
     found: list[tuple[float, Path]] = []
-    for folder in build_folder().glob(f"{kind}-*"):
+    for folder in where.glob(f"{kind}-*"):
         library = folder / f"lib{kind}.so"
         with contextlib.suppress(OSError, ValueError):
             if json.loads((folder / RESTS_ON).read_text()) == list(rests_on):

@@ -1,0 +1,50 @@
+"""The wheel that carries the compiled adapters, in an environment without a compiler."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.bare_environment import ROOT, BareEnvironment
+
+FIRST_ANSWER_S = 20.0
+"""Seconds from the command to the first placement, of which README speaks."""
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(
+    "COLLAGE_LONG_TESTS" not in os.environ,
+    reason="compiles all adapters and installs a linker of 90 MB: COLLAGE_LONG_TESTS=1",
+)
+def test_a_model_is_placed_where_no_compiler_is(tmp_path: Path) -> None:
+    subprocess.run([ROOT / ".ci" / "build", tmp_path / "dist"], check=True)
+    (wheel,) = (tmp_path / "dist").glob("*-manylinux_2_*_x86_64.whl")
+    bare = BareEnvironment(tmp_path / "bare", product=wheel)
+    python = tmp_path / "bare" / "venv" / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "-q"]
+    subprocess.run([*pip, "ziglang"], check=True)
+    environment = {
+        "PATH": str(python.parent),
+        "CXX": "",
+        "COLLAGE_BUILD_DIR": str(tmp_path / "compiled"),
+    }
+    for name in ("g++", "clang++", "cc", "ld"):
+        assert shutil.which(name, path=environment["PATH"]) is None
+    model = ROOT / "resources" / "models" / "mnist.onnx"
+    place = ("place", model, "-o", "out", "--threads", "1", "--budget", "1m", "--json")
+    document = json.loads(bare.collage(*place, **environment))
+    print(f"first placement after {document['first_answer_s']:.1f} s")
+    assert document["first_answer_s"] < FIRST_ANSWER_S
+    available = {each["name"] for each in document["toolchains"] if each["available"]}
+    assert available >= {"tvm", "onnxruntime", "onednn", "openvino", "openblas"}
+    assert document["max_rel_error"] < 1e-4
+    libraries = list((tmp_path / "compiled").rglob("libcollage_*.so"))
+    assert libraries and all(file.parent.name.endswith("-carried") for file in libraries)
+    bare.collage("run", "out", **environment)
+    assert not bare.opened_in_checkout() - {str(model)}
