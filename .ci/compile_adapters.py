@@ -6,9 +6,9 @@ usage: compile_adapters.py FOLDER        also writes FOLDER/wheel.json, which ha
 from __future__ import annotations
 
 import json
-import os
 import platform
 import re
+import shutil
 import sys
 import tomllib
 from importlib import metadata
@@ -29,8 +29,7 @@ auditwheel's table of manylinux policies has it."""
 
 
 def main(folder: Path) -> None:
-    """Compile everything into a folder, and leave there what a wheel needs of it."""
-    os.environ["COLLAGE_BUILD_DIR"] = str(folder)
+    """Compile what is not in the cache yet, and copy what a wheel needs of it into a folder."""
     sources = [custom_op.source()]
     for name in registry.all_names():
         toolchain = registry.get(name)
@@ -41,10 +40,10 @@ def main(folder: Path) -> None:
                 print(f"{name} is not in the wheel: {error}", file=sys.stderr)
     for source in sources:
         print(f"compiling {source.kind}", file=sys.stderr)
-        builder.build(source)
-    for file in folder.rglob("*"):
-        if file.is_symlink() or file.name == "lock":
-            file.unlink()
+        built = builder.build(source).path
+        (folder / source.kind).mkdir()
+        for file in (built, built.with_name(builder.RESTS_ON)):
+            shutil.copyfile(file, folder / source.kind / file.name)
     tag = f"py3-none-manylinux_2_{_glibc(folder)}_{platform.machine()}"
     wheel = {"tag": tag, "dependencies": [*_installed("cpu"), 'ziglang>=0.13; extra == "cpu"']}
     (folder / "wheel.json").write_text(json.dumps(wheel))

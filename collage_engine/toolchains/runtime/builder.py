@@ -165,8 +165,6 @@ def build(source: RuntimeSource) -> Runtime:
     Raises:
         ToolchainError: The runtime cannot be compiled; the text has the compiler's first error.
     """
-    import tvm_ffi.libinfo
-
     kind = source.kind
     rests_on = (
         source.library_version,
@@ -174,18 +172,17 @@ def build(source: RuntimeSource) -> Runtime:
         *map(_fingerprint, (*source.includes, *source.links, *(f for _, f in source.beside))),
     )
     carried = _built_earlier(CARRIED, kind, rests_on)
-    if carried is not None:
-        return Runtime(kind, _copy_of_carried(carried, source))
     try:
-        compiler = find_compiler()
+        compiler = None if carried else find_compiler()
     except ToolchainError:
         built = _built_earlier(build_folder(), kind, rests_on)
         if built is None:
             raise
         _link_beside(built.parent, source)
         return Runtime(kind, built)
+    made_by = (*compiler.command, compiler.version) if compiler else ("carried",)
     digest = hashlib.sha256()
-    for part in (kind, *compiler.command, compiler.version, *rests_on):
+    for part in (kind, *made_by, *rests_on):
         digest.update(part.encode() + b"\0")
     folder = build_folder() / f"{kind}-{digest.hexdigest()[:12]}"
     library = folder / f"lib{kind}.so"
@@ -199,15 +196,14 @@ def build(source: RuntimeSource) -> Runtime:
             remove_build_leftovers(build_folder())
             if not library.exists():
                 _link_beside(folder, source)
-                ffi_library = Path(tvm_ffi.libinfo.find_libtvm_ffi())
-                includes = [*tvm_ffi.libinfo.include_paths(), str(HEADERS)]
-                includes += [str(p) for p in (*source.shared, *source.includes)]
-                parts = (compiler, source, kind, includes, (ffi_library, *source.links), library)
-                try:
-                    _compile(*parts)
-                except CompilerKilled as error:
-                    _LOG.warning("compiling %s again: %s", library, error)
-                    _compile(*parts)
+                if carried:
+                    write_atomically(library, carried.read_bytes())
+                elif compiler:
+                    try:
+                        _compile(compiler, source, kind, library)
+                    except CompilerKilled as error:
+                        _LOG.warning("compiling %s again: %s", library, error)
+                        _compile(compiler, source, kind, library)
                 _note_what_it_rests_on(folder, rests_on)
     except OSError as error:
         raise CannotBuild(
@@ -236,22 +232,10 @@ def _note_what_it_rests_on(folder: Path, rests_on: tuple[str, ...]) -> None:
             write_atomically(note, json.dumps(rests_on))
 
 
-def _copy_of_carried(carried: Path, source: RuntimeSource) -> Path:
-    """Return a copy of a library of the wheel, where links to what it needs can lie beside it."""
-    folder = build_folder() / f"{source.kind}-carried"
-    library = folder / carried.name
-    folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder / "lock"):
-        if not library.exists() or library.read_bytes() != carried.read_bytes():
-            write_atomically(library, carried.read_bytes())
-        _link_beside(folder, source)
-    return library
-
-
 def _built_earlier(where: Path, kind: str, rests_on: tuple[str, ...]) -> Path | None:
     """Return the newest library of this kind that any compiler made for the same libraries."""
     found: list[tuple[float, Path]] = []
-    for folder in where.glob(f"{kind}-*"):
+    for folder in where.glob(f"{kind}*"):
         library = folder / f"lib{kind}.so"
         with contextlib.suppress(OSError, ValueError):
             if json.loads((folder / RESTS_ON).read_text()) == list(rests_on):
@@ -267,15 +251,13 @@ def remove_build_leftovers(folder: Path) -> None:
                 shutil.rmtree(left, ignore_errors=True)
 
 
-def _compile(
-    compiler: Compiler,
-    source: RuntimeSource,
-    kind: str,
-    includes: list[str],
-    links: tuple[Path, ...],
-    library: Path,
-) -> None:
+def _compile(compiler: Compiler, source: RuntimeSource, kind: str, library: Path) -> None:
+    import tvm_ffi.libinfo
+
     _LOG.info("compiling %s", library)
+    includes = [*tvm_ffi.libinfo.include_paths(), str(HEADERS)]
+    includes += [str(p) for p in (*source.shared, *source.includes)]
+    links = (Path(tvm_ffi.libinfo.find_libtvm_ffi()), *source.links)
     with atomic_file(library) as result:
         command = [
             *compiler.command,
