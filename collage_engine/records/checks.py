@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost
 from collage_engine.records.pin import Pin
 
@@ -43,19 +42,4 @@ def nodes_fault(nodes: Collection[int], operators: int) -> str | None:
         return f"it is on node {outside}, and operators are 0…{operators - 1}"
     if len(set(nodes)) < len(nodes):
         return "it names a node twice"
-    return None
-
-
-def candidate_fault(candidate: Candidate, operators: int) -> str | None:
-    """Return why a candidate does not fit a graph of so many operators; None: it does."""
-    wrong = nodes_fault(candidate.nodes, operators)
-    if wrong:
-        return wrong
-    inside = set(candidate.nodes)
-    if any(not inside.issuperset(members) for _, members in candidate.composites):
-        return "one of its composites is on a node outside of it"
-    values = (*candidate.takes, *candidate.gives)
-    outside = next((n for n in values if not 0 <= n < operators), None)
-    if outside is not None:
-        return f"it has a format for the value of node {outside}, which is none"
     return None

@@ -12,7 +12,7 @@ MEASURING_PROTOCOL     How costs are measured. It is part of every measurement's
                        (Keys also hold the hash of a toolchain's sources and the versions of its
                        library: changing those invalidates that toolchain's costs alone.)
                        Version 5 admits no candidate whose outputs could not be compared.
-SESSION_FORMAT         The tables and records of ``*.collage`` (``session/rows.py``).
+SESSION_FORMAT         The records of ``*.collage`` (``session/file.py``).
 ARTIFACT_FORMAT        The exported folder. An artifact carries its own loaders, so it runs without
                        this program and beside any version of it.
 SERVICE_PROTOCOL       The requests and answers of the service. Both sides must have the same one,
@@ -25,6 +25,6 @@ __version__ = "0.1.0"
 STORE_SCHEMA = 4
 STORE_EXPORT = 3
 MEASURING_PROTOCOL = 6
-SESSION_FORMAT = 3
+SESSION_FORMAT = 4
 ARTIFACT_FORMAT = 3
 SERVICE_PROTOCOL = 1

@@ -1,57 +1,42 @@
-"""Reading and writing ``*.collage``: a SQLite file that any SQLite tool can read (``rows``).
+"""Reading and writing ``*.collage``: a SQLite file with the documents of a session as JSON.
 
-A file is written beside its final name and renamed, so that it is never half-written. A file that
-is read may come from anybody: only plain tables are read, for so long and so much, and what they
-hold is checked (``session.check``) before anything is done with it.
+A file is written beside its final name and renamed, so that it is never half-written. It has one
+table, ``documents``, with a row for each shape that the model is placed for. The SHA-256 beside
+each document says whether it is what this program wrote: records that were changed by others are
+refused, and need not be checked one by one. What is read is bounded all the same, since a file may
+come from anybody: plain tables only, for so long and so much.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import hashlib
 import sqlite3
 import stat
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import InvalidValue, SessionError
-from collage_engine.records.files import LARGEST_TABLE, LARGEST_TEXT, MOST_ROWS, atomic_file
-from collage_engine.records.graph import GraphRecord, ModelRecord, Node
+from collage_engine.records.files import LARGEST_TABLE, atomic_file
 from collage_engine.records.locks import folder_locked
-from collage_engine.records.numbering import NodeIndex
-from collage_engine.records.pin import Pin
-from collage_engine.records.placement import Run
-from collage_engine.records.ranges import Figure
-from collage_engine.records.reasons import shown
-from collage_engine.records.refusal import Refusal
-from collage_engine.records.settings import RunSettings
+from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.sqlite import plain_tables, within_limits
 from collage_engine.records.time_limits import ANSWER_S
-from collage_engine.records.toolchain import ToolchainState
 from collage_engine.records.typed import decode
 from collage_engine.records.versions import SESSION_FORMAT
-from collage_engine.session.check import check_document
 from collage_engine.session.document import Document, PlacedShape
 from collage_engine.session.merge import merged
-from collage_engine.session.rows import TABLES, StoredShape
 
-if TYPE_CHECKING:
-    import sqlite_utils
-
-T = TypeVar("T")
-
-
-class _Interface(msgspec.Struct, frozen=True, kw_only=True):
-    """Inputs and outputs of the graph, as ``meta`` has them."""
-
-    inputs: tuple[NodeIndex, ...]
-    outputs: tuple[NodeIndex, ...]
-    input_names: tuple[str, ...]
-    output_names: tuple[str, ...]
+TABLE = """
+    create table documents (
+        position integer primary key, shape text, is_own integer, json text, sha256 text);
+"""
+"""``shape`` is the choice that the user made, as JSON; null where the model is placed for one shape
+only. ``is_own`` is 1 for the document that the others belong to."""
 
 
 def save_session(
@@ -91,24 +76,18 @@ def _save(document: Document, path: Path) -> Document:
 
 
 def _write(document: Document, path: str) -> None:
-    import sqlite_utils  # it loads click and pluggy, and reading needs none of them
-
-    with contextlib.closing(sqlite_utils.Database(path)) as database:
-        _fill(document, database)
-
-
-def _fill(document: Document, database: sqlite_utils.Database) -> None:
-    # The file is new and unnamed until the rename: no journal is needed to protect it.
-    database.conn.execute("pragma journal_mode = off")
-    database.conn.execute("pragma synchronous = off")
-    for table in TABLES:
-        rows = list(table.rows(document))
-        if rows:
-            columns = dict(table.columns or {})
-            database.table(table.name).insert_all(rows, pk=table.key, columns=columns)
-        else:
-            database.table(table.name).create({table.key: str, "json": str}, pk=table.key)
-    database.conn.commit()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        # The file is new and unnamed until the rename: no journal is needed to protect it.
+        connection.execute("pragma journal_mode = off")
+        connection.execute("pragma synchronous = off")
+        connection.executescript(f"{TABLE} pragma user_version = {SESSION_FORMAT};")
+        for position, (choice, held) in enumerate(document.placed_shapes):
+            content = msgspec.json.encode(dataclasses.replace(held, shapes=[]))
+            shape = msgspec.json.encode(choice).decode() if document.shapes else None
+            digest = hashlib.sha256(content).hexdigest()
+            row = (position, shape, held is document, content.decode(), digest)
+            connection.execute("insert into documents values (?, ?, ?, ?, ?)", row)
+        connection.commit()
 
 
 def load_session(path: str | Path) -> Document:
@@ -126,100 +105,36 @@ def load_session(path: str | Path) -> Document:
         raise SessionError(f"there is no session file {path}: what is there is no regular file")
     if status.st_size > LARGEST_TABLE:
         raise SessionError(f"{path} is larger than {LARGEST_TABLE >> 20} MiB: it is no session")
+    # It is written whole and in no log, so that it can be read where nothing can be written.
+    uri = path.resolve().as_uri() + "?mode=ro&immutable=1"
     try:
-        connection = sqlite3.connect(_uri(path), uri=True)
-        try:
-            within_limits(connection, time.monotonic() + ANSWER_S, LARGEST_TEXT)
-            document = _read(connection, path)
-        finally:
-            connection.close()
-        check_document(document)
-    except (sqlite3.Error, msgspec.MsgspecError, InvalidValue, KeyError, MemoryError) as error:
+        with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
+            within_limits(connection, time.monotonic() + ANSWER_S, LARGEST_TABLE)
+            return _read(connection)
+    except (sqlite3.Error, msgspec.MsgspecError, InvalidValue, MemoryError) as error:
         raise SessionError(
             f"{path} is not a readable Collage session: {error or 'it takes too much memory'}"
         ) from error
-    return document
 
 
-def _uri(path: Path) -> str:
-    """Return the file, to be read and never changed.
-
-    A session is written whole and in no log, so that it can be read where nothing can be written.
-    """
-    return path.resolve().as_uri() + "?mode=ro&immutable=1"
-
-
-def _read(connection: sqlite3.Connection, path: Path) -> Document:
-    try:
-        tables = plain_tables(connection)
-        meta = dict(_rows(connection, "select key, value from meta"))
-        version = meta["format"]
-    except (sqlite3.Error, KeyError, TypeError) as error:
-        raise SessionError(f"{path} is not a Collage session file") from error
-    if version != str(SESSION_FORMAT):
-        raise SessionError(
-            f"{path} has session format {shown(str(version))}, and this version of Collage "
-            f"Explorer reads format {SESSION_FORMAT} only: open it with the version that wrote it"
+def _read(connection: sqlite3.Connection) -> Document:
+    (version,) = connection.execute("pragma user_version").fetchone()
+    if plain_tables(connection) != {"documents"} or version != SESSION_FORMAT:
+        raise InvalidValue(
+            f"it is no session of format {SESSION_FORMAT}, the only one that this version of "
+            "Collage Explorer reads: open it with the version that wrote it"
         )
-    unknown = tables - {table.name for table in TABLES}
-    if unknown:
-        table = shown(min(unknown))
-        raise SessionError(f"{path} is not a Collage session file: it has a table '{table}'")
-    wrong = next((key for key, value in meta.items() if not isinstance(value, str)), None)
-    if wrong is not None:
-        name = shown(str(wrong))
-        raise SessionError(f"{path} is not a readable Collage session: its '{name}' is no text")
-    document = _decode(connection, meta)
-    document.shapes = _shapes(connection)
-    return document
-
-
-def _decode(connection: sqlite3.Connection, meta: dict[str, str]) -> Document:
-    def all_of(table: str, kind: type[T], order: str = "rowid") -> list[T]:
-        found = _rows(connection, f"select json from {table} order by {order}")
-        return [decode(_text(row[0], table), kind) for row in found]
-
-    interface = decode(meta["interface"], _Interface)
-    graph = GraphRecord(
-        nodes=tuple(all_of("nodes", Node, '"index"')),
-        inputs=interface.inputs,
-        outputs=interface.outputs,
-        input_names=interface.input_names,
-        output_names=interface.output_names,
-    )
-    return Document(
-        model=decode(meta["model"], ModelRecord),
-        graph=graph,
-        candidates=all_of("candidates", CandidateRecord),
-        without_candidates=decode(meta["not_offered"], dict[str, dict[int, Refusal]]),
-        pins=all_of("pins", Pin, "position"),
-        runs=all_of("runs", Run, "position"),
-        settings=decode(meta["settings"], RunSettings),
-        constants=decode(meta["constants"], dict[str, Figure]),
-        toolchains=decode(meta["toolchains"], list[ToolchainState]),
-    )
-
-
-def _shapes(connection: sqlite3.Connection) -> list[PlacedShape]:
-    found = []
-    for row in _rows(connection, "select json from shapes order by position"):
-        stored = decode(_text(row[0], "shapes"), StoredShape)
-        document = None
-        if stored.document is not None:
-            document = Document(**msgspec.structs.asdict(stored.document))
-        found.append(PlacedShape(stored.choice, document))
-    return found
-
-
-def _rows(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a query; SessionError when there are more than any session has."""
-    for count, row in enumerate(connection.execute(query)):
-        if count >= MOST_ROWS:
-            raise InvalidValue(f"a table has more than {MOST_ROWS:,} rows")
-        yield row
-
-
-def _text(value: Any, table: str) -> str:
-    if not isinstance(value, str):
-        raise InvalidValue(f"a row of its table {table!r} holds no text")
-    return value
+    own: Document | None = None
+    shapes: list[PlacedShape] = []
+    rows = connection.execute("select shape, is_own, json, sha256 from documents order by position")
+    for shape, is_own, text, digest in rows:
+        if hashlib.sha256(str(text).encode()).hexdigest() != digest:
+            raise InvalidValue("it is damaged, or was changed by another program")
+        document = decode(text, Document)
+        own = document if is_own else own
+        if shape is not None:
+            shapes.append(PlacedShape(decode(shape, ShapeChoice), None if is_own else document))
+    if own is None:
+        raise InvalidValue("it holds no document")
+    own.shapes = shapes
+    return own

@@ -8,10 +8,8 @@ and one whose name is taken.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
-import sqlite3
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from typing import Any
 import onnx
 import pytest
 
+from collage_engine.session.file import load_session
 from tests.support.bare_environment import ROOT, BareEnvironment
 from tests.support.json_schemas import assert_fits
 from tests.support.toolchain_cases import Net
@@ -100,9 +99,8 @@ def test_place_uses_it_explains_it_and_exports_it(installed: Installed) -> None:
     assert_fits("candidates", "candidates", document)
     candidates = document["candidates"]
     assert any(c["instance"]["toolchain"] == "tango" for c in candidates)
-    with contextlib.closing(sqlite3.connect(session)) as kept:
-        query = "select state from candidates where toolchain like 'tango%'"
-        assert ("measured",) in kept.execute(query).fetchall()
+    kept = load_session(session).candidates
+    assert any(c.cost.usable for c in kept if c.instance.toolchain == "tango")
 
     node = ours[0]["nodes"][0]
     words = " ".join(installed.json("explain", session, node)["words"])

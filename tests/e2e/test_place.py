@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ import pytest
 
 from collage_engine import api
 from collage_engine.cli.main import main
+from collage_engine.session.file import load_session
 from collage_engine.store.store import Store
 from tests.support.caches import fresh_cache
 from tests.support.command import collage
@@ -97,13 +97,11 @@ def test_the_document_has_what_is_promised(placed):
 def test_costs_are_those_within_the_model(placed):
     """What was seen in covers that ran, or is predicted from it; none without having looked."""
     _, _, session = placed
-    with sqlite3.connect(session) as connection:
-        rows = connection.execute("select json from candidates where state = 'measured'")
-        costs = [json.loads(text)["cost"] for (text,) in rows]
-    seen = [cost for cost in costs if cost.get("in_place") == "seen"]
-    predicted = [cost for cost in costs if cost.get("in_place") == "predicted"]
-    assert seen and predicted and all(cost["alone_us"] > 0 for cost in seen + predicted)
-    assert all(cost["median_us"] >= cost["alone_us"] * 0.999 for cost in predicted)
+    costs = [c.cost for c in load_session(session).candidates if c.cost.usable]
+    seen = [cost for cost in costs if cost.in_place == "seen"]
+    predicted = [cost for cost in costs if cost.in_place == "predicted"]
+    assert seen and predicted and all((cost.alone_us or 0) > 0 for cost in seen + predicted)
+    assert all((cost.median_us or 0) >= (cost.alone_us or 0) * 0.999 for cost in predicted)
 
 
 def test_the_exported_placement_is_no_slower_than_any_baseline_beyond_noise(placed):

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-import sqlite3
 import typing
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -14,11 +13,17 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 
 from collage_engine.drawing import palette
-from collage_engine.records.errors import SessionError
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.graph import GraphRecord
+from collage_engine.records.pin import Pin
+from collage_engine.records.placement import Run
 from collage_engine.records.report_format import ReportFormat
+from collage_engine.records.toolchain import ToolchainState
+from collage_engine.records.typed import convert
 from collage_engine.report.report import render
 from collage_engine.session.document import Document
 from collage_engine.session.file import load_session
@@ -27,7 +32,6 @@ from tests.support.full_documents import full_session
 MARKUP = "\"'></script><img src=x onerror=alert(1)><b>&amp;"
 CONTROLS = "a\x1b]0;title\x07\x9b31m\u202e\uffff\nb"
 FORMULA = "=cmd|' /C calc'!A0"
-TABLES = ("runs", "nodes", "candidates", "pins", "toolchains")
 
 
 def texts(data: Any) -> Iterator[tuple[Any, Any]]:
@@ -42,27 +46,27 @@ def texts(data: Any) -> Iterator[tuple[Any, Any]]:
 def with_texts(path: Path, text: str) -> tuple[Document, int]:
     """The session with every text replaced that may be any; and how many these are."""
     path.write_bytes(full_session())
+    document = load_session(path)
+    records = {
+        "runs": (list[Run], document.runs),
+        "candidates": (list[CandidateRecord], document.candidates[:8]),
+        "pins": (list[Pin], document.pins),
+        "toolchains": (list[ToolchainState], document.toolchains),
+        "graph": (GraphRecord, document.graph),
+    }
     replaced = 0
-    with sqlite3.connect(path) as connection:
-        tables = {row[0] for row in connection.execute("select name from sqlite_master")}
-        for table in tables.intersection(TABLES):
-            for row, held in connection.execute(f"select rowid, json from {table}").fetchall()[:8]:
-                record = json.loads(held)
-                statement = f"update {table} set json = ? where rowid = ?"
-                for holder, key in texts(record):
-                    before = holder[key]
-                    holder[key] = text
-                    connection.execute(statement, (json.dumps(record), row))
-                    connection.commit()
-                    try:
-                        load_session(path)
-                        replaced += 1
-                    except SessionError:
-                        holder[key] = before
-                connection.execute(statement, (json.dumps(record), row))
-                connection.commit()
-    connection.close()
-    return load_session(path), replaced
+    for name, (kind, value) in records.items():
+        record = json.loads(msgspec.json.encode(value))
+        for holder, key in texts(record):
+            before = holder[key]
+            holder[key] = text
+            try:
+                convert(record, kind, json=True)
+                replaced += 1
+            except msgspec.ValidationError:
+                holder[key] = before
+        setattr(document, name, convert(record, kind, json=True))
+    return document, replaced
 
 
 class Tags(HTMLParser):

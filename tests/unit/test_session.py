@@ -117,29 +117,20 @@ def test_what_cannot_be_written_as_text_leaves_no_file(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_columns_are_readable_with_plain_sqlite(tmp_path):
-    path = tmp_path / "a.collage"
-    save_session(a_document(), path)
-    rows = sqlite3.connect(path).execute("select id, winner from runs").fetchall()
-    assert rows == [(run.id, run.winner) for run in a_document().runs]
-
-
 def test_an_empty_document_comes_back(tmp_path):
     empty = Document(model=a_document().model, graph=a_document().graph)
     save_session(empty, tmp_path / "e.collage")
     assert load_session(tmp_path / "e.collage") == empty
 
 
-@pytest.mark.parametrize(
-    "version", [f"{SESSION_FORMAT + 1}", f"{SESSION_FORMAT - 1}", "", "x" * 99]
-)
+@pytest.mark.parametrize("version", [SESSION_FORMAT + 1, SESSION_FORMAT - 1, 0])
 def test_another_version_is_said_so(tmp_path, version):
     path = tmp_path / "a.collage"
     save_session(a_document(), path)
     with contextlib.closing(sqlite3.connect(path)) as db:
-        db.execute("update meta set value = ? where key = 'format'", (version,))
+        db.execute(f"pragma user_version = {version}")
         db.commit()
-    with pytest.raises(SessionError, match=f"reads format {SESSION_FORMAT} only"):
+    with pytest.raises(SessionError, match=f"no session of format {SESSION_FORMAT}"):
         load_session(path)
 
 
@@ -205,8 +196,6 @@ def test_a_session_keeps_all_shapes_in_their_order(tmp_path):
     loaded = load_session(path)
     assert loaded == document
     assert [shape.choice.text for shape in loaded.shapes] == ["batch=1", "batch=4"]
-    rows = sqlite3.connect(path).execute("select position, shape from shapes").fetchall()
-    assert rows == [(0, "batch=1"), (1, "batch=4")]
 
 
 def test_what_another_process_adds_to_a_shape_is_kept(tmp_path):
@@ -220,18 +209,3 @@ def test_what_another_process_adds_to_a_shape_is_kept(tmp_path):
     save_session(theirs, path)
     saved = save_session(ours, path, seen)
     assert [run.id for run in saved.shapes[0].document.runs][-1] == "new"
-
-
-@pytest.mark.parametrize("wrong", ["twice", "two of its own", "another model"])
-def test_shapes_that_do_not_fit_each_other_are_refused(tmp_path, wrong):
-    document = of_two_shapes()
-    other = document.shapes[0]
-    if wrong == "twice":
-        document.shapes[0] = PlacedShape(document.shapes[1].choice, other.document)
-    elif wrong == "two of its own":
-        document.shapes[0] = PlacedShape(other.choice, None)
-    else:
-        other.document.model = msgspec.structs.replace(other.document.model, sha256="11")
-    save_session(document, tmp_path / "w.collage")
-    with pytest.raises(SessionError, match="shape"):
-        load_session(tmp_path / "w.collage")
