@@ -201,7 +201,7 @@ def test_an_output_folder_that_is_not_ours(here, refused):
     ("arguments", "status", "says"),
     [
         (["explain", "gone.collage", "1"], 1, "gone.collage"),
-        (["explain", "text", "1"], 1, "text is not a Collage session"),
+        (["explain", "text", "1"], 1, "text is not a readable Collage session"),
         (["explain", "S", "99"], 2, "there is no node 99: operators are 0…3"),
         (["explain", "S", "rely"], 2, "no node 'rely'; near are relu"),
         (["compare", "S", "last", "first"], 2, "there is no run 'first'; runs are r"),

@@ -213,7 +213,7 @@ def _change_table(random: Random, connection: sqlite3.Connection, table: str) ->
         connection.execute(f'alter table "{table}" rename to "{table}_"')
         make = f'create view "{table}" as select * from "{table}_"'
         connection.execute(random.choice((make, "select 1")))
-    elif kind == 1:
+    elif kind == 1 and "zz" not in columns:
         connection.execute(f'alter table "{table}" rename column "{random.choice(columns)}" to zz')
     elif rows and kind == 2:
         connection.execute(f'delete from "{table}" where rowid = ?', [random.choice(rows)[0]])
