@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from collage_engine.records.counted import counted
+from collage_engine.records.precision import FULL, places_of
+
 ISOLATED, EXPECTED, LAST_RUN = "isolated", "expected in this model", "last run"
 """What the three times of a partition are called."""
 ABOUT_EXPECTED = (
@@ -55,7 +58,13 @@ def instance_title(instance: str, title_of: Callable[[str], str]) -> str:
         instance: The id of an instance, such as ``tvm[library=openblas]``, or a toolchain's name.
         title_of: Gives the title of a toolchain; what is none is its own title.
     """
+
+    def text_of(option: str) -> str:
+        key, _, value = option.partition("=")
+        if key == FULL:
+            return f"{counted(len(places_of(value)), 'product')} in float32"
+        return f"{key} {title_of(value)}".rstrip()
+
     name, _, config = instance.rstrip("]").partition("[")
-    options = (option.partition("=") for option in filter(None, config.split(",")))
-    texts = ", ".join(f"{key} {title_of(value)}".rstrip() for key, _, value in options)
+    texts = ", ".join(map(text_of, filter(None, config.split(","))))
     return f"{title_of(name)} ({texts})" if texts else title_of(name)

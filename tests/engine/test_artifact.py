@@ -118,7 +118,7 @@ def test_load_module_alone_succeeds_from_any_folder(written, site, tmp_path):
 
 
 def test_the_cpp_loader_links_no_python_and_agrees(cpp_loader, written):
-    done = run_cpp(cpp_loader, str(written), "--benchmark", "--calls", "3")
+    done = run_cpp(cpp_loader, str(written), "--benchmark")
     assert done.returncode == 0, done.stderr
     assert "agrees with the sample" in done.stdout
     assert "first result after" in done.stdout

@@ -28,7 +28,7 @@ ENGINE = ROOT / "collage_engine"
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "records": (),
-    "wording": (),
+    "wording": ("records",),
     "resources": ("records",),
     "control": ("records",),
     "machine": ("records",),

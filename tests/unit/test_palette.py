@@ -19,6 +19,7 @@ from collage_engine.drawing.palette import (
 )
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.toolchains import registry
+from collage_engine.wording.runs import instance_title
 
 VISIONS = {
     "common": np.eye(3),
@@ -155,3 +156,10 @@ def test_a_colour_that_is_none_is_replaced_by_a_generated_one(
     learn([state])
     look = toolchain_look("odd")
     assert re.fullmatch("#[0-9a-f]{6}", look.colour) and len(look.tag) <= 4
+
+
+def test_products_left_in_float32_are_counted_and_not_listed() -> None:
+    title = instance_title(
+        "tvm[precision=bf16,float32=0+4+9-12]", lambda name: {"tvm": "TVM"}.get(name, name)
+    )
+    assert title == "TVM (precision bf16, 6 products in float32)"

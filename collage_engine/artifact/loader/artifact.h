@@ -25,7 +25,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -131,10 +130,6 @@ struct Entry {
   std::vector<Value> outputs;
 };
 
-// For each dimension along which inputs may be padded: the axes of inputs and of outputs.
-using Axes = std::vector<std::pair<std::string, int64_t>>;
-using Padding = std::map<std::string, std::pair<Axes, Axes>>;
-
 inline std::vector<Value> ValuesOf(const json::Object& object, const char* key) {
   std::vector<Value> values;
   for (const json::Object& about : Objects(object, key)) {
@@ -164,23 +159,6 @@ inline std::vector<Entry> EntriesOf(const std::string& folder, const json::Objec
   return entries;
 }
 
-// Along what inputs may be padded, as the manifest says.
-inline Padding PaddingOf(const json::Object& manifest) {
-  Padding padding;
-  if (!Has(manifest, "padding")) return padding;
-  for (const auto& [key, value] : Field(manifest, "padding").cast<json::Object>()) {
-    const auto about = value.cast<json::Object>();
-    auto& [inputs, outputs] = padding[std::string(key.cast<ffi::String>())];
-    for (auto [name, list] : {std::make_pair("inputs", &inputs), std::make_pair("outputs", &outputs)}) {
-      for (const ffi::Any& each : Field(about, name).cast<json::Array>()) {
-        const auto pair = each.cast<json::Array>();
-        list->emplace_back(std::string(pair[0].cast<ffi::String>()), pair[1].cast<int64_t>());
-      }
-    }
-  }
-  return padding;
-}
-
 inline std::string ShapeText(const Shapes& shapes) {
   std::string text;
   for (const auto& [name, extents] : shapes) {
@@ -191,72 +169,16 @@ inline std::string ShapeText(const Shapes& shapes) {
   return text;
 }
 
-// The number of the smallest entry that runs inputs of some shapes. `padded` gets the sizes of the
-// dimensions along which they have to be padded; none where the entry has the very shapes.
-inline size_t Pick(const std::vector<Entry>& entries, const Shapes& shapes, const Padding& padding,
-                   std::map<std::string, int64_t>* padded) {
-  std::map<std::pair<std::string, int64_t>, std::string> along;
-  std::string has, more;
-  for (const auto& [dim, axes] : padding) {
-    for (const auto& axis : axes.first) along[axis] = dim;
-    more += (more.empty() ? "; inputs may be smaller along " : ", ") + dim;
-  }
-  size_t best = entries.size();
-  std::pair<bool, double> least;  // whether it pads, and the elements of its inputs
+// The number of the entry for inputs of some shapes. Padding smaller inputs is left to the loader in Python.
+inline size_t Pick(const std::vector<Entry>& entries, const Shapes& shapes) {
+  std::string has;
   for (size_t number = 0; number < entries.size(); ++number) {
-    std::map<std::string, int64_t> sizes;
     Shapes wanted;
-    bool fits = true;
-    double elements = 0;
-    for (const Value& value : entries[number].inputs) {
-      wanted[value.name] = value.shape;
-      const auto given = shapes.find(value.name);
-      fits = fits && given != shapes.end() && given->second.size() == value.shape.size();
-      double product = 1;
-      for (size_t axis = 0; fits && axis < value.shape.size(); ++axis) {
-        const int64_t have = given->second[axis], need = value.shape[axis];
-        product *= static_cast<double>(need);
-        const auto dim = along.find({value.name, static_cast<int64_t>(axis)});
-        fits = dim == along.end() ? have == need
-                                  : have > 0 && have <= need && sizes.emplace(dim->second, have).first->second == have;
-      }
-      elements += product;
-    }
+    for (const Value& value : entries[number].inputs) wanted[value.name] = value.shape;
+    if (wanted == shapes) return number;
     has += (has.empty() ? "" : "; ") + ShapeText(wanted);
-    if (!fits) continue;
-    for (auto size = sizes.begin(); size != sizes.end();) {
-      const auto full = entries[number].dims.find(size->first);
-      size = full == entries[number].dims.end() || size->second >= full->second ? sizes.erase(size) : std::next(size);
-    }
-    if (best != entries.size() && std::make_pair(!sizes.empty(), elements) >= least) continue;
-    best = number;
-    least = {!sizes.empty(), elements};
-    *padded = sizes;
   }
-  if (best == entries.size()) Fail("the artifact has no entry for " + ShapeText(shapes) + "; it has " + has + more);
-  return best;
-}
-
-// Copies the common part of two dense arrays of one rank, from the begin of each axis.
-inline void CopyCommon(const char* from, const Extents& from_shape, char* to, const Extents& to_shape,
-                       size_t item, size_t axis = 0) {
-  if (axis == from_shape.size()) {
-    std::memcpy(to, from, item);
-    return;
-  }
-  size_t from_step = item, to_step = item;
-  for (size_t i = axis + 1; i < from_shape.size(); ++i) {
-    from_step *= static_cast<size_t>(from_shape[i]);
-    to_step *= static_cast<size_t>(to_shape[i]);
-  }
-  const size_t common = static_cast<size_t>(std::min(from_shape[axis], to_shape[axis]));
-  if (from_step == to_step && std::equal(from_shape.begin() + axis + 1, from_shape.end(), to_shape.begin() + axis + 1)) {
-    std::memcpy(to, from, common * from_step);
-    return;
-  }
-  for (size_t i = 0; i < common; ++i) {
-    CopyCommon(from + i * from_step, from_shape, to + i * to_step, to_shape, item, axis + 1);
-  }
+  Fail("the artifact has no entry for " + ShapeText(shapes) + "; it has " + has);
 }
 
 // -- huge pages -------------------------------------------------------------------------

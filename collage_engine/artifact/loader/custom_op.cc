@@ -6,6 +6,8 @@
 // table of functions that the host gives: no second copy of ONNX Runtime is loaded.
 #include <dlfcn.h>
 
+#include <cstdlib>
+#include <cstring>
 #include <mutex>
 
 #include "artifact.h"

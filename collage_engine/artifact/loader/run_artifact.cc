@@ -8,9 +8,10 @@
 //   g++ -std=c++17 -O2 $(tvm-ffi-config --cxxflags) run_artifact.cc -o run_artifact -Wl,--no-as-needed
 //     -L$TVM -ltvm_runtime -L$FFI -ltvm_ffi -Wl,-rpath,$TVM -Wl,-rpath,$FFI      (one command line)
 //
-//   ./run_artifact DIR [--benchmark] [--calls N] [--inputs FILE.npz [--truth FILE.npz]]
+//   ./run_artifact DIR [--benchmark] [--inputs FILE.npz]
 //
-// An artifact for several shapes runs each on its sample; other inputs choose one by their shapes.
+// An artifact for several shapes runs each on its sample; other inputs choose one by their shapes, which
+// must be those of an entry: only run_artifact.py pads smaller inputs.
 //
 // An artifact is code: run it only if you trust whoever made it. Before anything is loaded the SHA-256 of
 // its files is compared with the manifest's (artifact.h), as run_artifact.py does.
@@ -27,6 +28,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 
 namespace {
 
@@ -185,17 +187,13 @@ void CheckType(const std::string& name, const Array& array, DLDataType type) {
   }
 }
 
-// A tensor as large as an entry takes the input, with zeros behind the values where those are fewer.
+// An input as a tensor.
 ffi::Tensor MakeInput(const Value& about, const Array& array) {
   const DLDataType type = ffi::StringToDLDataType(ffi::String(about.dtype));
   ffi::Tensor tensor = NewTensor(about.shape, type);
   CheckType(about.name, array, type);
-  size_t count = 1;
-  for (const int64_t extent : array.shape) count *= static_cast<size_t>(extent);
-  if (ffi::GetDataSize(count, type) != array.data.size()) Fail(about.name + ": wrong size");
-  char* data = static_cast<char*>(tensor.data_ptr());
-  std::memset(data, 0, ffi::GetDataSize(tensor));
-  CopyCommon(array.data.data(), array.shape, data, about.shape, ffi::GetDataSize(1, type));
+  if (ffi::GetDataSize(tensor) != array.data.size()) Fail(about.name + ": wrong size");
+  std::memcpy(tensor.data_ptr(), array.data.data(), array.data.size());
   return tensor;
 }
 
@@ -237,9 +235,7 @@ void Compare(const std::string& name, const ffi::Tensor& got, const Array& truth
 struct Options {
   std::string folder;
   bool benchmark = false;
-  int calls = 10;
-  std::string inputs;  // .npz files; empty: the samples
-  std::string truth;
+  std::string inputs;  // an .npz file; empty: the samples
 };
 
 using Clock = std::chrono::steady_clock;
@@ -248,11 +244,11 @@ double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-void Benchmark(const Model& model, const std::vector<ffi::Tensor>& inputs, int calls, double load_s,
-               double first_result_s) {
+void Benchmark(const Model& model, const std::vector<ffi::Tensor>& inputs, double load_s, double first_result_s) {
+  constexpr size_t kLeastCalls = 10, kMostCalls = 10000;  // as latencies in run_artifact.py
   std::vector<double> seconds;
   const auto begin = Clock::now();
-  while (static_cast<int>(seconds.size()) < calls || (SecondsSince(begin) < 2 && seconds.size() < 10000)) {
+  while (seconds.size() < kLeastCalls || (SecondsSince(begin) < 2 && seconds.size() < kMostCalls)) {
     const auto start = Clock::now();
     model.Call(inputs);
     seconds.push_back(SecondsSince(start));
@@ -264,40 +260,19 @@ void Benchmark(const Model& model, const std::vector<ffi::Tensor>& inputs, int c
               seconds[seconds.size() * 99 / 100] * 1e6, seconds.size());
 }
 
-// An output without what belongs to padding.
-ffi::Tensor Cut(const ffi::Tensor& output, const std::string& name, const Padding& padding,
-                const std::map<std::string, int64_t>& padded) {
-  Extents shape(output.shape().begin(), output.shape().end());
-  const Extents whole = shape;
-  for (const auto& [dim, size] : padded) {
-    for (const auto& [value, axis] : padding.at(dim).second) {
-      if (value != name) continue;
-      int64_t& extent = shape.at(static_cast<size_t>(axis));
-      if (size > extent) Fail("the manifest pads " + name + " along another axis than it has");
-      extent = size;
-    }
-  }
-  if (shape == whole) return output;
-  ffi::Tensor kept = NewTensor(shape, output.dtype());
-  const char* data = static_cast<const char*>(output.data_ptr()) + output.byte_offset();
-  CopyCommon(data, whole, static_cast<char*>(kept.data_ptr()), shape, ffi::GetDataSize(1, output.dtype()));
-  return kept;
-}
-
 // Runs inputs on the entry that their shapes choose; whether they agree with the truth.
-bool RunOn(const Options& options, const json::Object& top, const std::vector<Entry>& entries, const Padding& padding,
+bool RunOn(const Options& options, const json::Object& top, const std::vector<Entry>& entries,
            const std::map<std::string, Array>& given, const std::map<std::string, Array>* truth) {
   Shapes shapes;
   for (const auto& [name, array] : given) shapes[name] = array.shape;
   for (const Value& value : entries[0].inputs) {
     if (shapes.count(value.name) == 0) Fail("the inputs have no " + value.name);
   }
-  std::map<std::string, int64_t> padded;
-  const Entry& entry = entries[Pick(entries, shapes, padding, &padded)];
+  const Entry& entry = entries[Pick(entries, shapes)];
   for (const auto& [dim, size] : entry.dims) {
     std::printf("%s=%lld ", Printable(dim).c_str(), static_cast<long long>(size));
   }
-  if (!entry.dims.empty()) std::printf(padded.empty() ? "\n" : "with padding\n");
+  if (!entry.dims.empty()) std::printf("\n");
   const json::Object manifest = Has(top, "entries") ? Opened(entry.folder) : top;
   std::vector<ffi::Tensor> inputs;
   for (const Value& value : entry.inputs) inputs.push_back(MakeInput(value, given.at(value.name)));
@@ -316,7 +291,7 @@ bool RunOn(const Options& options, const json::Object& top, const std::vector<En
   bool agrees = true;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const std::string& name = entry.outputs[i].name;
-    const ffi::Tensor output = Cut(outputs[i], name, padding, padded);
+    const ffi::Tensor& output = outputs[i];
     if (truth == nullptr) {
       const Extents shape(output.shape().begin(), output.shape().end());
       std::printf("%s\n", Printable(ShapeText({{name, shape}})).c_str());
@@ -338,32 +313,25 @@ bool RunOn(const Options& options, const json::Object& top, const std::vector<En
     std::printf("max_abs_error %.3g  max_rel_error %.3g  (tolerance %.3g): %s\n", worst_absolute, worst_relative,
                 tolerance, agrees ? "agrees with the sample" : "DIFFERS");
   }
-  if (options.benchmark) Benchmark(model, inputs, options.calls, load_s, first_result_s);
+  if (options.benchmark) Benchmark(model, inputs, load_s, first_result_s);
   return agrees;
 }
 
 int Run(const Options& options) {
   json::Object top;
   std::vector<Entry> entries;
-  Padding padding;
   try {
     top = Opened(options.folder);
     SetEnvironment(top);
     entries = EntriesOf(options.folder, top);
-    padding = PaddingOf(top);
   } catch (const ffi::Error& error) {
     Fail("the manifest says something else than manifests do: " + FirstLine(error));
   }
-  if (!options.inputs.empty()) {
-    const auto given = ReadNpz(options.inputs);
-    if (options.truth.empty()) return RunOn(options, top, entries, padding, given, nullptr) ? 0 : 1;
-    const auto truth = ReadNpz(options.truth);
-    return RunOn(options, top, entries, padding, given, &truth) ? 0 : 1;
-  }
+  if (!options.inputs.empty()) return RunOn(options, top, entries, ReadNpz(options.inputs), nullptr) ? 0 : 1;
   bool agree = true;
   for (const Entry& entry : entries) {
     const auto truth = ReadNpz(entry.folder + "/sample_output.npz");
-    agree = RunOn(options, top, entries, padding, ReadNpz(entry.folder + "/sample_input.npz"), &truth) && agree;
+    agree = RunOn(options, top, entries, ReadNpz(entry.folder + "/sample_input.npz"), &truth) && agree;
   }
   return agree ? 0 : 1;
 }
@@ -376,12 +344,8 @@ int main(int argc, char** argv) {
     const std::string argument = argv[i];
     if (argument == "--benchmark") {
       options.benchmark = true;
-    } else if (argument == "--calls" && i + 1 < argc) {
-      options.calls = std::max(1, std::atoi(argv[++i]));
     } else if (argument == "--inputs" && i + 1 < argc) {
       options.inputs = argv[++i];
-    } else if (argument == "--truth" && i + 1 < argc) {
-      options.truth = argv[++i];
     } else if (options.folder.empty() && argument[0] != '-') {
       options.folder = argument;
     } else {
@@ -389,9 +353,8 @@ int main(int argc, char** argv) {
       break;
     }
   }
-  if (options.folder.empty() || (!options.truth.empty() && options.inputs.empty())) {
-    std::fprintf(stderr, "usage: %s DIR [--benchmark] [--calls N] [--inputs FILE.npz [--truth FILE.npz]]\n",
-                 argv[0]);
+  if (options.folder.empty()) {
+    std::fprintf(stderr, "usage: %s DIR [--benchmark] [--inputs FILE.npz]\n", argv[0]);
     return 2;
   }
   try {
