@@ -10,7 +10,7 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.candidates.pins import breaks_pin
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.planning.deployment_limits import export_refusal, runtime_limits
-from collage_engine.records.precision import PRECISION
+from collage_engine.records.precision import FULL, PRECISION
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.search.api import solve
@@ -97,7 +97,7 @@ def is_secondary(contender: Contender) -> bool:
     that follows.
     """
     configured = ({name for name, _ in one.instance.config} for one in contender.cover)
-    return contender.kind == "greedy" or any(names - {PRECISION} for names in configured)
+    return contender.kind == "greedy" or any(names - {PRECISION, FULL} for names in configured)
 
 
 def _sort_key(

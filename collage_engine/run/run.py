@@ -131,7 +131,7 @@ def _measured(
         return _measured(task, menu, data, samples, budget, control)
     # Which products may be rounded within the tolerance, where reduced precision is admitted.
     chosen = choose_precision(task, menu, raced, samples, control)
-    waiting = [one for one in raced.waiting if not chosen.skips(one)]
+    waiting = [*chosen.unreached, *(one for one in raced.waiting if not chosen.skips(one))]
     raced = enter_whole_models(task, menu, raced, waiting, control, "rounded-models")
     race.end_builders()  # which built all whole models
     data = chosen.admitted(task.open_model.model, raced)

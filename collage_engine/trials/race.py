@@ -558,7 +558,7 @@ class Race:
         entrant = self._entrants.get((contender.key, tolerance))
         if entrant is None:
             self._named = [one for one in self._named if one is not contender]
-            return Trial(failures=("the run ended before its turn came",))
+            return Trial(failures=("the run ended before its turn came",), reached=False)
         return self.trial_of(entrant)
 
     def time_apart(

@@ -20,6 +20,7 @@ class Trial:
         max_rel_error: largest relative error of its outputs on all samples; None: not known.
         refused: whether an output is farther from the true one than that output may be.
         failures: why something wanted is missing, as sentences.
+        reached: whether there was time for it before the end that it was given.
     """
 
     partitions_us: Mapping[str, float] = field(default_factory=dict)
@@ -27,6 +28,7 @@ class Trial:
     max_rel_error: float | None = None
     refused: bool = False
     failures: tuple[str, ...] = ()
+    reached: bool = True
 
     @property
     def failure(self) -> str:

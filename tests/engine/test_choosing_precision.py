@@ -22,7 +22,7 @@ from collage_engine.machine.device import processor
 from collage_engine.records.errors import Cancelled
 from collage_engine.records.precision import FULL, is_reduced
 from collage_engine.records.settings import RunSettings
-from collage_engine.run.contenders import before_precision, first_contenders
+from collage_engine.run.contenders import before_precision, first_contenders, is_secondary
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages import precision
 from collage_engine.run.stages.enumerate import enumerate_candidates
@@ -42,9 +42,9 @@ pytestmark = [
     ),
 ]
 
-Real = Callable[[Contender, int], float]
-"""Returns the error of a contender, as a share of the tolerance, and how often its toolchain was
-built before."""
+Real = Callable[[Contender, int], float | None]
+"""Returns the error of a contender, as a share of the tolerance, given how often its toolchain was
+built before; None: there is no time for it."""
 
 
 class Race:
@@ -61,7 +61,10 @@ class Race:
         name = contender.cover[0].instance.toolchain
         before = sum(one.cover[0].instance.toolchain == name for one in self.tried)
         self.tried.append(contender)
-        error = self.real(contender, before) * self.tolerance
+        share = self.real(contender, before)
+        if share is None:
+            return Trial(failures=("no time",), reached=False)
+        error = share * self.tolerance
         if error > self.tolerance:
             return Trial(max_rel_error=error, refused=True, failures=("too far off",))
         return Trial(max_rel_error=error, partitions_us={contender.cover[0].id: 100.0})
@@ -176,6 +179,18 @@ def test_what_breaks_the_tolerance_again_and_again_is_given_up(
     assert max(map(builds.count, builds)) <= MOST_BUILDS
     assert not any(chosen.allowed.values())
     assert not any(product.rounded for product in chosen.rounding.products)
+
+
+def test_what_there_was_no_time_for_enters_with_the_other_whole_models(
+    opened: Opened, of_all: float
+) -> None:
+    def real(contender: Contender, before: int) -> float | None:
+        return None if contender.cover[0].instance.toolchain == "tvm" else 0.8
+
+    chosen, race = opened.choose(0.8 * of_all, real)
+    assert chosen.unreached == (race.tried[-1],)
+    assert chosen.unreached[0].cover[0].instance.toolchain == "tvm"
+    assert chosen.unreached[0].eligible and not is_secondary(chosen.unreached[0])
 
 
 def test_a_stage_that_ends_early_tells_what_it_knows(

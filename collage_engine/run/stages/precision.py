@@ -81,10 +81,12 @@ class ChosenPrecision:
     Attributes:
         rounding: What was found out of rounding single products.
         allowed: The operators that each toolchain may round; None: there was nothing to choose.
+        unreached: Whole models with chosen products rounded that the stage had no time for.
     """
 
     rounding: Rounding = field(default_factory=Rounding)
     allowed: Mapping[Key, Products] | None = None
+    unreached: tuple[Contender, ...] = ()
 
     def skips(self, contender: Contender) -> bool:
         """Tell whether a whole model was raced as the choice, or breaks the tolerance by far."""
@@ -179,7 +181,11 @@ def choose_precision(
             control.cut("precision")
         rounded = sum(product.rounded for product in choosing.rounding().products)
         report.detail = f"{rounded} of {len(emulation.products)} products may be rounded"
-        return ChosenPrecision(rounding=choosing.rounding(), allowed=choosing.allowed)
+        return ChosenPrecision(
+            rounding=choosing.rounding(),
+            allowed=choosing.allowed,
+            unreached=tuple(choosing.unreached),
+        )
 
 
 class _Choosing:
@@ -187,6 +193,7 @@ class _Choosing:
 
     Attributes:
         allowed: The operators that each toolchain may round.
+        unreached: Whole models that there was no time for.
     """
 
     def __init__(
@@ -214,6 +221,7 @@ class _Choosing:
         self._first: dict[Key, ProductChoice] = {}
         self._trials = _whole_models(raced.race, len(self._operations))
         self.allowed: dict[Key, Products] = {}
+        self.unreached: list[Contender] = []
 
     def choose(self, seconds: float) -> None:
         """Choose products for every toolchain.
@@ -309,8 +317,13 @@ class _Choosing:
         """
         tolerance = self._samples.tolerance
         made = self._whole_model(instance, choice)
-        contender = Contender(name=COLLAGE, kind="collage", cover=(made,))
-        trial = self._race.try_cover(with_eligibility(self._data, contender), ends_at=ends_at)
+        contender = with_eligibility(
+            self._data, Contender(name=COLLAGE, kind="collage", cover=(made,))
+        )
+        trial = self._race.try_cover(contender, ends_at=ends_at)
+        if not trial.reached:
+            self.unreached.append(contender)
+            return None
         error = trial.max_rel_error
         self._trials.append(
             RoundingTrial(
