@@ -20,7 +20,6 @@ from collage_engine.search.problem import Problem
 from collage_engine.trials.baselines import COLLAGE
 from collage_engine.trials.calibration import (
     CalibrationInput,
-    CalibrationSettings,
     CandidateIds,
     Found,
     calibrate,
@@ -30,6 +29,9 @@ from collage_engine.trials.calibration import (
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.race import Race
 from collage_engine.trials.trial import ProfiledCover, Trial
+
+BUDGET_SHARE = 0.25
+"""Share of the run's budget for calibration; chosen."""
 
 
 def calibrate_costs(
@@ -78,8 +80,7 @@ def _calibrated(
     seconds: float,
     profiled: Sequence[ProfiledCover],
 ) -> tuple[ProblemData, SearchResult]:
-    settings = CalibrationSettings()
-    seconds = min(seconds, settings.seconds(data.settings.budget_s))
+    seconds = min(seconds, max(SHORTEST_RUN_S, BUDGET_SHARE * data.settings.budget_s))
 
     def problem(costs: CostTable) -> Problem:
         return data.with_costs(costs).problem()
@@ -117,7 +118,7 @@ def _calibrated(
             on_cover=report.progress,
             log=control.log,
         )
-        calibrated = calibrate(given, settings)
+        calibrated = calibrate(given)
         report.detail = calibrated.detail
     placements = tuple(calibrated.placements)
     return data.with_costs(calibrated.costs), SearchResult(calibrated.answer, placements)
