@@ -30,9 +30,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
-from collage_engine.records.answers import ExplainAnswer
+from collage_engine.records.answers import Comparison, ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.comparison import Comparison
 from collage_engine.records.counted import counted
 from collage_engine.records.durations import parse_duration
 from collage_engine.records.errors import ArtifactError, CollageError, UsageError

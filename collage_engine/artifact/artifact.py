@@ -22,7 +22,7 @@ from collage_engine.artifact.loader.run_artifact import FORMAT, MANIFEST
 from collage_engine.artifact.manifest import is_artifact, sha256
 from collage_engine.build.built import BUILT_FILE, MODULE_FILE, BuiltModule
 from collage_engine.lowering.npz import write_npz
-from collage_engine.machine.whole_folder import why_not_replaceable, write_whole
+from collage_engine.machine.folders import why_not_replaceable, write_whole
 from collage_engine.partition.call_graph import CallGraph
 from collage_engine.records.errors import ArtifactError
 from collage_engine.records.files import why_not_writable, write_atomically

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
-from collage_engine.records.answers import PreflightAnswer
+from collage_engine.records.answers import PreflightAnswer, RunUpdate
 from collage_engine.records.cost_table import records_of
 from collage_engine.records.faults import FaultTracker
-from collage_engine.records.results import RunUpdate
 from collage_engine.records.settings import RunSettings
 
 SECONDS_PER_CANDIDATE = 0.35

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from collage_engine.records.constants import BYTES, LICENCE, WEIGHTS
 from collage_engine.records.errors import ToolchainFault
-from collage_engine.records.runtime_facts import BYTES, LICENCE, WEIGHTS
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.asking import asking
 
@@ -16,7 +16,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def runtime_facts(names: Sequence[str], weights_bytes: int) -> dict[str, float]:
-    """Return the constants about a deployment, by the names of ``records.runtime_facts``.
+    """Return the constants about a deployment, by the names of ``records.constants``.
 
     Args:
         names: Toolchains whose runtime libraries a placement may need.

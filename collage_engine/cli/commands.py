@@ -41,7 +41,7 @@ from collage_engine.records.text import bounded
 from collage_engine.report.annotations import LAYER_SETTINGS
 from collage_engine.report.progress import ProgressReport
 from collage_engine.service.engine import Engine
-from collage_engine.session.earlier import earlier_session
+from collage_engine.session.file import earlier_session
 from collage_engine.session.profiles import diagnosis
 
 _LOG = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from string import Template
 
-from collage_engine.machine.whole_folder import write_whole
+from collage_engine.machine.folders import write_whole
 from collage_engine.records.errors import CollageError, UsageError
 from collage_engine.records.versions import __version__
 from collage_engine.resources import resource

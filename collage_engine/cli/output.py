@@ -21,9 +21,8 @@ from collage_engine.drawing.formatting import (
     time_text,
 )
 from collage_engine.drawing.palette import learn, toolchain_title
-from collage_engine.records.answers import ExplainAnswer
+from collage_engine.records.answers import Comparison, ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.comparison import Comparison
 from collage_engine.records.format import border_words
 from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.placement import Run

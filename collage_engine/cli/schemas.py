@@ -9,9 +9,8 @@ import msgspec
 from collage_engine.artifact.artifact_run import ArtifactResult, EntryResults
 from collage_engine.cli.print_run import NOT_PRINTED
 from collage_engine.conformance.run import Finding
-from collage_engine.records.answers import ExplainAnswer
+from collage_engine.records.answers import Comparison, ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.comparison import Comparison
 from collage_engine.records.gate import Gate
 from collage_engine.records.graph import ModelRecord
 from collage_engine.records.placement import Run

@@ -21,7 +21,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import STOPPED_BUDGET_S, ShapeChoice, ShapeRow, Sharing
 from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine
-from collage_engine.session.earlier import earlier_session
+from collage_engine.session.file import earlier_session
 from collage_engine.session.shape_rows import shape_row
 
 _LOG = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from collage_engine.machine.scratch import Scratch
+from collage_engine.machine.folders import Scratch
 from collage_engine.records.errors import ArtifactError
 
 

@@ -18,9 +18,8 @@ from collage_engine.drawing.formatting import (
 )
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.accuracy import Accuracy
-from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.memory import MemoryUse
-from collage_engine.records.pin import PinVerdict
+from collage_engine.records.pin import LimitVerdict, PinVerdict
 from collage_engine.records.placement import CandidateCounts, Placement, Run
 from collage_engine.records.precision import FLOAT32, short
 from collage_engine.records.tuning import TuneCounts

@@ -206,7 +206,7 @@ def keep(answer: PlaceAnswer, store: Store, session: Path | None, out: Path | No
         CollageError: Something cannot be written, or the measurements cannot be taken.
     """
     from collage_engine.artifact.artifact import check_target_folder
-    from collage_engine.machine.whole_folder import write_whole
+    from collage_engine.machine.folders import write_whole
     from collage_engine.records.files import write_atomically
 
     if answer.measurements:

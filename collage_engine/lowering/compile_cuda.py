@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from collage_engine.lowering.compiled import Compiled, Timer
 from collage_engine.lowering.tensors import to_numpy
-from collage_engine.machine.cuda_runtime import CudaRuntime
-from collage_engine.machine.cuda_timer import DeviceTimer
+from collage_engine.machine.cuda_runtime import CudaRuntime, DeviceTimer
 from collage_engine.model.numpy_types import numpy_type
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.graph import TensorType

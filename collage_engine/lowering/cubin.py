@@ -3,10 +3,15 @@
 TVM's wheel compiles kernels when a device is there, and leaves their source in the module when
 not, to be compiled by Python on the machine that loads it. An artifact has to run without Python
 and without a compiler, so whatever is exported is compiled here, by nvcc or by nvrtc.
+
+Compiled code is kept between processes and runs, beside the compiled runtimes: a kernel takes a
+second to compile; the same ones come up in the measuring, in every cover that is built, and in
+tomorrow's run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import struct
@@ -15,12 +20,12 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from collage_engine.lowering import cubin_store
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.files import write_atomically
 from collage_engine.records.reasons import compiler_reason
 from collage_engine.records.time_limits import WORK_S
-from collage_engine.toolchains.runtime.builder import find_in_wheel
-from collage_engine.toolchains.runtime.nvcc import find_nvcc
+from collage_engine.toolchains.runtime.builder import build_folder, find_in_wheel
+from collage_engine.toolchains.runtime.nvcc import find_nvcc, nvcc_version
 
 KIND = b"cuda"
 """Module kind under which TVM serialises device code: format, kernels, code."""
@@ -57,11 +62,11 @@ def compile_cubin(source: str, architecture: str) -> bytes:
     key = hashlib.sha256(f"{architecture}\0{source}".encode()).hexdigest()
     if key not in _compiled:
         nvcc = find_nvcc()
-        name = cubin_store.name_of(source, architecture, None if nvcc else _nvrtc_library())
-        code = cubin_store.load(name)
+        name = _stored_name(source, architecture, None if nvcc else _nvrtc_library())
+        code = _stored(name)
         if code is None:
             code = (_by_nvrtc if nvcc is None else _by_nvcc)(source, architecture)
-            cubin_store.keep(name, code)
+            _keep(name, code)
         _compiled[key] = code
     return _compiled[key]
 
@@ -260,3 +265,33 @@ def _compiled_payload(
                 + code
             )
     raise ToolchainError("the kernels' source cannot be found in TVM's module")
+
+
+def _stored_name(source: str, architecture: str, nvrtc: Path | None) -> str:
+    """Return the file's name: a hash of the source and of what would compile it, for what."""
+    nvcc = find_nvcc()
+    compiler = f"nvrtc {nvrtc}" if nvcc is None else nvcc_version(nvcc)
+    text = f"1\0{compiler}\0{architecture}\0{source}"
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _stored(name: str) -> bytes | None:
+    """Return code that was kept earlier; None where there is none."""
+    with contextlib.suppress(OSError):
+        return _file(name).read_bytes()
+    return None
+
+
+def _keep(name: str, code: bytes) -> None:
+    """Keep code in a file that is written whole or not at all.
+
+    Nothing is kept where the folder cannot be written.
+    """
+    file = _file(name)
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, code)
+
+
+def _file(name: str) -> Path:
+    return build_folder() / "cubins" / f"{name}.cubin"

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from collage_engine.records.hand_over_constants import LAUNCH, pair_name
+from collage_engine.records.constants import LAUNCH, pair_name
 
 SHORT, LONG = 4, 24
 """Partitions of a short and of a long chain, whose times give the launch cost; even, so that

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.copies import TO_HOST, call_constant, copy_us
+from collage_engine.records.constants import TO_HOST, call_constant, copy_us
 from collage_engine.records.format import HOST, PLAIN, conversion_constant, differs
 from collage_engine.records.graph import GraphRecord, TensorType
 from collage_engine.records.placement import Conversion

@@ -10,7 +10,6 @@ from typing import TypeVar
 import msgspec
 
 from collage_engine.planning.conversions import conversions_of
-from collage_engine.planning.device_reasons import device_words
 from collage_engine.planning.document_search import (
     DocumentSearch,
     PlacementPrices,
@@ -18,6 +17,7 @@ from collage_engine.planning.document_search import (
 )
 from collage_engine.planning.measured_placements import identity, problem_parts
 from collage_engine.planning.refusals import refusal_text
+from collage_engine.planning.search_problem import device_words
 from collage_engine.records.answers import Alternative, ExplainAnswer, NoCandidate
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.counted import NAMED, counted

@@ -2,11 +2,16 @@
 
 The room imports records, sessions and the search only, so that the process that answers requests
 can search again after a pin without TVM and without the child that runs the pipeline.
+
+Hand-overs from one partition to the next become pair costs. Where a run has several devices, pins
+rule candidates out and the search chooses, with copies as transitions; why a partition is on its
+device is read off the problem afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -16,18 +21,20 @@ from collage_engine.planning.conversions import (
     input_copies_us,
 )
 from collage_engine.planning.deployment_limits import runtime_limits
-from collage_engine.planning.device_reasons import with_devices
-from collage_engine.planning.hand_overs import hand_overs
 from collage_engine.records.candidate import Candidate
+from collage_engine.records.constants import LAUNCH, PAIR, split_pair
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.graph import GraphRecord
-from collage_engine.records.hand_over_constants import LAUNCH
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Partition, Placement
+from collage_engine.records.precision import careful
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search.api import Search, k_best
 from collage_engine.search.problem import (
+    HOST,
     Answer,
+    CandidateId,
     Problem,
     ProblemCandidate,
     ProblemNode,
@@ -294,3 +301,89 @@ def with_conversions(placement: Placement, problem: Problem) -> Placement:
     cover = [part.candidate for part in placement.partitions]
     converted = msgspec.structs.replace(placement, conversions=conversions_of(problem, cover))
     return with_devices(converted, problem)
+
+
+def hand_overs(
+    constants: Mapping[str, float], instances: Iterable[ToolchainInstance]
+) -> tuple[tuple[str, str, float], ...]:
+    """Return (from, to, microseconds) for the pairs of instances in the constants.
+
+    An instance that leaves some products in float32 came after these were measured: it hands over
+    and takes values as the instance does that leaves none in float32.
+
+    Args:
+        constants: A run's constants.
+        instances: The instances of the candidates.
+    """
+    alike: dict[str, list[str]] = {}
+    for instance in sorted(instances, key=lambda i: i.id):
+        origin = careful(instance, ()).id
+        if origin != instance.id:
+            alike.setdefault(origin, []).append(instance.id)
+    found = []
+    for name, us in sorted(constants.items()):
+        if name.startswith(PAIR):
+            source, target = split_pair(name)
+            found += [
+                (one, other, us)
+                for one in (source, *alike.get(source, ()))
+                for other in (target, *alike.get(target, ()))
+            ]
+    return tuple(found)
+
+
+Why = Literal["pin", "default", "only", "cost"]
+"""``pin``: a device pin holds a node. ``default``: it is on the accelerator of the run; the host is
+what has to be asked for. ``only``: nothing on another device takes a node. ``cost``: it costs least
+there, copies included."""
+
+_REASONS = {
+    "pin": "it is pinned there",
+    "only": "nothing on another device takes it",
+    "cost": "it costs least there, copies included",
+    "default": "it is the default device, and nothing asks for another",
+}
+"""Why a node is on its device, by the search's reason."""
+
+
+def _reason(problem: Problem, device: str, nodes: Sequence[int]) -> Why | None:
+    """Return why a partition of these nodes is on its device; None where there is only one."""
+    devices = {candidate.device or HOST for candidate in problem.candidates}
+    if len(devices) < 2:
+        return None
+    inside = set(nodes)
+    if any(pin.device is not None and inside & set(pin.nodes) for pin in problem.pins):
+        return "pin"
+    if device == max(devices - {HOST}):
+        return "default"
+    elsewhere = {
+        node
+        for candidate in problem.candidates
+        if candidate.state != "invalid" and (candidate.device or HOST) != device
+        for node in candidate.nodes
+    }
+    return "cost" if inside <= elsewhere else "only"
+
+
+def with_devices(placement: Placement, problem: Problem) -> Placement:
+    """Return the placement with the reasons for its partitions' devices, if there are several."""
+    device_of = {str(c.id): c.device or HOST for c in problem.candidates}
+    parts = tuple(
+        msgspec.structs.replace(
+            part,
+            device_why=_reason(problem, device_of[str(part.candidate)], part.nodes) or "",
+        )
+        for part in placement.partitions
+    )
+    return msgspec.structs.replace(placement, partitions=parts)
+
+
+def device_words(problem: Problem, cover: Sequence[CandidateId], node: int) -> list[str]:
+    """Return ``It is on cpu: nothing on another device takes it.``; no sentence for one device."""
+    chosen = {str(name) for name in cover}
+    holder = next((c for c in problem.candidates if str(c.id) in chosen and node in c.nodes), None)
+    device = HOST if holder is None else holder.device or HOST
+    reason = None if holder is None else _reason(problem, device, [node])
+    if reason is None:
+        return []
+    return [f"It is on {device}: {_REASONS[reason]}."]

@@ -1,15 +1,21 @@
-"""The pipeline and the search answer with these records, which the faces show."""
+"""The pipeline and the search answer with these records, which the faces show.
+
+What the process of the run hands back while it goes on stands at the end.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
 
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.limit import LimitVerdict
-from collage_engine.records.pin import PinVerdict
-from collage_engine.records.placement import Placement
+from collage_engine.records.graph import GraphRecord, ModelRecord
+from collage_engine.records.pin import LimitVerdict, PinVerdict
+from collage_engine.records.placement import Placement, Run
+from collage_engine.records.refusal import Refusal
+from collage_engine.records.toolchain import ToolchainState
 
 
 class PreflightAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,3 +173,50 @@ class InsideAnswer(msgspec.Struct, frozen=True, kw_only=True):
     graphs: tuple[NestedGraph, ...] = ()
     reason: str | None = None
     """Why a part is missing."""
+
+
+class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A change says what became of one ONNX node between two runs."""
+
+    node: int
+    """The number of the node's first operator."""
+    change: Literal["same", "moved", "regrouped"]
+    before: str | None
+    after: str | None
+    delta_us: float | None = None
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Two runs side by side; differences are those of ``b`` less those of ``a``."""
+
+    a: str
+    b: str
+    measured_us: tuple[float | None, float | None]
+    delta_us: float | None
+    nodes: tuple[NodeChange, ...]
+    partitions: tuple[tuple[int, int], ...] = ()
+    """Number of partitions per toolchain is in ``by_toolchain``; here: (a, b) totals."""
+    by_toolchain: dict[str, tuple[int, int]] = {}
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model that was imported."""
+
+    model: ModelRecord
+    graph: GraphRecord
+    seconds: float
+
+
+@dataclass(frozen=True)
+class RunUpdate:
+    """News of a run, sent while it goes on, so that a cancelled run keeps its candidates.
+
+    A field that is None has no news; the last update of a run holds its document.
+    """
+
+    candidates: list[CandidateRecord] | None = None
+    without_candidates: dict[str, dict[int, Refusal]] | None = None
+    constants: dict[str, float] | None = None
+    run: Run | None = None
+    toolchains: list[ToolchainState] | None = None

@@ -10,12 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
-from collage_engine.records.answers import InsideAnswer, PreflightAnswer
+from collage_engine.records.answers import InsideAnswer, Opened, PreflightAnswer, RunUpdate
 from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
 from collage_engine.records.profile import Profile
-from collage_engine.records.results import Opened, RunUpdate
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import PaddingProofs, ShapeChoice, Sharing
 from collage_engine.records.time_limits import JOB_S, WORK_S

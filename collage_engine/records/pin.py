@@ -1,4 +1,4 @@
-"""Defines pins: what the user demands of a placement, and what became of it."""
+"""Pins, which are what the user demands of a placement, and what became of pins and limits."""
 
 from __future__ import annotations
 
@@ -46,3 +46,17 @@ class PinVerdict(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     contradicts: tuple[int, ...] = ()
     """Indices of pins that cannot hold together with it."""
+
+
+class LimitVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a deployment limit, and its price."""
+
+    constraint: str
+    """``allow``, ``max_runtimes``, ``max_bytes``, ``licences`` or ``max_memory``."""
+    text: str
+    """In words: ``at most 1 runtime``."""
+    state: VerdictState
+    price_us: float | None = None
+    """Least cost with it less least cost without it, pins and other limits kept; of a limit on
+    memory the difference of measured times."""
+    reason: str | None = None

@@ -8,10 +8,9 @@ import msgspec
 
 from collage_engine.records.accuracy import Accuracy, RunTolerance
 from collage_engine.records.cost import Cost
-from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.machine_state import MachineState
 from collage_engine.records.memory import MemoryUse
-from collage_engine.records.pin import PinVerdict
+from collage_engine.records.pin import LimitVerdict, PinVerdict
 from collage_engine.records.ranges import Count, Figure, Positive
 from collage_engine.records.settings import Objective
 from collage_engine.records.shapes import ShapeRow, Sharing

@@ -1,4 +1,7 @@
-"""Which contenders may win a run, and which of them are tried first."""
+"""Which contenders may win a run, and which of them are tried first.
+
+The candidates of an earlier run's placement, which later menus may not have, are made here, too.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,13 @@ from dataclasses import replace
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.candidates.pins import breaks_pin
+from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.call_graph import call_graph
+from collage_engine.partition.candidate import make_candidate
 from collage_engine.planning.deployment_limits import export_refusal, runtime_limits
+from collage_engine.records.candidate import Candidate
+from collage_engine.records.numbering import OperatorNumber
+from collage_engine.records.placement import Run
 from collage_engine.records.precision import FULL, PRECISION
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.problem_data import ProblemData
@@ -146,3 +154,35 @@ def _few_partitions(data: ProblemData) -> list[Contender]:
         return []
     cover = tuple(data.by_id[str(name)] for name in answer.cover)
     return [with_eligibility(data, Contender(name=COLLAGE, kind="collage", cover=cover))]
+
+
+def candidates_of_run(graph: DataflowGraph, run: Run) -> tuple[Candidate, ...]:
+    """Return the candidates of a run's placement, made anew from its document.
+
+    Args:
+        graph: The model's graph.
+        run: The run's document, which has a placement.
+
+    Returns:
+        The candidates in the order in which they run, without measurement keys.
+    """
+    assert run.placement is not None
+    return tuple(
+        make_candidate(
+            graph,
+            ToolchainInstance(
+                toolchain=part.toolchain,
+                config=tuple(sorted(part.config.items())),
+                threads=1 if part.architecture else run.threads,
+                precision=part.precision,
+                device=part.device,
+                architecture=part.architecture,
+                tuning=part.tuning,
+            ),
+            tuple(map(OperatorNumber, part.nodes)),
+            rule="earlier run",
+            takes=part.takes,
+            gives=part.gives,
+        )
+        for part in run.placement.partitions
+    )

@@ -23,9 +23,9 @@ from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import Sharing
 from collage_engine.records.typed import convert
-from collage_engine.run.candidates_of_run import candidates_of_run
+from collage_engine.run.contenders import candidates_of_run
 from collage_engine.run.stages.compile_only import UNMEASURED
-from collage_engine.run.tolerance_warnings import refuse_unchecked
+from collage_engine.run.stages.samples import refuse_unchecked
 from collage_engine.tuning.tables import put_tables_back
 
 

@@ -23,8 +23,8 @@ from collage_engine.run.problem_data import ProblemData
 from collage_engine.search.api import BRIEF_SEARCH_S, Search
 from collage_engine.search.problem import Problem
 from collage_engine.timing.measurer import CandidateGroup, group_candidates
+from collage_engine.trials.contender import ProfiledCover
 from collage_engine.trials.mixes import FAST_ALONE
-from collage_engine.trials.trial import ProfiledCover
 
 HEAVY_SHARE = 0.8
 """Share of the model's time that the single operators measured first take together; chosen."""

@@ -15,7 +15,7 @@ from collage_engine.planning.search_problem import (
     with_conversions,
 )
 from collage_engine.records.candidate import Candidate, CandidateRecord
-from collage_engine.records.copies import FREE
+from collage_engine.records.constants import FREE
 from collage_engine.records.cost_table import CostTable, records_of
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.pin import Pin

@@ -15,10 +15,10 @@ from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.machine.clocks import machine_state
 from collage_engine.machine.processes import watched_memory
+from collage_engine.records.answers import RunUpdate
 from collage_engine.records.counted import counted
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
-from collage_engine.records.results import RunUpdate
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.chosen_placement import with_profiled_costs
 from collage_engine.run.problem_data import ProblemData

@@ -9,11 +9,10 @@ from pathlib import Path
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.run.problem_data import ProblemData
-from collage_engine.trials.contender import Sample
+from collage_engine.trials.contender import ProfiledCover, Sample
 from collage_engine.trials.placement_process import TrialModel
 from collage_engine.trials.race import Race
 from collage_engine.trials.runner import Module, TrialRunner, TrialSettings
-from collage_engine.trials.trial import ProfiledCover
 
 
 def open_race(

@@ -11,9 +11,8 @@ import msgspec
 from collage_engine.planning.document_search import search_document
 from collage_engine.planning.explanation import explain_document
 from collage_engine.planning.search_problem import make_placement
-from collage_engine.records.answers import ExplainAnswer, SearchAnswer
+from collage_engine.records.answers import Comparison, ExplainAnswer, SearchAnswer
 from collage_engine.records.checks import pin_fault
-from collage_engine.records.comparison import Comparison
 from collage_engine.records.cost_table import table_of
 from collage_engine.records.errors import UsageError
 from collage_engine.records.pin import PinVerdict

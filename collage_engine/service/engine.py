@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 
 from collage_engine.machine.device import physical_cores
-from collage_engine.machine.scratch import Scratch
+from collage_engine.machine.folders import Scratch
 from collage_engine.planning.document_search import search_document
 from collage_engine.records import jobs
-from collage_engine.records.answers import InsideAnswer, PreflightAnswer
+from collage_engine.records.answers import InsideAnswer, PreflightAnswer, RunUpdate
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import (
     Cancelled,
@@ -33,7 +33,6 @@ from collage_engine.records.errors import (
 from collage_engine.records.event import Done, Event, Measured, Probing, Provisional
 from collage_engine.records.placement import Run
 from collage_engine.records.profile import Profile
-from collage_engine.records.results import RunUpdate
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import MOST_SHAPES, PaddingProofs, ShapeChoice
 from collage_engine.records.toolchain import ToolchainState
@@ -44,8 +43,7 @@ from collage_engine.service.open_document import OpenDocument, ShapeMember, Shap
 from collage_engine.service.paths import file_name, user_path
 from collage_engine.service.run_client import PipelineClient, Ticket
 from collage_engine.session.document import Document
-from collage_engine.session.earlier import earlier_session
-from collage_engine.session.file import load_session
+from collage_engine.session.file import earlier_session, load_session
 from collage_engine.session.pins import rebind_pins
 from collage_engine.session.profiles import run_of_profile
 

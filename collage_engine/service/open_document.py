@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 
 from collage_engine.planning.document_search import DocumentSearch
+from collage_engine.records.answers import RunUpdate
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import UsageError
 from collage_engine.records.placement import Run
-from collage_engine.records.results import RunUpdate
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice, ShapeRow
 from collage_engine.records.typed import convert

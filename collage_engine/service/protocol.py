@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from collage_engine.records.answers import (
+    Comparison,
     ExplainAnswer,
     InsideAnswer,
     PreflightAnswer,
@@ -21,7 +22,6 @@ from collage_engine.records.answers import (
 from collage_engine.records.answers import NoCandidate as NoCandidate
 from collage_engine.records.answers import WeightStatistics as WeightStatistics
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.comparison import Comparison
 from collage_engine.records.cost import Cost
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin, PinVerdict

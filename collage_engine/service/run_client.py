@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from collage_engine.machine.cgroups import memory_bytes
+from collage_engine.machine.folders import Scratch, tidy
 from collage_engine.machine.risk_marker import RiskMarker
-from collage_engine.machine.scratch import Scratch
-from collage_engine.machine.whole_folder import tidy
 from collage_engine.machine.worker import (
     JOB_MEMORY_SHARE,
     RemoteError,

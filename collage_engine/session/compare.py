@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from collage_engine.records.comparison import Comparison, NodeChange
+from collage_engine.records.answers import Comparison, NodeChange
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Partition, Run
 

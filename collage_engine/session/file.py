@@ -5,6 +5,8 @@ table, ``documents``, with a row for each shape that the model is placed for. Th
 each document says whether it is what this program wrote: records that were changed by others are
 refused, and need not be checked one by one. What is read is bounded all the same, since a file may
 come from anybody: plain tables only, for so long and so much.
+
+What another writer of the file added in the meantime is merged.
 """
 
 from __future__ import annotations
@@ -15,21 +17,21 @@ import hashlib
 import sqlite3
 import stat
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import msgspec
 
-from collage_engine.records.errors import InvalidValue, SessionError
-from collage_engine.records.files import LARGEST_TABLE, atomic_file
+from collage_engine.records.errors import InvalidValue, SessionError, UsageError
+from collage_engine.records.files import LARGEST_TABLE, atomic_file, check_writable
 from collage_engine.records.locks import folder_locked
+from collage_engine.records.placement import Run
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.sqlite import plain_tables, within_limits
 from collage_engine.records.time_limits import ANSWER_S
 from collage_engine.records.typed import decode
 from collage_engine.records.versions import SESSION_FORMAT
 from collage_engine.session.document import Document, PlacedShape
-from collage_engine.session.merge import merged
 
 TABLE = """
     create table documents (
@@ -49,7 +51,7 @@ def save_session(
         path: The file; what it holds is replaced.
         seen: Ids of the runs that the file held when it was read or written last. With them the
             file is locked, read again, and what another process has added to it is kept
-            (``session.merge``). None: the file is replaced, whatever it holds.
+            (``session.file``). None: the file is replaced, whatever it holds.
 
     Returns:
         The document as the file holds it now.
@@ -138,3 +140,82 @@ def _read(connection: sqlite3.Connection) -> Document:
         raise InvalidValue("it holds no document")
     own.shapes = shapes
     return own
+
+
+def merged(ours: Document, theirs: Document, seen: Collection[str]) -> Document:
+    """Return our document with what the file holds that we have never seen.
+
+    Args:
+        ours: The document that is to be saved.
+        theirs: What the file holds now.
+        seen: Ids of the runs, of all shapes, that the file held when we read or wrote it last. One
+            of them that ours lacks was deleted, and stays so.
+
+    Returns:
+        A document with the runs of both, the older first. Pins and settings are ours; a cost that
+        only the file knows is taken over where both are of the same graph.
+    """
+    held = [document for _, document in theirs.placed_shapes]
+    together = _with_additions(ours, held, seen)
+    together.shapes = [
+        PlacedShape(shape.choice, shape.document and _with_additions(shape.document, held, seen))
+        for shape in ours.shapes
+    ]
+    return together
+
+
+def _with_additions(ours: Document, held: Sequence[Document], seen: Collection[str]) -> Document:
+    """Returns our document of one shape with what the file's of the same shape has beside it."""
+    together = Document(**vars(ours))
+    theirs = next((document for document in held if ours.continues(document)), None)
+    if theirs is None:
+        return together
+    mine = {run.id for run in ours.runs}
+    new = [run for run in theirs.runs if run.id not in mine and run.id not in seen]
+    together.runs = _by_time(ours.runs, new)
+    if theirs.graph == ours.graph:
+        known = {c.id: c for c in theirs.candidates}
+        together.candidates = [
+            known[c.id]
+            if c.cost.state == "unknown" and c.id in known and known[c.id].key == c.key
+            else c
+            for c in ours.candidates
+        ]
+        mine = {c.id for c in ours.candidates}
+        together.candidates += [c for c in theirs.candidates if c.id not in mine]
+        together.constants = theirs.constants | ours.constants
+    return together
+
+
+def _by_time(ours: list[Run], new: list[Run]) -> list[Run]:
+    """Orders runs: ours as they are, each new one before the first of ours that began after it."""
+    found = list(ours)
+    for run in new:
+        place = next(
+            (k for k, each in enumerate(found) if each.started_at > run.started_at), len(found)
+        )
+        found.insert(place, run)
+    return found
+
+
+def earlier_session(path: str | Path) -> Document | None:
+    """Return what a session's file already holds.
+
+    It is None where there is no such file, or an empty one.
+
+    Raises:
+        UsageError: Writing there would lose what is no session of this version.
+    """
+    target = Path(path)
+    try:
+        if target.is_dir():
+            raise UsageError(f"the session {path} is a folder")
+        check_writable(target)
+        if not target.exists() or not target.stat().st_size:
+            return None
+    except OSError as error:
+        raise UsageError(f"the session {path} cannot be written: {error.strerror}") from error
+    try:
+        return load_session(target)
+    except SessionError as error:
+        raise UsageError(f"the session would overwrite a file: {error}") from error

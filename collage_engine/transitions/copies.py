@@ -15,10 +15,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from collage_engine.machine.cuda_runtime import CudaRuntime
-from collage_engine.machine.cuda_timer import WARM_S
+from collage_engine.machine.cuda_runtime import WARM_S, CudaRuntime
 from collage_engine.machine.worker import WorkerError, call_in_child
-from collage_engine.records.copies import TO_DEVICE, TO_HOST, byte_constant, call_constant
+from collage_engine.records.constants import (
+    TO_DEVICE,
+    TO_HOST,
+    byte_constant,
+    call_constant,
+)
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.flag import Flag
 from collage_engine.records.time_limits import WORK_S
@@ -63,7 +67,7 @@ def copy_constants(
         job: the child's work; tests give another one.
 
     Returns:
-        Microseconds by the names of ``records.copies``.
+        Microseconds by the names of ``records.constants``.
 
     Raises:
         MeasureError: they cannot be measured.

@@ -22,9 +22,9 @@ from pathlib import Path
 
 from collage_engine.machine.risk_marker import RiskMarker
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerError, WorkerTimeout
+from collage_engine.records.constants import PAIR, pair_name
 from collage_engine.records.faults import FAULTS
 from collage_engine.records.flag import Flag
-from collage_engine.records.hand_over_constants import PAIR, pair_name
 from collage_engine.records.time_limits import ANSWER_S, WORK_S, within_budget
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import MEASURING_PROTOCOL

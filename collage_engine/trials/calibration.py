@@ -25,13 +25,13 @@ from collage_engine.records.placement import Placement
 from collage_engine.records.precision import is_reduced
 from collage_engine.search.api import check
 from collage_engine.search.problem import Answer, Problem
+from collage_engine.trials.contender import ProfiledCover, Trial
 from collage_engine.trials.in_model_costs import (
     InModelCosts,
     Observation,
     fit,
     moved_bytes,
 )
-from collage_engine.trials.trial import ProfiledCover, Trial
 from collage_engine.wording.amounts import time_text
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from collage_engine.partition.regions import merge_regions
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.placement import TIE_SHARE
+from collage_engine.trials.contender import Trial
 from collage_engine.trials.in_model_costs import FLOOR_US
-from collage_engine.trials.trial import Trial
 
 OperatorGroup: TypeAlias = tuple[OperatorNumber, ...]
 """Operators that TVM would fuse into one kernel, ascending."""

@@ -38,10 +38,9 @@ from collage_engine.records.counted import counted
 from collage_engine.records.errors import InfeasibleError, ToolchainError
 from collage_engine.records.flag import Flag
 from collage_engine.records.placement import TIE_SHARE
-from collage_engine.trials.contender import Contender, ContenderResult, spread
+from collage_engine.trials.contender import Contender, ContenderResult, Trial, spread
 from collage_engine.trials.placement_process import PlacementProcess
 from collage_engine.trials.runner import Module, TrialRunner
-from collage_engine.trials.trial import Trial
 from collage_engine.trials.trial_job import KernelTime
 
 COMMON_ROUNDS = 6

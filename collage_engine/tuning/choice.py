@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from collage_engine.kernels.choices import TUNED
 from collage_engine.records.candidate import Candidate
+from collage_engine.records.constants import PAIR, pair_name, split_pair
 from collage_engine.records.cost_table import CostTable
-from collage_engine.records.hand_over_constants import PAIR, pair_name, split_pair
 from collage_engine.records.precision import FLOAT32
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneRecord, TuneTask

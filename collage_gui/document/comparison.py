@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from PySide6.QtCore import QObject, Signal
 
 from collage_engine.drawing.figures import best_baseline, latency_us
-from collage_engine.records.comparison import Comparison
+from collage_engine.records.answers import Comparison
 from collage_engine.records.placement import Baseline
 from collage_engine.service import protocol
 from collage_gui.document.requests import EngineRequests

@@ -12,8 +12,7 @@ from collage_engine.drawing.figures import latency_us
 from collage_engine.drawing.formatting import STAGE_TITLES, counted, duration_text
 from collage_engine.records.answers import PreflightAnswer, SearchAnswer
 from collage_engine.records.event import Progress, Stage
-from collage_engine.records.limit import LimitVerdict
-from collage_engine.records.pin import Pin
+from collage_engine.records.pin import LimitVerdict, Pin
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.typed import convert

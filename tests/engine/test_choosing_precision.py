@@ -30,8 +30,7 @@ from collage_engine.run.stages.precision import BOUND, MOST_BUILDS, choose_preci
 from collage_engine.run.stages.samples import RunSamples, draw_samples
 from collage_engine.run.stages.whole_models import WholeModelResult
 from collage_engine.run.task import RunTask
-from collage_engine.trials.contender import Contender
-from collage_engine.trials.trial import Trial
+from collage_engine.trials.contender import Contender, Trial
 from tests.e2e.test_precision import network
 from tests.support.caches import fresh_cache
 

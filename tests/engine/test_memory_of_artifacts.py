@@ -26,7 +26,7 @@ LOAD = """
 import json, sys
 import numpy, tvm.runtime
 from tvm.runtime.vm import VirtualMachine
-from collage_engine.trials.memory import MemoryWatch
+from collage_engine.trials.trial_job import MemoryWatch
 import msgspec
 watch = MemoryWatch()
 def private():

@@ -34,9 +34,13 @@ from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.records.errors import ArtifactError, MeasureError, ToolchainError
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.run.stages.samples import RunSamples, draw_samples
+from collage_engine.run.stages.samples import (
+    RunSamples,
+    draw_samples,
+    refuse_unchecked,
+    sample_warnings,
+)
 from collage_engine.run.task import RunTask
-from collage_engine.run.tolerance_warnings import refuse_unchecked, sample_warnings
 from collage_engine.timing.bench import check
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.placement_process import TRIAL_JOB, RoundSettings, TrialModel

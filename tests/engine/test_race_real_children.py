@@ -12,7 +12,6 @@ from collage_engine.model.importer import import_model
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.trials.contender import Contender, Sample
-from collage_engine.trials.memory import MemoryWatch
 from collage_engine.trials.placement_process import (
     TRIAL_JOB,
     RoundSettings,
@@ -20,7 +19,7 @@ from collage_engine.trials.placement_process import (
 )
 from collage_engine.trials.race import Race
 from collage_engine.trials.runner import TrialRunner, TrialSettings
-from collage_engine.trials.trial_job import RunRound, TrialJob
+from collage_engine.trials.trial_job import MemoryWatch, RunRound, TrialJob
 from tests.support.artifact_cases import MNIST
 from tests.support.covers import candidate_on
 

@@ -24,16 +24,17 @@ from canned import STATES, World
 
 from collage_engine.records.answers import (
     Alternative,
+    Comparison,
     ExplainAnswer,
     InsideAnswer,
     NestedGraph,
     NestedNode,
     NoCandidate,
+    NodeChange,
     PreflightAnswer,
     SearchAnswer,
     WeightStatistics,
 )
-from collage_engine.records.comparison import Comparison, NodeChange
 from collage_engine.records.event import Done, Log, Probing, Progress, Provisional, Stage
 from collage_engine.records.graph import ModelRecord
 from collage_engine.records.shapes import Sharing

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from collage_engine.records.accuracy import Accuracy
-from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.memory import MemorySeen, MemoryUse
+from collage_engine.records.pin import LimitVerdict
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.document.comparison import Reference

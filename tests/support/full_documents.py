@@ -15,9 +15,9 @@ from collage_engine.records.accuracy import (
     RoundingTrial,
     RunTolerance,
 )
-from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.machine_state import MachineState
 from collage_engine.records.memory import MemorySeen, MemoryUse
+from collage_engine.records.pin import LimitVerdict
 from collage_engine.records.placement import Conversion, DeploymentRow, Residual, Run, Unmeasured
 from collage_engine.records.shapes import ShapeChoice, ShapeRow, Sharing
 from collage_engine.records.tuning import TuneCounts

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from collage_engine.control.run_control import RunControl
+from collage_engine.records.answers import RunUpdate
 from collage_engine.records.errors import Cancelled
 from collage_engine.records.jobs import Job, JobCall, OpenModelJob, PrepareJob, RunJob
-from collage_engine.records.results import RunUpdate
 from collage_engine.run import child
 from collage_engine.toolchains import asking
 

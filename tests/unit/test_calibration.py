@@ -31,8 +31,8 @@ from collage_engine.trials.calibration import (
     calibrate,
     ids,
 )
+from collage_engine.trials.contender import ProfiledCover, Trial
 from collage_engine.trials.in_model_costs import InModelCosts
-from collage_engine.trials.trial import ProfiledCover, Trial
 from tests.support.candidates import row
 from tests.support.graphs import chain
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from collage_engine.lowering import cubin, cubin_store
+from collage_engine.lowering import cubin
 from collage_engine.lowering.cubin import with_cubins
 from collage_engine.records.errors import ToolchainError
 
@@ -70,8 +70,7 @@ def test_compiled_code_is_kept_between_processes(
 
     monkeypatch.setenv("COLLAGE_BUILD_DIR", str(tmp_path))
     monkeypatch.setattr(cubin, "find_nvcc", lambda: "nvcc")
-    monkeypatch.setattr(cubin_store, "find_nvcc", lambda: "nvcc")
-    monkeypatch.setattr(cubin_store, "nvcc_version", lambda nvcc: "13.0")
+    monkeypatch.setattr(cubin, "nvcc_version", lambda nvcc: "13.0")
     monkeypatch.setattr(cubin, "_by_nvcc", compile_now)
     for _ in range(2):
         monkeypatch.setattr(cubin, "_compiled", {})  # as in another process
@@ -79,7 +78,7 @@ def test_compiled_code_is_kept_between_processes(
     assert compiled == ["sm_90a"]
     assert cubin.compile_cubin("a", "sm_80") == b"a for sm_80"
     monkeypatch.setattr(cubin, "_compiled", {})
-    monkeypatch.setattr(cubin_store, "nvcc_version", lambda nvcc: "13.1")
+    monkeypatch.setattr(cubin, "nvcc_version", lambda nvcc: "13.1")
     cubin.compile_cubin("a", "sm_90a")
     assert compiled == ["sm_90a", "sm_80", "sm_90a"]
     assert not list(tmp_path.rglob(".cubin-*"))

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from collage_engine.lowering.compile_cuda import copies_wanted
-from collage_engine.machine.cuda_runtime import CudaRuntime, DeviceFault
-from collage_engine.machine.cuda_timer import DeviceTimer
+from collage_engine.machine.cuda_runtime import CudaRuntime, DeviceFault, DeviceTimer
 from collage_engine.records.errors import MeasureError
 from tests.support.command import python
 

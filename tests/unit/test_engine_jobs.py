@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from collage_engine.records.answers import Opened, RunUpdate
 from collage_engine.records.errors import ArtifactError, UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.jobs import Job, RunJob
 from collage_engine.records.placement import Baseline, Placement, Run
-from collage_engine.records.results import Opened, RunUpdate
 from collage_engine.records.settings import RunSettings
 from collage_engine.service import engine as engine_module
 from collage_engine.service import protocol as p

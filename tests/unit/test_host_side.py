@@ -21,14 +21,19 @@ from collage_engine.machine.cuda_runtime import CudaRuntime
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.candidate_source import CandidateSource
-from collage_engine.planning.device_reasons import device_words
 from collage_engine.planning.search_problem import (
     best_placements,
+    device_words,
     make_problem,
     pin_verdicts,
 )
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.copies import TO_DEVICE, TO_HOST, byte_constant, call_constant
+from collage_engine.records.constants import (
+    TO_DEVICE,
+    TO_HOST,
+    byte_constant,
+    call_constant,
+)
 from collage_engine.records.cost import Cost
 from collage_engine.records.cost_table import table_of
 from collage_engine.records.format import HOST, PLAIN

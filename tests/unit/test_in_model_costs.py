@@ -18,8 +18,8 @@ from collage_engine.machine.constants import (
     measure_constants,
     wanted_chains,
 )
+from collage_engine.records.constants import pair_name
 from collage_engine.records.cost import Cost, invalid
-from collage_engine.records.hand_over_constants import pair_name
 from collage_engine.trials.in_model_costs import InModelCosts, Observation, fit, robust_nonnegative
 
 

@@ -16,7 +16,7 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.measurement_planner import MeasurementPlanner
 from collage_engine.search.api import solve
 from collage_engine.timing.measurer import CandidateGroup
-from collage_engine.trials.trial import ProfiledCover, Trial
+from collage_engine.trials.contender import ProfiledCover, Trial
 from tests.support.candidates import data_of
 from tests.support.graphs import chain
 

@@ -9,6 +9,7 @@ import pytest
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.numbering import OperatorNumber
+from collage_engine.trials.contender import Trial
 from collage_engine.trials.mixes import (
     Cover,
     GroupTimes,
@@ -19,7 +20,6 @@ from collage_engine.trials.mixes import (
     profile_groups,
     suggested_mixes,
 )
-from collage_engine.trials.trial import Trial
 from tests.support.covers import candidate_on
 from tests.support.graphs import chain, instance
 

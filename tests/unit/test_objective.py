@@ -23,8 +23,8 @@ from collage_engine.drawing.objective import deployment_cells, objective_sentenc
 from collage_engine.records.errors import ArtifactError, ToolchainError
 from collage_engine.records.placement import Baseline, Placement
 from collage_engine.records.settings import RunSettings
-from collage_engine.trials.objective import confirming_settings, trial_settings
 from collage_engine.trials.placement_process import quantile
+from collage_engine.trials.runner import confirming_settings, trial_settings
 from collage_engine.trials.trial_job import Instance, RunRound, TrialJob
 from tests.support.runs import run_record
 

@@ -7,9 +7,8 @@ import msgspec
 from collage_engine.drawing.facts import changed_facts, limit_facts, run_facts
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.accuracy import Accuracy
-from collage_engine.records.limit import LimitVerdict
 from collage_engine.records.memory import MemorySeen, MemoryUse
-from collage_engine.records.pin import PinVerdict
+from collage_engine.records.pin import LimitVerdict, PinVerdict
 from collage_engine.records.placement import (
     CandidateCounts,
     Conversion,

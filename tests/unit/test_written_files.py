@@ -30,8 +30,8 @@ from collage_engine.artifact.artifact import check_target_folder
 from collage_engine.deployment import work_folder as module
 from collage_engine.deployment.throughput import _copy
 from collage_engine.deployment.work_folder import work_folder
-from collage_engine.machine import scratch
-from collage_engine.machine.whole_folder import tidy, write_whole
+from collage_engine.machine import folders
+from collage_engine.machine.folders import Scratch, tidy, write_whole
 from collage_engine.records.errors import ArtifactError, ToolchainError, UsageError
 from collage_engine.records.files import (
     SpecialFileError,
@@ -45,7 +45,7 @@ from collage_engine.records.reasons import (
     fault_reason,
 )
 from collage_engine.records.time_limits import JOB_S
-from collage_engine.session.earlier import earlier_session
+from collage_engine.session.file import earlier_session
 from tests.support.read_only_folder import read_only
 
 
@@ -300,7 +300,7 @@ def test_what_a_killed_writer_moved_away_comes_back(tmp_path):
 
 
 OWNER = (
-    "import os, pathlib, time\nfrom collage_engine.machine.scratch import Scratch\n"
+    "import os, pathlib, time\nfrom collage_engine.machine.folders import Scratch\n"
     "beside = os.environ.get('BESIDE')\ns = Scratch(pathlib.Path(beside) if beside else None)\n"
     "(s.path / 'x').write_text('x')\nprint(s.path.parent, flush=True)\ntime.sleep(60)\n"
 )
@@ -309,7 +309,7 @@ OWNER = (
 @pytest.fixture
 def temporary(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(scratch, "ANSWER_S", -1.0)
+    monkeypatch.setattr(folders, "ANSWER_S", -1.0)
     return tmp_path
 
 
@@ -331,7 +331,7 @@ def test_only_folders_of_the_dead_are_removed(temporary):
         killed.send_signal(signal.SIGKILL)
         killed.wait(10)
         assert orphan.is_dir()
-        mine = scratch.Scratch()
+        mine = Scratch()
         assert not orphan.exists()
         assert (kept / "tmp" / "x").exists()
         mine.close()
@@ -354,7 +354,7 @@ def test_what_a_killed_placing_of_several_shapes_left_is_removed_by_the_next(tem
     killed.wait(10)
     killed.stdout.close()
     assert orphan.parent == place and orphan.name.startswith(".")
-    with scratch.Scratch(place) as mine:
+    with Scratch(place) as mine:
         assert not orphan.exists() and mine.is_dir()
     assert not list(place.iterdir())
 
@@ -364,8 +364,8 @@ def test_a_folder_without_locks_keeps_what_may_be_in_use(temporary, monkeypatch)
         path.touch()
         raise OSError("no locks here")
 
-    monkeypatch.setattr(scratch, "HeldLock", refuse)
-    first, second = scratch.Scratch(), scratch.Scratch()
+    monkeypatch.setattr(folders, "HeldLock", refuse)
+    first, second = Scratch(), Scratch()
     assert first.path.is_dir()
     first.empty()
     for each in (first, second):

@@ -23,7 +23,7 @@ from collage_engine.kernels.scheduler import schedule
 from collage_engine.kernels.target import Cpu
 from collage_engine.kernels.tuning.hill_climbing import WORTH
 from collage_engine.kernels.verify import build, difference
-from collage_engine.machine.cuda_timer import GRAPH_S
+from collage_engine.machine.cuda_runtime import GRAPH_S
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.precision import FLOAT32, TOLERANCES
 

@@ -26,9 +26,8 @@ from collage_engine.trials.calibration import (
     is_worthwhile,
     learning_tolerance,
 )
-from collage_engine.trials.contender import Contender
+from collage_engine.trials.contender import Contender, ProfiledCover, Trial
 from collage_engine.trials.race import Race
-from collage_engine.trials.trial import ProfiledCover, Trial
 
 BUDGET_SHARE = 0.25
 """Share of the run's budget for calibration; chosen."""

@@ -34,8 +34,8 @@ from collage_engine.records.errors import InfeasibleError, ToolchainError
 from collage_engine.records.placement import Placement
 from collage_engine.records.time_limits import JOB_S
 from collage_engine.run.problem_data import ProblemData
+from collage_engine.run.stages.samples import refuse_unchecked, sample_warnings
 from collage_engine.run.task import RunTask
-from collage_engine.run.tolerance_warnings import refuse_unchecked, sample_warnings
 from collage_engine.trials.baselines import unmeasured_choices
 from collage_engine.trials.contender import Contender
 

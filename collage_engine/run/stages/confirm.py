@@ -19,9 +19,8 @@ from collage_engine.partition.call_graph import call_graph
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.counted import counted
 from collage_engine.records.placement import Placement, Run
-from collage_engine.run.candidates_of_run import candidates_of_run
 from collage_engine.run.chosen_placement import chosen_placement
-from collage_engine.run.contenders import with_eligibility
+from collage_engine.run.contenders import candidates_of_run, with_eligibility
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.samples import RunSamples
 from collage_engine.run.stages.whole_models import timed
@@ -29,9 +28,8 @@ from collage_engine.run.task import RunTask
 from collage_engine.run.trials_of_run import open_race
 from collage_engine.trials.baselines import COLLAGE, baselines
 from collage_engine.trials.contender import Contender
-from collage_engine.trials.objective import confirming_settings
 from collage_engine.trials.race import Race, RaceResult
-from collage_engine.trials.runner import Module
+from collage_engine.trials.runner import Module, confirming_settings
 
 QUICK_S = 6.0
 """Seconds for the last rounds of a quick confirmation, whatever the budget; chosen."""

@@ -16,11 +16,11 @@ from collage_engine.control.run_control import RunControl
 from collage_engine.drawing.figures import costs_text
 from collage_engine.machine.device import busy
 from collage_engine.partition.call_graph import call_graph
+from collage_engine.records.answers import RunUpdate
 from collage_engine.records.cost_table import in_model_of
 from collage_engine.records.errors import Cancelled, MeasureError
 from collage_engine.records.placement import Run
 from collage_engine.records.precision import is_reduced
-from collage_engine.records.results import RunUpdate
 from collage_engine.records.time_limits import SHORTEST_RUN_S
 from collage_engine.run.measurement_planner import MeasurementPlanner
 from collage_engine.run.problem_data import ProblemData
@@ -29,8 +29,8 @@ from collage_engine.search.api import solve
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.precompile import make_ready
 from collage_engine.transitions.transitions import transition_constants
+from collage_engine.trials.contender import ProfiledCover
 from collage_engine.trials.mixes import groups_of
-from collage_engine.trials.trial import ProfiledCover
 
 MEASURING_SHARE = 0.65
 """Share of the time for improving the answer that isolated measuring may take, as much as mixes and

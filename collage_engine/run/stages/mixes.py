@@ -24,7 +24,7 @@ from collage_engine.run.trials_of_run import profiled_covers
 from collage_engine.store.keys import KeyMaker
 from collage_engine.trials.baselines import COLLAGE
 from collage_engine.trials.calibration import learning_tolerance
-from collage_engine.trials.contender import Contender
+from collage_engine.trials.contender import Contender, ProfiledCover, Trial
 from collage_engine.trials.mixes import (
     Cover,
     GroupTimes,
@@ -37,7 +37,6 @@ from collage_engine.trials.mixes import (
 )
 from collage_engine.trials.placement_process import ONE_LOADED_FROM_BYTES
 from collage_engine.trials.race import Race
-from collage_engine.trials.trial import ProfiledCover, Trial
 
 LEAST_COVERS = 3
 """Covers that there must be time for, or no mix is tried: two toolchains profiled, and one mix."""

@@ -1,8 +1,11 @@
-"""The step that computes the reference's outputs on the run's inputs."""
+"""The step that computes the reference's outputs on the run's inputs.
+
+It says what the check of numbers against these allows, refused and missed, too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +18,10 @@ from collage_engine.candidates.inputs import (
 )
 from collage_engine.control.run_control import RunControl
 from collage_engine.records.accuracy import RunTolerance
+from collage_engine.records.errors import MeasureError
+from collage_engine.records.settings import RunSettings
 from collage_engine.run.task import RunTask
-from collage_engine.run.tolerance_warnings import refuse_unchecked, sample_warnings
-from collage_engine.trials.contender import Sample
+from collage_engine.trials.contender import ContenderResult, Sample
 from collage_engine.trials.tolerance import MORE_SAMPLES, is_promised
 
 
@@ -79,3 +83,131 @@ def draw_samples(task: RunTask, control: RunControl) -> RunSamples:
         run_tolerance=tolerance,
         not_finite=not_finite,
     )
+
+
+LARGE_TOLERANCE = 0.01
+"""Share of an output's largest value from which on its tolerance is said at the top; chosen: an
+error of that size is no rounding to whoever reads the numbers."""
+
+
+def sample_warnings(not_finite: Mapping[str, float], settings: RunSettings) -> list[str]:
+    """Return sentences on outputs that the samples do not check, or not wholly.
+
+    Args:
+        not_finite: By output the share of its true values that compare nothing.
+        settings: The run's settings.
+    """
+    given = settings.inputs_npz is not None
+    none = [name for name, share in not_finite.items() if share == 1.0]
+    said = []
+    if none:
+        names = ", ".join(map(repr, none))
+        said.append(
+            (
+                (
+                    "not checked: {outputs}: on the given inputs all of the true values are NaN or "
+                    "infinite, so that wrong results would not be noticed; give others with "
+                    "--inputs"
+                )
+                if given
+                else (
+                    "not checked: {outputs}: on no range of random inputs is any of the true "
+                    "values finite; give inputs that the model is made for with --inputs, since "
+                    "wrong results would not be noticed"
+                )
+            ).format(outputs=names)
+        )
+    part = {name: share for name, share in not_finite.items() if share < 1.0}
+    if part and not given:
+        shares = ", ".join(f"{share:.0%} of {name!r}" for name, share in part.items())
+        said.append(
+            f"not checked: {shares}: on random inputs these values are NaN or infinite; inputs "
+            "that the model is made for (--inputs) may check them"
+        )
+    return said
+
+
+def refuse_unchecked(
+    outputs: Sequence[str], not_finite: Mapping[str, float], settings: RunSettings
+) -> None:
+    """Refuse to export what could be wrong altogether.
+
+    Args:
+        outputs: The model's outputs.
+        not_finite: By output the share of its true values that compare nothing.
+        settings: The run's settings, which may ask for it all the same.
+
+    Raises:
+        MeasureError: No output was checked.
+    """
+    if settings.unchecked or not all(not_finite.get(name) == 1.0 for name in outputs):
+        return
+    given = settings.inputs_npz is not None
+    raise MeasureError(
+        (
+            "no output could be checked: on the given inputs all of the true values are NaN or "
+            "infinite; give others with --inputs FILE.npz, or export it as it is with --unchecked "
+            "(in the desktop: run again with Export what cannot be checked)"
+        )
+        if given
+        else (
+            "no output could be checked: on no range of random inputs is any of the true values "
+            "finite; give inputs that the model is made for with --inputs FILE.npz, or export it "
+            "as it is with --unchecked (in the desktop: run again with Export what cannot be "
+            "checked)"
+        )
+    )
+
+
+def tolerance_warnings(tolerance: RunTolerance, outcomes: Sequence[ContenderResult]) -> list[str]:
+    """Return sentences on contenders that were refused for their numbers.
+
+    They stand at the top of every report. There are none where only a minority was refused and the
+    tolerance is above what rounding asks for.
+
+    Args:
+        tolerance: The run's tolerance.
+        outcomes: What became of all contenders.
+    """
+    said = []
+    if tolerance.source == "user" and tolerance.noise:
+        name, moved = max(tolerance.noise.items(), key=lambda one: one[1])
+        said.append(
+            f"the model amplifies rounding: its output {name!r} moves by {moved:.1e} when inputs "
+            f"and weights change in the last bit, and the given tolerance of {tolerance.value:g} "
+            "is hardly more; what only computes in another order may be refused"
+        )
+    large = {
+        name: bound
+        for name, bound in (tolerance.by_output or {"": tolerance.value}).items()
+        if bound > LARGE_TOLERANCE
+    }
+    if large and tolerance.source != "user":
+        name, bound = max(large.items(), key=lambda one: one[1])
+        which = f"{name!r}" if name else "an output"
+        amplified = name in tolerance.noise or (not name and tolerance.source == "rounding")
+        why = (
+            "the model amplifies rounding (--tolerance sets another bound)"
+            if amplified
+            else "as much is explained by roundings to the precision of its values"
+        )
+        said.append(
+            f"errors of {which} up to {bound:.2g} of its largest value are taken for right: {why}"
+        )
+    ran = [one for one in outcomes if one.max_rel_error is not None]
+    refused = [
+        one
+        for one in ran
+        if one.reason is not None
+        and (one.max_rel_error or 0.0)
+        > tolerance.value  # no --tolerance admits another one of whole numbers
+    ]
+    if refused and 2 * len(refused) >= len(ran):
+        errors = sorted(one.max_rel_error or 0.0 for one in refused)
+        said.append(
+            f"{len(refused)} of {len(ran)} contenders were refused because their outputs differ "
+            f"from the reference's by {errors[0]:.1e} to {errors[-1]:.1e}, more than the tolerance "
+            f"of {tolerance.value:g}; what is left may be much slower than they are (--tolerance "
+            "admits more of floats, and never of whole numbers)"
+        )
+    return said

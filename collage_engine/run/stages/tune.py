@@ -10,8 +10,8 @@ import msgspec
 from collage_engine.candidates.menu import Menu
 from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
+from collage_engine.records.answers import RunUpdate
 from collage_engine.records.errors import Cancelled
-from collage_engine.records.results import RunUpdate
 from collage_engine.records.tuning import TuneCounts
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.task import RunTask

@@ -29,8 +29,8 @@ from collage_engine.run.trials_of_run import open_race
 from collage_engine.store.keys import KeyMaker
 from collage_engine.store.measurement import Measurement
 from collage_engine.trials.contender import Contender, ContenderResult
-from collage_engine.trials.objective import trial_settings
 from collage_engine.trials.race import Race
+from collage_engine.trials.runner import trial_settings
 from collage_engine.wording.amounts import time_text
 
 LARGEST_SHARE = 0.75
