@@ -1,7 +1,7 @@
 """Names of a run's constants: what hand-overs cost here, and what runtimes bring to a deployment.
 
-Costs are in microseconds. The rooms that can import toolchains write these constants into the document; the search under
-deployment limits reads them in a process that imports no toolchain.
+Costs are in microseconds. The rooms that can import toolchains write these constants into the
+document; the search under deployment limits reads them in a process that imports no toolchain.
 """
 
 from __future__ import annotations
