@@ -1,9 +1,10 @@
 """Calibration: costs are corrected by what partitions take inside whole models.
 
-The best cover is run and profiled. What its partitions take there replaces what they took in
-isolation; for all others it is predicted from these (``trials.in_model_costs``). The search on such
-costs proposes another cover, which is tried in turn, until it proposes one that was, or the time is
-up. What is predicted too low is tried and found out; what was measured stays.
+The best cover, and for every toolchain the best one that favours it, are run and profiled. What
+their partitions take there replaces what they took in isolation; for all others it is predicted
+from these (``trials.in_model_costs``). The search on such costs proposes another cover, which is
+tried in turn, until it proposes one that was, or the time is up. What is predicted too low is tried
+and found out; what was measured stays.
 
 Covers that were profiled before, when mixes were tried, count like those that calibration runs
 itself. They correct the costs also where no time is left to run another cover.
@@ -11,11 +12,15 @@ itself. They correct the costs also where no time is left to run another cover.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from collage_engine.planning.search_problem import make_placement, with_conversions
 from collage_engine.records.candidate import Candidate
@@ -23,10 +28,12 @@ from collage_engine.records.cost_table import CostTable, InModelCost
 from collage_engine.records.counted import counted
 from collage_engine.records.placement import Placement
 from collage_engine.records.precision import is_reduced
-from collage_engine.search.api import check
+from collage_engine.records.time_limits import SHORTEST_RUN_S, STEP_SHARE
+from collage_engine.search.api import Search, check, k_best
 from collage_engine.search.problem import Answer, Problem
 from collage_engine.trials.contender import ProfiledCover, Trial
 from collage_engine.trials.in_model_costs import (
+    LEAST_OBSERVATIONS,
     InModelCosts,
     Observation,
     fit,
@@ -40,12 +47,39 @@ if TYPE_CHECKING:
 REDUCED_TOLERANCE = 1.0
 """Relative error that a cover in reduced precision may have here: only its times are wanted, unless
 its numbers are nonsense. Whether it keeps the run's tolerance is found out later; chosen."""
-TURNS = 16
-"""Proposals of the corrected search that are tried at most; chosen."""
 CandidateIds = tuple[str, ...]
 """A cover by its candidates' ids."""
 Found = tuple[Answer, list[Placement]]
 """The search's answer, and its covers, best first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationSettings:
+    """The settings say what the corrections are learnt from."""
+
+    turns: int = 16
+    """Proposals of the corrected search that are tried at most; chosen."""
+    budget_share: float = 0.25
+    """Share of the measuring budget for calibration; chosen."""
+    start_share: float = STEP_SHARE
+    """Share of that time, at most, for finding covers to begin with."""
+    avoided_factor: float = 8.0
+    """A cover that favours one toolchain takes others only where they cost so many times less;
+    chosen."""
+    worth_factor: float = 1.6
+    """A cover that would take more than so many times the best cover's estimate is not tried, since
+    it teaches too little; chosen."""
+    piece_share: float = 0.25
+    """Candidates with more than this share of the graph are left out of covers that favour a
+    toolchain: many partitions tell more than few; chosen."""
+
+    def seconds(self, budget_s: float) -> float:
+        """Return the seconds that calibration may take.
+
+        Args:
+            budget_s: Seconds of the run's measuring budget.
+        """
+        return max(SHORTEST_RUN_S, self.budget_share * budget_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +91,14 @@ class Calibrated:
         answer: the search's answer on these costs.
         placements: its covers, best first, and the one that took least when it was run.
         detail: one phrase for the stage.
+        best_us: the least time of a cover that was run; 0: none could be.
     """
 
     costs: CostTable
     answer: Answer
     placements: list[Placement]
     detail: str
+    best_us: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +115,6 @@ class CalibrationInput:
         run: tries the cover of these candidates, as ``Race.try_cover`` does.
         seconds: how long covers may be proposed; 0: none is, and the costs are corrected by what
             was profiled before.
-        turns: proposals of the corrected search that are tried at most.
         profiled: covers that were profiled before.
         stop: whether no further cover is to be proposed, whatever the time.
         on_cover: called before a trial: covers so far, covers at most, and which one it is.
@@ -94,24 +129,24 @@ class CalibrationInput:
     problem: Callable[[CostTable], Problem]
     run: Callable[[CandidateIds], Trial]
     seconds: float
-    turns: int = TURNS
     profiled: Sequence[ProfiledCover] = ()
     stop: Callable[[], bool] = lambda: False
     on_cover: Callable[[int, int, str], None] = lambda done, total, now: None
     log: Callable[[str], None] = lambda text: None
 
 
-def calibrate(given: CalibrationInput) -> Calibrated:
+def calibrate(given: CalibrationInput, settings: CalibrationSettings | None = None) -> Calibrated:
     """Try covers whose trials tell what partitions take within the model.
 
     Args:
         given: The candidates with their costs, and ways to search on other costs.
+        settings: What the corrections are learnt from; None: as by default.
 
     Returns:
         The corrected costs with the best covers on them. Where no cover can be run, the isolated
         costs and the covers that were given.
     """
-    return _Calibration(given).calibrate()
+    return _Calibration(given, settings or CalibrationSettings()).calibrate()
 
 
 def is_worthwhile(found: Found, candidates: Sequence[Candidate], costs: CostTable) -> bool:
@@ -133,8 +168,9 @@ def is_worthwhile(found: Found, candidates: Sequence[Candidate], costs: CostTabl
 class _Calibration:
     """One calibration: what was tried, and what is known from it."""
 
-    def __init__(self, given: CalibrationInput) -> None:
+    def __init__(self, given: CalibrationInput, settings: CalibrationSettings) -> None:
         self.given = given
+        self.settings = settings
         self.by_id = {candidate.id: candidate for candidate in given.candidates}
         self.bytes: dict[tuple[int, ...], tuple[int, int]] = {}
         self.observed: dict[str, list[float]] = {}
@@ -146,6 +182,8 @@ class _Calibration:
         """Least time of a cover so far: its partitions, and what is between them."""
         self.best: CandidateIds = ()
         """The cover that had it."""
+        self.most = 0
+        """Covers tried at most, as far as is known."""
         for known in given.profiled:
             cover = tuple(candidate.id for candidate in known.cover)
             self.tried.add(frozenset(cover))
@@ -153,7 +191,7 @@ class _Calibration:
         self.end = time.monotonic() + given.seconds
 
     def calibrate(self) -> Calibrated:
-        """Try the best cover, then those of the search on corrected costs.
+        """Try the covers to begin with, then those of the search on corrected costs.
 
         Returns:
             The corrected costs, and the best covers on them.
@@ -161,17 +199,22 @@ class _Calibration:
         answer, placements = self.given.found
         costs = self.given.costs
         if self.given.seconds:
-            self.try_cover(ids(placements[0]))
+            starts = [ids(placements[0]), *self.favouring(placements[0].estimated_us)]
+            self.most = len(starts) + self.settings.turns
+            for number, cover in enumerate(starts):
+                if number and self.is_over():
+                    break
+                self.try_cover(cover)
         if not any(self.observations()):
             detail = "no placement could be run; costs stay the isolated ones"
             return Calibrated(costs=costs, answer=answer, placements=placements, detail=detail)
-        for turn in range(self.given.turns + 1):  # after the last trial, a search
+        for turn in range(self.settings.turns + 1):  # after the last trial, a search
             corrected = self.corrected(fit(self.observations()))
             again = self.given.search(corrected)
             if again is None:
                 break
             costs, (answer, placements) = corrected, again
-            last = turn == self.given.turns
+            last = turn == self.settings.turns
             if last or not self.try_one_of(placements):
                 break
         detail = (
@@ -185,6 +228,7 @@ class _Calibration:
             answer=answer,
             placements=self.with_best(placements, costs),
             detail=detail,
+            best_us=self.best_us,
         )
 
     def is_over(self) -> bool:
@@ -192,6 +236,66 @@ class _Calibration:
         return time.monotonic() > self.end or self.given.stop()
 
     # ------------------------------------------------------------------ covers
+
+    def favouring(self, best_us: float | None) -> list[CandidateIds]:
+        """Return the best cover for each toolchain that consists of many partitions on it.
+
+        Toolchains of which enough partitions were profiled before are left out. Such a cover has
+        partitions on other toolchains only where this one has none that is usable, or where another
+        one's cost ``avoided_factor`` times less.
+
+        Args:
+            best_us: The estimate of the best cover in microseconds; covers that would take more
+                than ``worth_factor`` times that are left out. None: there is no estimate.
+
+        Returns:
+            The covers by their candidates' ids, the fastest first; two toolchains may have the
+            same.
+        """
+        problem = self.given.problem(self.given.costs)
+        limit = max(2, int(self.settings.piece_share * len(problem.nodes)))
+        usable = [c for c in self.given.candidates if self.given.costs.cost(c.id).usable]
+        seen = Counter(one.toolchain for one in self.observations())
+        enough = LEAST_OBSERVATIONS
+        names = dict.fromkeys(
+            candidate.instance.toolchain
+            for candidate in usable
+            if seen[candidate.instance.toolchain] < enough
+        )
+        covers: list[tuple[float, CandidateIds]] = []
+        for name in names:
+            seconds = self.settings.start_share * self.given.seconds / len(names)
+            favoured = self.favouring_problem(problem, name, limit)
+            search = Search(favoured, time_limit_s=seconds)
+            search.solver.deadline = time.monotonic() + seconds
+            for ranked in k_best(favoured, 1, previous=search):
+                cost = check(problem, ranked.cover)
+                limit_us = math.inf if best_us is None else self.settings.worth_factor * best_us
+                if isinstance(cost, float) and cost <= limit_us:
+                    covers.append((cost, tuple(str(identity) for identity in ranked.cover)))
+        return [cover for _, cover in sorted(covers)]
+
+    def favouring_problem(self, problem: Problem, name: str, limit: int) -> Problem:
+        """Return the search problem whose best covers have many partitions on one toolchain.
+
+        Args:
+            problem: The search problem of the isolated costs.
+            name: The toolchain; candidates of the others cost ``avoided_factor`` times as much.
+            limit: Candidates with more nodes than this are left out.
+        """
+        candidates = []
+        for candidate in problem.candidates:
+            ours = self.by_id[str(candidate.id)].instance.toolchain == name
+            if len(candidate.nodes) > limit:
+                candidate = msgspec.structs.replace(
+                    candidate, state="invalid", cost_us=None, reason="too large to learn from"
+                )
+            elif not ours and candidate.cost_us is not None:
+                candidate = msgspec.structs.replace(
+                    candidate, cost_us=candidate.cost_us * self.settings.avoided_factor
+                )
+            candidates.append(candidate)
+        return msgspec.structs.replace(problem, candidates=tuple(candidates))
 
     def try_one_of(self, placements: Sequence[Placement]) -> bool:
         """Try the best of some covers; where it cannot be run, the next one.
@@ -221,7 +325,7 @@ class _Calibration:
         now = f"placement {len(self.tried) + 1}, {counted(len(cover), 'partition')}"
         if self.best:
             now += f" (partitions of the best so far: {time_text(self.best_us)})"
-        self.given.on_cover(len(self.tried), self.given.turns + 1, now)
+        self.given.on_cover(len(self.tried), self.most, now)
         self.tried.add(key)
         trial = self.given.run(cover)
         if trial.failures or not trial.partitions_us:

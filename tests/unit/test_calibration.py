@@ -24,9 +24,9 @@ from collage_engine.search.api import check, reuse, solve
 from collage_engine.search.problem import Problem
 from collage_engine.trials import calibration
 from collage_engine.trials.calibration import (
-    TURNS,
     Calibrated,
     CalibrationInput,
+    CalibrationSettings,
     Found,
     calibrate,
     ids,
@@ -121,7 +121,7 @@ class Outcome:
 def settle(
     case: Case,
     covers: Covers,
-    turns: int = TURNS,
+    settings: CalibrationSettings | None = None,
     seconds: float = 30.0,
     profiled: Sequence[ProfiledCover] = (),
 ) -> Outcome:
@@ -143,12 +143,11 @@ def settle(
         problem=case.problem,
         run=run,
         seconds=seconds,
-        turns=turns,
         profiled=profiled,
         log=case.logged.append,
     )
 
-    return Outcome(case, found, calibrate(given))
+    return Outcome(case, found, calibrate(given, settings))
 
 
 def rows_of(alone: Mapping[Work, float]) -> list[CandidateRecord]:
@@ -193,6 +192,7 @@ def test_what_was_seen_replaces_what_it_took_alone() -> None:
         else:
             assert one.cost.in_place == "predicted"
     # What is between partitions is part of what a cover takes, and of no partition's cost.
+    assert found.calibrated.best_us == pytest.approx(7.0)
     assert found.detail.startswith("2 placements run, 6 candidates measured there; ")
     assert "7.00 µs" in found.detail
 
@@ -211,7 +211,7 @@ def test_what_is_predicted_too_low_is_tried_and_found_out(
     }
     truth = {key: us * draw.uniform(1, 3) for key, us in alone.items()}
     covers = Covers(truth)
-    found = settle(Case(rows_of(alone)), covers, turns=500)
+    found = settle(Case(rows_of(alone)), covers, CalibrationSettings(turns=500))
     best = min(sum(truth[one] for one in cover) for cover in every_cover(alone))
     assert found.placements[0].estimated_us == pytest.approx(best)
     assert sum(truth[one] for one in cover_of(found.placements[0])) == pytest.approx(best)
@@ -237,11 +237,12 @@ def test_what_was_profiled_before_corrects_costs_where_no_time_is_left() -> None
     assert sources == {"lib": "seen", "tvm": "predicted"}
 
 
-def test_no_cover_is_run_that_was_profiled_before() -> None:
+def test_no_cover_is_run_for_a_toolchain_that_was_profiled_before() -> None:
     case, covers = Case(rows_of(ALONE)), Covers(ALONE)
     known = profiled_before(case, covers, [("lib", one) for one in SINGLES])
     settle(case, covers, profiled=[known])
-    assert len(covers.seen) == 1
+    assert len(covers.seen) == 2  # the one before, and the cover that favours the other toolchain
+    assert all(work[0] == "tvm" for work in covers.seen[1])
 
 
 def test_times_of_unmeasured_candidates_correct_nothing() -> None:
@@ -265,7 +266,7 @@ def test_nothing_changes_where_no_cover_can_be_tried() -> None:
     found = settle(case, covers)
     assert (found.calibrated.answer, found.placements) == found.first
     assert found.records == before and "no placement could be run" in found.detail
-    assert case.logged == ["a placement could not be run: it crashed"]
+    assert case.logged == ["a placement could not be run: it crashed"] * 2
 
 
 def test_where_the_proposal_cannot_be_run_the_next_one_is_tried(
@@ -283,7 +284,8 @@ def test_where_the_proposal_cannot_be_run_the_next_one_is_tried(
     assert frozenset(pairs) in covers.seen
     run = [parts for parts in covers.seen if not covers.refused(parts)]
     # The second best in its place; and when the same is proposed again, what is next then.
-    assert {one, ("tvm", PAIRS[2])} in run and {("tvm", PAIRS[0]), other} in run
+    single = [("lib", nodes) for nodes in SINGLES]
+    assert {one, *single[2:]} in run and {*single[:2], other} in run
     assert len(case.logged) == 1
     assert found.detail.startswith(f"{len(run)} placements run")
     # The best of those that ran is confirmed beside the search's own.
@@ -298,8 +300,8 @@ def test_after_the_last_trial_the_search_knows_it() -> None:
     truth |= {("tvm", two): 20.0 for two in PAIRS}
     case = Case(rows_of(alone))
     covers = Covers(truth)
-    found = settle(case, covers, turns=1)
-    assert covers.seen[-1] == {("tvm", (0, 1)), ("tvm", (2, 3))}
+    found = settle(case, covers, CalibrationSettings(turns=1))
+    assert covers.seen[-1] == {("lib", (0, 1)), ("lib", (2, 3))}
     for one in found.records:
         if any((one.instance.id, one.nodes) in parts for parts in covers.seen):
             assert one.cost.median_us == pytest.approx(truth[one.instance.id, one.nodes])
@@ -320,6 +322,8 @@ def test_a_search_that_finds_nothing_later_leaves_what_was_found() -> None:
     found = settle(case, Covers(truth))
     assert case.searches == 1 and found.records == before
     assert found.placements[0] == found.first[1][0]
+    # The cover that ran fastest is known all the same.
+    assert cover_of(found.placements[-1]) == {("tvm", (0, 1)), ("tvm", (2, 3))}
 
 
 def test_cancelling_ends_it_before_the_next_cover() -> None:

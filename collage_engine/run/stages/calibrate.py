@@ -20,6 +20,7 @@ from collage_engine.search.problem import Problem
 from collage_engine.trials.baselines import COLLAGE
 from collage_engine.trials.calibration import (
     CalibrationInput,
+    CalibrationSettings,
     CandidateIds,
     Found,
     calibrate,
@@ -28,9 +29,6 @@ from collage_engine.trials.calibration import (
 )
 from collage_engine.trials.contender import Contender, ProfiledCover, Trial
 from collage_engine.trials.race import Race
-
-BUDGET_SHARE = 0.25
-"""Share of the run's budget for calibration; chosen."""
 
 
 def calibrate_costs(
@@ -79,7 +77,8 @@ def _calibrated(
     seconds: float,
     profiled: Sequence[ProfiledCover],
 ) -> tuple[ProblemData, SearchResult]:
-    seconds = min(seconds, max(SHORTEST_RUN_S, BUDGET_SHARE * data.settings.budget_s))
+    settings = CalibrationSettings()
+    seconds = min(seconds, settings.seconds(data.settings.budget_s))
 
     def problem(costs: CostTable) -> Problem:
         return data.with_costs(costs).problem()
@@ -117,7 +116,7 @@ def _calibrated(
             on_cover=report.progress,
             log=control.log,
         )
-        calibrated = calibrate(given)
+        calibrated = calibrate(given, settings)
         report.detail = calibrated.detail
     placements = tuple(calibrated.placements)
     return data.with_costs(calibrated.costs), SearchResult(calibrated.answer, placements)
