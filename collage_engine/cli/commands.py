@@ -24,6 +24,7 @@ from collage_engine.cli.print_run import print_run, print_shapes, run_document
 from collage_engine.cli.screen import ERR, complain, say
 from collage_engine.cli.search_command import search
 from collage_engine.drawing.formatting import counted, gain_text, significant, time_text
+from collage_engine.drawing.palette import learn
 from collage_engine.records.errors import (
     ArtifactError,
     Cancelled,
@@ -241,6 +242,7 @@ def _candidates(options: argparse.Namespace) -> int:
     with ProgressReport(ERR) as progress, interruptible_engine(progress) as engine:
         session = Session.of_model(engine, options.model, settings.shapes)
         candidates, graph = session.candidates(settings), session.graph
+        learn(session.document.toolchains)
     if options.json:
         output.print_json({"model": session.model, "candidates": candidates})
     else:

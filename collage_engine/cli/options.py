@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from collage_engine.drawing.formatting import instance_text
 from collage_engine.records.durations import parse_duration
 from collage_engine.records.errors import InvalidValue, UsageError
 from collage_engine.records.files import read_file
@@ -18,6 +17,7 @@ from collage_engine.records.precision import LONG
 from collage_engine.records.reasons import short_reason
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import MOST_ELEMENTS, ShapeChoice, combined, listed
+from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.typed import convert
 from collage_engine.service.input_archive import MOST_FILE_BYTES, file_bytes, input_archive
 
@@ -371,6 +371,12 @@ class _PrintedPartition(msgspec.Struct, frozen=True):
     onnx_nodes: list[str]
     config: dict[str, str] = {}
 
+    @property
+    def instance(self) -> str:
+        """Return the id of its toolchain instance."""
+        config = tuple(sorted(self.config.items()))
+        return ToolchainInstance(toolchain=self.toolchain, config=config).id
+
 
 class _PrintedPlacement(msgspec.Struct, frozen=True):
     """What ``--placement`` reads of a placement in a printed document."""
@@ -395,7 +401,7 @@ def _placement(path: str) -> dict[str, str]:
     try:
         if isinstance(data, dict) and isinstance(data.get("placement"), dict):
             return {
-                name: instance_text(part.toolchain, part.config)
+                name: part.instance
                 for part in convert(data["placement"], _PrintedPlacement).partitions
                 for name in part.onnx_nodes
             }

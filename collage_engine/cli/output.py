@@ -69,16 +69,17 @@ def print_entries(entries: Sequence[dict[str, Any]]) -> None:
 
 def print_toolchains(states: Sequence[ToolchainState]) -> None:
     """Print which toolchains are here, and why others are missing and how to install them."""
-    made = Columns("toolchain", "version", "targets", "devices", "state")
+    made = Columns("toolchain", "name", "version", "targets", "devices", "state")
     for state in states:
         known = "available" if state.available else "no device" if state.builds else "missing"
         targets, devices = (", ".join(names) or "–" for names in (state.targets, state.devices))
-        made.add(state.name, state.version or "–", targets, devices, known)
+        title = state.title or state.name
+        made.add(title, state.name, state.version or "–", targets, devices, known)
     show(made.table)
     for state in states:
         if not state.available:
             what = "has no device here" if state.builds else "is missing"
-            say(f"{state.name} {what}: {state.reason or 'its probe gave no reason'}")
+            say(f"{state.title or state.name} {what}: {state.reason or 'its probe gave no reason'}")
             if state.install:
                 say(f"  to use it: {state.install}")
 
@@ -113,7 +114,7 @@ def print_candidates(candidates: Sequence[CandidateRecord], titles: NodeTitles) 
     for c in candidates:
         cost = time_text(c.cost.median_us) if c.cost.usable else c.cost.state
         made.add(
-            c.instance.id,
+            toolchain_title(c.instance.id),
             nodes_text(c.nodes),
             candidate_text(c, titles),
             cost,

@@ -25,14 +25,13 @@ from collage_engine.drawing.figures import (
 )
 from collage_engine.drawing.formatting import (
     counted,
-    instance_text,
     memory_text,
     spread_text,
     time_text,
 )
 from collage_engine.drawing.latencies import baseline_name, latency_rows
 from collage_engine.drawing.objective import deployment_cells, objective_sentences
-from collage_engine.drawing.palette import learn
+from collage_engine.drawing.palette import learn, toolchain_title
 from collage_engine.drawing.shape_table import COLUMNS, NUMBERS, shape_cells, sharing_sentences
 from collage_engine.records.errors import CollageError
 from collage_engine.records.placement import Placement, Run
@@ -144,7 +143,7 @@ def _print_choice(run: Run, placement: Placement) -> None:
     partitions: dict[str, int] = {}
     nodes: dict[str, int] = {}
     for part in placement.partitions:
-        name = instance_text(part.toolchain, part.config)
+        name = toolchain_title(part.instance)
         partitions[name] = partitions.get(name, 0) + 1
         nodes[name] = nodes.get(name, 0) + part.size
     if partitions:

@@ -55,12 +55,6 @@ def spread_text(spread: tuple[float, float] | None, middle: float | None) -> str
     return DASH.join(significant(us / scale) for us in spread)
 
 
-def instance_text(toolchain: str, config: dict[str, str]) -> str:
-    """Return a toolchain with its configuration: ``onnxruntime[level=basic]``."""
-    inside = ",".join(f"{k}={v}" for k, v in sorted(config.items()))
-    return f"{toolchain}[{inside}]" if inside else toolchain
-
-
 def number_text(count: int) -> str:
     """Return a count with its thousands apart: ``1,980``."""
     return f"{count:,}"
