@@ -170,13 +170,13 @@ def node_data(document: Document, run: Run) -> dict[str, Any]:
 
     The time of a partition, in µs, is shared evenly among its nodes, so that all of them add up.
     The format is ``GraphNodeData`` of Model Explorer's API; its adapter for ONNX calls nodes by the
-    names that they have in the file.
+    names that they have in the file, so that it shows nothing of nodes without a name.
     """
     results = {}
     for part in run.placement.partitions if run.placement else ():
         us = part.in_place_us if part.in_place_us is not None else part.estimated_us
         if us is not None:
-            value = {"value": us / len(part.onnx_nodes)} if part.onnx_nodes else {}
+            value = {"value": round(us / len(part.onnx_nodes), 3)} if part.onnx_nodes else {}
             results.update(dict.fromkeys(part.onnx_nodes, value))
     return {"results": results, "gradient": GRADIENT}
 

@@ -120,7 +120,7 @@ def test_the_latency_table_fits_and_keeps_every_name(width):
 def test_a_run_is_printed_whole_into_a_pipe(capsys):
     print_run.print_run(run())
     said = capsys.readouterr().out
-    assert "onnxruntime[level=basic]           1      2" in said
+    assert "onnxruntime (level basic)           1      2" in said
     assert "oneDNN has no argmax [yet]" in said
     assert "measured, it takes 10.0 µs less" in said
     assert "\x1b" not in said
