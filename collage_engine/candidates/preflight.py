@@ -48,11 +48,6 @@ def preflight(
     return answer, menu_update(menu)
 
 
-def enumerate_only(open_model: OpenModel, settings: RunSettings, faults: FaultTracker) -> RunUpdate:
-    """Return the candidates of a model with stored costs; nothing is measured."""
-    return menu_update(open_model.menu(settings, faults=faults))
-
-
 def menu_update(menu: Menu) -> RunUpdate:
     """Return a menu as it is handed to whoever listens to a run."""
     return RunUpdate(

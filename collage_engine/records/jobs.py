@@ -60,16 +60,6 @@ class OpenModelJob(Job[Opened]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrepareJob(Job[None]):
-    """Have a model open for the job that follows."""
-
-    shapes: Shapes
-    name = "prepare"
-    limit_s = WORK_S
-    opens = True
-
-
-@dataclass(frozen=True, kw_only=True)
 class ResolveShapesJob(Job[tuple[Shapes, ...]]):
     """Find the sizes of the inputs that each choice of dimensions gives; nothing is imported."""
 
@@ -147,14 +137,6 @@ class PreflightJob(ModelJob[tuple[PreflightAnswer, RunUpdate]]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnumerateJob(ModelJob[RunUpdate]):
-    """Enumerate the candidates, with the costs that are stored."""
-
-    settings: RunSettings
-    name = "enumerate"
-
-
-@dataclass(frozen=True, kw_only=True)
 class RunJob(ModelJob[RunUpdate]):
     """Do a whole run; see ``run.run``."""
 
@@ -178,7 +160,6 @@ class MeasureJob(ModelJob[list[CandidateRecord]]):
     toolchains: tuple[str, ...] = ()
     longer: bool = False
     name = "measure"
-    limit_s = JOB_S
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +178,6 @@ class ExportJob(ModelJob[bytes | None]):
     run: Run
     out: str | None
     name = "export"
-    limit_s = JOB_S
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +189,6 @@ class ExportShapesJob(Job[tuple[bytes | None, Sharing]]):
     out: str | None
     nearest: bool
     name = "export_shapes"
-    limit_s = JOB_S
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any, get_args
 
 import msgspec
@@ -57,72 +57,8 @@ MOST_TWICE = 10 * LEGIBLE_BOXES
 light pages only, so that the file stays small."""
 GRADIENT = [{"stop": 0, "bgColor": "#ffffff"}, {"stop": 1, "bgColor": "#e69f00"}]
 """Model Explorer's colours of the cheapest and the most expensive node."""
-Table = tuple[Sequence[str], Iterable[Sequence[Any]]]
-"""The titles of a table's columns, and its rows."""
-
-CANDIDATE_COLUMNS = (
-    "candidate",
-    "partition",
-    "toolchain",
-    "operators",
-    "nodes",
-    "onnx_nodes",
-    "formats",
-    "rule",
-    "state",
-    "median_us",
-    "low_us",
-    "high_us",
-    "repeats",
-    "expected_us",
-    "isolated_us",
-    "last_run_us",
-    "reason",
-)
-LATENCY_COLUMNS = (
-    "run",
-    "placement",
-    "kind",
-    "measured_us",
-    "low_us",
-    "high_us",
-    "expected_us",
-    "against_chosen_percent",
-    "chosen",
-    "tied",
-    "reason",
-)
-SHAPE_COLUMNS = (
-    "shape",
-    "measured_us",
-    "low_us",
-    "high_us",
-    "items",
-    "items_per_s",
-    "toolchains",
-    "partitions",
-    "best_single",
-    "best_single_us",
-    "gain",
-    "candidates",
-    "measured_candidates",
-    "candidates_from_store",
-)
-RUN_COLUMNS = (
-    "id",
-    "run",
-    "note",
-    "started",
-    "exported",
-    "measured_us",
-    "expected_us",
-    "partitions",
-    "threads",
-    "device",
-    "lower_bound_us",
-    "max_rel_error",
-    "warnings",
-)
+Table = list[dict[str, Any]]
+"""The rows of a table, each with its cells by the titles of the columns."""
 
 
 def render(document: Document, kind: ReportFormat, run: Run | None = None) -> bytes:
@@ -148,7 +84,10 @@ def render(document: Document, kind: ReportFormat, run: Run | None = None) -> by
         run = document.runs[-1]
     learn((*document.toolchains, *run.toolchains))
     if kind in TABLES:
-        return csv_table(*TABLES[kind](document, run)).encode()
+        rows = TABLES[kind](document, run)
+        if not rows:
+            raise UsageError(f"a report of the format {kind!r} of this run would have no row")
+        return csv_table(list(rows[0]), (row.values() for row in rows)).encode()
     if kind == "json":
         return printable_json(report_json(document, run).decode()).encode()
     if kind == "explorer":
@@ -197,96 +136,101 @@ def candidate_table(document: Document, run: Run) -> Table:
         chosen = {part.candidate: part for part in run.placement.partitions}
     names = onnx_names(document)
 
-    def row(c: CandidateRecord) -> list[Any]:
+    def row(c: CandidateRecord) -> dict[str, Any]:
         cost, part = run.costs.get(c.id, c.cost), chosen.get(c.id)
-        return [
-            c.id,
-            part.id if part else "",
-            c.instance.id,
-            c.label,
-            " ".join(map(str, c.nodes)),
-            " ".join(dict.fromkeys(n for k in c.nodes for n in names[k])),
-            border_words(c.takes, c.gives),
-            c.rule,
-            cost.state,
-            cost.median_us,
-            cost.low_us,
-            cost.high_us,
-            cost.count,
-            cost.median_us,
-            isolated_us(cost),
-            part.in_place_us if part else None,
-            cost.reason,
-        ]
+        return {
+            "candidate": c.id,
+            "partition": part.id if part else "",
+            "toolchain": c.instance.id,
+            "operators": c.label,
+            "nodes": " ".join(map(str, c.nodes)),
+            "onnx_nodes": " ".join(dict.fromkeys(n for k in c.nodes for n in names[k])),
+            "formats": border_words(c.takes, c.gives),
+            "rule": c.rule,
+            "state": cost.state,
+            "median_us": cost.median_us,
+            "low_us": cost.low_us,
+            "high_us": cost.high_us,
+            "repeats": cost.count,
+            "expected_us": cost.median_us,
+            "isolated_us": isolated_us(cost),
+            "last_run_us": part.in_place_us if part else None,
+            "reason": cost.reason,
+        }
 
-    return CANDIDATE_COLUMNS, map(row, document.candidates)
+    return list(map(row, document.candidates))
 
 
 def latency_table(document: Document, run: Run) -> Table:
     """Return a run's placement beside its baselines, fastest first, one row each."""
     chosen = latency_us(run.placement)
-    rows = (
-        [
-            document.title(run),
-            row.name,
-            row.kind,
-            row.us,
-            *(row.spread_us or (None, None)),
-            row.estimated_us,
-            None if row.us is None or not chosen else 100 * (row.us / chosen - 1),
-            row.chosen,
-            row.tied,
-            row.reason or row.barred,
-        ]
+    return [
+        {
+            "run": document.title(run),
+            "placement": row.name,
+            "kind": row.kind,
+            "measured_us": row.us,
+            **_range(row.spread_us),
+            "expected_us": row.estimated_us,
+            "against_chosen_percent": None
+            if row.us is None or not chosen
+            else 100 * (row.us / chosen - 1),
+            "chosen": row.chosen,
+            "tied": row.tied,
+            "reason": row.reason or row.barred,
+        }
         for row in latency_rows(run)
-    )
-    return LATENCY_COLUMNS, rows
+    ]
+
+
+def _range(spread_us: tuple[float, float] | None) -> dict[str, float | None]:
+    """Return the two cells of a spread."""
+    low_us, high_us = spread_us or (None, None)
+    return {"low_us": low_us, "high_us": high_us}
 
 
 def shape_table(document: Document, run: Run) -> Table:
     """Return the shapes that were placed for one artifact, one row each."""
-    rows = (
-        [
-            row.choice.text,
-            row.latency_us,
-            *(row.spread_us or (None, None)),
-            row.items,
-            row.items_per_s,
-            " ".join(row.toolchains),
-            row.partitions,
-            row.best_single,
-            row.best_single_us,
-            row.gain,
-            row.distinct,
-            row.measured,
-            row.from_store,
-        ]
+    return [
+        {
+            "shape": row.choice.text,
+            "measured_us": row.latency_us,
+            **_range(row.spread_us),
+            "items": row.items,
+            "items_per_s": row.items_per_s,
+            "toolchains": " ".join(row.toolchains),
+            "partitions": row.partitions,
+            "best_single": row.best_single,
+            "best_single_us": row.best_single_us,
+            "gain": row.gain,
+            "candidates": row.distinct,
+            "measured_candidates": row.measured,
+            "candidates_from_store": row.from_store,
+        }
         for row in run.shapes
-    )
-    return SHAPE_COLUMNS, rows
+    ]
 
 
 def run_table(document: Document, run: Run) -> Table:
     """Return every run of a document, the oldest first, one row each."""
-    rows = (
-        [
-            run.id,
-            document.title(run),
-            run.note,
-            run.started_at,
-            winner_title(run),
-            None if run.placement is None else run.placement.measured_us,
-            None if run.placement is None else run.placement.estimated_us,
-            None if run.placement is None else len(run.placement.partitions),
-            run.threads,
-            run.device,
-            run.lower_bound_us,
-            run.max_rel_error,
-            "; ".join(run.warnings),
-        ]
+    return [
+        {
+            "id": run.id,
+            "run": document.title(run),
+            "note": run.note,
+            "started": run.started_at,
+            "exported": winner_title(run),
+            "measured_us": None if run.placement is None else run.placement.measured_us,
+            "expected_us": None if run.placement is None else run.placement.estimated_us,
+            "partitions": None if run.placement is None else len(run.placement.partitions),
+            "threads": run.threads,
+            "device": run.device,
+            "lower_bound_us": run.lower_bound_us,
+            "max_rel_error": run.max_rel_error,
+            "warnings": "; ".join(run.warnings),
+        }
         for run in document.runs
-    )
-    return RUN_COLUMNS, rows
+    ]
 
 
 TABLES: dict[str, Callable[[Document, Run], Table]] = {

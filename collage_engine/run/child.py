@@ -115,10 +115,6 @@ def _open(job: jobs.OpenModelJob, control: RunControl) -> Opened:
     )
 
 
-def _prepare(job: jobs.PrepareJob, control: RunControl) -> None:
-    _opened(job.path, job.shapes)
-
-
 def _forget(job: jobs.ForgetJob, control: RunControl) -> None:
     for key in [key for key in _open_models if key[0] == job.path]:
         _open_models.pop(key).close()
@@ -184,12 +180,6 @@ def _preflight(job: jobs.PreflightJob, control: RunControl) -> tuple[PreflightAn
     return preflight(_opened(job.path, job.shapes), job.settings, control.faults)
 
 
-def _enumerate(job: jobs.EnumerateJob, control: RunControl) -> RunUpdate:
-    from collage_engine.candidates.preflight import enumerate_only
-
-    return enumerate_only(_opened(job.path, job.shapes), job.settings, control.faults)
-
-
 def _run(job: jobs.RunJob, control: RunControl) -> RunUpdate:
     from collage_engine.run.run import run
 
@@ -240,7 +230,6 @@ def _export_shapes(job: jobs.ExportShapesJob, control: RunControl) -> tuple[byte
 
 DO: dict[type[jobs.Job[Any]], Callable[[Any, RunControl], Any]] = {
     jobs.OpenModelJob: _open,
-    jobs.PrepareJob: _prepare,
     jobs.ForgetJob: _forget,
     jobs.ResolveShapesJob: _resolve_shapes,
     jobs.DimensionsJob: _dimensions,
@@ -249,7 +238,6 @@ DO: dict[type[jobs.Job[Any]], Callable[[Any, RunControl], Any]] = {
     jobs.ProfileJob: _profile,
     jobs.ReadProfileJob: _read_profile,
     jobs.PreflightJob: _preflight,
-    jobs.EnumerateJob: _enumerate,
     jobs.RunJob: _run,
     jobs.MeasureJob: _measure,
     jobs.InspectJob: _inspect,

@@ -362,7 +362,8 @@ class Engine:
     def enumerate(self, handle: str, settings: RunSettings) -> list[CandidateRecord]:
         """Find the document's candidates, with the costs that are stored; nothing is measured."""
         opened = self.document(handle)
-        outcome = self._side_job(jobs.EnumerateJob(**opened.model_arguments(), settings=settings))
+        job = jobs.PreflightJob(**opened.model_arguments(), settings=settings)
+        _, outcome = self._side_job(job)
         opened.take(outcome)
         return list(opened.document.candidates)
 

@@ -30,7 +30,7 @@ from collage_engine.records.jobs import (
     Job,
     JobCall,
     ModelJob,
-    PrepareJob,
+    OpenModelJob,
     RunJob,
 )
 from collage_engine.records.time_limits import SHORTEST_RUN_S
@@ -129,7 +129,7 @@ class PipelineClient:
             while True:
                 try:
                     if isinstance(attempt, ModelJob):
-                        step = PrepareJob(path=job.path, shapes=attempt.shapes)
+                        step = OpenModelJob(path=job.path, shapes=attempt.shapes)
                         self._call(step, ticket, None)
                     step = attempt
                     if ticket.kept.is_set():  # the model was only being opened
