@@ -192,7 +192,9 @@ def test_a_job_beyond_its_time_is_ended_and_the_next_one_runs(client):
 
 def test_an_opening_that_takes_too_much_memory_is_ended_and_names_the_file(client):
     client._worker.memory_limit_bytes = 200 << 20
-    with pytest.raises(ModelError, match=r"^/large\.onnx cannot be opened: used more than .* memory"):
+    with pytest.raises(
+        ModelError, match=r"^/large\.onnx cannot be opened: used more than .*memory"
+    ):
         client.job(OpenModelJob(path="/large.onnx", shapes={}))
     assert Asked(client, 0.0).ended() == "slept"
 
