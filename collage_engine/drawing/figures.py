@@ -284,7 +284,8 @@ def verdict_sentence(run: Run) -> str:
     best = best_baseline(run)
     took = time_text(placement.measured_us)
     if run.of_profile:
-        return f"{winner_title(run)} took {took} while it was profiled; nothing was placed."
+        who = toolchain_title(run.winner)
+        return f"{who} took {took} while it was profiled; nothing was placed."
     if run.winner == "collage":
         if best is None:
             return f"Collage's placement takes {took}."
@@ -300,7 +301,7 @@ def verdict_sentence(run: Run) -> str:
 def why_not_found(run: Run) -> str:
     """Return why a run exports a baseline and not the best placement that the search found."""
     found, chosen = run.best_found(), run.placement
-    if run.winner == "collage" or chosen is None:
+    if run.winner == "collage" or chosen is None or run.of_profile:
         return ""
     if found is None:
         return "The search found no other placement."
@@ -497,8 +498,11 @@ def baseline_drift(run: Run, reference: Run) -> float | None:
 
     Returns:
         The median over the baselines that both runs timed of time in ``run`` over time in
-        ``reference``, less 1; None where they share none.
+        ``reference``, less 1; None where they share none, or where one was profiled, which takes
+        time of its own.
     """
+    if run.of_profile or reference.of_profile:
+        return None
     before = {b.name: b.measured_us for b in reference.baselines if b.measured_us}
     ratios = [
         b.measured_us / before[b.name] for b in run.baselines if b.measured_us and b.name in before

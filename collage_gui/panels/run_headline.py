@@ -17,6 +17,7 @@ from collage_engine.drawing.figures import (
     speed_text,
     toolchains_text,
     unmeasured_text,
+    verdict_sentence,
     why_not_found,
     winner_title,
 )
@@ -33,6 +34,8 @@ def headline(document: Document) -> str:
     placement = document.placement.shown.placement
     comparison = document.comparison
     us, run = latency_us(placement), document.runs.shown_or_last()
+    if run is not None and run.of_profile:
+        return verdict_sentence(run)
     if comparison.reference.kind == "best":
         return answer_text(placement, run)
     name, reference_us = comparison.reference_time()
@@ -64,7 +67,7 @@ def detail(document: Document, run: Run | None) -> str:
 
 
 def _run_texts(document: Document, run: Run) -> list[str]:
-    if run is document.runs.provisional:
+    if run is document.runs.provisional or run.of_profile:
         return []
     parts = []
     if run.winner != "collage":

@@ -143,6 +143,7 @@ class RunsPanel(QWidget):
             for field, value in ((self.name, run.name), (self.note, run.note)):
                 if not field.hasFocus():
                     field.setText(value)
+                    field.setCursorPosition(0)
 
     def _bar_chosen(self, key: str) -> None:
         """Show the placement of a bar; a baseline's is shown beside another, by *Compare*."""

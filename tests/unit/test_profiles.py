@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from collage_engine.drawing.figures import baseline_drift, why_not_found
 from collage_engine.records.errors import UsageError
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.report.report import render
@@ -164,6 +165,8 @@ def test_a_profile_beside_a_placement_says_what_it_would_gain(document, tmp_path
     assert {name for row in found.nodes for name in row.placed_on} == {p.instance for p in parts}
     assert found.placement_us == placed.placement.measured_us and found.placement == placed.id
     assert msgspec.convert(msgspec.to_builtins(found), type(found)) == found
+    assert baseline_drift(run, placed) is None, "profiling takes time of its own"
+    assert not why_not_found(run)
 
 
 def test_model_explorer_gets_the_time_of_each_node(document):
