@@ -28,10 +28,14 @@ REASONS = {
 def reason_against(graph: DataflowGraph, index: int) -> str | None:
     """Returns None when the call can be lowered to kernels, else a sentence why not."""
     node = graph.nodes[index]
-    op = node.op
+    op, attributes = node.op, node.attributes
     read = (kind for source in node.inputs for kind in graph.nodes[source].types)
     if any(not kind.elements for kind in (*node.types, *read)):
         return f"{onnx_type(op)}: a kernel may read beyond a value without elements"
+    if op.endswith("_transpose") and (
+        int(attributes["groups"]) > 1 or any(int(d) > 1 for d in attributes["dilation"])
+    ):
+        return f"{onnx_type(op)}: TVM has no fast kernel with groups or dilation"
     if op in SUPPORTED or op.startswith("call_tir:"):
         return None
     why = REASONS.get(op)

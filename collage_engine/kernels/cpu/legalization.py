@@ -9,9 +9,8 @@ from tvm import relax
 from tvm.ir import Call, Expr, Op
 
 from collage_engine.kernels.cpu.convolution import legalize as convolution
-from collage_engine.kernels.cpu.convolution import transposed
 from collage_engine.kernels.cpu.matmul import legalize as matmul
-from collage_engine.kernels.cpu.operators import hyperbolic, normalisation, quantization
+from collage_engine.kernels.cpu.operators import normalisation, quantization
 from collage_engine.kernels.target import Cpu
 
 Legalize = Callable[[Any, Call], Expr]
@@ -31,12 +30,7 @@ def table(cpu: Cpu) -> dict[str, Legalize]:
         "relax.nn.conv1d": convolution.legalize,
         "relax.nn.conv2d": convolution.legalize,
         "relax.nn.conv3d": convolution.legalize,
-        "relax.nn.conv1d_transpose": transposed.legalize,
-        "relax.nn.conv2d_transpose": transposed.legalize,
-        "relax.nn.conv3d_transpose": transposed.legalize,
         "relax.matmul": matmul.legalize,
-        "relax.cosh": hyperbolic.cosh,
-        "relax.sinh": hyperbolic.sinh,
         "relax.quantize": quantization.quantize,
         "relax.nn.instance_norm": normalisation.legalize,
         "relax.nn.group_norm": normalisation.legalize,

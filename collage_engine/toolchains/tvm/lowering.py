@@ -57,8 +57,7 @@ def lower_module(module: tvm.IRModule, cpu: Cpu) -> Lowered:
     images = narrow and bfloat16.has_images(module["main"])
     if images or channels_last.worthwhile(module["main"], cpu.lanes("float32")):
         module, layout = channels_last.convert(module), "channels last"
-    else:
-        module = transposed.rewritten(module)
+    module = transposed.rewritten(module)
     if narrow:
         module = bfloat16.with_rounded_products(module, full, cpu)
     legal = fused(module, cpu)
