@@ -784,12 +784,12 @@ class PlacedModel:
 
         if table not in TABLES:
             raise UsageError(f"there is no table {table!r}; there are {', '.join(TABLES)}")
-        columns, rows = TABLES[table](self.session.document, self.run)
+        rows = TABLES[table](self.session.document, self.run)
         try:
             import pandas
         except ImportError:
-            return [dict(zip(columns, row, strict=True)) for row in rows]
-        return pandas.DataFrame(list(rows), columns=list(columns))
+            return rows
+        return pandas.DataFrame(rows)
 
     def to_networkx(self) -> nx.DiGraph[int]:
         """Return the dataflow graph with the partition and toolchain of each operator."""
