@@ -630,6 +630,10 @@ class Engine:
         run = opened.run(params.run)
         if run.placement is None:
             raise UsageError(f"run {params.run} has no placement to export")
+        if run.of_profile:
+            raise UsageError(
+                f"{opened.document.title(run)} is what a runtime did: nothing was placed"
+            )
         content = self._side_job(
             jobs.ExportJob(**opened.model_arguments(), run=run, out=params.path)
         )

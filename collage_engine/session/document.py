@@ -69,10 +69,10 @@ class Document:
     def run(self, name: str) -> Run | None:
         """Return the run with this id, name or number (``2``, ``Run 2``).
 
-        The newest for ``last``.
+        For ``last`` it is the newest that placed the model; a profile only where none did.
         """
         if name == "last" and self.runs:
-            return self.runs[-1]
+            return next((run for run in reversed(self.runs) if not run.of_profile), self.runs[-1])
         for run in reversed(self.runs):
             if name in (run.id, run.name):
                 return run

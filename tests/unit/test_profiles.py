@@ -167,6 +167,9 @@ def test_a_profile_beside_a_placement_says_what_it_would_gain(document, tmp_path
     assert msgspec.convert(msgspec.to_builtins(found), type(found)) == found
     assert baseline_drift(run, placed) is None, "profiling takes time of its own"
     assert not why_not_found(run)
+    document.runs.append(run)
+    assert document.run("last") is placed and document.run(document.title(run)) is run
+    document.runs.remove(run)
 
 
 def test_model_explorer_gets_the_time_of_each_node(document):
