@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -269,38 +270,23 @@ def execution_order(partitions: Sequence[Function]) -> tuple[int, ...]:
         for position, function in enumerate(partitions)
         for index in function.outputs
     }
-    waits: list[set[int]] = [
-        {maker[i] for i in function.inputs if i in maker and maker[i] != position}
+    waits = {
+        position: {maker[i] for i in function.inputs if i in maker} - {position}
         for position, function in enumerate(partitions)
-    ]
-    readers: list[list[int]] = [[] for _ in partitions]
-    for position, sources in enumerate(waits):
-        for source in sources:
-            readers[source].append(position)
-    first = [next(iter(members(function.nodes)), 0) for function in partitions]
-    left = [len(sources) for sources in waits]
-    ready = [(first[p], p) for p, count in enumerate(left) if count == 0]
-    heapq.heapify(ready)
+    }
+    sorter = TopologicalSorter(waits)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        names = [partitions[position].symbol for position in error.args[1]]
+        raise ToolchainError(f"partitions wait for each other: {' → '.join(names)}") from error
     order: list[int] = []
-    while ready:
+    ready: list[tuple[int, int]] = []
+    while sorter.is_active():
+        for position in sorter.get_ready():
+            first = next(iter(members(partitions[position].nodes)), 0)
+            heapq.heappush(ready, (first, position))
         _, position = heapq.heappop(ready)
         order.append(position)
-        for reader in readers[position]:
-            left[reader] -= 1
-            if left[reader] == 0:
-                heapq.heappush(ready, (first[reader], reader))
-    if len(order) < len(partitions):
-        names = _cycle(partitions, waits, set(range(len(partitions))) - set(order))
-        raise ToolchainError(f"partitions wait for each other: {' → '.join(names)}")
+        sorter.done(position)
     return tuple(order)
-
-
-def _cycle(partitions: Sequence[Function], waits: list[set[int]], stuck: set[int]) -> list[str]:
-    """Return names around one cycle among the stuck partitions, in the direction values flow."""
-    walk = [min(stuck)]
-    while True:
-        source = min(waits[walk[-1]] & stuck)
-        if source in walk:
-            around = [*walk[walk.index(source) :], source]
-            return [partitions[p].symbol for p in reversed(around)]
-        walk.append(source)
