@@ -17,6 +17,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -116,31 +117,27 @@ class KernelTime(msgspec.Struct, frozen=True, kw_only=True):
     us: float
 
 
+@dataclass(frozen=True)
 class Instance:
-    """One of several instances of a placement that this process runs at once.
+    """A placement as this process runs it; several of them may run at once.
 
     Attributes:
-        call: Runs it on the sample.
-        results: Its outputs on the sample.
+        call: Runs it on the sample; it returns once a device is done, too.
+        results: Returns its outputs on the sample.
+        on: Returns the outputs on other inputs than the sample; None: they are not compared.
+        library: The loaded module; None: it is a toolchain's Python session.
+        machine: TVM's virtual machine that runs the module.
     """
 
-    def __init__(
-        self,
-        call: Callable[[], Any],
-        results: list[np.ndarray],
-        again: Callable[[dict[str, np.ndarray]], list[np.ndarray] | None],
-    ) -> None:
-        self.call = call
-        self.results = results
-        self._again = again
-
-    def on(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray] | None:
-        """Return the outputs on other inputs than the sample; None: they are not compared."""
-        return self._again(inputs)
+    call: Callable[[], Any]
+    results: Callable[[], list[np.ndarray]]
+    on: Callable[[dict[str, np.ndarray]], list[np.ndarray] | None]
+    library: Any = None
+    machine: Any = None
 
     @classmethod
     def of(cls, request: OpenPlacement, inputs: dict[str, np.ndarray], number: int) -> Instance:
-        """Load an instance, in the thread that it belongs to.
+        """Load an instance, in the thread that it belongs to, and run it once.
 
         Args:
             request: What is loaded: a module, or an ONNX file in a toolchain's Python session.
@@ -149,13 +146,13 @@ class Instance:
                 file: the same file would be loaded once, with one state for all of them.
         """
         if request.module is None:
-            session = TrialJob.session(request, inputs)
-            if request.precision == FLOAT32:
-                return cls(session.call, session.results(), lambda _: None)
+            session = _session(request, inputs)
+            # What computes in float32 as its makers ship it is checked on one sample only.
+            again = request.precision != FLOAT32
             return cls(
                 session.call,
-                session.results(),
-                lambda other: TrialJob.session(request, other).results(),
+                session.results,
+                lambda other: _session(request, other).results() if again else None,
             )
         import tvm
         from tvm.runtime.vm import VirtualMachine
@@ -167,34 +164,58 @@ class Instance:
             run_python_parts(request.module)
         else:
             module = Path(shutil.copy(module, module.with_name(f"m{os.getpid()}-{number}.so")))
+        arguments = _bound(request, inputs)
+        is_alone_on_processor = request.device == "cpu" and not request.streams
+        before = private_regions() if is_alone_on_processor else []
         try:
             library = tvm.runtime.load_module(str(module))
         finally:
             if number:
                 module.unlink()
-        machine = VirtualMachine(library, device_of(request.device))
-        main, arguments = machine["main"], _bound(request, inputs)
-        results = _unbound(request, main(*arguments))
+        device = device_of(request.device)
+        machine = VirtualMachine(library, device)
+        main = machine["main"]
 
-        def again(other: dict[str, np.ndarray]) -> list[np.ndarray]:
-            return _unbound(request, machine["main"](*_bound(request, other)))
+        def call() -> Any:
+            result = main(*arguments)
+            device.sync()  # calls return before the device is done
+            return result
 
-        return cls(lambda: main(*arguments), results, again)
+        run: Callable[[], Any] = call
+        if request.device == "cpu":
+            run = lambda: main(*arguments)  # noqa: E731  (a call less in what is timed)
+        result = run()
+        if before:
+            use_huge_pages(before)  # as the artifact's loaders do: it is timed as it is deployed
+        return cls(
+            run,
+            lambda: _unbound(request, result),
+            lambda other: _unbound(request, machine["main"](*_bound(request, other))),
+            library,
+            machine,
+        )
+
+
+def _session(request: OpenPlacement, inputs: dict[str, np.ndarray]) -> PythonSession:
+    """Open an ONNX file in a toolchain's Python session, bind it to inputs, and run it once."""
+    assert request.session is not None
+    toolchain, file = get(request.session), str(request.onnx)
+    session = open_python_session(toolchain, file, request.threads, request.precision, inputs)
+    session.call()
+    return session
 
 
 class TrialJob:
     """The state of a trial process: the placement that is open, bound to its sample."""
 
     def __init__(self) -> None:
-        self._call: Callable[[], Any] | None = None
+        self._instance: Instance | None = None
+        """What is open; of several instances the first."""
         self._threads = 0
         """Threads of the open contender; 0: its work is on a device."""
-        self._vm: Any = None
-        self._arguments: list[Any] = []
         self._memory: MemoryWatch | None = None
         self._pool: Pool | None = None
         """The instances, where several run at once."""
-        self._session: PythonSession | None = None
         self._opened: OpenPlacement | None = None
         self._calls = 0
         """Calls so far, for the message of a placement that goes wrong after some."""
@@ -234,88 +255,18 @@ class TrialJob:
                 request.streams,
                 request.threads,
             )
-            found = [_errors(request, request.sample, one.results) for one in self._instances()]
-            self._memory.loaded()
-            for folder in request.more:
-                values = _values(folder, "inputs", request.inputs)
-                results = self._pool.apply(Instance.on, values).result()
-                if results is not None:
-                    found.append(_errors(request, folder, results))
-            self._note_other(inputs)
-            return _worst_of(found)
-        if request.module is not None:
-            results = self._open_module(request, inputs)
+            instances = self._pool.at_once(lambda instance: instance)
         else:
-            results = self._open_session(request, inputs)
-        found = [_errors(request, request.sample, results)]
+            instances = [Instance.of(request, inputs, 0)]
+        self._instance = instances[0]
+        self._memory.loaded(None if request.streams else self._instance.library)
+        found = [_errors(request, request.sample, one.results()) for one in instances]
         for folder in request.more:
-            more = _values(folder, "inputs", request.inputs)
-            if request.module is not None:
-                found.append(_errors(request, folder, self._again(request, more)))
-            elif request.precision != FLOAT32:
-                # What computes in float32 as its makers ship it is checked on one sample only.
-                found.append(_errors(request, folder, self.session(request, more).results()))
+            results = self._on(_values(folder, "inputs", request.inputs))
+            if results is not None:
+                found.append(_errors(request, folder, results))
         self._note_other(inputs)
         return _worst_of(found)
-
-    def _open_module(
-        self, request: OpenPlacement, inputs: dict[str, np.ndarray]
-    ) -> list[np.ndarray]:
-        import tvm
-        from tvm.runtime.vm import VirtualMachine
-
-        from collage_engine.lowering.target import device_of
-
-        run_python_parts(request.module)
-        device = device_of(request.device)
-        self._arguments = _bound(request, inputs)
-        before = private_regions() if request.device == "cpu" else []
-        library = tvm.runtime.load_module(str(request.module))
-        self._vm = VirtualMachine(library, device)
-        main, arguments = self._vm["main"], self._arguments
-        if request.device == "cpu":
-            self._call = lambda: main(*arguments)
-        else:
-
-            def call() -> Any:
-                result = main(*arguments)
-                device.sync()  # calls return before the device is done
-                return result
-
-            self._call = call
-        result = self._call()
-        if before:
-            use_huge_pages(before)  # as the artifact's loaders do: it is timed as it is deployed
-        assert self._memory is not None
-        self._memory.loaded(library)
-        return _unbound(request, result)
-
-    def _again(self, request: OpenPlacement, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-        """Return the open module on other inputs; ``to_numpy`` waits for a device."""
-        return _unbound(request, self._vm["main"](*_bound(request, inputs)))
-
-    def _open_session(
-        self, request: OpenPlacement, inputs: dict[str, np.ndarray]
-    ) -> list[np.ndarray]:
-        self._session = self.session(request, inputs)
-        self._call = self._session.call
-        assert self._memory is not None
-        self._memory.loaded()
-        return self._session.results()
-
-    @staticmethod
-    def session(request: OpenPlacement, inputs: dict[str, np.ndarray]) -> PythonSession:
-        """Open an ONNX file in a toolchain's Python session, bind it to inputs, and run it once."""
-        assert request.session is not None
-        session = open_python_session(
-            get(request.session),
-            str(request.onnx),
-            request.threads,
-            request.precision,
-            inputs,
-        )
-        session.call()
-        return session
 
     def _round(self, request: RunRound) -> list[float]:
         """Run one round and return the seconds of its calls.
@@ -330,9 +281,9 @@ class TrialJob:
             taken_by_all = self._round_of_all(request)
             self._compare_again([])
             return [taken_by_all]
-        call = self._call
-        if call is None:
+        if self._instance is None:
             raise ToolchainError("the placement was not opened")
+        call = self._instance.call
         clock = time.perf_counter
         begin = clock()
         end = begin + request.warm_s
@@ -374,12 +325,14 @@ class TrialJob:
             self._other = other, made
 
     def _on(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray] | None:
-        """Return the outputs of the open module on some inputs; None: these are not compared."""
-        assert self._opened is not None
-        if self._pool is not None:
-            found: list[np.ndarray] | None = self._pool.apply(Instance.on, inputs).result()
-            return found
-        return self._again(self._opened, inputs)
+        """Return the outputs of what is open on some inputs; None: these are not compared."""
+        assert self._instance is not None
+        if self._pool is None:
+            return self._instance.on(inputs)
+        found: list[np.ndarray] | None = self._pool.apply(
+            lambda instance: instance.on(inputs)
+        ).result()
+        return found
 
     def _compare_again(self, kept: list[Any]) -> None:
         """Compare outputs after a round with what they have to be.
@@ -396,11 +349,11 @@ class TrialJob:
         request = self._opened
         if request is None or not request.bounds:
             return
-        if self._session is not None or kept:
+        if (request.module is None and self._pool is None) or kept:
+            assert self._instance is not None
             truth = _values(request.sample, "outputs", request.outputs)
             expected = [truth[name] for name, _ in request.outputs]
-            session = self._session
-            results = session.results() if session is not None else _unbound(request, kept[0])
+            results = _unbound(request, kept[0]) if request.module else self._instance.results()
         elif self._other is not None:
             inputs, expected = self._other
             found = self._on(inputs)
@@ -415,11 +368,6 @@ class TrialJob:
                 raise ToolchainError(
                     f"{WRONG_NUMBERS} in the output {name!r} after {self._calls} calls: {wrong}"
                 )
-
-    def _instances(self) -> list[Instance]:
-        """Return the instances that run at once."""
-        assert self._pool is not None
-        return self._pool.at_once(lambda instance: instance)
 
     def _round_of_all(self, request: RunRound) -> float:
         """Return the seconds per call of all instances together, each calling without a pause."""
@@ -443,9 +391,10 @@ class TrialJob:
         Nothing for a Python session, and on a device, where calls return before their work is done
         and a graph holds many.
         """
-        if self._vm is None or self._call is None or self._threads == 0:
+        one = self._instance
+        if one is None or one.machine is None or self._threads == 0:
             return []
-        times = time_kernels(self._vm, self._call, request.runs)
+        times = time_kernels(one.machine, one.call, request.runs)
         return [KernelTime(kernel=name, us=us) for name, us in times]
 
 
