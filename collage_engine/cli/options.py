@@ -139,7 +139,7 @@ def one_size(text: str) -> tuple[str, int]:
     return name, sizes[0]
 
 
-class AddDimension(argparse.Action):
+class _AddDimension(argparse.Action):
     """Gathers ``--dim`` options; one dimension is named once."""
 
     def __call__(
@@ -149,12 +149,55 @@ class AddDimension(argparse.Action):
         values: Any,
         option_string: str | None = None,
     ) -> None:
-        """Add a dimension, unless there is one of its name."""
         known = getattr(namespace, self.dest)
         name, sizes = values
         if name in dict(known):
             raise argparse.ArgumentError(self, f"the dimension {name!r} is given twice")
         setattr(namespace, self.dest, [*known, (name, sizes)])
+
+
+def add_dimension_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``place`` that name several shapes."""
+    group = parser.add_argument_group("which shapes")
+    group.add_argument(
+        "--dim",
+        type=dimension,
+        action=_AddDimension,
+        default=[],
+        metavar="NAME=1,4,16",
+        help="sizes of a dimension that the model names; repeatable, all combinations are placed "
+        "and stand in one artifact",
+    )
+    group.add_argument(
+        "--shapes",
+        metavar="FILE",
+        help="the combinations themselves: a JSON list of objects, dimension to size or input to "
+        "list of sizes",
+    )
+    group.add_argument(
+        "--nearest",
+        action="store_true",
+        help="the artifact pads inputs to the next larger shape that it has, along the dimensions "
+        "where the graph proves that this changes no result",
+    )
+
+
+def add_shape_option(parser: argparse.ArgumentParser, default: str) -> None:
+    """Add the option that names one of the shapes that a session holds.
+
+    Args:
+        parser: The command.
+        default: What is meant without the option.
+    """
+    parser.add_argument(
+        "--dim",
+        type=one_size,
+        action=_AddDimension,
+        default=[],
+        metavar="NAME=4",
+        help="of a session for several shapes: the one in which the dimension has this size; "
+        f"repeatable (default: {default})",
+    )
 
 
 def shape_choices(options: argparse.Namespace) -> tuple[ShapeChoice, ...]:
@@ -188,7 +231,7 @@ def shape_choices(options: argparse.Namespace) -> tuple[ShapeChoice, ...]:
     return found
 
 
-class AddShape(argparse.Action):
+class _AddShape(argparse.Action):
     """Gathers ``--shape`` options; one input has one shape."""
 
     def __call__(
@@ -198,12 +241,89 @@ class AddShape(argparse.Action):
         values: Any,
         option_string: str | None = None,
     ) -> None:
-        """Add a shape, unless the input has another one."""
         known = dict(getattr(namespace, self.dest))
         name, sizes = values
         if known.get(name, sizes) != sizes:
             raise argparse.ArgumentError(self, f"two different shapes for the input {name!r}")
         setattr(namespace, self.dest, [*known.items(), (name, sizes)])
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that ``place`` and ``candidates`` share."""
+    group = parser.add_argument_group("what to use")
+    group.add_argument(
+        "--toolchains",
+        type=names,
+        default=(),
+        metavar="A,B,…",
+        help="toolchains to use, in order of preference (default: every available one)",
+    )
+    group.add_argument(
+        "--target", default="cpu", metavar="NAME", help="target to place on (default: cpu)"
+    )
+    group.add_argument(
+        "--threads",
+        type=positive,
+        default=0,
+        metavar="N",
+        help="threads of every runtime (default: physical cores, or fewer where that is faster)",
+    )
+    group.add_argument(
+        "--shape",
+        type=shape,
+        action=_AddShape,
+        default=[],
+        metavar="NAME=1,3,224,224",
+        help="sizes of an input whose shape the model leaves open; repeatable",
+    )
+    group.add_argument(
+        "--precision",
+        default="float32",
+        choices=("float32", "tf32", "fp16", "bf16", "int8"),
+        help="lowest precision candidates may compute in: float32 (default); bf16, or with "
+        "--target cuda tf32 and fp16, where that is faster and the tolerance is kept; int8, which "
+        "a model must say itself (QDQ)",
+    )
+
+
+def add_limit_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options for what is deployed; each limit gets a verdict with its price."""
+    group = parser.add_argument_group("what the artifact may hold")
+    group.add_argument(
+        "--allow-runtimes",
+        type=names,
+        default=(),
+        metavar="A,B,…",
+        help="partitions of these toolchains only; the others are measured for the price",
+    )
+    group.add_argument(
+        "--max-runtimes",
+        type=positive,
+        default=0,
+        metavar="N",
+        help="partitions of at most N different toolchains",
+    )
+    group.add_argument(
+        "--max-artifact-size",
+        type=size,
+        default=0,
+        metavar="200M",
+        help="weights and runtime libraries together",
+    )
+    group.add_argument(
+        "--max-memory",
+        type=size,
+        default=0,
+        metavar="500M",
+        help="resident memory while running, as measured with Python and TVM's runtime in it",
+    )
+    group.add_argument(
+        "--licences",
+        type=licences,
+        default=(),
+        metavar="Apache-2.0,MIT,…",
+        help="runtime libraries under these licences only (SPDX; BSD means all BSD ones)",
+    )
 
 
 def settings_from(options: argparse.Namespace) -> RunSettings:

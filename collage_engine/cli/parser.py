@@ -5,17 +5,31 @@ from __future__ import annotations
 import argparse
 import difflib
 import itertools
-from collections.abc import Mapping
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NoReturn
 
-from collage_engine.cli import option_tables as tables
-from collage_engine.cli.option_tables import OptionTable, add_options
+from collage_engine.cli.options import (
+    add_dimension_options,
+    add_limit_options,
+    add_run_options,
+    add_shape_option,
+    duration,
+    positive,
+    relative_error,
+    share,
+    size,
+)
 from collage_engine.records.text import printable
+from collage_engine.records.time_limits import ANSWER_S
 from collage_engine.records.versions import __version__
 
 Commands = Any
 """What ``add_subparsers`` returns; argparse keeps the type to itself."""
 
+
+FARM_PORT = 8786
+"""Port of a farm's scheduler where none is named: the default of ``dask scheduler --port``."""
 
 PLACE_EXAMPLES = """\
 examples:
@@ -31,6 +45,13 @@ examples:
   collage run out --benchmark            run that module, check it and time it
   collage COMMAND --help                 what a command takes
 """
+
+MAX_SLOWER = 0.03
+"""By what share ``collage check`` lets a model be slower by default; the race drops who
+is slower by as much."""
+
+CHECK_BUDGET_S = 120.0
+"""Seconds for placing a model that is checked; chosen: most of what a run finds it has by then."""
 
 CHECK_EXAMPLES = """\
 examples:
@@ -122,6 +143,11 @@ def _add_json(parser: argparse.ArgumentParser, command: str) -> None:
     )
 
 
+def _add_session(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("session", help="a .collage file, as `collage place --session` writes")
+    add_shape_option(parser, "the first one")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
     parser = _Command(
@@ -133,111 +159,441 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, parser_class=_Command
     )
-    for name, command in COMMANDS.items():
-        _add_command(commands, name, command)
+    for add in _COMMANDS:
+        add(commands)
     return parser
 
 
-class Command(NamedTuple):
-    """A command: what it does, its options, the documents that it prints, its own commands."""
+def _add_place_command(commands: Commands) -> None:
+    place = commands.add_parser(
+        "place", help="measure, search, confirm and export a placement", epilog=PLACE_EXAMPLES
+    )
+    place.add_argument(
+        "model", nargs="+", help="the model, an .onnx file; several are placed over one farm"
+    )
+    place.add_argument(
+        "-o",
+        "--output",
+        required=True,
+        metavar="DIR",
+        help="folder of the compiled artifact; of several models, of their artifacts' folders",
+    )
+    add_run_options(place)
+    place.add_argument(
+        "--farm",
+        default="",
+        metavar="ADDRESS",
+        help="place on the machines of a farm, a task for each model and shape: its address, such "
+        "as tls://HOST:8786 (default: on this machine)",
+    )
+    place.add_argument(
+        "--kind",
+        default="",
+        metavar="NAME",
+        help="of the farm's machines only those of one kind, as `collage farm join` prints it: for "
+        "runs whose times are compared with each other (default: any)",
+    )
+    add_dimension_options(place)
+    _add_budgets(place)
+    _add_inputs(place)
+    place.add_argument(
+        "--unchecked",
+        action="store_true",
+        help="export also where no output can be checked, since none of its true values is finite",
+    )
+    place.add_argument(
+        "--tolerance",
+        type=relative_error,
+        metavar="REL",
+        help="largest max_rel_error of the whole model, kept on the inputs end to end (default: "
+        "2e-2 with bf16, else by the model's element types, and for each output three times what "
+        "it moves by when inputs and weights change in the last bit, if that is more)",
+    )
+    place.add_argument(
+        "--objective",
+        choices=("latency", "throughput", "p99"),
+        default="latency",
+        help="what the confirmation compares: the median of single calls (default), the 99th "
+        "percentile of single calls, or how many runs several instances finish together; "
+        "throughput chooses the number of instances and the threads of each",
+    )
+    place.add_argument(
+        "--strict",
+        action="store_true",
+        help="refuse to export figures that were taken while other programs or guests used more "
+        "than 15%% of the processors (looked for before the run and after its last measurement): "
+        "status 1 and no artifact",
+    )
+    _add_constraints(place)
+    add_limit_options(place)
+    place.add_argument("--session", metavar="FILE", help="keep everything in this .collage file")
+    _add_json(place, "place")
 
-    about: str
-    options: tuple[type[OptionTable], ...] = ()
-    documents: str = ""
-    """By what name ``schemas`` knows them; empty: it has no ``--json``."""
-    examples: str | None = None
-    actions: Mapping[str, Command] = {}
+
+def _add_inputs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--inputs",
+        action="append",
+        metavar="FILE|DIR",
+        help="representative inputs: an .npz file with one array for each input's name, or several "
+        "samples along one more leading axis; an .npy file, where the model has one input; a "
+        "folder of ONNX test data (test_data_set_*/input_*.pb; a warning says where output_*.pb "
+        "are not what the model computes) or of NAME.npy; may be repeated; outputs are checked on "
+        "all samples, times are those of the first (default: random ones, on which outputs are "
+        "finite)",
+    )
 
 
-def _add_command(commands: Commands, name: str, command: Command) -> None:
-    parser = commands.add_parser(name, help=command.about, epilog=command.examples)
-    for table in command.options:
-        add_options(parser, table)
-    if command.documents:
-        _add_json(parser, command.documents)
-    if command.actions:
-        actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-        for action, inner in command.actions.items():
-            _add_command(actions, action, inner)
+def _add_budgets(place: argparse.ArgumentParser) -> None:
+    place.add_argument(
+        "--budget",
+        type=duration,
+        default=600.0,
+        metavar="TIME",
+        help="time of the whole run, from its start to the artifact (default: 10m); the run ends "
+        "sooner when nothing is left that could improve the placement",
+    )
+    place.add_argument(
+        "--confirm",
+        choices=("full", "quick"),
+        default="full",
+        help="quick: compare the placement only with that of the last run of --session and with "
+        "the best baseline, in few rounds (default: full, with all baselines)",
+    )
+    place.add_argument(
+        "--measure",
+        choices=("needed", "all"),
+        default="needed",
+        help="needed (default): measure what the best placement could consist of",
+    )
+    place.add_argument(
+        "--tune-budget",
+        type=partial(duration, or_none=True),
+        default=0.0,
+        metavar="TIME",
+        help="time for tuning kernels, added to that of --budget (default: none)",
+    )
+    place.add_argument(
+        "--no-in-place",
+        dest="in_place",
+        action="store_false",
+        help="search on isolated costs; do not run whole placements to learn what candidates cost "
+        "in this model",
+    )
 
 
-COMMANDS = {
-    "place": Command(
-        "measure, search, confirm and export a placement",
-        (
-            tables.PlaceOptions,
-            tables.RunOptions,
-            tables.InputOptions,
-            tables.ShapesOptions,
-            tables.LimitOptions,
-        ),
-        "place",
-        PLACE_EXAMPLES,
-    ),
-    "toolchains": Command(
-        "what is on this machine, what is missing; write and check one of your own",
-        (tables.ToolchainsOptions,),
+def _add_constraints(place: argparse.ArgumentParser) -> None:
+    place.add_argument(
+        "--pin",
+        action="append",
+        default=[],
+        metavar="'GLOB[,GLOB]=WHAT'",
+        help="these nodes: on a toolchain (WHAT is its NAME), never on it (!NAME), as one "
+        "partition by themselves (exactly, exactly:NAME), in one partition (together), on a "
+        "device (@DEVICE); globs match ONNX node names, a name as it stands or in double quotes "
+        "means that node alone ('\"a[0], b\"=tvm'); repeatable",
+    )
+    place.add_argument(
+        "--placement",
+        action="append",
+        metavar="FILE",
+        help="a placement of your own (JSON: node name → toolchain), measured as a baseline",
+    )
+
+
+def _add_toolchains_command(commands: Commands) -> None:
+    toolchains = commands.add_parser(
         "toolchains",
-    ),
-    "candidates": Command(
-        "list a model's candidate partitions",
-        (tables.ModelOptions, tables.RunOptions),
-        "candidates",
-    ),
-    "explain": Command(
-        "why a node runs where it does",
-        (tables.SessionOptions, tables.ExplainOptions),
-        "explain",
-    ),
-    "compare": Command(
-        "two runs of a session side by side",
-        (tables.SessionOptions, tables.CompareOptions),
-        "compare",
-    ),
-    "diagnose": Command(
-        "what a runtime makes of a model, and what a placement would gain",
-        (tables.ModelOptions, tables.DiagnoseOptions, tables.RunOptions, tables.InputOptions),
-        "diagnose",
-    ),
-    "export": Command(
-        "write a session's placement as an artifact, or into its ONNX file",
-        (tables.ExportOptions,),
-    ),
-    "run": Command(
-        "run an artifact and check it against its sample", (tables.RunArtifactOptions,), "run"
-    ),
-    "check": Command(
-        "a gate for CI: is a model slower, less exact or larger than a baseline?",
-        (tables.CheckOptions,),
+        help="what is on this machine, what is missing; write and check one of your own",
+    )
+    toolchains.add_argument(
+        "action",
+        nargs="?",
+        choices=("check", "new"),
+        help="check: examine whether a toolchain keeps what the engine expects of it; new: write a "
+        "package with a toolchain in Python alone, for a library that runs ONNX models",
+    )
+    toolchains.add_argument(
+        "names", nargs="*", metavar="NAME", help="the toolchains to check; what to call the new one"
+    )
+    toolchains.add_argument(
+        "--all", action="store_true", help="check every toolchain that is used unasked"
+    )
+    _add_json(toolchains, "toolchains")
+
+
+def _add_candidates_command(commands: Commands) -> None:
+    candidates = commands.add_parser("candidates", help="list a model's candidate partitions")
+    candidates.add_argument("model", help="the model, an .onnx file")
+    add_run_options(candidates)
+    _add_json(candidates, "candidates")
+
+
+def _add_explain_command(commands: Commands) -> None:
+    explain = commands.add_parser("explain", help="why a node runs where it does")
+    _add_session(explain)
+    explain.add_argument("node", help="operator number, or ONNX node name")
+    explain.add_argument(
+        "--run", default="", metavar="N", help="id, name or number of a run; the newest by default"
+    )
+    _add_json(explain, "explain")
+
+
+def _add_compare_command(commands: Commands) -> None:
+    compare = commands.add_parser("compare", help="two runs of a session side by side")
+    _add_session(compare)
+    compare.add_argument(
+        "run",
+        help="id, name or number of a run; `last` is the newest; or a runtime's profile of the "
+        "model, as for `collage diagnose --profile`",
+    )
+    compare.add_argument("other", help="the run or the profile to compare with it")
+    _add_json(compare, "compare")
+
+
+def _add_diagnose_command(commands: Commands) -> None:
+    diagnose = commands.add_parser(
+        "diagnose", help="what a runtime makes of a model, and what a placement would gain"
+    )
+    diagnose.add_argument("model", help="the model, an .onnx file")
+    diagnose.add_argument(
+        "--runtime",
+        default="",
+        metavar="NAME",
+        help="run the model in this runtime as its users do, with its own profiling: onnxruntime "
+        "or openvino",
+    )
+    diagnose.add_argument(
+        "--profile",
+        default="",
+        metavar="FILE",
+        help="read what a runtime's tools wrote instead: ONNX Runtime's profile (JSON), "
+        "benchmark_app's counters (CSV, JSON), trtexec's layers (--exportProfile, "
+        "--exportLayerInfo)",
+    )
+    add_run_options(diagnose)
+    _add_inputs(diagnose)
+    diagnose.add_argument(
+        "--budget",
+        type=duration,
+        default=60.0,
+        metavar="TIME",
+        help="time of the whole command, in which the model is also placed (default: 1m)",
+    )
+    diagnose.add_argument(
+        "--no-place",
+        dest="place",
+        action="store_false",
+        help="place nothing: compare with the newest placement of --session, if there is one",
+    )
+    diagnose.add_argument(
+        "--session",
+        metavar="FILE.collage",
+        help="keep profile and placement as two runs, for compare, report and the desktop",
+    )
+    _add_json(diagnose, "diagnose")
+
+
+def _add_export_command(commands: Commands) -> None:
+    export = commands.add_parser(
+        "export", help="write a session's placement as an artifact, or into its ONNX file"
+    )
+    export.add_argument("session", help="a .collage file, as `collage place --session` writes")
+    export.add_argument("-o", "--output", metavar="DIR", help="folder of the compiled artifact")
+    export.add_argument(
+        "--annotated",
+        metavar="FILE.onnx",
+        help="write the model with toolchain, partition, cost and reason in each node's metadata, "
+        "and print the session option with which ONNX Runtime keeps the split among devices",
+    )
+    export.add_argument(
+        "--onnxruntime",
+        dest="operator",
+        metavar="FILE.onnx",
+        help="write the artifact (to -o, else to a folder of this file's name beside it) with a "
+        "library for ONNX Runtime's register_custom_ops_library, and here a model of one operator, "
+        "which runs the artifact in an ordinary InferenceSession",
+    )
+    export.add_argument(
+        "--run", help="id, name or number of the run (default: last), where one shape is exported"
+    )
+    add_shape_option(export, "one artifact with an entry for each shape")
+    export.add_argument(
+        "--nearest",
+        action="store_true",
+        help="with several shapes: pad inputs to the next larger one, where that is harmless",
+    )
+
+
+def _add_run_command(commands: Commands) -> None:
+    run = commands.add_parser("run", help="run an artifact and check it against its sample")
+    run.add_argument("artifact", metavar="DIR", help="folder that place or export wrote")
+    run.add_argument("--benchmark", action="store_true", help="time it too")
+    run.add_argument(
+        "--fail-if-slower",
+        type=share,
+        metavar="5%%",
+        help="time it, in up to three processes; status 1 where it is slower in all of them, by "
+        "more than this, than when it was exported, 2 where that was on another machine",
+    )
+    run.add_argument(
+        "--trace",
+        metavar="FILE.json",
+        help="also write a run in Chrome's trace format, for Perfetto: a track for each toolchain, "
+        "an arrow for each hand-over",
+    )
+    _add_json(run, "run")
+
+
+def _add_check_command(commands: Commands) -> None:
+    check = commands.add_parser(
         "check",
-        CHECK_EXAMPLES,
-    ),
-    "report": Command("write a report of a session", (tables.SessionOptions, tables.ReportOptions)),
-    "search": Command(
-        "solve a placement problem given as JSON",
-        (tables.SearchOptions,),
-        "search",
-        SEARCH_EXAMPLES,
-    ),
-    "store": Command(
-        "the machine's measurements",
-        actions={
-            "info": Command("where it is and what it holds", documents="store"),
-            "export": Command("write all measurements to a file", (tables.StoreExportOptions,)),
-            "import": Command("take measurements from a file", (tables.StoreImportOptions,)),
-            "clear": Command("forget every measurement"),
-        },
-    ),
-    "farm": Command(
-        "place models on several machines",
-        actions={
-            "serve": Command(
-                "run the scheduler of a farm; says how machines join it",
-                (tables.FarmServeOptions,),
-            ),
-            "join": Command("make this machine one of a farm's", (tables.FarmJoinOptions,)),
-        },
-    ),
-    "serve": Command("speak JSON-RPC on standard input and output"),
-}
+        help="a gate for CI: is a model slower, less exact or larger than a baseline?",
+        epilog=CHECK_EXAMPLES,
+    )
+    check.add_argument(
+        "model", help="an .onnx file, which is placed; or the folder of an artifact, taken as it is"
+    )
+    check.add_argument(
+        "--against",
+        required=True,
+        metavar="BASELINE",
+        help="the folder of an artifact, or a .collage file, whose newest placement is built again",
+    )
+    check.add_argument(
+        "--max-slower",
+        type=share,
+        default=MAX_SLOWER,
+        metavar="3%%",
+        help=f"by what share it may be slower (default: {MAX_SLOWER * 100:g}%%)",
+    )
+    check.add_argument(
+        "--max-error",
+        type=relative_error,
+        metavar="REL",
+        help="largest error of its outputs, max|y-r| / max|r| (default: the artifact's tolerance)",
+    )
+    check.add_argument(
+        "--max-memory",
+        type=size,
+        metavar="500M",
+        help="what loading it may add to a process's resident memory (default: anything)",
+    )
+    check.add_argument(
+        "--budget",
+        type=duration,
+        default=CHECK_BUDGET_S,
+        metavar="TIME",
+        help=f"time for placing an .onnx file (default: {CHECK_BUDGET_S / 60:g}m)",
+    )
+    check.add_argument("--junit", metavar="FILE", help="also write a JUnit file, for CI systems")
+    check.add_argument("--markdown", metavar="FILE", help="also write what is printed to a file")
+    _add_json(check, "check")
+
+
+def _add_report_command(commands: Commands) -> None:
+    report = commands.add_parser("report", help="write a report of a session")
+    _add_session(report)
+    report.add_argument(
+        "-o",
+        "--output",
+        required=True,
+        metavar="FILE",
+        help="ends in .html, .md, .csv (candidates), .shapes.csv, .json, .explorer.json (costs of "
+        "nodes for Model Explorer), .svg or .graphml",
+    )
+    report.add_argument("--run", help="id, name or number of the run (default: last)")
+
+
+def _add_search_command(commands: Commands) -> None:
+    search = commands.add_parser(
+        "search", help="solve a placement problem given as JSON", epilog=SEARCH_EXAMPLES
+    )
+    search.add_argument(
+        "problem",
+        nargs="?",
+        metavar="PROBLEM.json",
+        help="nodes, candidates with costs, pins, transitions; - reads standard input",
+    )
+    search.add_argument(
+        "--time-limit",
+        type=duration,
+        default=ANSWER_S,
+        metavar="TIME",
+        help=f"time for the answer (default: {ANSWER_S:g}s); where it is too short for "
+        "the best placement, the answer says how far from it the placement can be",
+    )
+    search.add_argument(
+        "--k-best",
+        type=positive,
+        metavar="N",
+        help="list the N best placements too, which may take as long again",
+    )
+    search.add_argument(
+        "--check",
+        metavar="PLACEMENT",
+        help="do not search: say whether this is a placement that keeps to pins and limits, and "
+        "what it costs; a JSON file (an answer, or a list of candidates by id or by nodes and "
+        "toolchain), or ids separated by commas",
+    )
+    _add_json(search, "search")
+
+
+def _add_store_command(commands: Commands) -> None:
+    store = commands.add_parser("store", help="the machine's measurements")
+    actions = store.add_subparsers(dest="action", metavar="ACTION", required=True)
+    info = actions.add_parser("info", help="where it is and what it holds")
+    _add_json(info, "store")
+    actions.add_parser("export", help="write all measurements to a file").add_argument(
+        "file", help="file to write, one JSON document a line"
+    )
+    actions.add_parser("import", help="take measurements from a file").add_argument(
+        "file", help="file that `collage store export` wrote"
+    )
+    actions.add_parser("clear", help="forget every measurement")
+
+
+def _add_farm_command(commands: Commands) -> None:
+    farm = commands.add_parser("farm", help="place models on several machines")
+    actions = farm.add_subparsers(
+        dest="action", metavar="ACTION", required=True, parser_class=_Command
+    )
+    serve = actions.add_parser(
+        "serve", help="run the scheduler of a farm; says how machines join it"
+    )
+    serve.add_argument("--host", help="address to listen on (default: one that others can reach)")
+    serve.add_argument(
+        "--port", type=int, default=FARM_PORT, help=f"port to listen on (default: {FARM_PORT})"
+    )
+    join = actions.add_parser("join", help="make this machine one of a farm's")
+    join.add_argument("address", help="the farm's, such as tls://HOST:8786")
+    join.add_argument(
+        "--certificate",
+        metavar="FILE",
+        help="the farm's certificate; - reads it from standard input and keeps it (default: the "
+        "one that this user has)",
+    )
+    join.add_argument("--name", help="what the farm calls this machine (default: its host name)")
+
+
+def _add_serve_command(commands: Commands) -> None:
+    commands.add_parser("serve", help="speak JSON-RPC on standard input and output")
+
+
+_COMMANDS: tuple[Callable[[Commands], None], ...] = (
+    _add_place_command,
+    _add_toolchains_command,
+    _add_candidates_command,
+    _add_explain_command,
+    _add_compare_command,
+    _add_diagnose_command,
+    _add_export_command,
+    _add_run_command,
+    _add_check_command,
+    _add_report_command,
+    _add_search_command,
+    _add_store_command,
+    _add_farm_command,
+    _add_serve_command,
+)
 """In the order in which the help lists them."""

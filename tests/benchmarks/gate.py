@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 from collage_engine.artifact.paired_times import compare_artifacts
-from collage_engine.cli.option_tables import MAX_SLOWER
+from collage_engine.cli.parser import MAX_SLOWER
 from tests.support.slowed_artifact import slowed_copy
 
 INJECTED = 1.05
