@@ -297,9 +297,9 @@ def place_on(
 
 def set_pins(engine: Engine, handle: str, texts: Sequence[str]) -> None:
     """Replace the pins of an engine's document by these; see ``Session.pin``."""
-    from collage_engine.toolchains.registry import known_names
+    from collage_engine.toolchains.registry import all_names
 
-    opened, known = engine.document(handle), known_names()
+    opened, known = engine.document(handle), all_names()
     graph, model = opened.document.graph, opened.document.model
     pins = tuple(parse_pin(text, graph, model, known) for text in texts)
     answers.pins_set(opened, p.PinsSet(document=handle, pins=pins))

@@ -39,7 +39,7 @@ from collage_engine.toolchains.capabilities import (
     border_formats,
     composites_of,
 )
-from collage_engine.toolchains.registry import get, known_names, probe_all
+from collage_engine.toolchains.registry import all_names, get, probe_all
 from collage_engine.toolchains.sources import source_hash
 
 _LOG = logging.getLogger(__name__)
@@ -206,7 +206,7 @@ def _menu(
 
 
 def _states(settings: RunSettings, target: TargetChoice, probing: Probing) -> list[ToolchainState]:
-    """Return the states of the toolchains that the settings name, or of all that are used unasked.
+    """Return the states of the toolchains that the settings name, or of all.
 
     Where the settings name some, those that pins and own placements speak of are looked for too:
     what a run says of them depends on whether they are here. Some toolchains may not be ready, but
@@ -215,7 +215,7 @@ def _states(settings: RunSettings, target: TargetChoice, probing: Probing) -> li
     waited_for = {*settings.toolchains, *probing.waited_for}
     names = None
     if settings.toolchains:
-        names = [name for name in known_names() if name in waited_for]
+        names = [name for name in all_names() if name in waited_for]
 
     def ask() -> list[ToolchainState]:
         return [
@@ -267,7 +267,7 @@ def _chosen_toolchains(
     for name in names:
         state = by_name.get(name)
         if state is None:
-            known = ", ".join(known_names())
+            known = ", ".join(all_names())
             raise UsageError(f"there is no toolchain {name!r}; known are {known}")
         beside = on_device and state.available and state.serves("cpu")
         if beside:

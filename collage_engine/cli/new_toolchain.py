@@ -11,7 +11,7 @@ from collage_engine.machine.folders import write_whole
 from collage_engine.records.errors import CollageError, UsageError
 from collage_engine.records.versions import __version__
 from collage_engine.resources import resource
-from collage_engine.toolchains.registry import known_names
+from collage_engine.toolchains.registry import all_names
 
 PACKAGE = "package"
 """Folder of the template that becomes the Python package."""
@@ -33,7 +33,7 @@ def write_package(name: str, into: Path) -> Path:
     """
     if not re.fullmatch("[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise UsageError(f"{name!r} can be no toolchain's name: take small letters and digits")
-    if name in known_names():
+    if name in all_names():
         raise UsageError(f"there is a toolchain {name!r} already")
     folder = into / f"collage-{name}"
     if folder.exists():

@@ -328,9 +328,9 @@ def add_limit_options(parser: argparse.ArgumentParser) -> None:
 
 def settings_from(options: argparse.Namespace) -> RunSettings:
     """Return the run's settings; reads the files the options name. Raises UsageError."""
-    from collage_engine.toolchains.registry import known_names
+    from collage_engine.toolchains.registry import all_names
 
-    known = known_names()
+    known = all_names()
     allowed = getattr(options, "allow_runtimes", ())
     for option, names in (("--toolchains", options.toolchains), ("--allow-runtimes", allowed)):
         for name in names:

@@ -316,9 +316,7 @@ def _add_toolchains_command(commands: Commands) -> None:
     toolchains.add_argument(
         "names", nargs="*", metavar="NAME", help="the toolchains to check; what to call the new one"
     )
-    toolchains.add_argument(
-        "--all", action="store_true", help="check every toolchain that is used unasked"
-    )
+    toolchains.add_argument("--all", action="store_true", help="check every toolchain")
     _add_json(toolchains, "toolchains")
 
 

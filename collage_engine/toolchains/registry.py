@@ -62,11 +62,6 @@ TOOLCHAINS: dict[str, str] = {
 """Module and class of each toolchain of this project, by name, in the order in which they are
 shown."""
 
-ON_DEMAND: dict[str, str] = {
-    "example": "collage_engine.toolchains.example.toolchain:ExampleToolchain",
-}
-"""Toolchains that are used only where a user names them."""
-
 GROUP = "collage.toolchains"
 """The entry-point group through which other packages add toolchains."""
 
@@ -103,7 +98,7 @@ def _foreign() -> _Foreign:
         package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "a package"
         if not NAME.fullmatch(entry.name):
             reason = "a name has lower-case letters, digits and underscores only"
-        elif entry.name in (*TOOLCHAINS, *ON_DEMAND, *found.targets):
+        elif entry.name in (*TOOLCHAINS, *found.targets):
             owner = found.packages.get(entry.name, "Collage Explorer")
             reason = f"the name belongs to a toolchain of {owner} already"
         else:
@@ -119,16 +114,11 @@ def _foreign() -> _Foreign:
 
 def _targets() -> dict[str, str]:
     """Returns the module and class of every known toolchain, by its name."""
-    return TOOLCHAINS | _foreign().targets | ON_DEMAND
+    return TOOLCHAINS | _foreign().targets
 
 
 def all_names() -> tuple[str, ...]:
-    """Returns every toolchain that is used unasked, in the order of display and trial."""
-    return tuple(name for name in _targets() if name not in ON_DEMAND)
-
-
-def known_names() -> tuple[str, ...]:
-    """Return every toolchain that a user can name: also those that are used on demand only."""
+    """Returns every toolchain, in the order of display and trial."""
     return tuple(_targets())
 
 

@@ -19,7 +19,7 @@ from collage_engine.records.faults import FaultTracker
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
 from collage_engine.toolchains import registry
-from collage_engine.toolchains.example.toolchain import ExampleToolchain
+from tests.example_toolchain.toolchain import ExampleToolchain
 from tests.support.toolchain_models import convolutions
 
 NAME = "hostile"

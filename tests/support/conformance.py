@@ -16,7 +16,7 @@ def names_of_toolchains(for_processors: bool) -> list[str]:
     """Name the toolchains that compile for processors, or those that do not."""
     return [
         name
-        for name in registry.known_names()
+        for name in registry.all_names()
         if ("cpu" in registry.about(name).targets) == for_processors
     ]
 

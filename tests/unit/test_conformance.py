@@ -15,7 +15,7 @@ from collage_engine.conformance.subject import Subject
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
 from collage_engine.toolchains import registry
-from collage_engine.toolchains.example.toolchain import ExampleToolchain
+from tests.example_toolchain.toolchain import ExampleToolchain
 from tests.support.measure_real_targets import Crasher
 
 
@@ -168,7 +168,7 @@ def test_a_toolchain_that_ends_the_process_fails_the_check_that_ran(
 ) -> None:
     monkeypatch.setattr(run, "JOB", f"{__name__}:end_the_process")
     told: list[Finding] = []
-    found = run.check_toolchain("example", told.append)
+    found = run.check_toolchain("tvm", told.append)
     assert found == told
     assert [finding.outcome for finding in found] == ["passed", "failed"]
     assert found[1].check == "probe answers" and "ended the process" in found[1].text

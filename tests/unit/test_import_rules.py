@@ -251,7 +251,7 @@ def test_the_process_that_answers_requests_loads_no_tvm():
         "import sys; import collage_engine.api, collage_engine.cli.commands;"
         "import collage_engine.service.server;"
         "from collage_engine.toolchains import registry;"
-        "[registry.about(name) for name in registry.known_names()];"  # as for a list of them
+        "[registry.about(name) for name in registry.all_names()];"  # as for a list of them
         "print([m for m in ('tvm', 'tvm_ffi', 'onnx', 'onnxruntime') if m in sys.modules])"
     )
     done = python(code, cwd=ROOT, check=True)

@@ -190,8 +190,6 @@ def test_toolchains_that_nobody_named_are_not_looked_for() -> None:
     named = RunSettings(toolchains=("openvino",))
     assert ready(named, Probing(), ["openvino"]) == ["openvino"]
     assert ready(named, late, ["onednn", "openvino"]) == ["onednn", "openvino"]
-    on_demand = RunSettings(toolchains=("example", "openvino"))
-    assert ready(on_demand, late, ["onednn", "openvino", "example"])[-1] == "example"
 
 
 @pytest.mark.usefixtures("nothing_is_compiled")

@@ -1,8 +1,8 @@
 """Holds a toolchain that misbehaves in one chosen way at one chosen place, to test isolation.
 
-It is the example toolchain under the name ``evil``, in a package of its own as far as the engine
-knows: ``install`` writes what an installer would write for it. The variable ``EVIL_BEHAVIOUR``
-says ``mode@place``; nothing set, it behaves.
+It is ``tests/example_toolchain`` under the name ``evil``, in a package of its own as far as the
+engine knows: ``install`` writes what an installer would write for it. The variable
+``EVIL_BEHAVIOUR`` says ``mode@place``; nothing set, it behaves.
 """
 
 from __future__ import annotations

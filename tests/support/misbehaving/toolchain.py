@@ -11,10 +11,10 @@ import msgspec
 
 from collage_engine.machine.folders import cache_folder
 from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
-from collage_engine.toolchains import example
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.example.toolchain import ExampleToolchain
 from collage_engine.toolchains.runtime.builder import RuntimeSource
+from tests import example_toolchain as example
+from tests.example_toolchain.toolchain import ExampleToolchain
 from tests.support.misbehaving import COMPUTING, PLACES, REACHED, VARIABLE, misbehave
 
 HOOK = """

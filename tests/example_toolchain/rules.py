@@ -5,8 +5,8 @@ from __future__ import annotations
 from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.partition.rule_trees import PatternEntry, byoc_rules
 from collage_engine.partition.spec import PartitionSpec
-from collage_engine.toolchains.example.operators import PRODUCT, reason_against
 from collage_engine.toolchains.runtime.pattern_table import against_match, against_sub_graph
+from tests.example_toolchain.operators import PRODUCT, reason_against
 
 
 def partition_spec(name: str) -> PartitionSpec:

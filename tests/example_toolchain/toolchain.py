@@ -1,7 +1,6 @@
 """Runs element-wise operators and one product in plain C++ loops, as an example.
 
-It is slow on purpose (nothing of it is in the way of reading it) and is used only by whoever
-asks for it: ``collage place MODEL -o DIR --toolchains example,tvm``.
+It is slow on purpose: nothing of it is in the way of reading it.
 """
 
 from __future__ import annotations
@@ -65,19 +64,19 @@ class ExampleToolchain(CppToolchain):
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
         """Returns None, or the reason of ``operators.reason_against``."""
-        from collage_engine.toolchains.example.operators import reason_against
+        from tests.example_toolchain.operators import reason_against
 
         return reason_against(graph, index)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
         """Returns the rule tree of ``rules.partition_spec``."""
-        from collage_engine.toolchains.example.rules import partition_spec
+        from tests.example_toolchain.rules import partition_spec
 
         return partition_spec(self.name)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """Returns the plan and the weights that ``operators.plan_of`` makes."""
-        from collage_engine.toolchains.example.operators import plan_of
+        from tests.example_toolchain.operators import plan_of
 
         return plan_of(function)
 
