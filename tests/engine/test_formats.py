@@ -13,7 +13,6 @@ from tvm import relax
 from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.build.build import build_cover, write_module
-from collage_engine.kernels.verify import verify
 from collage_engine.lowering.convert import conversion_name
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues, original_outputs
@@ -30,6 +29,7 @@ from collage_engine.toolchains.registry import get
 from collage_engine.toolchains.tvm.lowering import conversion
 from collage_engine.transitions.conversions import ConversionRequest, run_job
 from tests.support.covers import candidate_on
+from tests.support.kernel_checks import verify
 from tests.support.toolchain_cases import Net, run, whole
 
 DNN = ToolchainInstance(toolchain="onednn")

@@ -46,7 +46,6 @@ EPILOGUES: dict[str, tuple[Callable[[Net, str], str], str]] = {
     "sigmoid": (lambda n, y: n.add("Sigmoid", y), "logistic"),
     "silu": (lambda n, y: n.add("Mul", y, n.add("Sigmoid", y)), "swish"),
     "hardswish": (lambda n, y: n.add("HardSwish", y), "hardswish"),
-    "mish": (lambda n, y: n.add("Mish", y), "mish"),
     "scale": (lambda n, y: n.add("Mul", y, n.input(1, 32, 1, 1)), "mul"),
     "relu and scalar": (lambda n, y: n.add("Add", n.add("Relu", y), n.scalar(2)), "relu+linear"),
     "one minus": (lambda n, y: n.add("Sub", n.scalar(1), y), "linear"),

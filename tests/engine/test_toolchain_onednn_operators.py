@@ -47,17 +47,6 @@ CONVOLUTIONS = {
 }
 
 
-def deconvolution(x: tuple[int, ...], w: tuple[int, ...], **attributes: Any) -> ModelProto:
-    return one_node("ConvTranspose", x, weights(*w), **attributes)
-
-
-DECONVOLUTIONS = {
-    "grouped": deconvolution(X, (8, 3, 3, 3), group=2, pads=[1, 0, 1, 2]),
-    "dilated": deconvolution(X, (8, 4, 3, 3), dilations=[2, 2]),
-    "1d": deconvolution((1, 8, 10), (8, 2, 3)),
-    "3d": deconvolution((1, 4, 4, 4, 4), (4, 2, 2, 2, 2), strides=[2, 2, 2]),
-}
-
 POOLS = {
     "max": one_node("MaxPool", X, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4),
     "max dilated": one_node("MaxPool", X, kernel_shape=[2, 2], dilations=[2, 2]),
@@ -153,7 +142,6 @@ ALL = {
     f"{family}: {name}": model
     for family, table in {
         "conv": CONVOLUTIONS,
-        "deconv": DECONVOLUTIONS,
         "pool": POOLS,
         "matmul": PRODUCTS,
         "function": FUNCTIONS,

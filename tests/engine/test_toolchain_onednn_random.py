@@ -77,10 +77,6 @@ def random_model(seed: int, length: int = 14) -> ModelProto:
     def silu(x: str) -> str:
         return str(net.add("Mul", x, net.add("Sigmoid", x)))
 
-    def deconv(x: str) -> str:
-        w = net.randn(channels, channels, 3, 3, scale=0.2)
-        return str(net.add("ConvTranspose", x, w, pads=[1] * 4))
-
     def layer_norm(x: str) -> str:
         return str(net.add("LayerNormalization", x, net.randn(SIZE), net.randn(SIZE)))
 
@@ -116,7 +112,6 @@ def random_model(seed: int, length: int = 14) -> ModelProto:
         moved,
         normal,
         silu,
-        deconv,
         layer_norm,
         gate,
         centred,

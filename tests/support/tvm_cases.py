@@ -16,9 +16,9 @@ from collage_engine.kernels.registry import RULES
 from collage_engine.kernels.rule import Decision
 from collage_engine.kernels.scheduler import Kernel, schedule
 from collage_engine.kernels.target import Cpu, cpu
-from collage_engine.kernels.verify import random_arguments, verify
 from collage_engine.toolchains.tvm.lowering import fused
 from tests.support.index_bounds import out_of_bounds
+from tests.support.kernel_checks import random_arguments, verify
 
 TOLERANCE = 2e-5
 

@@ -9,7 +9,7 @@ from tvm import tirx
 
 from collage_engine.kernels.stack_buffers import LINE_BYTES
 from collage_engine.kernels.tir_builder import allocate, load, local, loop, parallel, seq, store
-from collage_engine.kernels.verify import build_all
+from tests.support.kernel_checks import build_all
 
 ROWS, WIDTH = 8, 64
 

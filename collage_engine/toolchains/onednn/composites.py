@@ -7,17 +7,20 @@ checked when the function is compiled, and it becomes one step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import NO_NODES, members, node_set
 from collage_engine.partition.matching import Match
-from collage_engine.partition.patterns import Pattern, anything
-from collage_engine.toolchains.onednn.linear import normalise_groups, normalise_last
+from collage_engine.partition.patterns import Pattern, all_matches, anything
+from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.toolchains.onednn.linear import normalise_last
 from collage_engine.toolchains.onednn.steps import OneDnnProgram
 from collage_engine.toolchains.runtime import chains
-from collage_engine.toolchains.runtime.claims import Claims
 
 Build = Callable[[OneDnnProgram, Match], int | None]
 """A function that emits a composite; it returns None where constants have other values than
@@ -28,7 +31,6 @@ expected."""
 class Composite:
     """A pattern of operators that is one function of oneDNN, with what emits it."""
 
-    name: str
     pattern: Pattern
     build: Build
 
@@ -85,25 +87,6 @@ def _hardsigmoid(plan: OneDnnProgram, match: Match) -> int | None:
     return plan.eltwise(_value(plan, match), "hardsigmoid", alpha, beta)
 
 
-def _softplus(plan: OneDnnProgram, match: Match) -> int | None:
-    if _is(plan, match, zero=0.0, one=1.0):
-        return plan.eltwise(_value(plan, match), "soft_relu", 1.0)
-    return None
-
-
-def _mish(plan: OneDnnProgram, match: Match) -> int | None:
-    if _is(plan, match, one=1.0):
-        return plan.eltwise(_value(plan, match), "mish")
-    return None
-
-
-def _elu(plan: OneDnnProgram, match: Match) -> int | None:
-    if _is(plan, match, one=1.0):
-        alpha = -_number(plan, match, "minus_alpha", -1.0)
-        return plan.eltwise(_value(plan, match), "elu", alpha)
-    return None
-
-
 def _axes(plan: OneDnnProgram, match: Match, name: str, rank: int) -> list[int] | None:
     axes = plan.graph.nodes[match.bindings[name]].attributes.get("axis")
     if axes is None:
@@ -118,33 +101,74 @@ def _build_norm(plan: OneDnnProgram, match: Match) -> int | None:
     if axes != _axes(plan, match, "variance", len(dims)) or not _is(plan, match, square=2.0):
         return None
     epsilon = _number(plan, match, "epsilon", 1e-5)
-    if axes == [len(dims) - 1]:
-        scale, shift = (
-            plan.reshape(plan.tensor(match.bindings[n]), (dims[-1],))
-            if n in match.bindings
-            else None
-            for n in ("scale", "shift")
-        )
-        return normalise_last(plan, value, axes, epsilon, scale, shift)
-    if "scale" in match.bindings or axes != list(range(2, len(dims))):
+    if axes != [len(dims) - 1]:
         return None
-    return normalise_groups(plan, value, dims[1], epsilon)
+    scale, shift = (
+        plan.reshape(plan.tensor(match.bindings[n]), (dims[-1],)) if n in match.bindings else None
+        for n in ("scale", "shift")
+    )
+    return normalise_last(plan, value, axes, epsilon, scale, shift)
 
 
 _X = anything("x")
 
 COMPOSITES: tuple[Composite, ...] = (
-    Composite("layer_norm", chains.layer_norm(_X), _build_norm),
-    Composite("norm", chains.norm(_X), _build_norm),
-    Composite("gelu_erf", chains.gelu_erf(_X), _gelu_erf),
-    Composite("gelu_tanh", chains.gelu_tanh(_X), _gelu_tanh),
-    Composite("hardswish", chains.hardswish(_X), _hardswish),
-    Composite("silu", chains.silu(_X), _silu),
-    Composite("mish", chains.mish(_X), _mish),
-    Composite("elu", chains.elu(_X), _elu),
-    Composite("softplus", chains.softplus(_X), _softplus),
-    Composite("hardsigmoid", chains.hardsigmoid(_X), _hardsigmoid),
+    Composite(chains.layer_norm(_X), _build_norm),
+    Composite(chains.norm(_X), _build_norm),
+    Composite(chains.gelu_erf(_X), _gelu_erf),
+    Composite(chains.gelu_tanh(_X), _gelu_tanh),
+    Composite(chains.hardswish(_X), _hardswish),
+    Composite(chains.silu(_X), _silu),
+    Composite(chains.hardsigmoid(_X), _hardsigmoid),
 )
 """All composites, larger ones first: the first that fits claims its operators."""
 
-FOUND = Claims(COMPOSITES)
+
+@dataclass(frozen=True)
+class Claim:
+    """A composite at a place; ``nodes`` holds its calls only."""
+
+    entry: Composite
+    match: Match
+    nodes: NodeSet
+
+
+_known: WeakKeyDictionary[DataflowGraph, tuple[Claim, ...]] = WeakKeyDictionary()
+"""The places of composites in graphs whose operators are read by nobody else; they may overlap."""
+
+
+def within(graph: DataflowGraph, inside: NodeSet) -> dict[NodeIndex, Claim]:
+    """Returns the composites that lie in a set, by root; of overlapping ones the larger."""
+    if graph not in _known:
+        _known[graph] = tuple(_search(graph))
+    chosen: dict[NodeIndex, Claim] = {}
+    taken = NO_NODES
+    for claim in _known[graph]:
+        if not (claim.nodes & ~inside or claim.nodes & taken):
+            chosen[claim.match.root] = claim
+            taken |= claim.nodes
+    return chosen
+
+
+def _search(graph: DataflowGraph) -> Iterator[Claim]:
+    for entry in COMPOSITES:
+        roots = entry.pattern.root_ops or frozenset()
+        for root in graph.operators:
+            if graph.nodes[root].op not in roots:
+                continue
+            for match in all_matches(graph, entry.pattern, root):
+                calls = node_set(i for i in members(match.nodes) if graph.nodes[i].form == "call")
+                if _closed(graph, calls, root):
+                    yield Claim(entry, match, calls)
+                    break
+
+
+def _closed(graph: DataflowGraph, calls: NodeSet, root: NodeIndex) -> bool:
+    """Tell whether only the root's value is read outside."""
+    return all(
+        index == root
+        or not (
+            graph.output_set >> index & 1 or any(not calls >> u & 1 for u in graph.users[index])
+        )
+        for index in members(calls)
+    )

@@ -14,7 +14,6 @@ from collage_engine.toolchains.onednn.steps import OneDnnProgram, PostOp, Step
 
 ANCHORS = {
     "conv",
-    "deconv",
     "matmul",
     "pool",
     "softmax",
@@ -26,7 +25,7 @@ ANCHORS = {
     "concat",
 }
 """Names of the steps that can have post-ops."""
-HEAVY = {"conv", "deconv", "matmul"}
+HEAVY = {"conv", "matmul"}
 """Names of the steps that post-ops join in preference to others."""
 TAKES_TENSORS = HEAVY | {"binary", "eltwise"}
 """Steps that can have another tensor as a post-op. oneDNN 3.2 accepts one for pooling and

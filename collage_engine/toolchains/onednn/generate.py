@@ -26,7 +26,6 @@ from collage_engine.toolchains.onednn.pointwise import POINTWISE
 from collage_engine.toolchains.onednn.shaping import SHAPING, split_field
 from collage_engine.toolchains.onednn.spatial import SPATIAL
 from collage_engine.toolchains.onednn.steps import Constants, OneDnnProgram
-from collage_engine.toolchains.runtime.claims import Claim
 from collage_engine.toolchains.runtime.pattern_table import (
     against_match,
     against_sub_graph,
@@ -99,7 +98,7 @@ def generate(
     leaving = node_set(outputs)
     found = {
         root: each
-        for root, each in composites.FOUND.within(graph, nodes).items()
+        for root, each in composites.within(graph, nodes).items()
         if not each.nodes & leaving & ~one_node(root)
     }
     _lower_all(plan, nodes & ~node_set(inputs), found)
@@ -121,7 +120,7 @@ def _define_input(plan: OneDnnProgram, index: int, nodes: NodeSet) -> int:
 
 
 def _lower_all(
-    plan: OneDnnProgram, nodes: NodeSet, found: dict[NodeIndex, Claim[composites.Composite]]
+    plan: OneDnnProgram, nodes: NodeSet, found: dict[NodeIndex, composites.Claim]
 ) -> None:
     part_of = {i: root for root, each in found.items() for i in members(each.nodes)}
     lowered_alone: set[int] = set()
@@ -145,7 +144,7 @@ def _lower_all(
         _lower_call(plan, node)
 
 
-def _lower_composite(plan: OneDnnProgram, found: Claim[composites.Composite]) -> bool:
+def _lower_composite(plan: OneDnnProgram, found: composites.Claim) -> bool:
     plan.current = tuple(members(found.nodes))
     before = len(plan.steps)
     value = found.entry.build(plan, found.match)

@@ -127,35 +127,6 @@ def batch_norm_field(plan: OneDnnProgram, node: Node, field: int) -> int:
     return plan.emit("batch_norm", plan.dims[value], src=value, epsilon=epsilon, **fields)
 
 
-def group_norm(plan: OneDnnProgram, node: Node) -> int:
-    """Lowers a normalisation of groups of channels."""
-    value = plan.tensor(node.inputs[0])
-    dims = plan.dims[value]
-    attributes = node.attributes
-    channel = int(attributes["channel_axis"]) % len(dims)
-    axes = sorted(int(a) % len(dims) for a in attributes["axes"])
-    if channel != 1 or axes != list(range(2, len(dims))):
-        raise UnsupportedError("GroupNormalization: oneDNN normalises channels at axis 1 only")
-    out = normalise_groups(plan, value, int(attributes["num_groups"]), float(attributes["epsilon"]))
-    per_channel = (1, dims[1]) + (1,) * (len(dims) - 2)
-    # TVM applies both whatever the attributes "scale" and "center" say.
-    out = plan.binary("mul", out, plan.reshape(plan.tensor(node.inputs[1]), per_channel))
-    return plan.binary("add", out, plan.reshape(plan.tensor(node.inputs[2]), per_channel))
-
-
-def normalise_groups(plan: OneDnnProgram, value: int, groups: int, epsilon: float) -> int:
-    """Normalises each group of channels of each image by its own statistics.
-
-    oneDNN 3.2 has no such primitive. Batch normalisation computes it, with the groups of all images
-    as the channels of one image.
-    """
-    dims = plan.dims[value]
-    elements = int(np.prod(dims)) // (dims[0] * groups)
-    flat = plan.reshape(value, (1, dims[0] * groups, 1, elements))
-    out = plan.emit("batch_norm", plan.dims[flat], src=flat, epsilon=epsilon)
-    return plan.reshape(out, dims)
-
-
 def variance(plan: OneDnnProgram, node: Node) -> int:
     """Lowers the mean of the squared distances from the mean."""
     value = plan.tensor(node.inputs[0])
@@ -175,6 +146,5 @@ LINEAR = {
     "nn.softmax": softmax,
     "nn.log_softmax": softmax,
     "nn.layer_norm": layer_norm,
-    "nn.group_norm": group_norm,
 }
 """The function that lowers each of these Relax operators."""

@@ -40,7 +40,7 @@ def _logical(dims: tuple[int, ...], undo: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def convolution(plan: OneDnnProgram, node: Node) -> int:
-    """Lowers a convolution or a transposed one.
+    """Lowers a convolution.
 
     Raises:
         UnsupportedError: oneDNN has no such layout.
@@ -54,32 +54,16 @@ def convolution(plan: OneDnnProgram, node: Node) -> int:
     dims = _logical(node.type.shape, undo)
     groups = int(attributes.get("groups", 1))
     space = _SPACE[3 - rank :]
-    transposed = node.op.endswith("_transpose")
-    wanted = ("IO" if transposed else "OI") + space
-    order = _axes(str(attributes["kernel_layout"]), wanted, node.op)
+    order = _axes(str(attributes["kernel_layout"]), "OI" + space, node.op)
     weights = plan.permute(plan.tensor(node.inputs[1]), order)
     shape = plan.dims[weights]
     if groups > 1:
         weights = plan.reshape(weights, (groups, shape[0] // groups, *shape[1:]))
-    if transposed:
-        # oneDNN wants output channels first, within each group.
-        first = 1 if groups > 1 else 0
-        swapped = list(range(len(plan.dims[weights])))
-        swapped[first], swapped[first + 1] = swapped[first + 1], swapped[first]
-        weights = plan.permute(weights, tuple(swapped))
     strides = per_axis(attributes["strides"], rank)
     dilation = per_axis(attributes["dilation"], rank)
     begin, end = pads(attributes["padding"], rank)
-    if transposed:
-        # Output padding shows in the result's size: oneDNN takes it as less padding at the end.
-        kernel = shape[-rank:]
-        given = plan.dims[src][2:]
-        end = tuple(
-            (given[d] - 1) * strides[d] + (kernel[d] - 1) * dilation[d] + 1 - begin[d] - dims[2 + d]
-            for d in range(rank)
-        )
     out = plan.emit(
-        "deconv" if transposed else "conv",
+        "conv",
         dims,
         src=src,
         weights=weights,
@@ -168,7 +152,6 @@ def adaptive_pool(plan: OneDnnProgram, node: Node) -> int:
 
 SPATIAL = {
     **{f"nn.conv{d}d": convolution for d in (1, 2, 3)},
-    **{f"nn.conv{d}d_transpose": convolution for d in (1, 2, 3)},
     **{f"nn.{kind}_pool{d}d": pool for kind in ("max", "avg") for d in (1, 2, 3)},
     **{f"nn.adaptive_{kind}_pool{d}d": adaptive_pool for kind in ("max", "avg") for d in (1, 2, 3)},
 }

@@ -60,24 +60,6 @@ def hardsigmoid(x: Pattern) -> Pattern:
     return op("clip", linear, min=lambda v: v == 0, max=lambda v: v == 1)
 
 
-def softplus(x: Pattern) -> Pattern:
-    """Return the pattern of ``max(x, 0) + log(1 + exp(−|x|))``."""
-    small = op("exp", op("negative", op("abs", x)))
-    log = op("log", op("add", small, scalar("one")))
-    return op("add", op("maximum", x, scalar("zero")), log)
-
-
-def mish(x: Pattern) -> Pattern:
-    """Return the pattern of ``x · tanh(log(1 + exp(x)))``."""
-    return op("multiply", x, op("tanh", op("log", op("add", op("exp", x), scalar("one")))))
-
-
-def elu(x: Pattern) -> Pattern:
-    """Return the pattern of ``max(x, 0) − α · max(1 − exp(x), 0)``."""
-    negative = op("nn.relu", op("subtract", scalar("one"), op("exp", x)))
-    return op("add", op("multiply", negative, scalar("minus_alpha")), op("nn.relu", x))
-
-
 def _keeps(value: object) -> bool:
     return bool(value)
 
@@ -122,7 +104,7 @@ ACTIVATION_OPS = (
 
 def activation(x: Pattern) -> Pattern:
     """Return an activation function of a value, as one operator or a chain of them."""
-    chains = (gelu_erf, gelu_tanh, hardswish, silu, mish, elu, hardsigmoid)
+    chains = (gelu_erf, gelu_tanh, hardswish, silu, hardsigmoid)
     found = op(ACTIVATION_OPS, x, commutative=False)
     for chain in chains:
         found = found | chain(x)

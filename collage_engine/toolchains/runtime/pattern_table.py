@@ -15,7 +15,6 @@ from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.runtime import chains
 
 CONVOLUTIONS = tuple(f"nn.conv{d}d" for d in (1, 2, 3))
-DECONVOLUTIONS = tuple(f"nn.conv{d}d_transpose" for d in (1, 2, 3))
 
 
 def _anchor(ops: tuple[str, ...], *, constant_weights: bool) -> Pattern:
@@ -41,15 +40,12 @@ def anchor_patterns(prefix: str) -> list[tuple[str, Pattern]]:
     """
     tables = (
         ("conv", CONVOLUTIONS, True),
-        ("deconv", DECONVOLUTIONS, True),
         ("dense", ("matmul",), True),
         ("matmul", ("matmul",), False),
     )
     found = []
     for name, ops, weights in tables:
-        pattern = _biased(_anchor(ops, constant_weights=weights))
-        if name != "deconv":
-            pattern = _added(pattern)
+        pattern = _added(_biased(_anchor(ops, constant_weights=weights)))
         found.append((f"{prefix}.{name}", pattern.optional(chains.activation)))
     return found
 
@@ -64,9 +60,6 @@ def chain_patterns(prefix: str) -> list[tuple[str, Pattern]]:
         "gelu_tanh": chains.gelu_tanh,
         "hardswish": chains.hardswish,
         "silu": chains.silu,
-        "mish": chains.mish,
-        "elu": chains.elu,
-        "softplus": chains.softplus,
         "hardsigmoid": chains.hardsigmoid,
     }
     return [(f"{prefix}.{name}", make(x)) for name, make in table.items()]

@@ -160,7 +160,7 @@ class DnnlModule : public PlanModule {
     auto elements = static_cast<double>(Elements(GetInts(step, "dims")));
     if (Has(step, "src")) {
       const Dims& src = c.Value(Get<int64_t>(step, "src")).dims;
-      if (op == "conv" || op == "deconv" || op == "matmul") {
+      if (op == "conv" || op == "matmul") {
         const Dims& weights = c.Value(Get<int64_t>(step, "weights")).dims;
         double depth = op == "matmul" ? static_cast<double>(src.back())
                                       : static_cast<double>(Elements(weights)) /
@@ -186,7 +186,7 @@ class DnnlModule : public PlanModule {
     int count = 0;
     for (const ffi::Any& any : steps) {
       std::string op = GetString(any.cast<json::Object>(), "op");
-      count += op == "conv" || op == "deconv" || op == "pool";
+      count += op == "conv" || op == "pool";
     }
     return count;
   }

@@ -114,7 +114,7 @@ inline View LayerNorm(Compiler& c, const Site& site) {
   return c.Fused("layer_norm", src.desc, site.posts, make, operands, reuse);
 }
 
-// Per channel (axis 1); with the data's own statistics unless a mean and variance are given.
+// Per channel (axis 1), by the statistics that the model has.
 inline View BatchNorm(Compiler& c, const Site& site) {
   View given = c.Value(site.id("src"));
   View src = c.UseDenseFloat(given);
@@ -301,17 +301,8 @@ inline View Slice(Compiler& c, const Site& site) {
 inline View Lower(Compiler& c, const std::string& op, const Site& site) {
   using Operator = View (*)(Compiler&, const Site&);
   static const std::map<std::string, Operator> known = {
-      {"conv",
-       [](Compiler& c, const Site& s) {
-         return ConvolutionLike<dnnl::convolution_forward>(c, s, algorithm::convolution_direct,
-                                                           "conv");
-       }},
-      {"deconv",
-       [](Compiler& c, const Site& s) {
-         return ConvolutionLike<dnnl::deconvolution_forward>(
-             c, s, algorithm::deconvolution_direct, "deconv");
-       }},
-      {"matmul", MatMul},        {"pool", Pooling},         {"softmax", Softmax},
+      {"conv", Convolve},        {"matmul", MatMul},        {"pool", Pooling},
+      {"softmax", Softmax},
       {"layer_norm", LayerNorm}, {"batch_norm", BatchNorm}, {"reduce", Reduce},
       {"concat", Concat},        {"eltwise", Elementwise},  {"binary", BinaryStep},
       {"reshape", Reshape},      {"permute", Permute},      {"slice", Slice},

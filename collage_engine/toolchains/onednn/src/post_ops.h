@@ -26,10 +26,10 @@ struct PostOp {
 inline algorithm EltwiseAlgorithm(const std::string& name) {
   static const std::map<std::string, algorithm> known = {
       {"relu", algorithm::eltwise_relu},         {"tanh", algorithm::eltwise_tanh},
-      {"elu", algorithm::eltwise_elu},           {"square", algorithm::eltwise_square},
+      {"square", algorithm::eltwise_square},
       {"abs", algorithm::eltwise_abs},           {"sqrt", algorithm::eltwise_sqrt},
       {"swish", algorithm::eltwise_swish},       {"linear", algorithm::eltwise_linear},
-      {"soft_relu", algorithm::eltwise_soft_relu}, {"mish", algorithm::eltwise_mish},
+      {"soft_relu", algorithm::eltwise_soft_relu},
       {"logistic", algorithm::eltwise_logistic}, {"exp", algorithm::eltwise_exp},
       {"gelu_tanh", algorithm::eltwise_gelu_tanh}, {"gelu_erf", algorithm::eltwise_gelu_erf},
       {"log", algorithm::eltwise_log},           {"clip", algorithm::eltwise_clip},

@@ -64,8 +64,7 @@ inline std::vector<LayoutPair> ConvolutionLayouts(const Convolution& conv, bool 
   return chain;
 }
 
-template <typename Forward>
-View ConvolutionLike(Compiler& c, const Site& site, algorithm alg, const std::string& name) {
+inline View Convolve(Compiler& c, const Site& site) {
   View src = c.Value(site.id("src"));
   View weights = c.Value(site.id("weights"));
   std::optional<View> bias;
@@ -77,7 +76,8 @@ View ConvolutionLike(Compiler& c, const Site& site, algorithm alg, const std::st
   Desc bias_desc = bias ? bias->desc : Desc();
 
   auto describe = [&](const Desc& from, const Desc& to,
-                      const primitive_attr& attr) -> typename Forward::primitive_desc {
+                      const primitive_attr& attr) -> dnnl::convolution_forward::primitive_desc {
+    constexpr auto alg = algorithm::convolution_direct;
     if (bias) {
       return {Engine(),     kInference, alg,        from,     any_weights, bias_desc, to,
               conv.strides, dilation,   conv.begin, conv.end, attr,        true};
@@ -90,9 +90,8 @@ View ConvolutionLike(Compiler& c, const Site& site, algorithm alg, const std::st
   for (const PostOp& op : site.posts) {
     operands_like_result += !op.eltwise && c.Value(op.value).dims == dims;
   }
-  bool alone = c.alone() && alg == algorithm::convolution_direct && src.plain() &&
-               src.type() == kFloat;
-  typename Forward::primitive_desc chosen;
+  bool alone = c.alone() && src.plain() && src.type() == kFloat;
+  dnnl::convolution_forward::primitive_desc chosen;
   for (const ProductTypes& types : c.TypesOf(site.type(), site.full())) {
     any_weights = AnyDesc(weights.dims, types.weights);
     for (LayoutPair layout : ConvolutionLayouts(conv, alone, operands_like_result)) {
@@ -104,7 +103,7 @@ View ConvolutionLike(Compiler& c, const Site& site, algorithm alg, const std::st
     }
     if (chosen && !IsReference(chosen)) break;
   }
-  if (!chosen) TVM_FFI_THROW(RuntimeError) << "oneDNN has no implementation of this " << name;
+  if (!chosen) TVM_FFI_THROW(RuntimeError) << "oneDNN has no implementation of conv";
   Desc from = chosen.src_desc(), to = chosen.dst_desc();
   any_weights = AnyDesc(weights.dims, chosen.weights_desc().get_data_type());
   auto make = [&](const Desc& dst, const primitive_attr& attr) -> PrimitiveDesc {
@@ -117,7 +116,7 @@ View ConvolutionLike(Compiler& c, const Site& site, algorithm alg, const std::st
     if (bias) used.push_back({DNNL_ARG_BIAS, *bias});
     return used;
   };
-  return c.Fused(name, to, site.posts, make, operands, std::nullopt, true);
+  return c.Fused("conv", to, site.posts, make, operands, std::nullopt, true);
 }
 
 inline View Pooling(Compiler& c, const Site& site) {
