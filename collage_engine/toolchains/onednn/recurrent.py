@@ -1,4 +1,4 @@
-"""Lowers LSTM, GRU and RNN, which stay ONNX operators in the dataflow graph.
+"""Lowers LSTM and GRU, which stay ONNX operators in the dataflow graph.
 
 oneDNN has a primitive for each, which runs all steps. Its weights are those of ONNX with the gates
 in another order and the matrices transposed: (layer, direction, input, gate, output).
@@ -16,14 +16,11 @@ from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.toolchains.onednn.steps import OneDnnProgram
 
-_GATES = {"LSTM": (0, 2, 3, 1), "GRU": (0, 1, 2), "RNN": (0,)}
+_GATES = {"LSTM": (0, 2, 3, 1), "GRU": (0, 1, 2)}
 """The place in ONNX's order of each gate in oneDNN's order. An LSTM's gates are input, forget,
 candidate and output in oneDNN, and input, output, forget and candidate in ONNX."""
 _ACTIVATIONS = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh")}
-"""Each operator's activations, the only ones that oneDNN computes; those of an RNN are in
-``_OF_AN_RNN``."""
-_OF_AN_RNN = {"tanh": "tanh", "relu": "relu", "sigmoid": "logistic"}
-"""oneDNN's name for each activation that an RNN may have."""
+"""Each operator's activations, the only ones that oneDNN computes."""
 _INPUTS = ("x", "weights", "recurrent", "bias", "lengths", "state", "cell_state", "peepholes")
 """ONNX's inputs in their order; a GRU has the first six."""
 _DIRECTIONS = ("forward", "reverse", "bidirectional")
@@ -92,7 +89,6 @@ def _all_steps(plan: OneDnnProgram, node: Node, kind: str) -> int:
     steps, batch, size = plan.dims[x]
     gates = len(_GATES[kind])
     hidden = plan.graph.nodes[given["recurrent"]].type.shape[2]
-    apart = kind == "GRU" and bool(attributes.get("linear_before_reset", 0))
 
     def matrices(name: str, rows: int) -> int:
         values = plan.array(given[name])
@@ -105,12 +101,10 @@ def _all_steps(plan: OneDnnProgram, node: Node, kind: str) -> int:
     fields: dict[str, Any] = {
         "weights": matrices("weights", size),
         "recurrent": matrices("recurrent", hidden),
-        "bias": _bias(plan, given.get("bias"), kind, (directions, gates, hidden), apart),
-        "cell": "lbr_gru" if apart else kind.lower(),
+        "bias": _bias(plan, given.get("bias"), kind, (directions, gates, hidden)),
+        "cell": kind.lower(),
         "direction": direction,
     }
-    if kind == "RNN":
-        fields["alg"] = _OF_AN_RNN[_activations(kind, attributes, directions)[0]]
     if "state" in given or "cell_state" in given:
         for name in ("state", "cell_state")[: 2 if kind == "LSTM" else 1]:
             dims = (1, directions, batch, hidden)
@@ -143,13 +137,11 @@ def _check(
     direction = _direction(node)
     directions = 2 if direction == "bidirectional" else 1
     names = _activations(kind, attributes, directions)
-    if kind == "RNN":
-        known = names[0] in _OF_AN_RNN and len(set(names)) == 1
-    else:
-        known = names == _ACTIVATIONS[kind] * directions
+    before = kind == "GRU" and not attributes.get("linear_before_reset", 0)
     wrong = [
         (direction not in _DIRECTIONS, f"no direction {direction!r}"),
-        (not known, f"no activations {', '.join(names)}"),
+        (names != _ACTIVATIONS[kind] * directions, f"no activations {', '.join(names)}"),
+        (before, "no reset before the product here"),
         ("clip" in attributes, "no clipping"),
         (bool(attributes.get("input_forget", 0)), "no coupled input and forget gates"),
         (bool(attributes.get("layout", 0)), "no batch before the steps"),
@@ -168,7 +160,7 @@ def _check(
 
 
 def _activations(kind: str, attributes: dict[str, Any], directions: int) -> tuple[str, ...]:
-    default = _ACTIVATIONS.get(kind, ("tanh",)) * directions
+    default = _ACTIVATIONS[kind] * directions
     return tuple(str(name).lower() for name in attributes.get("activations") or default)
 
 
@@ -177,15 +169,15 @@ def _bias(
     index: NodeIndex | None,
     kind: str,
     dims: tuple[int, int, int],
-    apart: bool,
 ) -> int:
     """Adds the bias as (layer, direction, gate, output).
 
     ONNX adds one bias to the product with the input, and another one to that with the state. They
-    are summed, but for the candidate of a GRU whose reset gate comes after the product: its second
-    bias is a gate of its own.
+    are summed, but for the candidate of a GRU: its reset gate comes after the product, so that its
+    second bias is a gate of its own.
     """
     directions, gates, hidden = dims
+    apart = kind == "GRU"
     shape = (1, directions, gates + int(apart), hidden)
     values = np.zeros((directions, 2, gates, hidden), np.float32)
     if index is not None:
@@ -201,4 +193,4 @@ def _bias(
 
 
 OPERATORS = tuple(PREFIX + kind for kind in _GATES)
-"""Names that LSTM, GRU and RNN have in the dataflow graph."""
+"""Names that LSTM and GRU have in the dataflow graph."""

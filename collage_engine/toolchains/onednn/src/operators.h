@@ -217,7 +217,7 @@ inline View BinaryStep(Compiler& c, const Site& site) {
   return c.Binary(alg, name, a, b, site.posts, reuse);
 }
 
-// All steps of an LSTM, GRU or RNN of one layer. `src` is (step, batch, feature), the result (step,
+// All steps of an LSTM or GRU of one layer. `src` is (step, batch, feature), the result (step,
 // batch, state), of both directions one after the other; the first states are zero without `state`.
 inline View Recurrent(Compiler& c, const Site& site) {
   static const std::map<std::string, dnnl::rnn_direction> directions = {
@@ -248,19 +248,9 @@ inline View Recurrent(Compiler& c, const Site& site) {
                                                 state, memory, layer, iteration, bias, to.desc,
                                                 none, none, c.Attributes(), true);
     }
-    if (cell == "gru") {
-      return dnnl::gru_forward::primitive_desc(Engine(), kInference, direction->second, src.desc,
-                                               state, layer, iteration, bias, to.desc, none,
-                                               c.Attributes(), true);
-    }
-    if (cell == "lbr_gru") {
-      return dnnl::lbr_gru_forward::primitive_desc(Engine(), kInference, direction->second,
-                                                   src.desc, state, layer, iteration, bias,
-                                                   to.desc, none, c.Attributes(), true);
-    }
-    return dnnl::vanilla_rnn_forward::primitive_desc(
-        Engine(), kInference, EltwiseAlgorithm(site.text("alg")), direction->second, src.desc,
-        state, layer, iteration, bias, to.desc, none, c.Attributes(), true);
+    return dnnl::lbr_gru_forward::primitive_desc(Engine(), kInference, direction->second, src.desc,
+                                                 state, layer, iteration, bias, to.desc, none,
+                                                 c.Attributes(), true);
   };
   PrimitiveDesc pd = describe();
   if (!pd) TVM_FFI_THROW(RuntimeError) << "oneDNN has no implementation of this " << cell;
