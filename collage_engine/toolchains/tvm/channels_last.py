@@ -23,7 +23,6 @@ from collage_engine.toolchains.tvm.channels_last_operators import (
     Operators,
     Plain,
     is_convolution,
-    name_of,
 )
 
 MANY = 8
@@ -99,8 +98,6 @@ class _Converter(Operators):
         }
         self.plain = {}
         self.last = {}
-        self.flattened = {}
-        self.transposed = {}
         self.tuples: dict[Any, Tuple] = {}
         self.takes, self.gives = marks(self.function)
 
@@ -142,7 +139,6 @@ class _Converter(Operators):
             self.tuples[var] = value
             if self.gives and var.same_as(self.function.body.body):
                 return  # its fields are converted one by one
-        self._remember(var, value)
         handler = self.handler(value)
         new = handler(value) if handler is not None else None
         if isinstance(new, Plain):
@@ -162,22 +158,6 @@ class _Converter(Operators):
             )
             return
         self.plain[var] = self.builder.emit(self._to_plain(value))
-
-    def _remember(self, var: Any, value: Any) -> None:
-        """Remembers reshapes and transpositions that another transposition may undo."""
-        name = name_of(value)
-        shape = static_shape(var)
-        if shape is None or len(shape) != 3:
-            return
-        source = value.args[0] if isinstance(value, Call) and value.args else None
-        before = None if source is None else static_shape(source)
-        if name == "relax.reshape" and self._is_last(source) and before is not None:
-            if len(before) == 4 and shape == (before[0], before[1], before[2] * before[3]):
-                self.flattened[var] = self.last[source]
-        elif name == "relax.permute_dims":
-            axes = value.attrs.axes
-            if axes is not None and [int(a) % 3 for a in axes] == [0, 2, 1]:
-                self.transposed[var] = source
 
     # Operands ------------------------------------------------------------------------------
 

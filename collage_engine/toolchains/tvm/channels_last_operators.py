@@ -76,10 +76,6 @@ class Operators:
     builder: Any
     plain: dict[Any, Any]
     last: dict[Any, Any]
-    flattened: dict[Any, Any]
-    """For a value [N, C, H·W], the image, channels last, of which it is a reshape."""
-    transposed: dict[Any, Any]
-    """For a value [N, C, P], the value [N, P, C] of which it is a transposition."""
 
     _to_plain: Callable[[Any], Any]
     _to_last: Callable[[Any], Any]
@@ -235,18 +231,7 @@ class Operators:
         return relax.op.split(self.last[call.args[0]], count, self._axis(int(call.attrs.axis)))
 
     def _reshape(self, call: Call) -> Expr:
-        """Return a reshape whose operand or result is an image.
-
-        One of an image of one pixel reads the same elements in the same order; one of transposed
-        tokens is an image channels last.
-        """
-        tokens = self.transposed.get(call.args[0])
-        if tokens is not None:
-            image, known = static_shape(call), static_shape(tokens)
-            if image is not None and len(image) == 4 and known is not None:
-                n, c, h, w = image
-                if known == (n, h * w, c):
-                    return relax.op.reshape(self._to_plain(tokens), [n, h, w, c])
+        """Has a reshape of an image of one pixel read the same elements in the same order."""
         if not self._is_last(call.args[0]) or call.args[0] in self.plain:
             return None
         shape = static_shape(call.args[0])
@@ -300,19 +285,11 @@ class Operators:
     def _permute_dims(self, call: Call) -> Expr:
         """Return a transposition that the model itself has may be done by the layout already."""
         source, axes = call.args[0], call.attrs.axes
-        shape = static_shape(source)
-        if shape is None:
+        if len(static_shape(source) or ()) != 4:
             return None
-        rank = len(shape)
-        order = [int(a) % rank for a in axes] if axes is not None else [*range(rank)][::-1]
-        if self._is_last(source) and rank == 4:
+        order = [int(a) % 4 for a in axes] if axes is not None else [3, 2, 1, 0]
+        if self._is_last(source):
             moved = [TO_LAST.index(a) for a in order]
             last = self.last[source]
             return Plain(last if moved == [0, 1, 2, 3] else self._permute(last, tuple(moved)))
-        if rank == 4 and tuple(order) == TO_FIRST:
-            return self._to_plain(source)
-        if rank == 3 and order == [0, 2, 1]:
-            image = self.flattened.get(source)
-            if image is not None:
-                return Plain(relax.op.reshape(image, [shape[0], shape[2], shape[1]]))
-        return None
+        return self._to_plain(source) if tuple(order) == TO_FIRST else None
