@@ -26,6 +26,7 @@ from collage_engine.build.built import BOOKKEEPING, Kernel, parts_of_calls
 from collage_engine.records.errors import ArtifactError, UsageError
 from collage_engine.records.time_limits import ANSWER_S
 from collage_engine.records.typed import convert
+from collage_engine.toolchains.registry import about, all_names
 
 TRACE_RUN, TRACE_BETWEEN = "run", "between partitions"
 """Names of the tracks of the whole run, and of what lies between partitions."""
@@ -54,6 +55,12 @@ class TracedPartition(msgspec.Struct, frozen=True, kw_only=True):
     toolchain: str
     onnx_nodes: tuple[str, ...] = ()
     estimated_us: float | None = None
+
+    @property
+    def title(self) -> str:
+        """Return what its slice is called: ``p0 conv1 … relu1``."""
+        ends = " … ".join(dict.fromkeys((*self.onnx_nodes[:1], *self.onnx_nodes[-1:])))
+        return f"{self.id} {ends}".strip()
 
 
 class TracedPlacement(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,9 +132,9 @@ def trace_of(
         if owner is not None:
             part = placement.partitions[owner]
             track, begin, end = tracks[part.toolchain], inside[0].begin, inside[-1].end
-            about = {"nodes": ", ".join(part.onnx_nodes), "estimated_us": part.estimated_us}
+            nodes = {"nodes": ", ".join(part.onnx_nodes), "estimated_us": part.estimated_us}
             events.append(_slice(TRACE_BETWEEN, between, at, begin))
-            events.append(_slice(part.id, track, begin, end, about))
+            events.append(_slice(part.title, track, begin, end, nodes))
             shown.setdefault(owner, []).extend(inside)
             at = end
         events += [_slice(call.name, track, call.begin, call.end) for call in inside]
@@ -144,10 +151,15 @@ def trace_of(
     names_of_tracks = [
         {"ph": "M", "name": f"thread_{key}", "pid": PROCESS, "tid": number, "args": {key: value}}
         for name, number in tracks.items()
-        for key, value in (("name", name), ("sort_index", number))
+        for key, value in (("name", _title(name)), ("sort_index", number))
     ]
     process = {"ph": "M", "name": "process_name", "pid": PROCESS, "args": {"name": title}}
     return {"traceEvents": [process, *names_of_tracks, *events], "displayTimeUnit": "ns"}
+
+
+def _title(track: str) -> str:
+    """Return what a track is called: its toolchain's title, where that is known here."""
+    return about(track).title if track in all_names() else track
 
 
 def _slice(

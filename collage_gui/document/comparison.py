@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, Signal
 
-from collage_engine.drawing.figures import best_baseline, latency_us
+from collage_engine.drawing.figures import best_baseline, is_decided, latency_us
 from collage_engine.records.answers import Comparison
 from collage_engine.records.placement import Baseline
 from collage_engine.service import protocol
@@ -107,13 +107,15 @@ class ReferenceComparison(QObject):
         name, _ = self.reference_time()
         return next((b for b in run.baselines if b.name == name), None)
 
-    def is_tied(self) -> bool:
-        """Tell whether the shown placement is that of a run and the reference is tied with it.
+    def is_decided(self) -> bool:
+        """Tell whether measurements tell the shown placement from the reference.
 
-        Such a pair has no percentage: its measurements do not decide.
+        A pair that they do not tell apart has no percentage.
         """
-        run, baseline = self._runs.shown_or_last(), self.reference_baseline()
-        shown = self._placement.shown
-        if run is None or baseline is None or shown is None or shown.run != run.id:
-            return False
-        return baseline.name in run.tied
+        shown, baseline = self._placement.shown, self.reference_baseline()
+        if shown is None:
+            return True
+        if baseline is not None:
+            return is_decided(shown.placement, self._runs.shown_or_last(), baseline)
+        us, (_, other_us) = latency_us(shown.placement), self.reference_time()
+        return us is None or other_us is None or abs(us - other_us) > shown.placement.noise_us

@@ -297,8 +297,9 @@ class Document(QObject):
         self.runs.refresh(runs_arrived)
 
     def _runs_arrived(self) -> None:
-        if self._restore_settings and self.runs.all:
-            self.execution.restore_settings(self.runs.all[-1])
+        placed = [run for run in self.runs.all if not run.of_profile]
+        if self._restore_settings and placed:
+            self.execution.restore_settings(placed[-1])
         self._restore_settings = False
         visible = self.runs.visible
         if visible:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QFrame, QHBoxLayout
 
-from collage_engine.drawing.figures import is_decided
 from collage_gui.document.document import Document
 from collage_gui.panels.run_headline import headline
 from collage_gui.widgets import ElidedLabel, action_button, lay_out, named, tool_button
@@ -54,6 +53,4 @@ class AnswerLine(QFrame):
         running = self._document.execution.running
         unknown = "No placement is timed yet" if running else "Run to see how fast the model can be"
         self.text.setText(headline(self._document) or unknown)
-        shown, run = self._document.placement.shown, self._document.runs.shown_or_last()
-        undecided = shown is not None and not is_decided(shown.placement, run)
-        self.buttons[AGAIN].setVisible(undecided)
+        self.buttons[AGAIN].setVisible(not self._document.comparison.is_decided())

@@ -295,12 +295,8 @@ def save_svg(picture: Picture, path: str, title: str, dark: bool) -> None:
     write_atomically(path, text.encode())
 
 
-def save_tables(tables: dict[str, str], folder: str) -> list[str]:
+def save_tables(tables: dict[str, str], folder: str) -> None:
     """Writes CSV texts by name, one file each, into a folder that is made if need be."""
     Path(folder).mkdir(parents=True, exist_ok=True)
-    written = []
     for name, text in tables.items():
-        path = os.path.join(folder, f"{name}.csv")
-        write_atomically(path, text.encode())
-        written.append(path)
-    return written
+        write_atomically(os.path.join(folder, f"{name}.csv"), text.encode())

@@ -377,9 +377,7 @@ class PictureController(QObject):
         graph, result = self._document.operators, self._document.comparison.result
         if graph is None or result is None:
             return None
-        shown = self._document.placement.shown
-        noise_us = shown.placement.noise_us if shown is not None else 0.0
-        decided = result.delta_us is None or abs(result.delta_us) > noise_us
+        decided = self._document.comparison.is_decided()
         changes: dict[int, str] = {}
         for node in result.nodes:
             change: str = node.change

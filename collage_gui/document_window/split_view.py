@@ -269,7 +269,8 @@ class SplitController(QObject):
         now = document.placement.shown
         assert now is not None
         widget.title.setText(now.title)
-        widget.about_main.setText(_about(now))
+        about = f"{latency_text(now.placement)} · {toolchains_text(now.placement)}"
+        widget.about_main.setText(about)
         run = document.runs.find(now.run or now.found_by)
         other = choice.shown.placement
         texts = [
@@ -341,8 +342,3 @@ class SplitController(QObject):
             return
         owner = (p.nodes for p in choice.shown.placement.partitions if operator in p.nodes)
         self._document.selection.select(next(owner, (operator,)), operator)
-
-
-def _about(shown: Shown) -> str:
-    """Return a placement in short: ``441 µs measured · 11 partitions, TVM and oneDNN``."""
-    return f"{latency_text(shown.placement)} · {toolchains_text(shown.placement)}"

@@ -51,7 +51,7 @@ def _shown_bars(document: Document, against: float | None) -> list[Bar]:
 
 def _own_bars(document: Document, shown: Run | None, against: float | None) -> list[Bar]:
     current = document.placement.shown.run if document.placement.shown else None
-    bars = []
+    bars, comparison = [], document.comparison
     under_way = document.runs.provisional
     runs = list(reversed(document.runs.visible[-_RUNS_SHOWN:]))
     for each in [under_way, *runs] if under_way is not None else runs:
@@ -61,9 +61,8 @@ def _own_bars(document: Document, shown: Run | None, against: float | None) -> l
         value = latency_us(placement)
         low, high = placement.spread_us or (None, None)
         compared = each.id == current and against is not None
-        tied = document.comparison.is_tied()
         notes = [winner_title(each)] if each.winner != "collage" else []
-        notes += [gain_text(value, against)] if compared and not tied else []
+        notes += [gain_text(value, against)] if compared and comparison.is_decided() else []
         if placement.measured_us is None:
             notes.append("expected")
         if shown is not None and each.id != shown.id:

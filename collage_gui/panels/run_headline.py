@@ -10,7 +10,6 @@ from collage_engine.drawing.figures import (
     drift_text,
     ending_sentences,
     estimate_text,
-    is_decided,
     latency_text,
     latency_us,
     partition_sum_text,
@@ -42,12 +41,10 @@ def headline(document: Document) -> str:
     if us is None or reference_us is None or comparison.is_itself():
         return latency_text(placement)
     baseline = comparison.reference_baseline()
-    if baseline is None:
-        decided = abs(us - reference_us) > placement.noise_us
-    else:
-        name, decided = baseline_title(baseline), is_decided(placement, run, baseline)
+    name = name if baseline is None else baseline_title(baseline)
     other = f"{name} ({time_text(reference_us)})"
-    return f"{latency_text(placement)} · {speed_text(us, reference_us, other, decided)}"
+    speed = speed_text(us, reference_us, other, comparison.is_decided())
+    return f"{latency_text(placement)} · {speed}"
 
 
 def detail(document: Document, run: Run | None) -> str:

@@ -43,9 +43,9 @@ def slices(trace: dict[str, Any], track: str) -> list[tuple[str, float, float]]:
 def test_partitions_and_what_is_between_fill_the_run():
     trace = trace_of(PLACEMENT, "net.onnx", NAMES, MOMENTS)
     assert slices(trace, TRACE_RUN) == [("net.onnx", 0.0, 9.0)]
-    tvm, onednn = slices(trace, "tvm"), slices(trace, "onednn")
+    tvm, onednn = slices(trace, "TVM"), slices(trace, "oneDNN")
     assert tvm == [
-        ("p0", 1.0, 5.0),
+        ("p0 conv … relu", 1.0, 5.0),
         ("conv", 1.0, 4.0),
         ("relu", 4.1, 5.0),
         ("p2", 8.5, 8.9),
@@ -55,7 +55,9 @@ def test_partitions_and_what_is_between_fill_the_run():
     between = slices(trace, TRACE_BETWEEN)
     assert ("cast", 6.0, 6.5) in between
     shown = (*tvm, *onednn, *between)
-    whole = sorted(each[1:] for each in shown if each[0] in ("p0", "p1", "p2", TRACE_BETWEEN))
+    whole = sorted(
+        each[1:] for each in shown if each[0] in ("p0 conv … relu", "p1", "p2", TRACE_BETWEEN)
+    )
     assert whole[0][0] == 0.0 and whole[-1][1] == 9.0
     assert all(one[1] == other[0] for one, other in itertools.pairwise(whole))
 
@@ -64,7 +66,11 @@ def test_arrows_lie_in_the_slices_that_they_join():
     trace = trace_of(PLACEMENT, "net.onnx", NAMES, MOMENTS)
     ends = {(e["ph"], e["id"]): e for e in trace["traceEvents"] if e["ph"] in "sf"}
     assert len(ends) == 6
-    parts = {e["name"]: e for e in trace["traceEvents"] if e["ph"] == "X" and e["name"][0] == "p"}
+    parts = {
+        e["name"].split()[0]: e
+        for e in trace["traceEvents"]
+        if e["ph"] == "X" and e["name"][0] == "p"
+    }
     for number, (source, target) in enumerate(PLACEMENT.hand_overs):
         for phase, part in (("s", source), ("f", target)):
             arrow, box = ends[phase, number], parts[f"p{part}"]
