@@ -143,24 +143,6 @@ def test_product_keeps_its_batch_when_an_operand_does_not_flatten() -> None:
     assert product["dims"] == [2, 5, 6]
 
 
-def test_product_read_transposed_is_stored_so() -> None:
-    g = Graph()
-    y = g.call("matmul", (2, 4, 5, 6), g.input(2, 4, 5, 8), g.input(2, 4, 8, 6))
-    y = g.call("permute_dims", (2, 5, 4, 6), y, axes=[0, 2, 1, 3])
-    product = next(s for s in g.plan(y) if s["op"] == "matmul")
-    assert product["order"] == [0, 2, 1, 3]
-
-
-def test_linear_functions_in_a_row_are_one() -> None:
-    g = Graph()
-    x = g.input(3, 4)
-    y = g.call("multiply", (3, 4), x, g.const(2.0))
-    y = g.call("add", (3, 4), g.const(3.0), y)
-    y = g.call("subtract", (3, 4), g.const(1.0), y)
-    (step,) = g.plan(y)
-    assert (step["alg"], step["alpha"], step["beta"]) == ("linear", -2.0, -2.0)
-
-
 def test_global_mean_is_a_pool_and_another_a_reduction() -> None:
     g = Graph()
     x = g.input(1, 4, 6, 6)

@@ -37,7 +37,6 @@ MAX_POSTS = 32
 
 def fuse(plan: OneDnnProgram, outputs: tuple[int, ...]) -> None:
     """Fuses the steps of a program in place; ``outputs`` are the values that leave the function."""
-    _fold_linear(plan, outputs)
     readers: Counter[int] = Counter(v for s in plan.steps for v in s.reads())
     readers.update(outputs)
     steps: list[Step | None] = []
@@ -53,25 +52,6 @@ def fuse(plan: OneDnnProgram, outputs: tuple[int, ...]) -> None:
     plan.steps = [s for s in steps if s is not None]
     _bias(plan)
     _flatten_matmuls(plan)
-    _order_matmuls(plan, outputs)
-
-
-def _fold_linear(plan: OneDnnProgram, outputs: tuple[int, ...]) -> None:
-    """Replaces two linear functions in a row by one."""
-    readers: Counter[int] = Counter(v for s in plan.steps for v in s.reads())
-    readers.update(outputs)
-    made: dict[int, Step] = {}
-    for step in list(plan.steps):
-        if step.op != "eltwise" or step.fields["alg"] != "linear":
-            continue
-        before = made.get(step.fields["src"])
-        if before is not None and readers[before.out] == 1:
-            a, b = before.fields["alpha"], before.fields["beta"]
-            c, d = step.fields["alpha"], step.fields["beta"]
-            step.fields |= {"src": before.fields["src"], "alpha": a * c, "beta": b * c + d}
-            step.nodes = before.nodes + step.nodes
-            plan.steps.remove(before)
-        made[step.out] = step
 
 
 def _join(
@@ -224,17 +204,3 @@ def _flatten_matmuls(plan: OneDnnProgram) -> None:
         step.out = plan.new_value((rows, dims[-1]))
         step.dims = plan.dims[step.out]
         plan.steps.insert(plan.steps.index(step) + 1, Step("reshape", out, dims, {"src": step.out}))
-
-
-def _order_matmuls(plan: OneDnnProgram, outputs: tuple[int, ...]) -> None:
-    """Stores a product that is only read transposed so that the transposition costs nothing."""
-    readers: dict[int, list[Step]] = {}
-    for step in plan.steps:
-        for value in step.reads():
-            readers.setdefault(value, []).append(step)
-    for step in plan.steps:
-        users = readers.get(step.out, [])
-        if step.op != "matmul" or step.out in outputs or len(users) != 1:
-            continue
-        if users[0].op == "permute":
-            step.fields["order"] = users[0].fields["axes"]

@@ -14,7 +14,6 @@ inline View MatMul(Compiler& c, const Site& site) {
   Dims dims = site.dims();
   bool constant = c.IsConstant(weights);
   Desc bias_desc = bias ? bias->desc : Desc();
-  bool ordered = Has(site.step, "order");
 
   auto describe = [&](const Desc& left, const Desc& right, const Desc& dst,
                       const primitive_attr& attr) -> PrimitiveDesc {
@@ -35,11 +34,7 @@ inline View MatMul(Compiler& c, const Site& site) {
                           : Compiler::OperandAs(weights, types.weights);
     Desc plain_left = PlainDesc(src.dims, types.src), plain_to = PlainDesc(dims, types.dst);
     Desc plain_right = constant ? right : PlainDesc(weights.dims, types.weights);
-    // The order in which the result's axes lie in memory, when a transposition follows.
-    Desc to = ordered ? StridedDesc(dims, StridesInOrder(dims, site.ints("order")), types.dst)
-                      : plain_to;
-    choices.insert(choices.end(), {{left, right, to},
-                                   {left, right, plain_to},
+    choices.insert(choices.end(), {{left, right, plain_to},
                                    {left, plain_right, plain_to},
                                    {plain_left, right, plain_to},
                                    {plain_left, plain_right, plain_to}});
