@@ -8,25 +8,12 @@ import io
 import msgspec
 from PySide6.QtCore import Qt, QUrl
 from PySide6.QtTest import QAbstractItemModelTester
-from PySide6.QtWidgets import QTableView, QTreeView, QWidget
+from PySide6.QtWidgets import QWidget
 
 from collage_engine.drawing.alternatives import why_rows
 from collage_engine.drawing.formatting import DASH
 from collage_gui.panels.candidates import COST_COLUMN, REGRET_COLUMN
 from collage_gui.panels.tables import Column, RowsModel
-
-
-def test_a_node_shows_every_candidate_that_contains_it(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
-    d.question(page, [0])
-    rows = page.panels.node.candidates.model.rows
-    wanted = {c.id for c in page.document.costs.candidates.values() if 0 in c.nodes}
-    assert {r.id for r in rows} == wanted
-    chosen = page.document.placement.partition_of(0).candidate
-    model = page.panels.node.candidates.model
-    assert [row.id for row in rows if model.bold(row)] == [chosen]
 
 
 def test_the_table_is_sorted_filtered_and_restricted_to_a_state(drive) -> None:
@@ -178,25 +165,6 @@ def show_node_page(page, wanted) -> None:
     page.panels.node.tabs.setCurrentWidget(wanted)
 
 
-def test_inside_a_node_are_attributes_types_and_weights(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
-    show_node_page(page, page.panels.node.attributes)
-    page.document.selection.select([0])
-    d.until(lambda: page.document.questions.inside is not None)
-    tree = page.panels.node.attributes.tree
-    texts = {}
-    for at in range(tree.topLevelItemCount()):
-        top = tree.topLevelItem(at)
-        for n in range(top.childCount()):
-            texts[top.text(0), top.child(n).text(0)] = top.child(n).text(1)
-    assert texts["Attributes", "data_layout"] == "NCHW"
-    assert texts["Types", "output"].startswith("float32[1,64,112,112]")
-    assert texts["Weight conv1.weight", "zeros"] == "1.0 %"
-    assert set(texts["Weight conv1.weight", "histogram"]) <= set("▁▂▃▄▅▆▇█")
-
-
 def test_the_body_of_a_loop_is_a_tree_inside_its_node(drive) -> None:
     d = drive()
     page = d.open()
@@ -310,20 +278,6 @@ def test_the_selected_cells_are_copied_and_nothing_else(drive, qapp) -> None:
     assert clipboard.text() == whole
 
 
-def test_every_table_and_tree_copies_cells(drive, qapp) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
-    views = [v for v in page.findChildren(QTableView) + page.findChildren(QTreeView)]
-    assert len(views) >= 7
-    for view in views:
-        assert "Copy" in {action.text() for action in view.actions()}, view.objectName()
-    table = page.panels.partitions.table
-    table.setCurrentIndex(table.rows_model.index(0, 0))
-    copy_of(table, "Copy")
-    assert qapp.clipboard().text() == table.rows_model.index(0, 0).data()
-
-
 def test_the_table_model_obeys_qt_and_sorts_its_rows(qtbot) -> None:
     columns = [
         Column("Name", lambda r: r[0]),
@@ -346,29 +300,3 @@ def test_the_table_model_obeys_qt_and_sorts_its_rows(qtbot) -> None:
     assert 0 < model.rowCount() < 60
     assert DASH in {model.data(model.index(r, 1)) for r in range(model.rowCount())} | {DASH}
     del tester
-
-
-def test_a_time_that_no_clock_can_tell_is_nought(qtbot) -> None:
-    model = RowsModel([Column("Price", lambda r: r, "signed-time")])
-    model.set_rows([3.35e-6, -0.004, 0.02, 26.9])
-    texts = [model.data(model.index(at, 0)) for at in range(4)]
-    assert texts == ["0", "0", "+0.0200", "+26.9"]
-
-
-def test_columns_without_a_value_are_hidden_and_the_names_fill_the_view(drive) -> None:
-    d = drive()
-    page = d.open()
-    table = page.panels.partitions.table
-    assert not table.isVisibleTo(page.panels.partitions), "there is nothing in it yet"
-    d.run(page)
-    titles = [column.title for column in table.rows_model.columns]
-    last_run, operators = titles.index("Last run"), titles.index("Operators")
-    assert table.isVisibleTo(page.panels.partitions) and not table.isColumnHidden(last_run)
-    parts = page.document.placement.shown.placement.partitions
-    table.rows_model.set_rows([msgspec.structs.replace(p, in_place_us=None) for p in parts])
-    assert table.isColumnHidden(last_run)
-    page.docks.reveal("partitions")
-    d.qtbot.wait(20)
-    d.until(lambda: table.columnWidth(0) == table.sizeHintForColumn(0))
-    end = table.columnViewportPosition(operators) + table.columnWidth(operators)
-    assert end <= table.viewport().width(), "no name is cut by the edge of the view"

@@ -14,7 +14,6 @@ from PySide6.QtWidgets import QDialog, QMessageBox
 
 from collage_gui import recovery
 from collage_gui.connections import Connection, parse_connection
-from collage_gui.panels.tables import RowsModel
 from tests.gui.conftest import scripted
 
 
@@ -134,15 +133,6 @@ def test_a_program_that_does_not_exist_is_named(drive) -> None:
     d.window.documents.open_path(d.model())
     d.until(lambda: d.window.documents.pages == [])
     assert d.window.banner.isVisible() and "restart it" in d.window.banner.label.text()
-
-
-def test_an_error_of_one_request_is_said_and_the_rest_works(drive) -> None:
-    d = drive("--fail", "run.start")
-    page = d.open()
-    page.runs.start()
-    d.until(lambda: page.banner.isVisible())
-    assert "run.start failed" in page.banner.label.text()
-    assert not page.document.execution.running
 
 
 def test_a_session_is_saved_opened_and_unsaved_work_asks(drive, monkeypatch) -> None:
@@ -347,11 +337,6 @@ def test_another_connection_reopens_the_documents(drive) -> None:
     d.until(lambda: page.document.handle != "" and d.window.client.process_id != old)
     d.window.engine.connect_to("nonsense")
     assert "a connection is local" in d.window.banner.label.text()
-
-
-def test_an_empty_table_model_has_no_rows(qtbot) -> None:
-    model = RowsModel([])
-    assert model.rowCount() == 0 and model.columnCount() == 0
 
 
 def test_keys_of_one_letter_leave_fields_lists_and_buttons_alone(drive) -> None:

@@ -21,11 +21,9 @@ from collage_gui.document.document import Document
 from collage_gui.document.pin_set import PinSet
 from collage_gui.document.requests import EngineRequests
 from collage_gui.document.run_queue import RunQueue
-from collage_gui.document.selection import Selection
 from collage_gui.document.shown_placement import Shown, ShownPlacement
 from collage_gui.document_window import collapsed_groups
 from collage_gui.document_window.run_controller import RunController
-from collage_gui.main_window.action_set import available
 
 
 class RecordingClient(QObject):
@@ -126,18 +124,6 @@ def test_undoing_a_pin_brings_back_what_was_shown(qtbot) -> None:
     assert shown.named == protocol.ShownCover(run="r2")
 
 
-def test_a_primary_operator_is_one_of_the_selected(qtbot) -> None:
-    selection = Selection()
-    selection.select([5, 3], primary=9)
-    assert selection.primary == 3
-    selection.pick_candidate("c")
-    with qtbot.assertNotEmitted(selection.changed):
-        selection.select([3, 5])
-    assert selection.candidate == "c"
-    selection.select([7])
-    assert selection.candidate is None
-
-
 def test_groups_expand_one_level_and_collapse_around_an_operator() -> None:
     groups = {
         g.id: g
@@ -214,11 +200,3 @@ def test_a_changed_pin_starts_a_search_as_the_user_prefers(document) -> None:
     assert not document.execution.running
     document.execution.finished.emit("cancelled", "")
     assert messages.texts == ["The run was cancelled; what was measured is kept."]
-
-
-def test_actions_need_what_is_there(document) -> None:
-    assert available(None) == {"nothing"}
-    assert available(document) == {"nothing", "document", "still", "graph", "idle"}
-    document.selection.select([0])
-    document.execution.running = True
-    assert available(document) == {"nothing", "document", "graph", "selection", "running"}

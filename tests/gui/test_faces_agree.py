@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import json
 
@@ -29,11 +28,10 @@ from collage_engine.planning.explanation import explain_document
 from collage_engine.records.graph import ModelRecord
 from collage_engine.records.machine_state import MachineState
 from collage_engine.records.memory import MemorySeen, MemoryUse
-from collage_engine.records.placement import CandidateCounts, Placement, Run
+from collage_engine.records.placement import CandidateCounts
 from collage_engine.report.report import render
 from collage_engine.session.compare import compare_runs
 from collage_engine.session.document import Document
-from collage_engine.wording.runs import EXPECTED, ISOLATED, LAST_RUN
 from collage_gui.document.comparison import Reference
 from tests.gui.canned import World
 
@@ -113,34 +111,6 @@ def test_latencies_are_the_same_on_every_face(drive, session, monkeypatch) -> No
         assert not won or f"baseline:{baseline.name}" not in bars, "one placement, one bar"
     found = bars[f"found:{run.id}"]
     assert found.value == 2600.0 and gain_text(2600.0, chosen) in found.note
-
-
-def test_the_three_times_of_a_partition_are_the_same_on_every_face(drive, session) -> None:
-    run = session.runs[0]
-    html = render(session, "html", run).decode()
-    by_partition = {line["partition"]: line for line in cells(render(session, "csv", run).decode())}
-    d = drive()
-    page = d.open()
-    page.document.runs._take(type("Answer", (), {"runs": (run,)}))
-    page.document.costs.add(session.candidates)
-    page.document.runs.show(run.id)
-    model = page.panels.partitions.model
-    titles = [column.title for column in model.columns]
-    for part in run.placement.partitions:
-        times = figures.partition_figures(part, run.costs)
-        line = by_partition[part.id]
-        assert float(line["expected_us"]) == pytest.approx(times.expected_us)
-        assert float(line["isolated_us"]) == pytest.approx(times.isolated_us)
-        assert float(line["last_run_us"]) == pytest.approx(times.last_run_us)
-        for us in (times.expected_us, times.isolated_us, times.last_run_us):
-            assert time_text(us) in html
-        row = next(r for r in model.rows if r.id == part.id)
-        values = {t: column.value(row) for t, column in zip(titles, model.columns, strict=True)}
-        assert values["Expected"] == times.expected_us
-        assert values["Last run"] == times.last_run_us
-        assert values["Difference"] == pytest.approx(times.difference_us)
-    for word in (ISOLATED, EXPECTED, LAST_RUN):
-        assert f">{word}</th>" in html
 
 
 def test_the_figures_of_a_run_are_the_same_on_every_face(drive, session, capsys) -> None:
@@ -343,13 +313,6 @@ def test_a_part_of_a_sum_is_no_sum(session) -> None:
     assert figures.estimate_text(unexpected) == ""
 
 
-def test_an_estimate_says_how_far_it_was_off(session) -> None:
-    placement = msgspec.structs.replace(
-        session.runs[0].placement, estimated_us=100.0, additive_error_us=12.0
-    )
-    assert figures.estimate_text(placement) == "expected 100 µs (measured is 12.0 µs more)"
-
-
 def test_what_a_baseline_is_does_not_stand_there_as_found_by_the_search(session) -> None:
     run = session.runs[0]
     mix = run.best_found()
@@ -370,69 +333,12 @@ def test_what_a_baseline_is_does_not_stand_there_as_found_by_the_search(session)
     assert figures.why_not_found(only) == "The search found no other placement."
 
 
-def test_all_names_of_a_baseline_stand_in_its_row(session) -> None:
-    run = session.runs[0]
-    named = [msgspec.structs.replace(b, names=("greedy tvm",)) for b in run.baselines[:1]]
-    both = msgspec.structs.replace(run, baselines=named)
-    (row,) = [row for row in latency_rows(both) if row.also]
-    assert row.about.endswith("also greedy TVM")
-    console = Console(width=140, file=io.StringIO())
-    console.print(cli.latency_table(both, 140))
-    assert "also greedy TVM" in console.file.getvalue()
-    document = dataclasses.replace(session, runs=[both])
-    assert "also greedy TVM" in render(document, "html", both).decode()
-
-
-def test_facts_are_about_what_the_run_exported_only(drive, session) -> None:
-    run = session.runs[0]
-    d = drive()
-    page = d.open()
-    d.run(page)
-    page.document.runs._take(type("Answer", (), {"runs": (run,)}))
-    page.document.runs.show_found(run.id)
-    assert page.document.placement.shown.found_by == run.id
-    facts = page.panels.runs.facts
-    assert facts.none.isVisibleTo(facts) and not facts.table.isVisibleTo(facts), "no empty table"
-
-
-def test_a_run_that_measured_next_to_nothing_says_that_it_is_no_search(session) -> None:
-    run = session.runs[0]
-    counts = msgspec.structs.replace(
-        run.candidates, distinct=1980, measured=5, from_store=0, invalid=0, unreached=1975
-    )
-    few = msgspec.structs.replace(run, candidates=counts)
-    assert "Only 5 of 1,980 candidates" in figures.few_measured_sentence(few)
-    assert figures.few_measured_sentence(run) == ""
-    assert figures.few_measured_sentence(few) in render(session, "html", few).decode()
-    quick = msgspec.structs.replace(few, settings={**few.settings, "confirmation": "quick"})
-    assert figures.few_measured_sentence(quick) == "", "a quick confirmation measures none"
-
-
 def test_the_load_is_told_with_its_moment() -> None:
     idle, busy = MachineState(at=""), MachineState(at="", busy="other programs use 90 %")
     assert figures.load_text([idle, idle]) == "no other load at the beginning and the end"
     assert figures.load_text([idle]) == "no other load at the beginning"
     assert figures.load_text([idle, busy]) == "at the end: other programs use 90 %"
     assert figures.load_text([busy, idle]) == "at the beginning: other programs use 90 %"
-
-
-def test_the_drift_of_the_baselines_is_told_between_two_runs(session) -> None:
-    before = session.runs[0]
-    slower = [
-        msgspec.structs.replace(b, measured_us=b.measured_us * 1.04) if b.measured_us else b
-        for b in before.baselines
-    ]
-    after: Run = msgspec.structs.replace(before, id="run-2", baselines=slower)
-    assert figures.drift_text(after, before, "Run 1") == "baselines +4.0 % against Run 1"
-    assert figures.drift_text(after, before, "") == "baselines +4.0 %"
-    assert figures.drift_text(before, before, "Run 1") == ""
-    us = figures.latency_us(after.placement)
-    assert figures.without_drift_us(after, before) == pytest.approx(us / 1.04)
-
-
-def test_an_unconfirmed_placement_has_no_measured_time() -> None:
-    text = figures.latency_text(Placement(partitions=(), estimated_us=12.0))
-    assert text == "12.0 µs expected"
 
 
 def test_all_runs_stand_side_by_side_with_the_drift_of_the_machine(drive, session) -> None:

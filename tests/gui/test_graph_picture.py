@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 from PySide6.QtCore import QPoint, QPointF, Qt
-from PySide6.QtGui import QTextDocumentFragment
 
-from collage_engine.drawing.box_styles import MODES, LegendEntry
-from collage_engine.drawing.formatting import time_text
-from collage_engine.drawing.palette import toolchain_look
+from collage_engine.drawing.box_styles import MODES
 from collage_engine.service.protocol import GraphAnswer
-from collage_gui.graph_view.painter import middle_lines
 from collage_gui.graph_view.view import boxes_outside
 
 
@@ -49,18 +44,6 @@ def test_colour_modes_repaint_and_never_move_anything(drive) -> None:
     assert page.picture.drawn.scene.layout.places == before
     assert len(set(seen.values())) >= 4
     assert refused == {"device", "changes"}, "there are one device and one run"
-
-
-def test_boxes_tell_the_toolchain_by_letters_and_pattern_too(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
-    for operator, partition in page.document.placement.partitions.items():
-        look = page.picture.drawn.styles[box_of(page, operator)]
-        tags = {"tvm": "TV", "onnxruntime": "OR", "onednn": "DN"}
-        assert look.tag == tags[partition.toolchain]
-    patterns = {look.tag: look.pattern for look in page.picture.drawn.styles if look.tag}
-    assert len(set(patterns.values())) == len(patterns)
 
 
 def test_clicking_selects_shift_adds_and_a_rubber_band_selects_an_area(drive) -> None:
@@ -174,23 +157,6 @@ def test_scopes_and_partitions_collapse_and_expand(drive) -> None:
         "input",
         "output",
     }
-
-
-def test_collapsed_partitions_show_their_cost_also_those_of_one_operator(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
-    single = next(
-        p for p in page.document.placement.shown.placement.partitions if len(p.nodes) == 1
-    )
-    assert not page.picture.drawn.shows_partitions
-    d.trigger("collapse_partitions")
-    d.until(lambda: not page.picture.busy and page.picture.drawn.shows_partitions)
-    box = page.picture.drawn.scene.display.box_of[single.nodes[0]]
-    style = page.picture.drawn.styles[box]
-    assert style.kind == "node" and style.value == time_text(single.estimated_us)
-    assert middle_lines(style, by_cost=True) == [style.title, style.value]
-    assert middle_lines(style, by_cost=False) == [style.title]
 
 
 def test_backspace_leaves_a_group_and_enter_goes_in(drive) -> None:
@@ -308,58 +274,3 @@ def test_the_minimap_moves_the_view(drive) -> None:
     d.qtbot.mouseClick(page.view.minimap, Qt.MouseButton.LeftButton, pos=QPoint(2, 2))
     centre = page.view.visible_area().center()
     assert abs(centre.x() - page.picture.drawn.bounds.left()) < 60
-
-
-@pytest.mark.parametrize("theme", ["light", "dark", "contrast"])
-def test_the_canvas_is_painted_in_every_theme(drive, theme) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
-    d.preferences.set("theme", theme)
-    image = page.view.image(page.picture.drawn.bounds, 1.0)
-    colours = {
-        image.pixelColor(x, y).name()
-        for x in range(0, image.width(), 3)
-        for y in range(0, image.height(), 3)
-    }
-    assert d.theme.colours.canvas in colours
-    wanted = {look.colour for look in page.picture.drawn.styles if look.tag}
-    assert wanted and wanted <= colours
-
-
-def test_the_legend_has_room_for_every_toolchain(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
-    names = [
-        "tvm",
-        "onnxruntime",
-        "onednn",
-        "openvino",
-        "openblas",
-        "mkl",
-        "cublas",
-        "cudnn",
-        "cutlass",
-        "tensorrt",
-    ]
-    looks = {name: toolchain_look(name) for name in names}
-    entries = [
-        LegendEntry(
-            key=n,
-            label=k.title,
-            colour=k.colour,
-            text=k.text,
-            tag=k.tag,
-            pattern=k.pattern,
-            count=1000,
-        )
-        for n, k in looks.items()
-    ]
-    legend = page.view.legend
-    legend.show_entries(entries, legend._theme)
-    shown = QTextDocumentFragment.fromHtml(legend.text()).toPlainText()
-    assert all(look.title in shown.replace("\xa0", " ") for look in looks.values())
-    d.qtbot.wait(20)
-    assert legend.height() >= legend.heightForWidth(legend.width()), "no line is cut"
-    assert legend.heightForWidth(320) > legend.heightForWidth(1400)

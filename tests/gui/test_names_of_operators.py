@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import msgspec
-from canned import model
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QApplication, QComboBox
+from PySide6.QtWidgets import QApplication
 
-from collage_engine.drawing.operators import operator_graph
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.operator_titles import NodeTitles, short_name
@@ -38,16 +36,6 @@ def test_every_table_names_operators_by_onnx_type_and_name(drive) -> None:
     assert item.text(0) == page.document.operators.label_with_name([0])
 
 
-def test_why_names_the_type_first_and_the_internal_operator_after(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
-    d.question(page, [0])
-    text = page.panels.node.why.text.toPlainText()
-    assert text.startswith("Conv · /stem/conv1/Conv")
-    assert "internally nn.conv2d" in text and "operator 0" not in text
-
-
 def test_what_a_node_was_lowered_to_is_one_node_and_long_lists_say_how_many_there_are() -> None:
     def call(op: str, node: int, type: str = "") -> Node:
         return Node(index=NodeIndex(0), form="call", op=op, onnx_node=node, onnx_type=type)
@@ -60,31 +48,6 @@ def test_what_a_node_was_lowered_to_is_one_node_and_long_lists_say_how_many_ther
     assert long.joined(range(6)) == "Erf+Erf+Erf+Erf+… (6 nodes)"
     assert short_name("/layer1/layer1.0/conv1/Conv") == "layer1.0/conv1"
     assert short_name("/Flatten_1") == "Flatten_1" and short_name("n_relu_26") == "n_relu_26"
-
-
-def test_the_titles_of_a_record_and_of_the_drawn_graph_are_the_same() -> None:
-    graph, _ = model("small")
-    drawn = operator_graph(graph)
-    titles = NodeTitles(graph.calls)
-    assert all(titles[n] == drawn.title(n) for n in range(drawn.count))
-
-
-def test_the_graph_marks_what_a_run_measures_and_the_strip_names_it(drive) -> None:
-    d = drive("--slow", "0.05", "--model", "resnet")
-    page = d.open("resnet50.onnx")
-    page.runs.start()
-    d.until(lambda: page.view.marks.measured_now)
-    nodes = page.document.execution.progress.nodes
-    boxes = {page.picture.drawn.scene.display.box_of[n] for n in nodes}
-    assert page.view.marks.measured_now == boxes
-    assert page.strip.now.text() == page.document.operators.label_with_name(nodes)
-    assert "being measured" in page.view.legend.accessibleDescription()
-    assert page.answer.isVisible(), "it stands there"
-    assert "No placement is timed" in page.answer.text.text(), "nobody is asked for a run now"
-    page.runs.cancel()
-    d.until(lambda: not page.document.execution.running)
-    assert "Run to see" in page.answer.text.text()
-    assert not page.view.marks.measured_now
 
 
 def test_a_run_that_measured_too_little_offers_a_run_that_measures_enough(drive) -> None:
@@ -128,15 +91,3 @@ def test_the_button_says_how_many_candidates_it_measures_and_how_long_that_takes
     panel.resize(600, panel.height())
     assert button.text() == "Measure 1 more (about 4 s)"
     assert button.toolTip() == measure_text(document)
-
-
-def test_the_reference_is_chosen_in_one_place(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
-    lists = [
-        combo
-        for combo in d.window.findChildren(QComboBox)
-        if any(combo.itemText(at).endswith("Best baseline") for at in range(combo.count()))
-    ]
-    assert [combo.objectName() for combo in lists] == ["baseline"]

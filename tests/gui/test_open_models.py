@@ -50,17 +50,6 @@ def test_a_file_that_cannot_be_opened_says_why_and_the_work_stays(drive) -> None
     assert d.window.stack.currentWidget() is d.window.documents.tabs
 
 
-def test_recent_files_are_listed_and_open(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.until(lambda: d.preferences.recent())
-    d.window.documents.close(0)
-    assert d.window.stack.currentWidget() is d.window.welcome
-    d.window.menus.recent.actions()[0].trigger()
-    assert d.window.documents.current is not page
-    d.until(lambda: d.window.documents.current.picture is not None)
-
-
 def test_the_same_file_opens_once_and_others_beside_it(drive) -> None:
     d = drive()
     first = d.open()

@@ -207,38 +207,3 @@ def test_texts_of_prices() -> None:
     assert PinPrice(toolchain="a", us=5.0, at_least=True).text == "at least +5.00 µs"
     assert PinPrice(toolchain="a", unmeasured=2).text == "2 unmeasured"
     assert PinPrice(toolchain="a", reason="computes no max_pool", us=1.0).text.startswith("comput")
-
-
-def test_a_message_about_infeasible_pins_goes_with_its_cause(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
-    reshape = next(
-        n for n, call in enumerate(page.document.operators.calls) if call.op == "reshape"
-    )
-    page.document.selection.select([reshape])
-    page.pins.pin_to("onednn")
-    d.until(lambda: page.document.pins.infeasible is not None)
-    d.until(lambda: page.banner.isVisible())
-    assert page.banner.topic == "infeasible"
-    assert page.view.marks.stale and page.banner.topic == "infeasible", "a search cannot help"
-    page.pins.pin_to("tvm")
-    d.until(lambda: page.document.pins.infeasible is None and not page.document.execution.searching)
-    assert not page.banner.isVisible()
-    d.trigger("undo")
-    d.until(lambda: page.banner.isVisible())
-    d.trigger("redo")
-    d.until(lambda: not page.banner.isVisible())
-
-
-def test_the_same_placement_is_recognised_as_the_run_that_measured_it(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
-    page.document.selection.select([0])
-    page.pins.pin_never("tvm")
-    d.until(lambda: not page.document.execution.searching and not page.document.stale)
-    d.trigger("undo")
-    d.until(lambda: not page.document.execution.searching and not page.document.stale)
-    shown = page.document.placement.shown
-    assert shown.run == "run-1" and not shown.estimated

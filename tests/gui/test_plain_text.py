@@ -7,7 +7,6 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel, QWidget
 
 from collage_gui.document_window.shapes_controller import ShapesDialog
-from collage_gui.widgets import plain_tip
 
 MARKUP = "<img src=x><b>bold</b>"
 
@@ -26,11 +25,6 @@ def test_no_label_of_the_window_takes_markup(drive) -> None:
     ]
     assert not wrong
     assert d.window.welcome.engine.textFormat() == Qt.TextFormat.PlainText
-
-
-def test_tips_show_markup_as_it_is() -> None:
-    assert plain_tip("conv1") == "conv1"
-    assert "<img" not in plain_tip(MARKUP) and "&lt;img" in plain_tip(MARKUP)
 
 
 def test_why_escapes_everything_that_comes_from_a_file(drive) -> None:

@@ -122,19 +122,6 @@ def test_one_key_confirms_a_pin_quickly(drive) -> None:
     assert page.panels.run_settings.settings().confirmation == "full", "also in a reopened session"
 
 
-def test_the_row_of_stages_marks_the_present_one(drive) -> None:
-    d = drive()
-    page = d.open()
-    execution, steps = page.document.execution, page.strip.steps
-    execution.running = True
-    for stage in ("enumerate", "measure", "search"):
-        execution.show_stage(Stage(stage=stage, done=True))
-    execution.show_stage(Stage(stage="confirm"))
-    assert steps.text() == "✓ Candidates  ✓ Measure  ✓ Search  ▸ Confirm", "nothing passed over"
-    execution.running = False
-    execution.running_changed.emit()
-
-
 def test_the_time_left_is_that_of_the_stage_and_of_the_budget() -> None:
     progress = Progress(stage="measure", done=21, total=436, left_s=143.0)
     assert progress_text(progress) == "2 min 23 s left · 21 of 436"
@@ -165,42 +152,6 @@ def test_the_time_left_runs_on_while_no_news_arrives(drive) -> None:
     execution.running = False
     execution.running_changed.emit()
     assert not strip._clock.isActive()
-
-
-def test_what_is_worked_on_has_the_room_that_the_other_texts_leave(drive) -> None:
-    d = drive()
-    d.window.resize(1280, 800)
-    page = d.open()
-    execution = page.document.execution
-    execution.running = True
-    execution.show_stage(Stage(stage="whole-models"))
-    now = "checking ONNX Runtime only"
-    execution.show_progress(Progress(stage="whole-models", done=1, total=6, now=now))
-    d.qtbot.wait(50)
-    strip = page.strip
-    assert strip.now.text() == now and not strip.now.is_cut
-    assert not strip.stage.is_cut
-    execution.show_stage(Stage(stage="whole-models", done=True))
-    execution.show_stage(Stage(stage="confirm"))
-    execution.show_progress(
-        Progress(stage="confirm", done=5, total=46, rate=0.7, left_s=76.0, run_left_s=976.0)
-    )
-    for width in (1280, 1024):
-        d.window.resize(width, 700)
-        d.qtbot.wait(50)
-        assert d.window.width() == width
-        assert strip.stage.text() == "Confirming end to end"
-        assert not strip.stage.is_cut, (width, strip.width())
-    d.window.resize(1280, 800)
-    d.qtbot.wait(50)
-    places = [(strip.keep.x(), strip.cancel.x()), d.window.width()]
-    execution.show_progress(
-        Progress(stage="whole-models", done=1, total=6, now=now * 9, left_s=1e5, run_left_s=1e5)
-    )
-    d.qtbot.wait(50)
-    assert [(strip.keep.x(), strip.cancel.x()), d.window.width()] == places
-    execution.running = False
-    execution.running_changed.emit()
 
 
 def test_a_second_run_waits_for_the_first_and_tabs_say_which_one_runs(drive) -> None:

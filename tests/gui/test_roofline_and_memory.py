@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QAction
-
 from collage_engine.drawing.formatting import bytes_text
 from collage_engine.drawing.memory_figures import partition_memory
 from collage_engine.drawing.roofline import partition_roofs
@@ -57,19 +54,3 @@ def test_the_columns_of_bytes_and_the_colours_show_the_same_figures(drive) -> No
     most = max(counted, key=lambda each: each.weights)
     box = page.picture.drawn.scene.display.box_of[most.partition.nodes[0]]
     assert page.picture.drawn.styles[box].value == bytes_text(most.weights)
-
-
-def test_keys_do_not_colour_by_what_would_say_nothing(drive) -> None:
-    d = drive()
-    page = d.open()
-    changes = d.window.findChild(QAction, "action-colour_changes")
-    cost = d.window.findChild(QAction, "action-colour_cost")
-    assert not cost.isEnabled() and cost.statusTip() == "There is no placement yet."
-    page.view.setFocus()
-    d.qtbot.keyClick(page.view, Qt.Key.Key_7)
-    assert page.picture.mode == "toolchain"
-    d.run(page)
-    assert cost.isEnabled() and not cost.statusTip()
-    assert (
-        not changes.isEnabled() and changes.statusTip() == "There is no other run to compare with."
-    )

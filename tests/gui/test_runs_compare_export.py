@@ -96,18 +96,6 @@ def test_a_run_that_would_fail_is_not_offered(drive) -> None:
     assert page.panels.run_settings.isVisible()
 
 
-def test_preflight_tells_what_a_run_would_do(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.trigger("preflight")
-    d.until(lambda: page.document.execution.preflight is not None)
-    d.until(lambda: page.banner.isVisible() and page.banner.topic == "preflight")
-    assert "Expected:" in page.banner.label.text(), "it is said whatever panel is in front"
-    text = page.banner.label.text()
-    assert "candidates" in text and text == page.banner.label.text(), "both say the same"
-    assert not page.document.execution.running
-
-
 def test_a_second_run_shows_an_estimate_before_it_is_confirmed(drive) -> None:
     d = drive("--slow", "0.15")
     page = d.open()
@@ -123,16 +111,6 @@ def test_a_second_run_shows_an_estimate_before_it_is_confirmed(drive) -> None:
     d.until(lambda: page.document.placement.shown.run == "run-2")
     assert not page.document.placement.shown.estimated and not page.document.execution.running
     assert d.window.action_set.by_id["reload"].isEnabled()
-
-
-def test_the_next_document_begins_with_threads_and_budget_of_the_last_run(drive) -> None:
-    d = drive()
-    page = d.open()
-    page.panels.run_settings.threads.setValue(3)
-    page.panels.run_settings.budget.setValue(90)
-    d.run(page)
-    other = d.open("other.onnx").panels.run_settings.settings()
-    assert (other.threads, other.budget_s) == (3, 90.0)
 
 
 def test_an_opened_session_goes_on_with_the_settings_of_its_newest_run(drive) -> None:
@@ -417,16 +395,3 @@ def test_a_file_that_cannot_be_written_says_so(drive, monkeypatch) -> None:
     monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *a, **k: ("/proc/no/x.svg", ""))
     d.trigger("svg")
     assert "could not be written" in page.banner.label.text()
-
-
-def test_tables_are_exported_whole_also_those_that_are_not_in_front(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
-    parts = page.document.placement.shown.placement.partitions
-    table = page.panels.partitions.table
-    titles = [column.title for column in page.panels.partitions.model.columns]
-    assert table.isColumnHidden(titles.index("Weights")), "it is shown on request only"
-    header, *lines = page.panels.tables()["partitions"].splitlines()
-    assert "Left to win (us)" in header and len(lines) == len(parts)
-    assert all(line.split(",")[titles.index("Weights") - len(titles)] for line in lines)

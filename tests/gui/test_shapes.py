@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
 from PySide6.QtCore import Qt
-
-from collage_engine.records.shapes import ShapeChoice
-from collage_gui.document_window.shapes_controller import parse_sizes
 
 
 def opened(d):
@@ -40,15 +36,6 @@ def test_a_model_with_open_sizes_asks_for_them_and_opens(drive) -> None:
     assert "[batch=1 length=64]" in page.document.title
     assert names(page) == ["batch=1 length=64", "batch=4 length=64"]
     assert page.panels.run_settings.dimensions.text() == "2 shapes…"
-
-
-def test_who_gives_no_sizes_is_told_why_the_model_cannot_be_opened(drive) -> None:
-    d = drive()
-    page = d.window.documents.open_path(d.model("open-small.onnx"))
-    d.until(lambda: page.shapes.dialog is not None)
-    page.shapes.dialog.reject()
-    d.until(lambda: not d.window.documents.pages)
-    assert "unknown size" in d.window.banner.label.text()
 
 
 def test_wrong_sizes_cannot_be_opened(drive) -> None:
@@ -160,11 +147,3 @@ def test_pins_of_one_shape_do_not_go_to_the_graph_of_another(drive) -> None:
     assert not document.undo.canUndo()
     document.shapes.show(document.shapes.entries[0])
     d.until(lambda: document.pins.current)
-
-
-@pytest.mark.parametrize(
-    ("text", "sizes"), [("1, 4,16", (1, 4, 16)), ("4;4; 1", (4, 1)), (" 8 ", (8,))]
-)
-def test_sizes_are_read_as_people_write_them(text, sizes) -> None:
-    assert parse_sizes("batch", text) == sizes
-    assert ShapeChoice(dims={"batch": sizes[0]}).text == f"batch={sizes[0]}"

@@ -63,14 +63,6 @@ def test_both_views_move_together_whichever_is_moved(drive) -> None:
     assert place(one) == place(other)
 
 
-def test_both_views_show_one_selection(drive) -> None:
-    _, page = compared(drive)
-    box = page.picture.drawn.scene.display.box_of[3]
-    page.split_widget.other.go_to(box)
-    assert page.document.selection.operators == {3}
-    assert page.view.marks.selected == page.split_widget.other.marks.selected == {box}
-
-
 def test_what_both_placements_have_is_dimmed_where_that_is_wanted(drive) -> None:
     _, page = compared(drive)
     first, second = page.document.runs.visible
@@ -82,19 +74,6 @@ def test_what_both_placements_have_is_dimmed_where_that_is_wanted(drive) -> None
     assert page.view.marks.dimmed == {box_of[n] for n in same}
     page.split_widget.dim.setChecked(False)
     assert not page.view.marks.dimmed and not page.split_widget.other.marks.dimmed
-
-
-def test_the_drift_of_the_baselines_is_told(drive) -> None:
-    _, page = compared(drive)
-    first, second = page.document.runs.visible
-    first.baselines = [
-        msgspec.structs.replace(each, measured_us=each.measured_us * 1.25)
-        if each.measured_us
-        else each
-        for each in second.baselines
-    ]
-    page.document.runs.changed.emit()
-    assert "against Run 2 (baselines +25.0 %)" in page.split_widget.about_other.text()
 
 
 def test_closing_the_split_leaves_the_shown_placement_as_it_was(drive) -> None:
@@ -132,15 +111,6 @@ def test_a_baseline_is_compared_with_the_placement(drive) -> None:
     styles = page.split_widget.other.picture.styles
     box_of = page.picture.drawn.scene.display.box_of
     assert {styles[box_of[n]].entry for n in (0, 3)} == {"onnxruntime"}
-
-
-def test_one_run_is_enough_to_compare_it_with_its_baselines(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
-    d.trigger("split")
-    d.until(lambda: page.split_widget.other.picture is not None and not page.picture.busy)
-    assert page.split_widget.choice.count() >= 2
 
 
 def test_a_baseline_of_several_partitions_is_made_of_its_candidates(drive) -> None:

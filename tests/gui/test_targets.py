@@ -36,21 +36,6 @@ def _words(precision: PrecisionChoice) -> list[str]:
     return [precision.itemText(at) for at in range(precision.count())]
 
 
-def test_a_machine_without_a_device_is_offered_no_toolchain_for_one(qtbot, tmp_path) -> None:
-    preferences = Preferences(str(tmp_path / "settings.ini"))
-    page = WelcomePage(preferences)
-    qtbot.addWidget(page)
-    tvm = ToolchainState(name="tvm", available=True, devices=("cpu",), targets=("cpu", "cuda"))
-    mkl = ToolchainState(name="mkl", available=False, install="get mkl", targets=("cpu",))
-    cublas = ToolchainState(name="cublas", available=False, install="get it", targets=("cuda",))
-    page.show_engine("here", (tvm, mkl, cublas))
-    assert "get mkl" in page.engine.text() and "get it" not in page.engine.text()
-    assert page.engine.text().lower().endswith("of which there is none here: cublas")
-    with_device = msgspec.structs.replace(tvm, devices=("cpu", "a device"))
-    page.show_engine("here", (with_device, mkl, cublas))
-    assert "cublas: get it" in page.engine.text().lower()
-
-
 def test_the_first_start_counts_the_toolchains_that_are_looked_for(qtbot, tmp_path) -> None:
     preferences = Preferences(str(tmp_path / "settings.ini"))
     page = WelcomePage(preferences)
@@ -63,15 +48,6 @@ def test_the_first_start_counts_the_toolchains_that_are_looked_for(qtbot, tmp_pa
     assert page.busy.value() == 3, "two are looked for at a time; the bar went back"
     page.show_engine("here", STATES)
     assert page.busy.isHidden() and "of 10" not in page.engine.text()
-
-
-def test_the_engine_tells_which_toolchain_it_looks_for(drive) -> None:
-    d = drive(start=False)
-    told: list[tuple[int, int]] = []
-    d.window.engine.probing.connect(lambda number, total: told.append((number, total)))
-    d.start()
-    total = len(d.window.engine.states)
-    assert told == [(number, total) for number in range(1, total + 1)]
 
 
 def test_only_toolchains_for_the_target_are_of_the_run(qtbot) -> None:
@@ -93,16 +69,6 @@ def test_only_toolchains_for_the_target_are_of_the_run(qtbot) -> None:
     assert toolchains.names() == ("tvm",), "as they were left"
     toolchains.show_target("cuda")
     assert set(toolchains.names()) == {"tvm", "cublas", "cudnn"}
-
-
-def test_what_was_chosen_for_one_target_says_nothing_about_the_others(qtbot) -> None:
-    toolchains = ToolchainList()
-    qtbot.addWidget(toolchains)
-    toolchains.show_target("cuda")
-    toolchains.show_states(STATES, ("cublas",))
-    assert toolchains.names() == ("cublas",)
-    toolchains.show_target("cpu")
-    assert toolchains.names() == ("onednn",)
 
 
 def test_precisions_of_devices_are_offered_for_devices(qtbot) -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, Qt
+from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QContextMenuEvent, QWheelEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QMessageBox, QToolTip
 
-from collage_engine.drawing.box_styles import MODES
 from collage_engine.records.event import Progress, Stage
 from collage_gui.document_window.docks import PLACES
 from collage_gui.document_window.window import ARRANGEMENT_KEY
 from collage_gui.main_window.documents import closing_sentence
-from collage_gui.preferences import TEXT_SCALES
 
 
 @pytest.mark.parametrize(
@@ -47,15 +45,6 @@ def test_small_windows_have_their_panels_in_one_column_and_large_ones_around(dri
     assert shown == {f"dock-{name}" for name in PLACES["around"]}
     d.preferences.set("panels", "column")
     assert page.docks.arrangement == "column", "the user's choice wins"
-
-
-def test_the_toolbar_shows_whole_names_of_colourings(drive) -> None:
-    d = drive()
-    button = d.window.toolbar.colour
-    d.window.resize(1024, 700)
-    for title in MODES.values():
-        button.setText(f"Colour: {title} ▾")
-        assert button.isVisible() and button.sizeHint().width() <= button.width()
 
 
 def test_long_texts_of_a_run_never_change_the_windows_size(drive) -> None:
@@ -95,19 +84,6 @@ def test_long_texts_of_a_run_never_change_the_windows_size(drive) -> None:
     execution.running = False
     execution.progress = None
     execution.running_changed.emit()
-
-
-def test_nothing_leaves_the_toolbar_without_an_overflow_arrow(drive) -> None:
-    d = drive()
-    d.window.resize(700, 600)
-    d.open()
-    d.qtbot.wait(50)
-    arrow = d.window.toolbar.findChild(object, "qt_toolbar_ext_button")
-    assert arrow is not None and arrow.isVisible()
-    d.window.resize(1024, 700)
-    d.qtbot.wait(50)
-    assert not arrow.isVisible(), "1024 pixels are enough for all of it"
-    assert d.window.toolbar.reference.isVisible() and d.window.toolbar.colour.isVisible()
 
 
 def test_closing_offers_to_save_and_saves(drive, monkeypatch) -> None:
@@ -207,19 +183,6 @@ def test_budgets_take_seconds(drive, text, seconds) -> None:
     assert page.panels.run_settings.settings().budget_s == seconds
 
 
-def test_a_budget_is_typed_key_by_key(drive) -> None:
-    """Nothing replaces what is being typed: the field answers every key with a value."""
-    d = drive()
-    page = d.open()
-    budget = page.panels.run_settings.budget
-    budget.setFocus()
-    budget.selectAll()
-    QTest.keyClicks(budget, "40s")
-    QTest.keyClick(budget, Qt.Key.Key_Return)
-    assert budget.text() == "40 s"
-    assert page.panels.run_settings.settings().budget_s == 40
-
-
 @pytest.mark.parametrize("text", ["", "soon", "2", "0", "0 s", "-3", "3 weeks"])
 @pytest.mark.parametrize("ends", ["return", "run"])
 def test_what_is_no_duration_changes_nothing_and_says_why(drive, ends, text) -> None:
@@ -260,23 +223,6 @@ def test_a_refused_duration_is_told_below_the_graph_until_another_is_typed(drive
     assert page.banner.topic != "duration"
 
 
-def test_sizes_of_docks_from_a_wide_window_do_not_take_a_narrow_one(drive) -> None:
-    d = drive()
-    d.window.resize(1400, 800)
-    page = d.open()
-    d.qtbot.wait(100)
-    wide = page.docks.by_name["node"]
-    page.resizeDocks([wide], [600], Qt.Orientation.Horizontal)
-    d.until(lambda: wide.width() > 550)
-    page._keep_arrangement()
-    again = d.open("resnet50.onnx")
-    d.until(lambda: again.docks.by_name["node"].width() > 550)  # as it was left
-    d.window.resize(1024, 700)
-    other = d.open("large.onnx")
-    d.qtbot.wait(100)
-    assert other.docks.by_name["node"].width() < 0.36 * 1024
-
-
 def test_every_menu_has_a_letter_of_its_own(drive) -> None:
     d = drive()
     titles = [action.text() for action in d.window.menuBar().actions()]
@@ -307,27 +253,6 @@ def test_f6_steps_through_the_panes_and_keys_open_the_context_menu(drive, monkey
     page.view.setFocus()
     d.qtbot.keyClick(page.view, Qt.Key.Key_F10, Qt.KeyboardModifier.ShiftModifier)
     assert wanted == [box, box]
-
-
-def test_the_mark_of_the_focus_leaves_the_graph_with_the_focus(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.window.activateWindow()
-    page.view.setFocus()
-    d.qtbot.wait(50)
-    painted = []
-
-    class Watch(QObject):
-        def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-            if event.type() == QEvent.Type.Paint:
-                painted.append(watched)
-            return False
-
-    watch = Watch()
-    page.view.viewport().installEventFilter(watch)
-    d.trigger("next_pane")
-    assert not page.view.hasFocus()
-    d.until(lambda: bool(painted))
 
 
 def test_back_and_forward_walk_through_what_was_selected(drive) -> None:
@@ -363,42 +288,6 @@ def test_a_rubber_band_replaces_the_selection(drive) -> None:
     page.document.selection.select([0])
     drag(Qt.KeyboardModifier.ShiftModifier | Qt.KeyboardModifier.ControlModifier)
     assert {0, last} <= page.document.selection.operators
-
-
-def test_names_of_toolchains_fit_their_columns_at_every_text_size(drive) -> None:
-    """Pictures keep their size when text is smaller, and take more of a column."""
-    d = drive()
-    page = d.open()
-    d.run(page)
-    page.document.selection.select([0], 0)
-    d.until(lambda: page.document.questions.explanation is not None)
-    tables = {"partitions": page.panels.partitions.table, "node": page.panels.node.candidates.table}
-    for scale, _ in TEXT_SCALES:
-        d.preferences.set("text_scale", scale)
-        assert d.preferences.get("text_scale") == scale
-        for panel, table in tables.items():
-            page.docks.reveal(panel)
-            d.qtbot.wait(20)
-            assert table.isVisible() and table.sizeHintForColumn(0) <= table.columnWidth(0), scale
-
-
-@pytest.mark.parametrize("scale", [scale for scale, _ in TEXT_SCALES if scale <= 1.0])
-def test_the_toolbar_says_what_the_next_run_takes_in_a_small_window(drive, scale) -> None:
-    d = drive()
-    d.preferences.set("text_scale", scale)
-    d.window.resize(1024, 700)
-    page = d.open()
-    toolbar = d.window.toolbar
-    page.panels.run_settings.budget.setValue(90)
-    page.panels.run_settings.threads.setValue(16)
-    d.window.refresh()
-    QApplication.processEvents()
-    assert d.window.width() == 1024
-    button = toolbar.widgetForAction(toolbar.settings)
-    assert button.text() == "16 threads, 1 min 30 s ▾"
-    assert button.isVisible() and button.sizeHint().width() <= button.width()
-    arrow = toolbar.findChild(object, "qt_toolbar_ext_button")
-    assert not arrow.isVisible(), "nothing has left the toolbar"
 
 
 def test_sizes_that_panels_had_before_they_were_given_any_are_not_kept(drive) -> None:

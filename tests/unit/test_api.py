@@ -14,7 +14,7 @@ import pytest
 
 import collage_engine
 from collage_engine import api
-from collage_engine.records.errors import ArtifactError, SessionError, UsageError
+from collage_engine.records.errors import ArtifactError, UsageError
 from collage_engine.service.engine import Engine
 from collage_engine.session.file import load_session as read_session
 from tests.support.command import python
@@ -65,12 +65,6 @@ def test_pins_are_replaced_and_checked(session):
         session.pin("Conv*=abacus")
     session.pin()
     assert session.pins == ()
-
-
-def test_a_run_is_compared_with_itself(session):
-    comparison = session.compare("last", "1")
-    assert comparison.delta_us == 0.0
-    assert {change.change for change in comparison.nodes} == {"same"}
 
 
 def test_reports_are_bytes(session):
@@ -157,13 +151,6 @@ def test_going_on_with_a_file_that_is_no_session_of_the_model(session, tmp_path)
     before = session.runs
     session.continue_from(SESSION)
     assert session.runs == before
-
-
-def test_files_that_are_not_there_are_named(tmp_path):
-    with pytest.raises(SessionError, match="there is no session file"):
-        api.load_session(tmp_path / "none.collage")
-    with pytest.raises(UsageError, match=r"no\.onnx"):
-        api.open_model(tmp_path / "no.onnx")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import pytest
 from collage_engine.artifact.artifact import LOADERS
 from collage_engine.artifact.combine import padding_of
 from collage_engine.artifact.loader import run_artifact as e
-from collage_engine.artifact.loader.run_artifact import Pool, shares
+from collage_engine.artifact.loader.run_artifact import Pool
 
 
 def value(name: str, *shape: int) -> dict:
@@ -43,12 +43,6 @@ PADDING = {
 
 def both(*shape: int) -> dict:
     return {"ids": shape, "mask": shape}
-
-
-def test_an_entry_is_picked_by_the_very_shapes():
-    assert [e.pick(ENTRIES, both(*s), {}) for s in ((1, 64), (4, 64), (1, 128), (4, 128))] == [
-        (k, {}) for k in range(4)
-    ]
 
 
 @pytest.mark.parametrize(
@@ -130,12 +124,6 @@ def test_a_pool_passes_errors_on_and_goes_on():
 
     with pytest.raises(OSError, match="no such module"):
         Pool(refuses, streams=2, threads=1)
-
-
-def test_instances_get_processors_of_their_own_where_there_are_enough(monkeypatch):
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 5})
-    assert shares(2, 2) == [{0, 1}, {2, 5}]
-    assert shares(3, 2) == [None, None, None]
 
 
 def test_the_loaders_own_sha256_is_sha256(tmp_path: Path) -> None:

@@ -237,14 +237,6 @@ def test_what_was_profiled_before_corrects_costs_where_no_time_is_left() -> None
     assert sources == {"lib": "seen", "tvm": "predicted"}
 
 
-def test_no_cover_is_run_for_a_toolchain_that_was_profiled_before() -> None:
-    case, covers = Case(rows_of(ALONE)), Covers(ALONE)
-    known = profiled_before(case, covers, [("lib", one) for one in SINGLES])
-    settle(case, covers, profiled=[known])
-    assert len(covers.seen) == 2  # the one before, and the cover that favours the other toolchain
-    assert all(work[0] == "tvm" for work in covers.seen[1])
-
-
 def test_times_of_unmeasured_candidates_correct_nothing() -> None:
     rows = rows_of(ALONE)
     case, covers = Case(rows), Covers({key: 9.0 for key in ALONE})
@@ -292,19 +284,6 @@ def test_where_the_proposal_cannot_be_run_the_next_one_is_tried(
     assert any(
         cover_of(p) == min(run, key=lambda c: sum(truth[k] for k in c)) for p in found.placements
     )
-
-
-def test_after_the_last_trial_the_search_knows_it() -> None:
-    alone = ALONE | {("lib", (0, 1)): 4.0, ("lib", (2, 3)): 4.0}
-    truth = {key: us * (9.0 if len(key[1]) == 1 else 1.0) for key, us in alone.items()}
-    truth |= {("tvm", two): 20.0 for two in PAIRS}
-    case = Case(rows_of(alone))
-    covers = Covers(truth)
-    found = settle(case, covers, CalibrationSettings(turns=1))
-    assert covers.seen[-1] == {("lib", (0, 1)), ("lib", (2, 3))}
-    for one in found.records:
-        if any((one.instance.id, one.nodes) in parts for parts in covers.seen):
-            assert one.cost.median_us == pytest.approx(truth[one.instance.id, one.nodes])
 
 
 class TooWide(Case):

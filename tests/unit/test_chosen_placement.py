@@ -73,16 +73,6 @@ def test_a_partition_without_a_cost_is_estimated_by_the_winners_profile() -> Non
     assert placement.additive_error_us == pytest.approx(70.0 - (placement.estimated_us or 0.0))
 
 
-def test_costs_that_were_measured_stay_what_they_are() -> None:
-    placement = chosen_placement(data(10.0, 20.0, 30.0), [], confirmed(99.0, 99.0, 99.0))
-    assert [part.estimated_us for part in placement.partitions] == [10.0, 20.0, 30.0]
-
-
-def test_without_a_profile_nothing_is_made_up() -> None:
-    placement = chosen_placement(data(10.0, None, 30.0), [], confirmed())
-    assert placement.estimated_us is None and placement.partitions[1].estimated_us is None
-
-
 def result(name: str, *cover: int, us: float) -> ContenderResult:
     """A cover of several toolchains by the numbers of its partitions."""
     contender = Contender(name=name, kind="collage", cover=tuple(PARTS[number] for number in cover))

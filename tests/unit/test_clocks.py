@@ -7,9 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from collage_engine.cli.options import settings_from
-from collage_engine.cli.parser import build_parser
-from collage_engine.drawing.figures import clocks_text, round_trip_text
+from collage_engine.drawing.figures import round_trip_text
 from collage_engine.machine.clocks import (
     governors,
     machine_state,
@@ -42,24 +40,6 @@ def test_clocks_are_those_of_the_processors_that_are_allowed(cpus: Path, monkeyp
     assert governors([0, 1], cpus) == ["powersave", "schedutil"]
 
 
-def test_without_cpufreq_nothing_is_told(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("psutil.cpu_freq", lambda percpu: [])
-    assert processor_mhz([0]) == [] and governors([0], tmp_path) == []
-
-
-def test_the_state_of_this_machine_is_told() -> None:
-    state = machine_state()
-    assert state.at.endswith("+00:00")
-    if state.mhz is not None:
-        assert 100 < state.mhz < 10_000
-
-
-def test_clocks_are_said_as_far_as_they_are_known() -> None:
-    first = MachineState(at="", mhz=3700.0, governor="performance")
-    assert clocks_text([first, MachineState(at="", mhz=3650.4)]) == "3,700 → 3,650 MHz, performance"
-    assert clocks_text([MachineState(at="")]) == ""
-
-
 def test_the_round_trip_between_two_cores_is_measured_and_told(monkeypatch) -> None:
     compiler = find_compiler().command
     ns = round_trip_ns(compiler)
@@ -85,9 +65,3 @@ def test_strict_runs_take_no_figures_beside_others() -> None:
     assert quiet_enough(BUSY, RunSettings()) is BUSY
     with pytest.raises(MeasureError, match="busy: other programs use 40% of it; with --strict no"):
         quiet_enough(BUSY, strict)
-
-
-@pytest.mark.parametrize("words", [[], ["--strict"]])
-def test_the_command_line_asks_for_it(words: list[str]) -> None:
-    options = build_parser().parse_args(["place", "m.onnx", "-o", "out", *words])
-    assert settings_from(options).strict == bool(words)

@@ -7,7 +7,7 @@ import argparse
 import pytest
 
 from collage_engine.candidates.runtime_facts import runtime_facts
-from collage_engine.cli.options import settings_from, size
+from collage_engine.cli.options import settings_from
 from collage_engine.cli.parser import build_parser
 from collage_engine.planning import deployment_limits as limits
 from collage_engine.records.errors import UsageError
@@ -16,14 +16,6 @@ from collage_engine.records.toolchain import RuntimeLibrary, ToolchainAbout, Too
 from collage_engine.toolchains import registry
 from tests.support.covers import candidate_on
 from tests.support.plain_toolchain import PlainToolchain
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted"),
-    [("200M", 200_000_000), ("1.5G", 1_500_000_000), ("80000", 80_000), ("64MiB", 64 << 20)],
-)
-def test_sizes(text, wanted):
-    assert size(text) == wanted
 
 
 def place(*more: str) -> argparse.Namespace:

@@ -19,8 +19,6 @@ from collage_engine.drawing.box_styles import ColouringData, style_boxes
 from collage_engine.drawing.columns import BOX_HEIGHT, BOX_WIDTH, LayoutRequest
 from collage_engine.drawing.groups import (
     LEGIBLE_BOXES,
-    DisplayBox,
-    DisplayGraph,
     display_graph,
     first_view,
     name_scopes,
@@ -29,7 +27,7 @@ from collage_engine.drawing.groups import (
 from collage_engine.drawing.layout import lay_out
 from collage_engine.drawing.layout_process import lay_out_safely
 from collage_engine.drawing.operators import operator_graph
-from collage_engine.drawing.scene import layout_request, outlines, placement_scene, scene
+from collage_engine.drawing.scene import outlines, placement_scene
 from collage_engine.drawing.svg import placement_svg
 from collage_engine.model.draft import module_scope
 from collage_engine.records.graph import GraphRecord, Node
@@ -66,13 +64,6 @@ def test_boxes_never_overlap_and_routes_end_at_their_boxes(engine, orientation, 
             left, top = places[box]
             assert left - 0.01 <= x <= left + BOX_WIDTH + 0.01
             assert top - 0.01 <= y <= top + BOX_HEIGHT + 0.01
-
-
-def test_a_whole_graph_edge_becomes_a_jump_and_its_cost_does_not_grow() -> None:
-    edges = chain_with_branches(400)
-    layout = lay_out(LayoutRequest(count=400, edges=edges))
-    assert layout.routes[edges.index((0, 399))] == []
-    assert sum(1 for route in layout.routes if not route) < 20
 
 
 def test_a_deep_graph_is_folded_into_columns_near_the_wanted_aspect() -> None:
@@ -134,30 +125,6 @@ def test_scopes_are_those_that_the_exporter_wrote_down() -> None:
         ("encoder/layer.0", (0, 1)),
         ("encoder/layer.1", (2, 3)),
     ]
-
-
-def test_a_value_that_many_read_has_stubs_and_no_fan_of_curves() -> None:
-    edges = [(0, reader) for reader in range(1, 40)] + [(n, n + 1) for n in range(1, 60)]
-    boxes = tuple(DisplayBox("node", (n,)) for n in range(61))
-    display = DisplayGraph(boxes, (*edges, (1, 58)), tuple(range(61)))
-    shown = scene(
-        operator_graph(World("small").graph), {}, display, lay_out(layout_request(display))
-    )
-    assert len(shown.jumps_out[0]) > 20 and (1, 58) in shown.curves
-    assert not [edge for edge in shown.curves if edge[0] == 0]
-
-
-def test_names_without_scopes_fall_into_sections() -> None:
-    from canned import Builder
-
-    builder = Builder()
-    x = builder.leaf("parameter", "x", (1,))
-    for at in range(2000):
-        x = builder.call("add", f"n{at}", (x,), (1,))
-    graph = operator_graph(builder.record((0,), x))
-    groups = {g.id: g for g in sections(graph, name_scopes(graph))}
-    display = display_graph(graph, groups, first_view(graph, groups.values()))
-    assert len(display.boxes) <= LEGIBLE_BOXES
 
 
 def test_outlines_hold_exactly_the_boxes_of_their_partition() -> None:

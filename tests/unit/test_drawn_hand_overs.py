@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
-import pytest
-
-from collage_engine.drawing.box_styles import ColouringData, style_boxes
 from collage_engine.drawing.groups import display_graph
-from collage_engine.drawing.hand_overs import hand_overs, labels_on_the_left
+from collage_engine.drawing.hand_overs import hand_overs
 from collage_engine.drawing.layout import lay_out
 from collage_engine.drawing.operators import operator_graph
-from collage_engine.drawing.scene import arrow_head, layout_request, scene, skip_curve
+from collage_engine.drawing.scene import layout_request, scene
 from collage_engine.drawing.svg import placement_svg
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.placement import Conversion, Partition, Placement
@@ -93,33 +89,3 @@ def test_the_picture_of_a_report_draws_hand_overs_and_names_onnx_types() -> None
     for title in (">Conv<", ">Relu<", ">MaxPool<"):
         assert title in svg
     assert "2 nodes · 10.0 µs · 50 %" in svg, "the legend has time and share"
-
-
-def test_an_arrow_points_at_the_reader_and_a_skip_leaves_the_columns() -> None:
-    tip, one, two = arrow_head([(0.0, 0.0), (0.0, 50.0)], 10.0)
-    assert tip == (0.0, 50.0) and {one[1], two[1]} == {40.0}
-    assert sorted((one[0], two[0])) == [-5.0, 5.0]
-    shown = drawn(graph())
-    start, out, back, end = skip_curve(shown, 0, 3)
-    assert out[0] > start[0] and back[0] > end[0]
-
-
-def test_costs_are_coloured_by_their_share_and_the_dearest_is_darkest() -> None:
-    shown = drawn(graph())
-    dear = msgspec.structs.replace(part("p0", "tvm", (0, 1)), estimated_us=97.0)
-    cheap = msgspec.structs.replace(part("p1", "tvm", (2, 3)), estimated_us=3.0)
-    styles, legend = style_boxes(shown, "cost", ColouringData(placement=placed(dear, cheap)))
-    assert [entry.label for entry in legend] == ["over 30 % of 100 µs", "3–10 % of 100 µs"]
-    dark, light = (int(styles[box].colour[1:3], 16) for box in (0, 2))
-    assert dark < light and styles[0].text == "#ffffff"
-    styles, _ = style_boxes(shown, "toolchain", ColouringData(placement=placed(dear, cheap)))
-    assert styles[0].share == 1.0 and styles[2].share == pytest.approx(3 / 97)
-    assert styles[1].share is None, "a partition's cost is drawn once"
-
-
-def test_two_labels_at_one_box_are_not_written_over_each_other() -> None:
-    size = "96.0 KiB"
-    assert labels_on_the_left([(100.0, 50.0), (120.0, 50.0)], [size, size]) == {0}
-    assert labels_on_the_left([(120.0, 50.0), (100.0, 50.0)], [size, size]) == {1}
-    assert labels_on_the_left([(100.0, 50.0), (200.0, 50.0)], [size, size]) == set()
-    assert labels_on_the_left([(100.0, 50.0), (120.0, 90.0)], [size, size]) == set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collage_engine.planning.estimates import FUSING_TAKES, OPERATIONS_PER_BYTE, Estimates, Timed
+from collage_engine.planning.estimates import FUSING_TAKES, Estimates, Timed
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.toolchain import ToolchainInstance
@@ -46,7 +46,6 @@ def test_operations_are_those_of_direct_convolutions(op, weight, out, layout, op
 
 FAST, SLOW, NEW = (ToolchainInstance(toolchain=name) for name in ("fast", "slow", "new"))
 GRAPH = chain("nn.relu", "nn.relu", "nn.relu", "nn.relu").record
-WEIGHT = OPERATIONS_PER_BYTE * work_of_operators(GRAPH)[0].moved_bytes
 
 
 def candidate(instance: ToolchainInstance, *nodes: int) -> Candidate:
@@ -64,17 +63,3 @@ def test_a_candidate_costs_what_its_parts_cost_there_less_what_fusing_saves() ->
     assert estimates.us(candidate(NEW, 0, 1)) == pytest.approx(FUSING_TAKES * 14.0)
     assert estimates.us(candidate(FAST, 0)) == pytest.approx(FUSING_TAKES * 10.0), "its own"
     assert estimates.operator_us(0) == pytest.approx(4.0)
-
-
-def test_with_nothing_timed_everything_is_worth_measuring() -> None:
-    estimates = Estimates(GRAPH)
-    assert estimates.us(candidate(FAST, 0, 1)) == 0.0
-    estimates.learn(Timed("slow", (3,), 7.0))
-    assert estimates.us(candidate(FAST, 0)) == pytest.approx(FUSING_TAKES * 7.0), "the least rate"
-
-
-def test_heavy_operators_take_a_share_of_the_time_together() -> None:
-    estimates = Estimates(GRAPH, [Timed("fast", (n,), us) for n, us in enumerate((5, 60, 5, 30))])
-    assert estimates.heavy_operators(0.6) == [1]
-    assert estimates.heavy_operators(0.61) == [1, 3]
-    assert set(estimates.heavy_operators(1.0)) == {0, 1, 2, 3}

@@ -152,27 +152,3 @@ def test_weights_that_are_mapped_come_from_the_models_folder_too(
     write(_OUTSIDE[place].format(folder=folders))
     with pytest.raises(ModelError, match="no file in the model's folder"):
         read_model(path)
-
-
-@pytest.mark.parametrize(
-    "place",
-    [
-        {"offset": "9" * 4000},
-        {"offset": "9" * 4300},
-        {"length": "9" * 4300},
-    ],
-)
-def test_a_place_that_no_file_has_is_refused_in_a_sentence(
-    folders: Path, place: dict[str, str]
-) -> None:
-    path = folders / "A/m.onnx"
-    model = _of([helper.make_node("Cast", ["k"], ["y"], to=TensorProto.FLOAT)])
-    weight = _stored("secret.bin")
-    for key, value in place.items():
-        weight.external_data.add(key=key, value=value)
-    model.graph.initializer.append(weight)
-    path.write_bytes(model.SerializeToString())
-    with pytest.raises(ModelError) as error:
-        read_model(path)
-    said = str(error.value).replace(str(path), "")
-    assert len(said) < 300 and "set_int_max_str_digits" not in said

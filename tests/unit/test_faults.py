@@ -20,7 +20,6 @@ from collage_engine.records.faults import FaultTracker
 from collage_engine.records.time_limits import ANSWER_S, LEAST_S, WORK_S
 from collage_engine.toolchains import asking
 from collage_engine.trials.contender import Contender
-from collage_engine.trials.placement_process import LOAD_LEAST_S, LOAD_TIMEOUT_S
 from collage_engine.trials.race import Race
 from collage_engine.trials.trial_job import OpenPlacement
 from tests.support.scripted_workers import Script, ScriptedWorker, cover
@@ -49,12 +48,6 @@ def test_who_runs_elsewhere_is_not_to_blame_for_a_placement_of_several() -> None
     faults.blame(["tvm"], "killed by SIGABRT")
     faults.blame(["tvm"], "killed by SIGABRT")
     assert faults.left_out.keys() == {"evil", "tvm"}, "by itself it is to blame"
-
-
-def test_who_cannot_be_asked_is_out_at_once() -> None:
-    faults = FaultTracker()
-    faults.leave_out("evil", "it ended the process that asked it")
-    assert "ended the process" in (faults.reason_against(["evil"]) or "")
 
 
 # -- placements that fail -----------------------------------------------------------------------
@@ -115,16 +108,6 @@ def test_what_is_no_fault_costs_the_placement_only(
     assert not faults.left_out
 
 
-@pytest.mark.parametrize(
-    ("left_s", "limit_s"), [(math.inf, LOAD_TIMEOUT_S), (100.0, 50.0), (4.0, LOAD_LEAST_S)]
-)
-def test_loading_may_take_half_of_the_time_that_is_left(
-    tmp_path: Path, left_s: float, limit_s: float
-) -> None:
-    failures(tmp_path, WorkerTimeout(1.0), 1, left_s)
-    assert Failing.limits == [limit_s]
-
-
 def test_a_placement_that_ran_stays_when_its_toolchain_goes_out(tmp_path: Path) -> None:
     script, faults = Script(), FaultTracker()
     with script.runner(tmp_path, faults=faults) as runner:
@@ -154,15 +137,6 @@ def marker(tmp_path: Path) -> Iterator[RiskMarker]:
 def job(marker: RiskMarker) -> Callable[[float], None]:
     """Return what begins a job that has so many seconds left."""
     return lambda left_s: asking.note_questions(RiskMarker(marker.path), lambda: left_s)
-
-
-def test_the_outer_question_is_open_again_when_the_inner_one_is_answered(marker, job) -> None:
-    job(math.inf)
-    with asking.asking("tvm", WORK_S):
-        outer = marker.get()
-        assert asking.asked("onednn", lambda: marker.get().who)() == "onednn"
-        assert marker.get() == outer and outer.who == "tvm"
-    assert marker.get() is None
 
 
 @pytest.mark.parametrize(

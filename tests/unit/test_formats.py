@@ -13,12 +13,10 @@ from collage_engine.model.formats import (
     by_value,
     channels_last_border,
     image_values,
-    layout_blind,
     values_of,
 )
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
-from collage_engine.planning.conversions import wanted_conversions
 from collage_engine.planning.search_problem import best_placements, make_problem
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
@@ -27,11 +25,10 @@ from collage_engine.records.format import (
     NHWC,
     PLAIN,
     conversion_constant,
-    differs,
 )
 from collage_engine.records.graph import TensorType
 from collage_engine.records.settings import RunSettings
-from collage_engine.search.api import reuse, solve
+from collage_engine.search.api import reuse
 from collage_engine.store.keys import KeyContext, KeyMaker
 from collage_engine.store.store import Store
 from collage_engine.transitions.conversions import ConversionRequest, conversion_constants
@@ -50,22 +47,6 @@ def small_net():
     y = b.call("nn.conv2d", y, b.constant((8, 8, 3, 3)), **LAYOUT)
     y = b.call("reshape", y, shape=(8, 36))
     return b.build(b.call("nn.softmax", y, shape=(8, 36)))
-
-
-@pytest.mark.parametrize(
-    ("shape", "dtype", "expected"),
-    [
-        ((1, 8, 6, 6), "float32", True),
-        ((4, 8, 6, 6), "uint8", True),
-        ((1, 8, 1, 6), "float32", True),
-        ((1, 1, 6, 6), "float32", False),  # one channel: the same bytes
-        ((7, 8, 1, 1), "float32", False),  # one pixel
-        ((8, 6, 6), "float32", False),
-        ((1, 8, 6, 6), "int64", False),
-    ],
-)
-def test_where_formats_are_other_bytes(shape, dtype, expected):
-    assert differs(TensorType(shape, dtype)) is expected
 
 
 def test_images_are_found_through_what_carries_them_and_attention_is_none():
@@ -138,18 +119,6 @@ def test_only_who_can_is_offered_and_ids_keys_differ():
     assert forms[(1,), ((0, NHWC),), ((1, NHWC),)] == forms[(1,), (), ()]
 
 
-def test_layout_blind_needs_one_format_and_one_shape():
-    graph = small_net()
-    relu = graph.to_indices((1,))
-    assert layout_blind(graph, relu, {0: NHWC}, {1: NHWC})
-    assert not layout_blind(graph, relu, {}, {1: NHWC})
-    b = GraphBuilder(IMAGE)
-    x = b.call("nn.max_pool2d", b.parameter("x", IMAGE), layout="NCHW")
-    y = b.call("add", x, b.constant((8, 1, 1)))
-    graph = b.build(b.call("nn.max_pool2d", y, layout="NCHW"))
-    assert not layout_blind(graph, graph.to_indices((1,)), {0: NHWC}, {1: NHWC})
-
-
 def measured(graph, name: str, nodes: tuple[int, ...], us: float, nhwc: bool) -> CandidateRecord:
     takes, gives = channels_last_border(graph, graph.to_indices(nodes)) if nhwc else ({}, {})
     record = make_candidate(graph, instance(name), nodes, rule="t", takes=takes, gives=gives)
@@ -188,17 +157,6 @@ def test_the_cover_chooses_layouts_with_toolchains_and_converts_once_at_the_bord
     assert (once.node, once.source, once.target, once.us) == (2, NHWC, PLAIN, 2.5)
     # Three at 4, two at 10, five launches, one conversion with its own launch.
     assert best.estimated_us == pytest.approx(12 + 20 + 2.5 + 2.5)
-
-
-def test_what_was_not_measured_cannot_be_converted():
-    graph, _, problem = net_problem(10.0, 4.0, None)
-    assert problem.transitions.formats == ()
-    answer = solve(problem)
-    chosen = {c.id: c for c in problem.candidates}
-    assert all(chosen[i].toolchain == "a" for i in answer.cover)
-    wanted = wanted_conversions(graph.record, [measured(graph, "b", (1,), 1.0, True)])
-    kind = TensorType(IMAGE, "float32")
-    assert wanted[0] == ((kind, NHWC, PLAIN), (kind, PLAIN, NHWC)) and set(wanted) == {0, 1}
 
 
 WANTED = (TensorType((1, 8, 4, 4), "float32"), PLAIN, NHWC)

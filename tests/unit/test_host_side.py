@@ -120,13 +120,6 @@ def test_cheap_copies_send_a_partition_to_the_host_and_dear_ones_do_not() -> Non
     assert answer.cost_us == pytest.approx(7.0)
 
 
-def test_a_copy_costs_by_its_bytes() -> None:
-    graph, records = three()
-    kilobytes = 10 * 10 * 4 / 1000
-    _, answer = placed(graph, records, costs(0.0, 0.5 / 1000))
-    assert answer.cost_us == pytest.approx(3 + 2 * 0.5 * kilobytes)
-
-
 def test_what_only_the_host_takes_is_there_whatever_copies_cost_and_says_so() -> None:
     graph, records = three(middle_on_device=False)
     placement, answer = placed(graph, records, costs(50.0))

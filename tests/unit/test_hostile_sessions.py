@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import sqlite3
 from pathlib import Path
 
@@ -151,8 +150,3 @@ def test_what_became_no_session_in_the_meantime_is_not_overwritten(session):
     with pytest.raises(SessionError):
         save_session(a_document(), session, {"r1"})
     assert session.read_text() == "the only copy of a novel"
-
-
-def test_a_session_that_moved_is_written_anew(session):
-    shutil.move(session, session.with_name("moved.collage"))
-    assert save_session(a_document(), session, {"r1"}) == a_document()

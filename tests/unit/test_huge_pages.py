@@ -68,11 +68,6 @@ def test_what_was_there_before_and_what_is_hardly_used_stay() -> None:
     reserved.close()
 
 
-def test_the_user_can_leave_memory_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(loader.HUGE_PAGES, "0")
-    assert loader.private_regions() == []
-
-
 def test_a_system_without_such_settings_has_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -8,19 +8,15 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
-import numpy as np
 import pytest
 
 from collage_engine.machine.constants import (
-    LONG,
-    SHORT,
     constants_from,
     measure_constants,
-    wanted_chains,
 )
 from collage_engine.records.constants import pair_name
 from collage_engine.records.cost import Cost, invalid
-from collage_engine.trials.in_model_costs import InModelCosts, Observation, fit, robust_nonnegative
+from collage_engine.trials.in_model_costs import InModelCosts, Observation, fit
 
 
 def true_time(toolchain: str, alone: float, weights: int, values: int, share: float) -> float:
@@ -50,14 +46,6 @@ def observations(count: int = 60, noise: float = 0.0) -> list[Observation]:
     return found
 
 
-def test_the_coefficients_come_back():
-    model = fit(observations())
-    assert model.toolchains["onednn"] == pytest.approx((4.0, 0.15), rel=0.05)
-    assert model.toolchains["tvm"] == pytest.approx((0.2, 0.05), rel=0.2)
-    assert model.per_weight == pytest.approx(4e-5, rel=0.02)
-    assert model.per_value == pytest.approx(2e-5, rel=0.05)
-
-
 def test_one_slow_moment_teaches_little():
     seen = observations(noise=0.02)
     spoilt = [
@@ -81,40 +69,9 @@ def test_one_slow_moment_teaches_little():
         assert told == pytest.approx(s.in_model_us, rel=0.25, abs=4)
 
 
-def test_a_toolchain_hardly_seen_is_as_the_others_are():
-    few = [s for s in observations() if s.toolchain == "tvm"] + [
-        Observation(
-            toolchain="openvino",
-            isolated_us=10,
-            in_model_us=11,
-            weight_bytes=0,
-            value_bytes=9,
-            share=0.0,
-        )
-    ]
-    model = fit(few)
-    assert "openvino" not in model.toolchains
-    assert model.added_us("openvino", 100, 0, 0, 0) == model.added_us("blas", 100, 0, 0, 0) > 0
-
-
-def test_nothing_runs_between_two_calls_of_the_whole_model():
-    model = fit(observations())
-    assert model.added_us("onednn", 20_000, 9_000_000, 600_000, 1.0) == 0.0
-    assert model.added_us("onednn", 10, 0, 0, 0.0) > 4.0
-
-
 def test_nothing_seen_adds_nothing():
     assert fit([]) == InModelCosts()
     assert InModelCosts().added_us("tvm", 10, 1000, 1000, 0.0) == 0.0
-
-
-def test_least_squares_stay_nonnegative_and_fit():
-    draw = np.random.default_rng(0)
-    rows = draw.random((40, 4))
-    rows[:, 2] = 0.0
-    x = robust_nonnegative(rows, rows @ np.array([2.0, 0.0, 0.0, 0.5]))
-    assert x == pytest.approx([2.0, 0.0, 0.0, 0.5], abs=1e-4)
-    assert robust_nonnegative(rows, -rows.sum(axis=1)) == pytest.approx([0.0] * 4, abs=1e-6)
 
 
 MEASURED = Cost(
@@ -124,15 +81,6 @@ MEASURED = Cost(
     high_us=12.0,
     count=3,
 )
-
-
-def test_a_cost_among_others_goes_back_to_what_it_was_alone():
-    there = MEASURED.in_model(15.0, "seen")
-    assert (there.median_us, there.low_us, there.high_us) == (15.0, 13.5, 18.0)
-    assert there.alone_us == 10.0
-    assert there.isolated() == MEASURED
-    again = there.in_model(20.0, "predicted")
-    assert again.alone_us == 10.0 and again.in_place == "predicted"
 
 
 def test_what_is_measured_anew_keeps_its_place():
@@ -180,19 +128,6 @@ def test_an_estimate_with_these_constants_matches_long_chains():
     assert estimate == pytest.approx(chain_us(chain) - 100.0, rel=0.01)
 
 
-def test_a_moment_of_the_machine_between_the_timings_is_no_hand_over():
-    """What was timed before the rounds of the chains, at another speed, decides nothing."""
-
-    def slow_chains(chains):
-        return {c: 2.5 * chain_us(c) for c in chains}
-
-    found = measure_constants(list(ALONE), ALONE.__getitem__, slow_chains)
-    steady = measure_constants(
-        list(ALONE), ALONE.__getitem__, lambda chains: {c: chain_us(c) for c in chains}
-    )
-    assert found == pytest.approx({name: 2.5 * us for name, us in steady.items()})
-
-
 def test_noise_never_makes_a_constant_negative_and_missing_toolchains_are_left_out():
     def built(chains):
         return {c: 90.0 for c in chains if "dnn" not in c}
@@ -215,9 +150,3 @@ def test_noise_never_makes_a_constant_negative_and_missing_toolchains_are_left_o
 class ChainTimesEmpty:
     alone: dict = {}
     chains: dict = {}
-
-
-def test_chains_are_balanced():
-    chains = wanted_chains(["a", "b"])
-    assert ("a",) * SHORT in chains and ("a", "b") * (LONG // 2) in chains
-    assert len(chains) == 6

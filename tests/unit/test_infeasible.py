@@ -7,18 +7,15 @@ Why a toolchain has no candidate with an operator, in ONNX types and toolchains'
 
 from __future__ import annotations
 
-from typing import get_args
-
 import pytest
 
 from collage_engine.planning.infeasible import infeasible_details
-from collage_engine.planning.refusals import named_refusal_text
 from collage_engine.records.cost import Cost
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.pin import Pin
-from collage_engine.records.refusal import Refusal, RefusalKind
+from collage_engine.records.refusal import Refusal
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.enumerate import _check_that_a_cover_exists
@@ -157,13 +154,3 @@ def test_what_an_earlier_run_found_wrong_is_told_before_anything_is_measured() -
     with pytest.raises(InfeasibleError) as caught:
         _check_that_a_cover_exists(data, {"openvino": {}})
     assert "wrong numbers in PRelu" in str(caught.value)
-
-
-@pytest.mark.parametrize("kind", get_args(RefusalKind))
-def test_every_kind_has_words_that_name_the_toolchain_where_nothing_else_does(kind) -> None:
-    refusal = Refusal(
-        kind, "nn.softmax", "its detail", "Tango", "oneDNN" if kind == "calls" else ""
-    )
-    text = named_refusal_text(refusal)
-    assert "{" not in text and "nn." not in text
-    assert ("Tango" in text) == (kind not in ("device", "precision"))

@@ -86,12 +86,6 @@ def test_an_artifact_that_takes_another_time_than_its_baseline_has_its_own_row()
     assert [r.chosen for r in rows] == [True, False, False, False, False]
 
 
-def test_equal_times_need_no_second_row():
-    rows = latency_rows(run("onnxruntime", 12.0))
-    assert sum(r.name == "onnxruntime only" for r in rows) == 1
-    assert [r.name for r in rows if r.chosen] == ["onnxruntime only"]
-
-
 def document(sha256: str = "a", runs: tuple[Run, ...] = ()) -> Document:
     model = ModelRecord(path="m.onnx", sha256=sha256, nodes=1)
     return Document(model=model, graph=GRAPH, runs=list(runs))

@@ -13,7 +13,7 @@ import pytest
 
 from collage_engine.control.run_control import RunControl
 from collage_engine.machine import logs
-from collage_engine.machine.worker import Worker, WorkerCrashed
+from collage_engine.machine.worker import Worker
 from tests.support.command import python
 from tests.support.read_only_folder import read_only
 
@@ -69,32 +69,6 @@ def test_the_whole_family_writes_one_file_each_record_once(folder, capsys):
     assert shown.count("INFO collage_engine.tests: grandchild") == 1
 
 
-def test_standard_error_shows_nothing_unless_asked(folder, capsys):
-    logs.configure()
-    logging.getLogger("collage_engine.x").error("into the file")
-    assert lines(folder)[-1].endswith("collage_engine.x: into the file")
-    assert capsys.readouterr().err == ""
-
-
-def test_details_are_shown_at_the_second_v_and_do_not_fill_the_file(folder, capsys):
-    logs.configure(2)
-    logging.getLogger("collage_engine.x").debug("a detail")
-    assert capsys.readouterr().err == "DEBUG collage_engine.x: a detail\n"
-    assert lines(folder) == []
-
-
-def test_starts_crashes_and_ends_of_children_are_logged(folder):
-    logs.configure()
-    with Worker(DO, name="fragile") as worker, pytest.raises(WorkerCrashed):
-        worker.call({"do": "segv"})
-    with Worker(DO, name="steady") as worker:
-        worker.call({"do": "pid"})
-    written = "\n".join(lines(folder))
-    assert re.search(rf"child fragile started: {DO} below process \d+, number 1", written)
-    assert "child fragile is ended: killed by SIGSEGV: libfoo: bad pointer" in written
-    assert "child steady ended by its owner" in written
-
-
 def test_stages_and_warnings_of_a_run_go_to_the_file_but_not_to_standard_error(folder, capsys):
     logs.configure(1)
     events: list[object] = []
@@ -124,13 +98,6 @@ def test_a_large_file_is_renamed_and_every_process_goes_on_in_the_new_one(folder
     assert path.stat().st_size < 2500
     newest = (folder / "collage.log.1").read_text() + path.read_text()
     assert "record 59 " in newest and "child 59" in newest
-
-
-def test_a_folder_that_cannot_be_made_costs_the_log_only(tmp_path, monkeypatch, folder):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "file"))
-    assert logs.configure() is None
-    logging.getLogger("collage_engine.x").error("nowhere")
 
 
 def test_the_command_line_logs_what_it_did_and_v_shows_it(tmp_path):

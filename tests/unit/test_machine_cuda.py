@@ -43,13 +43,6 @@ def test_no_device_is_a_reason() -> None:
     assert cuda.read_answer({"reason": "no driver"}).reason == "no driver"
 
 
-@pytest.mark.parametrize(
-    ("capability", "architecture"), [((8, 0), "sm_80"), ((9, 0), "sm_90a"), ((12, 0), "sm_120a")]
-)
-def test_architectures(capability: tuple[int, int], architecture: str) -> None:
-    assert cuda.architecture_of(capability) == architecture
-
-
 def test_targets_without_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     there_is(monkeypatch, cuda.CudaProbe(reason="no driver"))
     assert cuda.choose_target("cpu").kind == "cpu"

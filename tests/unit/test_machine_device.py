@@ -7,17 +7,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-import pytest
-
 from collage_engine.machine import device
-
-
-def test_sizes():
-    assert device.parse_size("491520K\n") == 491520 << 10
-    assert device.parse_size("32M") == 32 << 20
-    assert device.parse_size("100") == 100
-    with pytest.raises(ValueError):
-        device.parse_size("lots")
 
 
 def test_caches_are_read_and_instruction_caches_left_out(tmp_path):
@@ -52,15 +42,6 @@ def test_fingerprint_is_the_same_in_another_process_and_knows_no_host_name():
     )
     assert one == other != ""
     assert os.uname().nodename not in str(device.processor()).split()
-
-
-def test_affinity_is_respected():
-    allowed = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, {min(allowed)})
-        assert device.physical_cores() == 1
-    finally:
-        os.sched_setaffinity(0, allowed)
 
 
 def fake_ticks(monkeypatch, busy: int, steal: int):

@@ -89,14 +89,6 @@ def test_differences_that_matter():
     assert len({base, *variants}) == len(variants) + 1
 
 
-def test_shared_is_not_the_same_as_twice():
-    once = form(param(0), call(1, "relu", 0), call(2, "add", 1, 1))
-    twice = form(param(0), call(1, "relu", 0), call(2, "relu", 0), call(3, "add", 1, 2))
-    two_inputs = form(param(0), param(1), call(2, "add", 0, 1))
-    one_input = form(param(0), call(1, "add", 0, 0))
-    assert len({once, twice, two_inputs, one_input}) == 4
-
-
 def test_several_outputs_are_put_in_an_order_of_their_own():
     one = form(param(0), call(1, "relu", 0), call(2, "tanh", 0), outputs=(1, 2))
     other = form(param(0), call(1, "tanh", 0), call(2, "relu", 0), outputs=(1, 2))

@@ -10,7 +10,6 @@ import pytest
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import MeasureError, ModelError
 from collage_engine.records.event import Log, Measured, Progress
-from collage_engine.records.time_limits import WEIGHTS_BYTES_PER_S
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.store import Store
 from collage_engine.timing.measurer import CandidateGroup, Measurer, group_candidates
@@ -93,30 +92,6 @@ def test_equal_keys_are_measured_once_and_everyone_hears(bed):
     assert progress[-1].done == progress[-1].total == 1
 
 
-def test_one_child_serves_all(bed):
-    bed.measure(*(candidate("good", n) for n in range(5)))
-    bed.measure(candidate("good", 9))
-    assert len(bed.log()) == 6 and len({pid for pid, _ in bed.log()}) == 1
-
-
-def test_reasons(bed):
-    candidates = [
-        candidate("good", 1),
-        candidate("half", 1, act="unsupported"),
-        candidate("liar", 1, act="wrong"),
-        candidate("late", 1, act="raises-timed"),
-    ]
-    found = bed.measure(*candidates)
-    reasons = [found.costs[c.key].reason for c in candidates]
-    assert reasons.pop().startswith("RuntimeError: kernel says no (support/measure_targets.py, ")
-    assert reasons == [
-        None,
-        "no kernel for float16",
-        "wrong numbers in the output of conv1: relative error 0.5",
-    ]
-    assert found.invalid == 3 and len({pid for pid, _ in bed.log()}) == 1
-
-
 @pytest.mark.parametrize(
     ("act", "reason"),
     [
@@ -165,25 +140,12 @@ def test_a_toolchain_that_crashes_twice_is_out_of_the_run(bed):
     assert bed.measurer.faults.left_out.keys() == {"bad"}
 
 
-def test_wrong_numbers_and_refusals_are_no_faults(bed):
-    bed.measure(*(candidate("liar", n, act="wrong") for n in range(3)))
-    bed.measure(*(candidate("half", n, act="unsupported") for n in range(3)))
-    assert not bed.measurer.faults.left_out
-
-
 def test_a_hanging_candidate_is_killed_and_the_rest_goes_on(tmp_path):
     bed = Bed(tmp_path, candidate_limit_s=0.5)
     hanging = candidate("slow", 1, act="sleeps")
     found = bed.measure(candidate("good", 1), hanging, candidate("good", 2))
     assert found.costs[hanging.key].reason == "gave no answer within 0.5 s while compiling"
     assert found.invalid == 1 and found.measured == 3
-    bed.measurer.close()
-
-
-def test_large_weights_lengthen_the_limits(tmp_path):
-    bed = Bed(tmp_path, candidate_limit_s=0.0, weights_bytes=int(60 * WEIGHTS_BYTES_PER_S))
-    assert bed.measurer.child.candidate_limit_s == pytest.approx(60.0)
-    assert bed.measure(candidate("good", 1)).measured == 1
     bed.measurer.close()
 
 
@@ -277,13 +239,6 @@ def test_a_cancel_waits_for_no_candidate_and_keeps_what_was_measured(bed):
     assert found.stopped and list(found.costs) == [good.key] and found.skipped == 1
     assert bed.store.get(good.key) is not None and bed.store.get(hanging.key) is None
     assert bed.measure(candidate("good", 3)).measured == 1, "a new child takes over"
-
-
-def test_what_is_measured_again_replaces_what_was_known(bed):
-    first = bed.measure(candidate("good", 1, us="100", key="same"))
-    second = bed.measure(candidate("good", 1, us="300", key="same"), again=True)
-    assert (first.measured, second.measured, second.from_store) == (1, 1, 0)
-    assert bed.store.get("same").median_us == pytest.approx(300, rel=0.01)
 
 
 def test_a_model_that_cannot_be_opened_says_so(tmp_path):

@@ -92,13 +92,6 @@ def test_each_toolchain_is_profiled_with_the_groups_that_it_takes() -> None:
     assert found.bound_us == 9.0 + 2.0 + 3.0 + 9.0 + 9.0
 
 
-def test_groups_that_take_next_to_nothing_stay_where_they_were_first() -> None:
-    truth = Truth({"a": [1000.0, 0.1, 1000.0, 0.1, 1000.0], "b": [1.0] * 5})
-    found = profile_groups(GROUPS, taken(a=range(5), b=range(5)), SETTINGS, truth.run)
-    assert [where for where, _ in truth.asked[1][1]] == ["b", "a", "b", "a", "b"]
-    assert "b" not in found.us[GROUPS[1]]
-
-
 def test_a_cover_that_fails_tells_nothing_and_the_next_one_is_tried() -> None:
     truth = Truth({"a": [9.0] * 5, "b": [5.0] * 5, "c": [1.0] * 5}, failing="b")
     found = profile_groups(GROUPS, taken(a=range(5), b=range(5), c=range(5)), SETTINGS, truth.run)
@@ -126,12 +119,6 @@ def test_the_fastest_of_each_group_is_proposed_apart_and_merged() -> None:
     assert [("a", (0,)), ("a", (1,)), ("b", (2,)), ("a", (3,)), ("a", (4,))] in covers
     assert [("a", (0, 1)), ("b", (2,)), ("a", (3, 4))] in covers
     assert all(mix.expected_us == pytest.approx(50.0) for mix in found)
-
-
-def test_nothing_is_proposed_that_promises_no_gain_over_the_fastest_alone() -> None:
-    found = times(a=[10.0, 10.0, 20.0, 10.0, 10.0], b=[50.0, 50.0, 17.0, 50.0, 50.0])
-    assert mixes(found, a=60.0)
-    assert not mixes(found, a=50.0), "what a wins across groups is more than b saves"
 
 
 def test_a_toolchain_alone_is_no_mix() -> None:

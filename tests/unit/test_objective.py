@@ -29,19 +29,6 @@ from collage_engine.trials.trial_job import Instance, RunRound, TrialJob
 from tests.support.runs import run_record
 
 
-@pytest.mark.parametrize(
-    ("cores", "expected"),
-    [
-        (1, [(1, 1)]),
-        (2, [(2, 1), (1, 2)]),
-        (6, [(6, 1), (3, 2), (2, 3), (1, 6)]),
-        (7, [(7, 1), (1, 7)]),
-    ],
-)
-def test_processors_are_shared_out_whole(cores, expected):
-    assert ways(cores) == expected
-
-
 def test_of_many_divisors_the_extreme_ones_are_tried():
     found = ways(64)
     assert len(found) == MOST_WAYS and found[0] == (64, 1) and found[-1] == (1, 64)

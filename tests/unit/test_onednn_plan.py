@@ -83,22 +83,6 @@ def test_value_that_is_read_twice_is_not_fused_away() -> None:
     assert ops(g.plan(g.call("multiply", shape, a, b))) == ["conv", "eltwise+mul"]
 
 
-def test_output_is_not_fused_away() -> None:
-    g = Graph()
-    x, shape = g.input(1, 4, 8, 8), (1, 4, 8, 8)
-    a = g.conv(x, g.weights(4, 4, 1, 1), shape)
-    assert ops(g.plan(g.call("nn.relu", shape, a), a)) == ["conv", "eltwise"]
-
-
-def test_sum_of_two_convolutions_joins_the_later_one() -> None:
-    g = Graph()
-    x, shape = g.input(1, 4, 8, 8), (1, 4, 8, 8)
-    a = g.conv(x, g.weights(4, 4, 1, 1), shape)
-    b = g.conv(x, g.weights(4, 4, 1, 1), shape)
-    steps = g.plan(g.call("add", shape, a, b))
-    assert ops(steps) == ["conv", "conv+add"]
-
-
 def test_difference_with_the_convolution_on_the_right_is_negated() -> None:
     g = Graph()
     x, shape = g.input(1, 4, 8, 8), (1, 4, 8, 8)

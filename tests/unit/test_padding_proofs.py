@@ -230,17 +230,6 @@ def test_a_size_that_depends_on_the_dimension_in_another_way_is_refused() -> Non
     assert paddable(model_of(lambda n, x: n.op("Neg", x), ["n", "channels"]), "n")
 
 
-@pytest.mark.parametrize("opset", [13, 15, 17, 21])
-def test_sizes_are_followed_in_models_of_any_age(opset: int) -> None:
-    def flat(net: Net, x: str) -> str:
-        size = net.op("Gather", net.op("Shape", x), net.const(np.int64(0)))
-        shape = net.op("Concat", net.op("Unsqueeze", size, ints(net, 0)), ints(net, -1), axis=0)
-        return net.op("Relu", net.op("MatMul", net.op("Reshape", x, shape), net.weight(48, 5)))
-
-    model = model_of(flat, ["batch", 3, 16], opset)
-    assert paddable(model, "batch") == ({"x": (0,)}, {model.graph.output[0].name: (0,)})
-
-
 def test_calls_of_functions_and_branches_are_looked_into() -> None:
     body = [helper.make_node("ReduceMax", ["a"], ["b"], axes=[1])]
     function = helper.make_function("my", "F", ["a"], ["b"], body, [helper.make_opsetid("", 17)])

@@ -12,9 +12,7 @@ from collage_engine.drawing import palette
 from collage_engine.drawing.palette import (
     UNPLACED,
     learn,
-    text_on,
     toolchain_look,
-    toolchain_title,
     with_looks,
 )
 from collage_engine.records.toolchain import ToolchainState
@@ -86,58 +84,6 @@ def test_every_toolchain_has_a_look_of_its_own() -> None:
 def luminance(colour: str) -> float:
     """WCAG's relative luminance, plus its constant for flare."""
     return float(np.array([0.2126, 0.7152, 0.0722]) @ linear(colour)) + 0.05
-
-
-@pytest.mark.parametrize("name", LOOKS)
-def test_tags_are_legible(name: str) -> None:
-    """At least 4.5 to 1, as WCAG 2 asks of small text."""
-    look = LOOKS[name]
-    shades = [luminance(look.colour), luminance(look.text)]
-    assert max(shades) / min(shades) >= 4.5
-    assert look.text == text_on(look.colour)
-
-
-def test_what_a_record_leaves_out_is_generated_apart_from_the_others() -> None:
-    """Of three strangers each has a colour, letters and a pattern that nobody else has."""
-    blank = [ToolchainState(name=name, available=True) for name in ("tango", "tvmlike", "zeta")]
-    found = palette.with_looks([*RECORDS, *blank])
-    assert found[: len(RECORDS)] == tuple(RECORDS)
-    assert found == palette.with_looks([*RECORDS, *blank]), "the same every time"
-    seen = [lab(linear(state.colour)) for state in found]
-    near = min(float(np.linalg.norm(a - b)) for a, b in combinations(seen, 2))
-    assert near > 20.0
-    assert len({state.letters for state in found}) == len(found)
-    assert {state.pattern for state in found[len(RECORDS) :]} <= set(palette.PATTERNS)
-    for state in found:
-        shades = [luminance(state.colour), luminance(text_on(state.colour))]
-        assert max(shades) / min(shades) >= 4.5
-
-
-def test_a_look_is_learned_from_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(palette, "_learned", dict(palette._learned))
-    assert toolchain_title("stranger[level=2]") == "stranger (level 2)"
-    generated = toolchain_look("stranger")
-    assert generated.colour not in {look.colour for look in LOOKS.values()}
-    record = ToolchainState(
-        name="stranger",
-        available=True,
-        title="Stranger",
-        colour="#0000ff",
-        letters="ST",
-        pattern="grid",
-    )
-    palette.learn([record])
-    assert toolchain_look("stranger[level=2]").colour == "#0000ff"
-    assert toolchain_title("stranger[level=2]") == "Stranger (level 2)"
-    palette.learn([ToolchainState(name="stranger", available=True)])  # of an older engine
-    assert toolchain_look("stranger").colour == "#0000ff"
-
-
-def test_two_toolchains_without_records_are_drawn_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(palette, "_learned", {})
-    monkeypatch.setattr(palette, "_generated", {})
-    one, two = toolchain_look("stranger"), toolchain_look("unheard")
-    assert one.colour != two.colour and one.tag != two.tag
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import members
 from collage_engine.partition.candidate import CandidatePartition
 from collage_engine.partition.combiners import (
     A_TO_A,
@@ -20,7 +19,6 @@ from collage_engine.partition.combiners import (
     CombineLimits,
     TupleArgument,
     TupleProjection,
-    _with_wanted,
 )
 from collage_engine.partition.rules import CombineRule, OpCallByKindRule
 from collage_engine.partition.spec import PartitionSpec
@@ -162,48 +160,12 @@ def test_equals_brute_force_with_tuples(seed: int, operators: int) -> None:
     assert combined(graph, combiners, 4, limits) == Naive(graph, FUSION, 4, True).run()
 
 
-def test_a_wide_concatenation_does_not_go_through_all_choices_of_its_fields() -> None:
-    """Three producers each of 24 fields are 3^24 choices; one producer is wanted, in the last."""
-    spec = PartitionSpec("s", OpCallByKindRule())
-    found = spec.candidates(chain(*["exp"] * 72))
-    choices = [found[k : k + 3] for k in range(0, 72, 3)]
-    first = next(_with_wanted(choices, choices[-1][-1]))
-    assert first == (*(some[0] for some in choices[:-1]), choices[-1][-1])
-
-
-def test_choices_with_a_producer_of_several_fields_come_once() -> None:
-    spec = PartitionSpec("s", OpCallByKindRule())
-    a, b, c = spec.candidates(chain("exp", "tanh", "abs"))
-    choices = [[a, b], [c, a], [b, a]]
-    made = [tuple(map(id, chosen)) for chosen in _with_wanted(choices, a)]
-    assert len(made) == len(set(made))
-    wanted = {tuple(map(id, chosen)) for chosen in product(*choices) if a in chosen}
-    assert set(made) == wanted
-
-
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 6))
 def test_arbitrary_fusion_equals_brute_force(seed: int, operators: int) -> None:
     graph = random_graph(random.Random(seed), operators, glue=False)
     naive = Naive(graph, (("anchor", "anchor"),), 3, False)
     assert combined(graph, (AllSimple((A_TO_A,)),), 3) == naive.run()
-
-
-def test_kinds_combine_to_the_greater() -> None:
-    # exp -> mean joins (B->R) to a reduction, which then takes no broadcast on (A->B does).
-    graph = chain("exp", "mean", "tanh")
-    assert combined(graph, (AllSimple((B_TO_R,)),), 8) == {0b10, 0b100, 0b1000, 0b110}
-    assert 0b1110 in combined(graph, (AllSimple((B_TO_R, A_TO_B)),), 8)
-    graph = chain("reshape", "nn.dense", "exp")
-    assert combined(graph, (AllSimple((I_TO_I,)),), 8) == {0b10, 0b100, 0b1000}
-    assert combined(graph, (AllSimple((A_TO_B,)),), 8) == {0b10, 0b100, 0b1000, 0b1100}
-
-
-def test_a_chain_gives_all_windows_and_no_pair_scan() -> None:
-    graph = chain(*["exp"] * 400)
-    found = combined(graph, (AllSimple((A_TO_B,)),), 6)
-    assert len(found) == sum(400 - length + 1 for length in range(1, 7))
-    assert {len(list(members(c))) for c in found} == set(range(1, 7))
 
 
 def star(width: int) -> DataflowGraph:

@@ -167,20 +167,6 @@ def test_resnet_numbers() -> None:
     assert not any(c.protected for c in found.candidates if c.rule == "block")
 
 
-def test_composites_and_the_region_between() -> None:
-    b = GraphBuilder((1, 64, 8, 8))
-    x = conv_block(b, conv_block(b, b.parameter()))
-    graph = b.build(b.call("reshape", x))
-    found = enumerate_candidates(graph, sources(graph))
-    region = next(c for c in found.of("b") if "region" in c.rule)
-    assert region.nodes == (0, 1, 2, 3, 4, 5)
-    assert region.composites == (
-        ("conv2d_bias_relu", (0, 1, 2)),
-        ("conv2d_bias_relu", (3, 4, 5)),
-    )
-    assert region.label == "nn.conv2d+add+nn.relu+nn.conv2d+add+nn.relu"
-
-
 class TestWhyNot:
     def test_unsupported(self) -> None:
         graph = chain("abs", "mean")

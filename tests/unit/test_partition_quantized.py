@@ -206,17 +206,6 @@ def test_product_with_transposed_weights() -> None:
     np.testing.assert_allclose(found_scales, scales, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("op", "kind"),
-    [("nn.max_pool2d", "pool"), ("reshape", "view"), ("nn.relu", "unary"), (None, "requantize")],
-)
-def test_other_kinds(op: str | None, kind: str) -> None:
-    g = Graph()
-    x = g.dequantize(g.input(1, 4, 8, 8))
-    y = g.quantize(x if op is None else g.call(op, (1, 4, 8, 8), x))
-    assert [f.kind for f in g.found(y)] == [kind]
-
-
 def test_sum_of_two_and_concatenation() -> None:
     g = Graph()
     parts = [g.dequantize(g.input(1, 4, 8, 8), s) for s in (0.1, 0.2)]

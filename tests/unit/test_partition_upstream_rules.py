@@ -63,15 +63,6 @@ class TestDefectsNotRepeated:
         assert [c.sub_graph.members for c in found] == [(4,), (5,), (4, 5)]
 
 
-def test_fewest_composites_win_for_equal_nodes() -> None:
-    single = CompositeRule("relu", relu())
-    pair = CompositeRule("pair", PatternRule("p", op("nn.relu", op("nn.relu", anything()))))
-    rule = CombineRule("combine", UnionRule("", (single, pair)), (AllSimple((A_TO_A,)),), 4)
-    found = PartitionSpec("s", rule).candidates(graphs.standard())
-    whole = [c for c in found if c.sub_graph.members == (4, 5)]
-    assert [c.composites for c in whole] == [(("pair", 0b110000),)]
-
-
 T, H = "tvm_llvm", "example_target_hook"
 
 TABLE = [

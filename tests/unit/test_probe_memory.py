@@ -123,13 +123,6 @@ def test_a_probe_that_a_run_did_not_wait_for_is_asked_again(machine: Machine) ->
         assert machine.asked == asked
 
 
-def test_another_library_is_probed(machine: Machine) -> None:
-    machine.ask()
-    machine.install(version="1.0.1")
-    assert machine.ask().version == "1.0.1"
-    assert machine.asked == 2
-
-
 def test_a_library_that_is_gone_is_probed(machine: Machine) -> None:
     machine.ask()
     (machine.folder / "fake_library.py").unlink()
@@ -189,20 +182,3 @@ def test_a_crash_is_not_kept(machine: Machine) -> None:
     assert not machine.files
     (machine.folder / "fake_library.py").write_text(whole)
     assert machine.ask().available
-
-
-def test_a_damaged_memory_is_none(machine: Machine) -> None:
-    machine.ask()
-    machine.file.write_bytes(machine.file.read_bytes()[:50])
-    assert machine.ask().available
-    assert machine.asked == 2
-
-
-def test_a_cache_that_cannot_be_written_is_none(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (machine.folder / "file").write_text("")
-    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(machine.folder / "file"))
-    assert machine.ask().available
-    assert machine.ask().available
-    assert machine.asked == 2

@@ -36,25 +36,6 @@ def test_all_products_where_all_keep_the_bound() -> None:
     assert found.value == 8
 
 
-def test_none_where_each_breaks_the_bound() -> None:
-    model = Model(dict.fromkeys(range(8), 2.0))
-    found = choose_products(even(dict.fromkeys(range(8), 1.0)), model.errors, model, 0.9)
-    assert found.products == frozenset() and found.value == 0 and found.error == 0
-
-
-def test_a_product_without_value_is_never_rounded() -> None:
-    model = Model(dict.fromkeys(range(4), 1e-6))
-    found = choose_products(even({0: 1.0, 1: 0.0, 2: 1.0, 3: 1.0}), model.errors, model, 0.9)
-    assert found.products == {0, 2, 3}
-
-
-def test_an_expensive_error_is_left_out_wherever_it_is() -> None:
-    """By depth it would take the first products with it; by error for value only itself."""
-    model = Model({**dict.fromkeys(range(10), 0.05), 9: 3.0})
-    found = choose_products(even(dict.fromkeys(range(10), 1.0)), model.errors, model, 0.9)
-    assert found.products == frozenset(range(9))
-
-
 def test_of_nearly_equal_value_the_contiguous_set_is_taken() -> None:
     errors = {number: 0.1 + 0.001 * (number % 2) for number in range(100)}
     model = Model(errors)
@@ -62,16 +43,6 @@ def test_of_nearly_equal_value_the_contiguous_set_is_taken() -> None:
     assert len(found.products) >= 75
     assert found.products == frozenset(range(100 - len(found.products), 100))
     assert found.error <= 0.9
-
-
-def test_after_the_last_ones_come_those_that_still_fit() -> None:
-    """One product ends the set by depth; before it there are others of small error."""
-    errors = {number: 0.1 for number in range(100)} | {30: 0.8, 10: 0.11, 11: 0.09}
-    model = Model(errors)
-    found = choose_products(even(dict.fromkeys(range(100), 1.0)), model.errors, model, 0.9)
-    assert found.error <= 0.9 and 30 not in found.products
-    assert {*range(31, 100), 11} <= found.products and len(found.products) >= 78
-    assert found.products == frozenset(found.order[: len(found.products)])
 
 
 @pytest.mark.parametrize("factor", [0.4, 0.8, 1.25, 1.7])

@@ -100,13 +100,6 @@ def test_the_race_goes_on_while_its_leader_is_not_decided(script, tmp_path, shar
         assert script.rounds["near"] <= MOST_ROUNDS + COMMON_ROUNDS
 
 
-def test_a_difference_within_the_scatter_is_no_reason_to_leave(script, tmp_path):
-    script.us.update({"a": noisy(100.0, 1, share=0.3), "b": noisy(104.0, 2, share=0.3)})
-    with race(script, tmp_path) as going:
-        going.enter([contender("a"), contender("b")])
-        assert len(going.present) == 2
-
-
 def test_of_two_that_are_as_fast_the_one_with_fewer_partitions_wins(script, tmp_path):
     script.us.update({"mix": noisy(99.5, 1), "tvm": noisy(100.0, 2)})
     with race(script, tmp_path) as going:
@@ -164,30 +157,6 @@ def test_no_time_of_another_moment_decides(script, tmp_path):
     assert found.winner.contender.name == "second"
     assert found.winner.measured_us == pytest.approx(138.0)
     assert result_of(found, "first").measured_us == pytest.approx(150.0)
-
-
-def test_a_late_one_is_not_faster_for_a_machine_that_is_faster_now(script, tmp_path):
-    fast = 1.0
-    script.us["first"] = lambda _: 100.0 * fast
-    script.us["late"] = lambda _: 120.0 * fast
-    with race(script, tmp_path) as going:
-        going.enter([contender("first", kind="whole-model")])
-        fast = 0.5
-        going.enter([contender("late", 2)])
-        found = going.finish()
-    assert found.named == "first"
-
-
-def test_who_left_is_told_by_the_ratio_to_whom_it_lost(script, tmp_path):
-    script.us.update({"first": 100.0, "slow": 120.0, "best": 80.0})
-    with race(script, tmp_path) as going:
-        going.enter([contender("first"), contender("slow")])
-        script.us.update({"first": 200.0, "best": 160.0})  # the machine is slower from here on
-        going.enter([contender("best")])
-        found = going.finish()
-    assert found.winner.measured_us == pytest.approx(160.0)
-    assert result_of(found, "first").measured_us == pytest.approx(200.0)
-    assert result_of(found, "slow").measured_us == pytest.approx(240.0)
 
 
 def test_the_luck_of_a_process_does_not_win(script, tmp_path):
@@ -277,15 +246,6 @@ def test_the_race_goes_on_until_there_is_an_answer(script, tmp_path):
     assert result_of(found, "e").reason and not result_of(found, "e").reached
 
 
-def test_what_there_is_no_time_for_may_enter_later(script, tmp_path):
-    with race(script, tmp_path) as going:
-        going.enter([contender("a")])
-        going.enter([contender("b")], ends_at=0.5)
-        assert script.built == ["a"]
-        going.enter([contender("b")])
-        assert script.built == ["a", "b"]
-
-
 def test_a_race_that_is_to_end_keeps_its_leader(script, tmp_path):
     keep = threading.Event()
     script.us["fast"] = 50.0
@@ -330,20 +290,6 @@ def test_a_python_session_is_timed_beside_the_artifact(script, tmp_path):
     assert [one.contender.name for one in found.results] == ["ort"]
     assert found.results[0].measured_us == pytest.approx(90.0)
     assert found.named == "ort" and found.winner.measured_us == pytest.approx(100.0)
-
-
-def test_partitions_are_told_at_the_usual_speed_of_the_machine(script, tmp_path):
-    slow = 1.0
-    script.us["tvm"] = lambda _: 100.0 * slow
-    script.us["mix"] = lambda _: 110.0 * slow
-    with race(script, tmp_path) as going:
-        for _ in range(3):
-            going.enter([contender("tvm", kind="whole-model")])
-            going.round()
-        slow, script.slow = 2.0, iter([2.0] * 100)
-        trial = going.try_cover(contender("mix", 2))
-    assert list(trial.partitions_us.values()) == pytest.approx([5.0, 5.0], rel=0.01)
-    assert trial.between_us == pytest.approx(1.5, rel=0.01)
 
 
 def test_a_cover_with_a_looser_tolerance_teaches_and_cannot_win(script, tmp_path):
@@ -423,15 +369,6 @@ def test_every_output_is_held_to_its_own_bound(script, tmp_path):
         # Whoever takes larger errors takes them of any output.
         loose = going.try_cover(contender("bad", eligible=False), tolerance=1.0)
         assert not loose.failures
-
-
-def test_who_is_loaded_again_is_heard_before_it_leaves(script, tmp_path):
-    """In its first process it took eight percent more; one round in the next one is no verdict."""
-    script.us["unlucky"] = lambda _: 108.0 if script.opened["unlucky"] == 1 else 99.5
-    with race(script, tmp_path) as going:
-        going.enter([contender("unlucky"), contender("steady")])
-        going.finish()
-    assert script.rounds["unlucky"] >= 2 * COMMON_ROUNDS
 
 
 def test_what_cannot_be_tried_for_want_of_time_is_no_contender(script, tmp_path):

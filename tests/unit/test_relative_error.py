@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collage_engine.lowering.accuracy import errors, tolerance, worst
+from collage_engine.lowering.accuracy import errors, worst
 from collage_engine.lowering.npz import read_npz, write_npz
 from collage_engine.lowering.rounding import most_steps, relative_bound, roundings, steps_apart
 from collage_engine.model.dataflow_graph import DataflowGraph
@@ -18,11 +18,6 @@ from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 
 INFINITE = (float("inf"), float("inf"))
-
-
-def test_the_relative_error_is_scaled_by_the_largest_true_value():
-    truth = np.array([100.0, 1.0, 0.0], "float32")
-    assert errors(truth + np.array([0, 0.5, 0], "float32"), truth) == pytest.approx((0.5, 0.005))
 
 
 def test_not_finite_where_the_truth_is_finite_is_infinitely_wrong():
@@ -43,10 +38,6 @@ def test_shapes_must_agree_and_empty_arrays_do():
     assert errors(np.zeros((0, 2)), np.zeros((0, 2))) == (0.0, 0.0)
 
 
-def test_an_all_zero_truth_is_judged_absolutely():
-    assert errors(np.array([1e-9]), np.zeros(1)) == (1e-9, 1e-9)
-
-
 def test_unsigned_integers_do_not_wrap_around():
     assert errors(np.array([0], "uint8"), np.array([255], "uint8")) == (255.0, 1.0)
     big = np.array([2**62], "int64")
@@ -61,13 +52,6 @@ def test_the_worst_of_several_outputs_counts():
     one = np.ones(1)
     assert worst([(one, one), (one * 1.5, one)]) == (0.5, 0.5)
     assert worst([]) == (0.0, 0.0)
-
-
-def test_tolerances_are_the_designs():
-    assert tolerance("float32") == 1e-4
-    assert tolerance("float16") == 1e-2
-    assert tolerance("bfloat16") == 2e-2
-    assert tolerance("int8") == pytest.approx(1 / 255)
 
 
 def test_roundings_are_counted_along_the_longest_path() -> None:
@@ -141,12 +125,6 @@ def test_bfloat16_comes_back_with_the_type_it_is_said_to_have(tmp_path):
     back = read_npz(tmp_path / "b.npz", {"x": "bfloat16"})["x"]
     assert back.dtype == array.dtype
     np.testing.assert_array_equal(back, array)
-
-
-def test_equal_arrays_give_equal_bytes(tmp_path):
-    for name in "ab":
-        write_npz(tmp_path / name, {"x": np.ones(3)})
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 and then nothing", b"x" * 100])

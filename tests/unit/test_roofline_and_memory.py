@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from collage_engine.drawing.memory_figures import partition_memory, toolchain_memory
+from collage_engine.drawing.memory_figures import partition_memory
 from collage_engine.drawing.roofline import partition_roofs, roofline_sentence
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.graph import GraphRecord, Node, TensorType
-from collage_engine.records.memory import MemorySeen, MemoryUse
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.records.toolchain import ToolchainInstance
 
@@ -92,14 +91,3 @@ def test_bytes_are_counted_from_the_types_of_values() -> None:
     assert second.weights == 800, "a weight that two partitions read counts in both"
     assert second.inputs == 80, "the value through the tuple, and the input of the model"
     assert second.outputs == 40 and second.inside == 0
-
-
-def test_packed_copies_are_measured_or_unknown() -> None:
-    one, two = part("p0", (0, 1), 1.0), part("p1", (2,), 1.0)
-    parts = partition_memory(network(), Placement(partitions=(one, two), estimated_us=None))
-    tvm, onednn = toolchain_memory(parts, None)
-    assert (tvm.weights, tvm.stored, tvm.packed) == (1600, None, None)
-    use = MemoryUse(seen=MemorySeen(held={"onednn": 4096}), stored={"tvm": 1600, "onednn": 800})
-    tvm, onednn = toolchain_memory(parts, use)
-    assert (tvm.stored, tvm.packed) == (1600, None), "what was not seen is not known"
-    assert (onednn.stored, onednn.packed) == (800, 4096)

@@ -64,17 +64,6 @@ def test_measured_points_are_met_and_others_lie_between_them() -> None:
     assert len(more.products) == COUNT and more.error == pytest.approx(4.5e-3)
 
 
-def test_times_between_two_whole_models_and_errors_that_never_fall() -> None:
-    curve = RoundingCurve.of(run(about()))
-    assert curve is not None
-    tolerances = [k * 1e-4 for k in range(60)]
-    points = [curve.at(tolerance) for tolerance in tolerances]
-    assert all(p.error <= t + 1e-12 for p, t in zip(points, tolerances, strict=True))
-    assert [p.error for p in points] == sorted(p.error for p in points)
-    times = [p.us for p in points]
-    assert times == sorted(times, reverse=True) and times[-1] == pytest.approx(550.0)
-
-
 def test_nothing_is_rounded_that_is_not_faster_than_the_best_in_float32() -> None:
     curve = RoundingCurve.of(run(about(float32_us=900.0)))
     assert curve is not None
@@ -95,17 +84,6 @@ def test_a_step_that_ended_early_still_has_a_curve() -> None:
     assert built is not None and built.at(1.0).error == pytest.approx(4.5e-3)
     assert built.at(3.001e-3).us == pytest.approx(820.0)
     assert built.at(1.0).us == pytest.approx(1000.0 - 180.0 / 4 * 9)  # as much for each operation
-
-
-def test_without_what_rounding_does_there_is_no_curve() -> None:
-    assert RoundingCurve.of(run(about(products=()))) is None
-    assert RoundingCurve.of(run(None)) is None and RoundingCurve.of(None) is None
-
-
-def test_no_time_is_predicted_where_only_float32_was_timed() -> None:
-    curve = RoundingCurve.of(run(about(tried=())))
-    assert curve is not None and curve.at(3e-3).us is None
-    assert len(curve.at(3e-3).products) == COUNT  # the root of the sum of squares, as it is
 
 
 class Call:

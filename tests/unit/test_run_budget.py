@@ -78,11 +78,6 @@ def test_a_run_counts_from_its_start_to_its_artifact(clock: Clock) -> None:
     assert (run.left_s, run.to_improve_s) == (0, 0)
 
 
-def test_what_was_spent_on_opening_the_model_is_the_runs(clock: Clock) -> None:
-    settings = RunSettings(budget_s=60)
-    assert RunBudget.of(settings, spent_s=8.0, clock=clock).left_s == 52
-
-
 def test_the_end_of_a_run_is_kept_back_from_what_improves_it(clock: Clock) -> None:
     run = budget(clock).keeping_back(confirming_s=25, exporting_s=5)
     assert run.to_improve_s == 90
@@ -179,22 +174,11 @@ def test_one_toolchain_is_waited_for_where_none_is_ready() -> None:
 
 
 @pytest.mark.usefixtures("nothing_is_compiled")
-def test_what_the_user_names_or_pins_is_waited_for() -> None:
-    late = Probing(ready_by=time.monotonic(), waited_for=frozenset({"onednn"}))
-    assert ready(RunSettings(), late) == ["onednn"]
-
-
-@pytest.mark.usefixtures("nothing_is_compiled")
 def test_toolchains_that_nobody_named_are_not_looked_for() -> None:
     late = Probing(ready_by=time.monotonic(), waited_for=frozenset({"onednn"}))
     named = RunSettings(toolchains=("openvino",))
     assert ready(named, Probing(), ["openvino"]) == ["openvino"]
     assert ready(named, late, ["onednn", "openvino"]) == ["onednn", "openvino"]
-
-
-@pytest.mark.usefixtures("nothing_is_compiled")
-def test_without_a_limit_all_are_waited_for() -> None:
-    assert ready(RunSettings(), Probing()) == list(NAMES)
 
 
 def test_toolchains_of_pins_and_own_placements_are_named() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from collage_engine.drawing.facts import changed_facts, limit_facts, run_facts
-from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.accuracy import Accuracy
 from collage_engine.records.memory import MemorySeen, MemoryUse
 from collage_engine.records.pin import LimitVerdict, PinVerdict
@@ -14,7 +13,6 @@ from collage_engine.records.placement import (
     Conversion,
     Partition,
     Placement,
-    Run,
 )
 from collage_engine.records.tuning import TuneCounts
 from tests.support.runs import run_record
@@ -72,39 +70,6 @@ RUN = run_record(
     ),
     tuning=TuneCounts(workloads=7, tuned=3, tried=40, from_store=2, improved=1, seconds=12.0),
 )
-
-
-def values(run: Run) -> dict[tuple[str, str], str]:
-    return {(fact.group, fact.name): fact.value for fact in run_facts(run)}
-
-
-def test_everything_is_told_once() -> None:
-    found = values(RUN)
-    assert len(found) == len(run_facts(RUN))
-    assert found["Limits", "at most 1 runtime"] == "honoured, costs 11.0 µs (2.0 %)"
-    assert found["Pins", "conv*=onednn"] == "honoured, +2.00 µs"
-    assert found["Accuracy", "lowest precision admitted"] == "bf16"
-    assert found["Accuracy", "partitions in bf16"] == "2 of 3, within 3.0e-03 each"
-    assert found["Accuracy", "partitions in float32"] == "1 of 3, within 1.0e-07 each"
-    assert found["Accuracy", "error of the whole model"] == "5.0e-03"
-    assert found["Accuracy", "tolerance"] == "0.01, kept on 4 sets of inputs"
-    assert found["Accuracy", "best in float32"] == "50.0 µs, error 1.0e-06"
-    assert found["Accuracy", "against it"] == "−20.0 %"
-    assert found["Memory", "largest while running"] == "3.00 MiB"
-    assert found["Memory", f"weights held by {toolchain_title('onednn')}"] == "4.00 KiB"
-    assert found["Memory", "of it runtime libraries"] == "4.00 MiB"
-    assert ("Memory", "weights stored once more") not in found
-    assert found["Formats", "partitions that take or give nhwc"] == "1 of 3"
-    assert found["Formats", "values converted, once each"] == "1, 1.50 µs in all"
-    assert found["Tuning", "tuned in this run"] == "3, 40 variants in 12 s"
-    assert found["Candidates", "left unmeasured"] == "3"
-
-
-def test_a_run_that_promised_nothing_says_its_error() -> None:
-    plain = msgspec.structs.replace(RUN, accuracy=None, memory=None, tuning=None, limits=[])
-    found = values(plain)
-    assert found["Accuracy", "error of the whole model"] == "4.0e-03"
-    assert not {group for group, _ in found} & {"Memory", "Tuning", "Limits"}
 
 
 def test_limits_that_cannot_be_kept_say_why() -> None:

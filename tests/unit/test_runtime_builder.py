@@ -41,13 +41,6 @@ def fake_compiler(folder: Path, body: str) -> Path:
     return path
 
 
-def test_no_compiler_is_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("CXX", "no-such-compiler -O1")
-    with pytest.raises(ToolchainError, match=r"tried no-such-compiler -O1, g\+\+, clang\+\+"):
-        builder.find_compiler()
-
-
 def test_toolchain_without_compiler_is_unavailable(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -79,12 +72,6 @@ def test_missing_package_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not state.available
         assert state.reason == f"the package {packages} is not installed"
         assert package in (registry.described(state, toolchain.about).install or "")
-
-
-def test_cxx_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    path = fake_compiler(tmp_path, 'echo "fake 1.0"')
-    monkeypatch.setenv("CXX", str(path))
-    assert builder.find_compiler() == builder.Compiler((str(path),), "fake 1.0")
 
 
 def test_built_once_and_named_by_its_sources(
@@ -160,21 +147,6 @@ def test_without_a_compiler_the_package_ziglang_links(
     monkeypatch.setattr(link, "find_in_wheel", lambda package, name: found("no-such-package", name))
     with pytest.raises(builder.CannotBuild, match="pip install ziglang"):
         link.check_linker()
-
-
-def test_kind_follows_sources_headers_and_plan_version(source: builder.RuntimeSource) -> None:
-    kind = source.kind
-    assert replace(source, plan_version=2).kind != kind
-    assert replace(source, library_version="2.0").kind == kind
-    (source.main.parent / "part.h").write_text("// a header")
-    assert source.kind != kind
-
-
-def test_another_library_version_is_another_file(source: builder.RuntimeSource) -> None:
-    first = builder.build(source)
-    second = builder.build(replace(source, library_version="2.0"))
-    assert first.kind == second.kind
-    assert first.path.parent != second.path.parent
 
 
 def test_libraries_lie_beside_it(source: builder.RuntimeSource, tmp_path: Path) -> None:

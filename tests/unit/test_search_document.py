@@ -62,14 +62,6 @@ def test_a_pin_that_nothing_can_honour_stays_infeasible():
     assert found.verdicts[0].state == "infeasible"
 
 
-def test_a_pin_on_what_was_measured_is_honoured_at_its_price():
-    each = [candidate((0,), MEASURED), candidate((1,), MEASURED)]
-    found, _ = search_document(
-        document(candidate((0, 1), MEASURED), *each, pin=FIRST_ALONE), RunSettings()
-    )
-    assert found.verdicts[0].state == "honoured" and found.verdicts[0].price_us == 3.0
-
-
 def test_what_was_searched_answers_until_costs_pins_or_settings_change():
     each = [candidate((0,), MEASURED), candidate((1,), MEASURED)]
     together = candidate((0, 1), Cost(state="measured", median_us=4.0, low_us=3.9, high_us=4.1))
@@ -180,15 +172,6 @@ def test_the_best_placement_is_never_worse_than_the_best_that_was_measured():
     assert found.placement is not None and found.placement.measured_us == 7.68
 
 
-def test_baselines_count_where_a_node_was_lowered_to_several_operators():
-    opened, parts = a_mix_that_won()
-    opened.model = msgspec.structs.replace(opened.model, nodes=1)
-    opened.pins = [Pin(kind="on", nodes=(1,), toolchain="openvino", text="relu2=openvino")]
-    found, _ = search_document(opened, RunSettings())
-    assert found.placement is not None and found.placement.measured_us == 32.7
-    assert found.placement.partitions[0].candidate == parts["whole"].id
-
-
 def test_a_price_is_what_a_choice_costs_against_the_shown_placement():
     opened, parts = a_mix_that_won()
     found, search = search_document(opened, RunSettings())
@@ -199,17 +182,6 @@ def test_a_price_is_what_a_choice_costs_against_the_shown_placement():
     found, _ = search_document(opened, RunSettings(), search, alone)
     assert found.regrets[parts["tvm"].id] == 0.0
     assert found.regrets[parts["first"].id] == pytest.approx(7.68 - 25.2), "it would be faster"
-
-
-def test_the_price_of_a_candidate_is_of_times_where_its_best_placement_was_timed():
-    """What the search expects of that placement is another number for the same thing."""
-    ours, theirs = candidate((0, 1), cost(10.2)), candidate((0, 1), cost(10.3), "tvm")
-    alone = Baseline(name="tvm", kind="whole-model", measured_us=11.1, candidates=(theirs.id,))
-    opened = document(ours, theirs, pin=FIRST_ALONE)
-    opened.pins = []
-    opened.runs = [run("r1", placement(ours, measured_us=10.9), alone)]
-    found, _ = search_document(opened, RunSettings())
-    assert found.regrets[theirs.id] == pytest.approx(11.1 - 10.9), "not 10.3 - 10.2"
 
 
 def test_a_pin_costs_the_difference_of_what_was_measured():
@@ -309,15 +281,6 @@ def test_the_reason_of_a_pinned_node_is_the_pin():
     assert told.words[0] == "The pin relu2=openvino puts it here: costs 25.0 µs."
     told, _ = explain_document(opened, 0, search, whole)
     assert "relu2" not in told.words[0], "the pin is on the other node"
-
-
-def test_the_newest_time_of_a_placement_counts():
-    opened, parts = a_mix_that_won()
-    again = placement(parts["first"], parts["second"], measured_us=8.0)
-    opened.runs.append(run("r2", again))
-    found, _ = search_document(opened, RunSettings())
-    assert found.placement is again
-    assert found.regrets[parts["tvm"].id] == pytest.approx(25.2 * 8.0 / 7.68 - 8.0)
 
 
 def test_times_of_different_runs_are_compared_by_what_both_have_timed():

@@ -107,28 +107,6 @@ def test_a_candidate_in_no_cover_and_a_pin() -> None:
     assert "Pin 1: node 0 on onnxruntime: honoured, costs 12.0 µs" in told.text
 
 
-def two(cost_a: float, cost_b: float, spread: Any = 1.0) -> dict[str, Any]:
-    return {
-        "nodes": [{"id": 0}, {"id": 1, "inputs": [0]}],
-        "candidates": [
-            {"id": "a", "nodes": [0], "toolchain": "a", "cost_us": cost_a, "spread_us": spread},
-            {"id": "b", "nodes": [0], "toolchain": "b", "cost_us": cost_b, "spread_us": spread},
-            {"id": "c", "nodes": [1], "toolchain": "c", "cost_us": 50.0},
-        ],
-    }
-
-
-def ties(data: dict[str, Any]) -> dict[Any, float | None]:
-    problem = problem_from(data)
-    lines = explain_node(problem, solve(problem), 0).alternatives
-    return {line.candidate: line.whole_us for line in lines if line.status == "tied"}
-
-
-def test_overlapping_spreads_are_ties() -> None:
-    assert ties(two(10.0, 11.9)) == {"b": pytest.approx(1.9)}
-    assert ties(two(10.0, 12.1)) == {}
-
-
 MODULES = ("api", "label_setting", "states", "sweep_order")
 
 

@@ -20,8 +20,6 @@ from collage_engine.records.shapes import (
     ShapeChoice,
     ShapeRow,
     Sharing,
-    combined,
-    items_of,
     listed,
 )
 from tests.zoo.net import Net
@@ -41,11 +39,6 @@ def text_model():
     return net.model()
 
 
-def test_dimensions_are_read_as_written():
-    assert dimension("batch=1,4,16") == ("batch", (1, 4, 16))
-    assert dimension("a=b=2") == ("a=b", (2,))
-
-
 @pytest.mark.parametrize("text", ["batch", "batch=", "=1", "batch=x", "batch=-1", "b=1,1", "b=1x2"])
 def test_what_is_no_dimension_is_refused(text):
     with pytest.raises(argparse.ArgumentTypeError):
@@ -61,10 +54,6 @@ def test_values_of_dimensions_combine_in_the_users_order():
         {"batch": 1, "sequence": 128},
     ]
     assert found[0].text == "batch=4 sequence=64"
-
-
-def test_without_dimensions_there_is_nothing_to_choose():
-    assert shape_choices(place("--shape", "x=1,3")) == ()
 
 
 def test_a_file_lists_combinations_and_whole_inputs(tmp_path):
@@ -100,11 +89,6 @@ def test_an_input_with_a_million_sizes_is_refused_at_once():
     with pytest.raises(UsageError, match="neither a size") as error:
         listed([{"x": [2**30] * 1_000_000}], "--shapes s.json")
     assert len(str(error.value)) < 200
-
-
-def test_too_many_combinations_are_refused():
-    with pytest.raises(UsageError, match="these are 81 shapes"):
-        combined({"a": tuple(range(1, 10)), "b": tuple(range(1, 10))}, {})
 
 
 def test_options_that_contradict_each_other_are_refused(tmp_path):
@@ -245,12 +229,6 @@ def test_a_model_without_named_dimensions_says_so():
     net.output(net.op("Relu", net.input("x", [1, 3])))
     with pytest.raises(UsageError, match="all sizes of its 1 input are fixed"):
         input_shapes(net.model(), {"batch": 1}, {}, "m.onnx")
-
-
-def test_items_are_the_extent_that_all_inputs_begin_with():
-    assert items_of({"x": (4, 3), "y": (4,)}) == 4
-    assert items_of({"x": (4, 3), "y": (2,)}) == 1
-    assert items_of({"x": ()}) == 1
 
 
 def test_the_table_says_what_a_shape_gains_and_what_the_artifact_shares():

@@ -13,8 +13,8 @@ import time
 import pytest
 
 from collage_engine.timing.clock import timed, undisturbed
-from collage_engine.timing.protocol import ProtocolSettings, Timing, time_interleaved
-from collage_engine.trials.trial_job import LONGEST_SPIN_WAIT_S, SPIN_CHECK_S, until_asleep
+from collage_engine.timing.protocol import ProtocolSettings, time_interleaved
+from collage_engine.trials.trial_job import SPIN_CHECK_S, until_asleep
 
 
 class World:
@@ -66,20 +66,6 @@ def test_a_lone_noisy_candidate_stops_at_its_budget():
     world = World(noise=1.0)
     (timing,) = time_interleaved([world.timed_call("a", 1e-4)], clock=world.clock)
     assert 0.05 < world.now < 0.08 and not timing.dropped
-
-
-def test_a_slow_and_hopeless_candidate_gets_one_sample():
-    world = World()
-    _, slow = time_interleaved(
-        [world.timed_call("a", 1e-3), world.timed_call("b", 1.0)], clock=world.clock
-    )
-    assert len(slow.samples) == 1 and slow.dropped and world.count("b") == 2
-
-
-def test_slow_candidate_still_gets_its_three_samples():
-    world = World()
-    (timing,) = time_interleaved([world.timed_call("a", 2.0)], clock=world.clock)
-    assert len(timing.samples) == 3
 
 
 def test_hopeless_and_clearly_worse_are_dropped_early():
@@ -154,12 +140,6 @@ def test_a_candidate_that_fails_is_not_hidden():
     assert time_interleaved([]) == []
 
 
-def test_percentiles_lie_between_order_statistics():
-    timing = Timing(samples=[4.0, 1.0, 3.0, 2.0])
-    assert (timing.median, timing.low, timing.high) == pytest.approx((2.5, 1.6, 3.4))
-    assert Timing(samples=[5.0]).high == 5.0
-
-
 def taken_away() -> None:
     """As if another program had run: wall time passes, none of ours is used."""
     time.sleep(0.05)
@@ -174,19 +154,6 @@ def test_several_threads_and_devices_take_the_time_on_the_wall() -> None:
     for threads in (0, 2):
         assert timed(taken_away, threads) >= 0.05
         assert undisturbed(lambda: (taken_away(), 0.05)[1], threads) == 0.05
-
-
-def test_work_of_our_own_counts_whole() -> None:
-    def work() -> None:
-        end = time.process_time() + 0.02
-        while time.process_time() < end:
-            pass
-
-    assert timed(work, 1) >= 0.019
-
-
-def test_a_timer_that_says_less_is_believed() -> None:
-    assert undisturbed(lambda: 20e-6, 1) == 20e-6
 
 
 class Process:
@@ -214,7 +181,3 @@ def waited(spins_s: float) -> float:
 def test_it_waits_as_long_as_threads_spin() -> None:
     assert waited(0.0) == SPIN_CHECK_S
     assert 0.06 <= waited(0.06) <= 0.06 + 2 * SPIN_CHECK_S
-
-
-def test_threads_that_never_sleep_are_not_waited_for() -> None:
-    assert LONGEST_SPIN_WAIT_S <= waited(1e9) <= LONGEST_SPIN_WAIT_S + SPIN_CHECK_S

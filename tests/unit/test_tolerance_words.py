@@ -44,12 +44,6 @@ def test_a_run_says_that_the_model_amplifies_rounding_and_what_is_allowed_theref
     assert "boxes" not in told and "otherwise 0.0001 is allowed" in told
 
 
-@pytest.mark.parametrize("tolerance", [None, PRECISION])
-def test_nothing_is_said_where_rounding_does_not_matter(tolerance: RunTolerance | None) -> None:
-    run = msgspec.structs.replace(run_of("float32", 3000.0, None), tolerance=tolerance)
-    assert tolerance_sentences(run) == []
-
-
 def test_it_is_said_loudly_when_most_contenders_are_refused_for_their_numbers() -> None:
     (told,) = tolerance_warnings(PRECISION, outcomes(3.6e-4, 1.8e-4, 2e-6, refused=2))
     assert told.startswith("2 of 3 contenders were refused")
@@ -75,14 +69,6 @@ def test_a_tolerance_above_one_percent_is_said_at_the_top() -> None:
     # The user knows what he asked for, and one percent is no surprise.
     assert not tolerance_warnings(RunTolerance(value=0.1, source="user", default=1e-4), [])
     assert not tolerance_warnings(RunTolerance(value=0.01, source="precision", default=0.01), [])
-
-
-def test_an_error_says_on_how_many_inputs(capsys: pytest.CaptureFixture[str]) -> None:
-    for samples, says in ((1, "checked on one input only"), (3, "checked on 3 sets of inputs")):
-        run = run_of("float32", 3000.0, None)
-        run = msgspec.structs.replace(run, max_rel_error=1e-6, samples=samples, accuracy=None)
-        print_run.print_run(run)
-        assert f"1.0e-06 (relative), {says}" in capsys.readouterr().out
 
 
 def test_warnings_stand_above_every_number(capsys: pytest.CaptureFixture[str]) -> None:

@@ -129,16 +129,6 @@ def test_what_could_win_once_tuned_is_chosen_and_the_rest_is_not():
     assert chosen_of(candidates) == [near.id]
 
 
-def test_a_candidate_that_wins_already_is_chosen():
-    candidates = singles(100.0, 150.0)
-    assert set(chosen_of(candidates)) == {c.id for c in candidates[:NODES]}
-
-
-def test_larger_candidates_gain_only_as_a_whole():
-    whole = record(TVM, (0, 1, 2, 3), 130.0)
-    assert chosen_of([whole, *singles(100.0, 25.0)]) == [whole.id]
-
-
 def test_of_candidates_that_overlap_those_are_chosen_that_could_be_in_one_placement():
     pair = record(TVM, (0, 1), 90.0)
     chosen = chosen_of([pair, *singles(50.0, 80.0)])

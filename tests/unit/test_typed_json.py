@@ -54,43 +54,6 @@ def test_threads_that_first_read_a_type_at_once():
     assert done.returncode == 0, done.stderr
 
 
-class Point(msgspec.Struct):
-    x: int
-    raw: bytes = b""
-
-
-def test_values_of_a_kind():
-    assert decode('{"x": 1}', Point) == Point(1)
-    assert decode(b'[{"x": 1}, null]', list[Point | None]) == [Point(1), None]
-    assert decode("[1, 2.5]") == [1, 2.5]
-    assert convert({"x": 2}, Point) == Point(2)
-
-
-def test_bytes_are_text_in_what_was_json():
-    assert convert({"x": 2, "raw": "AA=="}, Point, json=True).raw == b"\0"
-    assert convert({"x": 2, "raw": b"\0"}, Point).raw == b"\0"
-
-
-def test_keys_that_are_numbers_are_text_in_what_was_json():
-    """A partition names the formats that it gives by the values' indices."""
-    assert convert({"1": "nhwc"}, dict[int, str], json=True) == {1: "nhwc"}
-    with pytest.raises(msgspec.ValidationError):
-        convert({"1": "nhwc"}, dict[int, str])
-
-
-def test_what_is_none_is_told():
-    with pytest.raises(msgspec.ValidationError, match=r"\$.x"):
-        decode('{"x": "1"}', Point)
-    with pytest.raises(msgspec.ValidationError, match=r"\$.x"):
-        convert({"x": "1"}, Point)
-    with pytest.raises(msgspec.DecodeError):
-        decode("{", Point)
-    with pytest.raises(msgspec.DecodeError, match="not UTF-8"):
-        decode(b'"\xff"', str)
-    with pytest.raises(msgspec.DecodeError, match="nested too deeply"):
-        decode(b"[" * 100_000)
-
-
 def test_an_error_quotes_at_most_a_line_of_the_document():
     class Named(msgspec.Struct):
         state: Literal["a", "b"]
@@ -184,12 +147,6 @@ def test_settings_that_no_run_can_have_are_refused_at_construction(wrong: dict[s
         api.RunSettings(**wrong)
     with pytest.raises(p.msgspec.ValidationError):  # the service answers with it
         convert({"document": "d", "settings": wrong}, p.RunStart, json=True)
-
-
-def test_settings_take_what_may_stand_for_their_types() -> None:
-    settings = api.RunSettings(budget_s=60, toolchains=["tvm"], shapes={"x": [1, 3]})  # type: ignore
-    assert settings == api.RunSettings(budget_s=60.0, toolchains=("tvm",), shapes={"x": (1, 3)})
-    assert isinstance(settings.budget_s, float)
 
 
 @pytest.mark.parametrize(

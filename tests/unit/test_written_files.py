@@ -122,18 +122,6 @@ def test_a_block_that_fails_leaves_the_old_file_as_it_was(tmp_path):
     assert names(tmp_path) == ["report.csv"]
 
 
-def test_other_users_may_read_a_new_file_as_they_may_read_any_other(tmp_path):
-    before = os.umask(0o022)
-    try:
-        write_atomically(tmp_path / "new", "")
-        assert (tmp_path / "new").stat().st_mode & 0o777 == 0o644
-        (tmp_path / "new").chmod(0o600)
-        write_atomically(tmp_path / "new", "again")
-        assert (tmp_path / "new").stat().st_mode & 0o777 == 0o600
-    finally:
-        os.umask(before)
-
-
 def test_a_lock_is_seen_by_others_until_it_is_released(tmp_path):
     path = tmp_path / "lock"
     assert not is_locked(path)
@@ -256,37 +244,12 @@ def test_the_last_of_several_writers_that_come_to_their_end_at_once_wins(place, 
     assert content(place) == {"a": "4"} and os.listdir(place.parent) == ["out"]
 
 
-def test_what_another_writer_moves_away_first_is_no_error(place, monkeypatch):
-    write_whole(place, filling("1", "a"))
-    rename = Path.rename
-
-    def gone(self: Path, target: Path) -> Path:
-        if self == place:
-            shutil.rmtree(place)
-        return rename(self, target)
-
-    monkeypatch.setattr(Path, "rename", gone)
-    write_whole(place, filling("2", "a"))
-    assert content(place) == {"a": "2"} and os.listdir(place.parent) == ["out"]
-
-
 def test_a_folder_that_is_mounted_by_itself_is_refused_before_the_work(place, monkeypatch):
     place.mkdir(parents=True)
     monkeypatch.setattr(os.path, "ismount", lambda path: Path(path) == place)
     with pytest.raises(ArtifactError, match="it is mounted by itself: name a folder inside it"):
         check_target_folder(place)
     check_target_folder(place / "inside")
-
-
-def test_a_link_stays_a_link(tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    link = tmp_path / "room" / "out"
-    link.parent.mkdir()
-    link.symlink_to(tmp_path / "elsewhere")
-    write_whole(link, filling("1", "last"))
-    write_whole(link, filling("2", "last"))
-    assert link.is_symlink() and content(tmp_path / "elsewhere") == {"last": "2"}
-    assert os.listdir(link.parent) == ["out"]
 
 
 def test_what_a_killed_writer_moved_away_comes_back(tmp_path):
@@ -371,14 +334,6 @@ def test_a_folder_without_locks_keeps_what_may_be_in_use(temporary, monkeypatch)
     for each in (first, second):
         each.close()
     assert not list(temporary.iterdir())
-
-
-def test_where_only_the_artifact_may_be_written_it_lies_elsewhere(tmp_path: Path) -> None:
-    parent = tmp_path / "parent"
-    parent.mkdir()
-    with read_only(parent), work_folder(parent / "out") as folder:
-        (folder / "x").touch()
-        assert not folder.is_relative_to(parent)
 
 
 def test_one_that_cannot_be_made_is_a_sentence(
