@@ -6,6 +6,8 @@ Whom a process asks is noted with the time that the answer may take, for its par
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -184,3 +186,23 @@ def test_who_exceeds_its_time_is_ended_by_the_parent(marker) -> None:
         assert not worker.alive
     at_risk = marker.get()
     assert at_risk is not None and (at_risk.who, at_risk.doing) == ("evil", "standing still")
+
+
+WRITES = """
+import sys
+from collage_engine.machine.risk_marker import RiskMarker
+marker = RiskMarker(sys.argv[1])
+for _ in range(300_000):
+    marker.set("tvm", "", 60.0)
+    marker.clear()
+"""
+
+
+def test_who_reads_while_it_is_written_never_sees_an_end_that_nobody_set(tmp_path: Path) -> None:
+    """With zeros in between, one read of 70,000 said that the time was over."""
+    marker = RiskMarker(tmp_path / "marker", create=True)
+    writer = subprocess.Popen([sys.executable, "-c", WRITES, marker.path])
+    late = [marker.overdue()]
+    while writer.poll() is None:
+        late += [found for found in (marker.overdue() for _ in range(1000)) if found]
+    assert writer.returncode == 0 and not any(late)
