@@ -192,7 +192,7 @@ WRITES = """
 import sys
 from collage_engine.machine.risk_marker import RiskMarker
 marker = RiskMarker(sys.argv[1])
-for _ in range(300_000):
+for _ in range(100_000):
     marker.set("tvm", "", 60.0)
     marker.clear()
 """
