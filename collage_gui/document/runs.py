@@ -16,7 +16,7 @@ from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Placement, Run
 from collage_engine.service import protocol
 from collage_gui.document.cost_table import CostTable
-from collage_gui.document.pin_set import PinSet
+from collage_gui.document.pin_set import PinSet, same_demands
 from collage_gui.document.requests import EngineRequests
 from collage_gui.document.shown_placement import Shown, ShownPlacement, same_placement
 
@@ -139,7 +139,7 @@ class Runs(QObject):
         pins = self._pins_under(run) if under is None else under
         title = self.title_of(run)
         self._placement.show(Shown(run.placement, title, run.id, not confirmed, pins))
-        if run.pins and under is None:
+        if run.pins and under is None and same_demands(pins, self._pins.current):
             self._pins.set_verdicts(tuple(run.pins))
 
     def show_found(self, run_id: str, under: tuple[Pin, ...] | None = None) -> None:

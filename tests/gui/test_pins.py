@@ -207,3 +207,16 @@ def test_texts_of_prices() -> None:
     assert PinPrice(toolchain="a", us=5.0, at_least=True).text == "at least +5.00 µs"
     assert PinPrice(toolchain="a", unmeasured=2).text == "2 unmeasured"
     assert PinPrice(toolchain="a", reason="computes no max_pool", us=1.0).text.startswith("comput")
+
+
+def test_a_run_under_pins_that_are_gone_brings_no_verdicts(drive) -> None:
+    d = drive()
+    page = d.open()
+    page.document.selection.select([0, 1, 2])
+    page.pins.pin_to("tvm")
+    d.run(page)
+    run = page.document.runs.visible[-1]
+    assert run.pins and page.document.pins.verdicts
+    d.trigger("free_all")
+    page.document.runs.show(run.id)
+    assert page.document.pins.verdicts == ()
