@@ -6,14 +6,12 @@ Nothing is invented: a box whose value is not known is grey and says so.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from collage_engine.drawing.formatting import (
-    bytes_text,
     counted,
-    gain_text,
     node_shapes,
     significant,
     time_text,
@@ -22,12 +20,10 @@ from collage_engine.drawing.groups import DisplayBox
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import (
     Pattern,
-    diverging,
     sequential,
     text_on,
     toolchain_look,
 )
-from collage_engine.drawing.roofline import PartitionRoof
 from collage_engine.drawing.rounding import OperatorRounding, RoundingState
 from collage_engine.drawing.scene import Scene
 from collage_engine.records.operator_titles import onnx_type, short_name
@@ -36,22 +32,16 @@ from collage_engine.records.placement import Partition, Placement
 Mode = Literal[
     "toolchain",
     "cost",
-    "in-model",
     "device",
     "changes",
-    "roofline",
-    "memory",
     "precision",
 ]
 
 MODES: dict[Mode, str] = {
     "toolchain": "Toolchain",
     "cost": "Cost",
-    "in-model": "Last run",
     "device": "Device",
     "changes": "Changes",
-    "roofline": "Left to win",
-    "memory": "Weights",
     "precision": "Precision",
 }
 """The name of each colour mode in a list, which has room for few letters."""
@@ -77,12 +67,6 @@ ROUNDINGS: dict[RoundingState, tuple[str, str, Pattern]] = {
 """Colour, tag and pattern of what reduced precision does to an operator; the one that matters most
 is first."""
 
-_SCALE_COLOURS = {
-    "faster in the model": diverging(-0.6),
-    "slower in the model": diverging(0.6),
-    "as estimated": diverging(0.0),
-}
-"""Colours of the legend's entries for what is a continuous scale in the picture."""
 _DEVICE_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9")
 _COST_STEPS = (
     (0.3, "over 30 %"),
@@ -93,8 +77,6 @@ _COST_STEPS = (
 )
 """Steps of cost in the legend, the dearest first: the least share of the whole latency, and the
 step's name. Chosen: steps of about three, since most partitions take a few per cent."""
-_AS_ESTIMATED = 0.05
-"""Largest share by which an in-model time differs from an estimate that it confirms; chosen."""
 _ROUNDING_LABELS: dict[str, str] = {
     "rounded": "in reduced precision",
     "full": "product in float32",
@@ -168,10 +150,6 @@ class ColouringData:
     """The device on which each candidate runs, by the candidate's id."""
     changes: Mapping[int, str] | None = None
     """The change of each operator between two runs, by operator number: a key of ``CHANGES``."""
-    roofs: Mapping[str, PartitionRoof] | None = None
-    """The time of each partition beside its time at the roof, by partition id."""
-    weights: Mapping[str, int] | None = None
-    """Bytes of the weights that each partition reads, by partition id."""
     roundings: Mapping[int, OperatorRounding] | None = None
     """What reduced precision does to each operator, by operator number."""
 
@@ -205,7 +183,7 @@ def style_boxes(
         legend = _toolchain_legend(scene.graph, colouring)
     else:
         legend = [_legend_entry(label, samples[label], count) for label, count in counts.items()]
-    if mode in ("cost", "roofline", "memory"):
+    if mode == "cost":
         order = [name for _, name in _COST_STEPS]
         place = {
             e.label: order.index(e.label.split(" of ")[0]) for e in legend if " of " in e.label
@@ -244,7 +222,8 @@ class _Colouring:
         partitions = self.partitions_of(operators)
         if not partitions:
             return replace(style, tag="?"), "not placed"
-        return _BY_PARTITIONS[mode](self, style, partitions)
+        by_partitions = self._by_cost if mode == "cost" else self._by_device
+        return by_partitions(style, partitions)
 
     def _by_toolchain(self, style: BoxStyle, operators: Sequence[int]) -> tuple[BoxStyle, str]:
         counts = Counter(
@@ -294,53 +273,11 @@ class _Colouring:
         if not known or not self.largest_us:
             return replace(style, tag="?"), "unknown"
         share = max(known) / self.total_us
-        return self._by_share(style, share, time_text(self.total_us), style.value)
-
-    def _by_roofline(self, style: BoxStyle, partitions: list[Partition]) -> tuple[BoxStyle, str]:
-        """Colours a box by the time above the roof, as a share of the latency."""
-        roofs = self.data.roofs or {}
-        left = [us for p in partitions if p.id in roofs and (us := roofs[p.id].left_us) is not None]
-        if not left or not self.total_us:
-            return replace(style, tag="?"), "unknown"
-        value = f"{time_text(max(left))} left" if style.value else ""
-        return self._by_share(style, max(left) / self.total_us, time_text(self.total_us), value)
-
-    def _by_memory(self, style: BoxStyle, partitions: list[Partition]) -> tuple[BoxStyle, str]:
-        """Colours a box by the bytes of weights, as a share of those of all partitions."""
-        weights = self.data.weights or {}
-        known = [weights[p.id] for p in partitions if p.id in weights]
-        total = sum(weights.values())
-        if not known or not total:
-            return replace(style, tag="?"), "not counted"
-        value = bytes_text(max(known)) if style.value and max(known) else ""
-        return self._by_share(style, max(known) / total, bytes_text(total), value)
-
-    def _by_share(
-        self, style: BoxStyle, share: float, whole: str, value: str
-    ) -> tuple[BoxStyle, str]:
-        """Return a step of the scale by a share of something, which the legend names."""
         step = next(at for at, (least, _) in enumerate(_COST_STEPS) if share >= least)
         height = 1 - step / (len(_COST_STEPS) - 1)
         colour = sequential(1 - height if self.data.dark else height)
-        label = f"{_COST_STEPS[step][1]} of {whole}"
-        return _coloured(style, colour, filled=True, value=value), label
-
-    def _by_in_model(self, style: BoxStyle, partitions: list[Partition]) -> tuple[BoxStyle, str]:
-        pairs = [
-            (p.in_place_us, p.estimated_us)
-            for p in partitions
-            if p.in_place_us is not None and p.estimated_us
-        ]
-        if not pairs:
-            return replace(style, tag="?"), "not profiled"
-        now, before = sum(a for a, _ in pairs), sum(b for _, b in pairs)
-        share = (now - before) / before
-        label = "as estimated"
-        if abs(share) > _AS_ESTIMATED:
-            label = "slower in the model" if share > 0 else "faster in the model"
-        # A time that is half as long, or half as long again, has the full colour.
-        colour = diverging(max(-1.0, min(1.0, share * 2)))
-        return _coloured(style, colour, filled=True, value=gain_text(now, before)), label
+        label = f"{_COST_STEPS[step][1]} of {time_text(self.total_us)}"
+        return _coloured(style, colour, filled=True), label
 
     def _by_device(self, style: BoxStyle, partitions: list[Partition]) -> tuple[BoxStyle, str]:
         names = sorted({(self.data.devices or {}).get(p.candidate, "cpu") for p in partitions})
@@ -351,27 +288,15 @@ class _Colouring:
         return _coloured(style, colour, tag=name[:2].upper()), label
 
 
-_BY_PARTITIONS: dict[
-    str, Callable[[_Colouring, BoxStyle, list[Partition]], tuple[BoxStyle, str]]
-] = {
-    "cost": _Colouring._by_cost,
-    "in-model": _Colouring._by_in_model,
-    "device": _Colouring._by_device,
-    "roofline": _Colouring._by_roofline,
-    "memory": _Colouring._by_memory,
-}
-"""The functions that colour a box by the partitions in it, by colour mode."""
-
-
 def _coloured(style: BoxStyle, colour: str, **fields: object) -> BoxStyle:
     return replace(style, colour=colour, text=text_on(colour), **fields)  # type: ignore[arg-type]
 
 
 def _legend_entry(label: str, sample: BoxStyle, count: int) -> LegendEntry:
-    """Returns the entry of a label, coloured like one of its boxes or the middle of its scale."""
-    colour = _SCALE_COLOURS.get(label, sample.colour)
-    text = sample.text if colour == sample.colour else text_on(colour)
-    return LegendEntry(label, colour, text, sample.tag, sample.pattern, count, label, str(count))
+    """Return the entry of a label, coloured like one of its boxes."""
+    return LegendEntry(
+        label, sample.colour, sample.text, sample.tag, sample.pattern, count, label, str(count)
+    )
 
 
 def _toolchain_legend(graph: OperatorGraph, colouring: _Colouring) -> list[LegendEntry]:

@@ -53,7 +53,6 @@ class LayoutRequest(msgspec.Struct, kw_only=True):
     fold: bool = True
     aspect: float = 1.5
     """Width over height the folded picture should have."""
-    engine: str = "fast-sugiyama"
 
 
 class Layout(msgspec.Struct, kw_only=True):
@@ -68,7 +67,6 @@ class Layout(msgspec.Struct, kw_only=True):
     width: float
     height: float
     columns: int = 1
-    engine: str = "fast-sugiyama"
 
 
 def _breaks(crossing: Sequence[int], ranks: int, columns: int) -> list[int]:
@@ -88,16 +86,13 @@ def _breaks(crossing: Sequence[int], ranks: int, columns: int) -> list[int]:
     return starts
 
 
-def picture(
-    request: LayoutRequest, placed: Layered, short: set[tuple[int, int]], engine: str
-) -> Layout:
+def picture(request: LayoutRequest, placed: Layered, short: set[tuple[int, int]]) -> Layout:
     """Fold a layered drawing into columns and route its edges.
 
     Args:
         request: What to draw, and the aspect that the picture should have.
         placed: Place and rank of every vertex.
         short: The edges that are drawn as lines; the others become jumps.
-        engine: What made the layered drawing.
     """
     folded = _Folded(request, placed, short)
     routes = _Router(folded, placed, short).routes(request.edges)
@@ -108,13 +103,14 @@ def picture(
     if not folded.upright:
         corners = [(along, across) for across, along in corners]
         routes = [[(along, across) for across, along in route] for route in routes]
+    ends = [(x + BOX_WIDTH, y + BOX_HEIGHT) for x, y in corners]
+    ends += [point for route in routes for point in route]
     return Layout(
         places=corners,
         routes=routes,
-        width=max((x + BOX_WIDTH for x, _ in corners), default=0.0),
-        height=max((y + BOX_HEIGHT for _, y in corners), default=0.0),
+        width=max((x for x, _ in ends), default=0.0),
+        height=max((y for _, y in ends), default=0.0),
         columns=len(folded.starts),
-        engine=engine,
     )
 
 

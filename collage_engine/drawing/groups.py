@@ -241,13 +241,13 @@ def first_view(graph: OperatorGraph, groups: Iterable[Group]) -> frozenset[str]:
     collapsed = {g.id for g in children.get(None, [])}
     boxes = len(collapsed) + len(graph.nodes) - in_groups
     size = {group.id: graph.count_nodes(group.members) for group in every}
-    # Open a whole family of siblings while the picture stays small: opening only some of many
-    # equal layers would say that they differ.
+    # Open all scopes whose names differ in numbers only while the picture stays small: opening some
+    # of many equal layers would say that they differ.
     while True:
-        families: dict[str | None, list[Group]] = {}
+        families: dict[str, list[Group]] = {}
         for group in every:
             if group.id in collapsed and children.get(group.id):
-                families.setdefault(group.parent, []).append(group)
+                families.setdefault(re.sub(r"\d+", "", group.id), []).append(group)
         for family in families.values():
             inner = [child for group in family for child in children[group.id]]
             loose = sum(size[g.id] for g in family) - sum(size[g.id] for g in inner)

@@ -3,7 +3,7 @@
 A toolchain brings its colour, letters, pattern and title along in its record (``ToolchainState``);
 whoever receives records hands them to ``learn``, and everything that is drawn afterwards uses them.
 What a record leaves out is generated so that it differs from the toolchains beside it: nothing
-is told by colour alone. Costs and gains use the scales of ColorBrewer (Harrower and Brewer 2003).
+is told by colour alone. Costs use a scale of ColorBrewer (Harrower and Brewer 2003).
 """
 
 from __future__ import annotations
@@ -173,19 +173,6 @@ def _lab(colour: str) -> tuple[float, float, float]:
     return 116 * y - 16, 500 * (x - y), 200 * (y - z)
 
 
-_DIVERGING = (
-    "#2166ac",
-    "#4393c3",
-    "#92c5de",
-    "#d1e5f0",
-    "#f7f7f7",
-    "#fddbc7",
-    "#f4a582",
-    "#d6604d",
-    "#b2182b",
-)
-
-
 def _blend(stops: tuple[str, ...], share: float) -> str:
     share = min(1.0, max(0.0, share))
     place = share * (len(stops) - 1)
@@ -208,11 +195,6 @@ def sequential(share: float) -> str:
     The colours are ColorBrewer's Blues.
     """
     return _blend(_SEQUENTIAL, share)
-
-
-def diverging(share: float) -> str:
-    """Return the colour for −1 (better, blue) … 0 (same, near white) … +1 (worse, red)."""
-    return _blend(_DIVERGING, (share + 1) / 2)
 
 
 def text_on(colour: str) -> str:

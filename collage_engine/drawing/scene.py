@@ -26,6 +26,7 @@ from collage_engine.drawing.groups import (
     partitions_help,
     sections,
 )
+from collage_engine.drawing.layout import lay_out
 from collage_engine.drawing.operators import OperatorGraph, operator_graph
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Placement
@@ -228,15 +229,12 @@ def skip_curve(shown: Scene, a: int, b: int) -> list[tuple[float, float]]:
 def placement_scene(record: GraphRecord, placement: Placement | None) -> Scene:
     """Return the scene of a graph and its placement in one call, for reports.
 
-    A large graph is drawn by its partitions, or else by its scopes. The layout runs in a child
-    process.
+    A large graph is drawn by its partitions, or else by its scopes.
 
     Args:
         record: The graph.
         placement: Its placement; None: there is none.
     """
-    from collage_engine.drawing.layout_process import lay_out_safely
-
     graph = operator_graph(record)
     groups = {g.id: g for g in sections(graph, name_scopes(graph))}
     closed = first_view(graph, groups.values())
@@ -244,5 +242,5 @@ def placement_scene(record: GraphRecord, placement: Placement | None) -> Scene:
         groups = {g.id: g for g in partition_groups(graph, placement)}
         closed = frozenset(groups)
     display = display_graph(graph, groups, closed)
-    layout = lay_out_safely(layout_request(display))
+    layout = lay_out(layout_request(display))
     return scene(graph, groups, display, layout)

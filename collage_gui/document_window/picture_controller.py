@@ -8,7 +8,6 @@ from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QFont
 
 from collage_engine.drawing.box_styles import ColouringData, LegendEntry, Mode, style_boxes
-from collage_engine.drawing.columns import Layout
 from collage_engine.drawing.groups import (
     Group,
     display_graph,
@@ -16,15 +15,13 @@ from collage_engine.drawing.groups import (
     partitions_help,
 )
 from collage_engine.drawing.hand_overs import hand_overs
-from collage_engine.drawing.memory_figures import partition_memory
-from collage_engine.drawing.roofline import PartitionRoof, partition_roofs
+from collage_engine.drawing.layout import lay_out
 from collage_engine.drawing.rounding import OperatorRounding, operator_roundings
 from collage_engine.drawing.scene import layout_request, outlines, scene
 from collage_gui.document.comparison import Reference
 from collage_gui.document.document import Document
 from collage_gui.document.shown_placement import Shown
 from collage_gui.document_window import collapsed_groups
-from collage_gui.graph_view.layout_client import LayoutClient
 from collage_gui.graph_view.painter import PaintTheme
 from collage_gui.graph_view.picture import Marks, Picture
 from collage_gui.graph_view.view import GraphView, boxes_outside
@@ -58,8 +55,6 @@ class PictureController(QObject):
         super().__init__(parent)
         self._document, self._view = document, view
         self._theme, self._preferences = theme, preferences
-        self._layouts = LayoutClient(self)
-        self._layouts.failed.connect(document.failed)
         self.mode: Mode = "toolchain"
         self.collapsed: frozenset[str] = frozenset()
         """Ids of the groups that are drawn as one box."""
@@ -78,8 +73,6 @@ class PictureController(QObject):
         """Operators of the candidate that the run under way measures."""
         self._previewed: frozenset[int] | None = None
         """Products that are drawn as rounded instead of those that the placement rounds."""
-        self._focus: frozenset[int] = frozenset()
-        """Operators to bring into view after the next layout."""
         self._connect()
         self.restyle()
 
@@ -101,17 +94,11 @@ class PictureController(QObject):
         self._preferences.changed.connect(self._preference_changed)
 
     def close(self) -> None:
-        """Stop the layout under way, and stop listening to what outlives the document."""
-        self._layouts.cancel()
+        """Stop listening to what outlives the document."""
         self._theme.changed.disconnect(self.restyle)
         self._preferences.changed.disconnect(self._preference_changed)
 
     # -- layout ------------------------------------------------------------------------
-
-    @property
-    def busy(self) -> bool:
-        """Tells whether a layout is awaited."""
-        return self._layouts.busy
 
     def groups(self) -> dict[str, Group]:
         """Returns every group that can be drawn as one box: name scopes and shown partitions."""
@@ -136,27 +123,22 @@ class PictureController(QObject):
         size = self._view.viewport().size()
         aspect = max(NARROWEST, min(WIDEST, size.width() / max(size.height(), 1)))
         request = layout_request(display, orientation, self._preferences.get("fold"), aspect)
-        self._focus = frozenset(focus)
-
-        def done(layout: Layout) -> None:
-            keep_view = self.drawn is not None and bool(self._focus)
-            laid_out = scene(operators, groups, display, layout, orientation)
-            self.drawn = Picture(laid_out)
-            self.colour(self.drawn, self._document.placement.shown)
-            self._view.show_picture(self.drawn, keep_view=keep_view)
-            self.picture_changed.emit()
-            self.update_marks()
-            if keep_view:
-                self._view.zoom_to_boxes(laid_out.boxes_of(self._focus))
-            elif self._view.isVisible():
-                self._view.setFocus()
-
-        self._layouts.ask(request, done)
+        focused = frozenset(focus)
+        keep_view = self.drawn is not None and bool(focused)
+        laid_out = scene(operators, groups, display, lay_out(request), orientation)
+        self.drawn = Picture(laid_out)
+        self.colour(self.drawn, self._document.placement.shown)
+        self._view.show_picture(self.drawn, keep_view=keep_view)
+        self.picture_changed.emit()
+        self.update_marks()
+        if keep_view:
+            self._view.zoom_to_boxes(laid_out.boxes_of(focused))
+        elif self._view.isVisible():
+            self._view.setFocus()
 
     def _graph_changed(self) -> None:
         self.collapsed, self.opened = self._document.first_collapsed, frozenset()
         self._partitions_collapsed = self._collapse_decided = False
-        self._view.message = "Laying out the graph…"
         self.lay_out()
 
     def _preference_changed(self, key: str) -> None:
@@ -337,8 +319,6 @@ class PictureController(QObject):
                 if p.candidate in candidates
             },
             changes=self._changes(),
-            roofs=self._roofs(shown) if self.mode == "roofline" else {},
-            weights=self._weights(shown) if self.mode == "memory" else {},
             roundings=self._roundings(shown) if self.mode == "precision" else {},
         )
 
@@ -351,23 +331,6 @@ class PictureController(QObject):
         about = run.accuracy if run is not None else None
         previewed = self._previewed if is_own else None
         return operator_roundings(graph, about, shown.placement, previewed)
-
-    def _roofs(self, shown: Shown | None) -> dict[str, PartitionRoof]:
-        """Returns, by partition, its time beside its time at the roof."""
-        graph = self._document.graph
-        if shown is None or graph is None:
-            return {}
-        candidates = self._document.costs.candidates.values()
-        roofs = partition_roofs(graph, shown.placement, candidates)
-        return {roof.partition.id: roof for roof in roofs}
-
-    def _weights(self, shown: Shown | None) -> dict[str, int]:
-        """Returns, by partition, the bytes of the weights that it reads."""
-        graph = self._document.graph
-        if shown is None or graph is None:
-            return {}
-        counted = partition_memory(graph, shown.placement)
-        return {each.partition.id: each.weights for each in counted}
 
     def _changes(self) -> dict[int, str] | None:
         """Returns, by operator, what became of it since the reference run; None without one.

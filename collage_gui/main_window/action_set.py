@@ -169,10 +169,6 @@ def mode_refusal(document: Document, mode: Mode) -> str:
     if shown is None:
         return "There is no placement yet."
     partitions = shown.placement.partitions
-    if mode == "in-model" and all(p.in_place_us is None for p in partitions):
-        return "The shown placement was not profiled in a confirmed run."
-    if mode == "roofline" and all(p.estimated_us is None for p in partitions):
-        return "No partition has a time."
     if mode == "changes" and len(document.runs.visible) < 2:
         return "There is no other run to compare with."
     if mode == "device" and len({p.device for p in partitions}) < 2:

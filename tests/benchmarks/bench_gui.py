@@ -61,7 +61,7 @@ def measure(named: str) -> dict[str, float]:
         found: dict[str, float] = {"operators": len(world.calls)}
 
         def settle(begin: float) -> float:
-            while page.picture.drawn is None or page.picture.busy:
+            while page.picture.drawn is None:
                 app.processEvents(QEventLoop.ProcessEventsFlag.WaitForMoreEvents, 20)
             page.view.viewport().repaint()
             return time.perf_counter() - begin

@@ -68,7 +68,7 @@ class Driver:
 
     def open(self, name: str = "small.onnx") -> DocumentWindow:
         page = self.window.documents.open_path(self.model(name))
-        self.until(lambda: page.picture.drawn is not None and not page.picture.busy)
+        self.until(lambda: page.picture.drawn is not None)
         return page
 
     def run(self, page: DocumentWindow) -> None:

@@ -70,7 +70,7 @@ class Story:
 
     def open(self, path: str):
         page = self.window.documents.open_path(path)
-        self.until(lambda: page.picture.drawn is not None and not page.picture.busy)
+        self.until(lambda: page.picture.drawn is not None)
         self.rest(0.3)
         return page
 
@@ -146,12 +146,11 @@ def tell(folder: Path, theme: str, real: str | None, limit_s: float) -> None:
         story.rest(0.6)
         story.shoot("8-compare")
         document.comparison.set_reference(Reference())
-        for mode in ("cost", "in-model"):
+        for mode in ("cost", "precision"):
             page.picture.set_mode(mode)
             story.shoot(f"9-{mode}")
         page.picture.set_mode("toolchain")
         page.picture.collapse_partitions()
-        story.until(lambda: not page.picture.busy)
         story.shoot("10-collapsed")
         page.find_bar.open()
         page.find_bar.text.setText("layer2")
@@ -178,7 +177,6 @@ def tell(folder: Path, theme: str, real: str | None, limit_s: float) -> None:
             wide = story.open(large)
             story.shoot("15-large-opened")
             wide.picture.expand_all()
-            story.until(lambda: not wide.picture.busy)
             story.rest(0.5)
             wide.runs.start()
             story.until(lambda: not wide.document.execution.running, limit_s * 4)

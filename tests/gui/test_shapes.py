@@ -15,7 +15,7 @@ def opened(d):
     dialog.fields["length"].setText("64")
     assert dialog.summary.text() == "2 shapes: batch=1 length=64, batch=4 length=64"
     dialog.accept()
-    d.until(lambda: page.picture.drawn is not None and not page.picture.busy)
+    d.until(lambda: page.picture.drawn is not None)
     return page
 
 
@@ -69,7 +69,7 @@ def test_a_run_places_all_shapes_and_the_table_switches_the_graph(drive) -> None
     table = page.panels.runs.shapes.table
     table.setCurrentIndex(page.panels.runs.shapes.model.index(1, 0))
     d.until(lambda: document.handle == second.document and document.runs.visible)
-    d.until(lambda: not page.picture.busy and document.placement.shown is not None)
+    d.until(lambda: document.placement.shown is not None)
     assert document.placement.shown.run == document.runs.all[-1].id
     assert "[batch=4 length=64]" in document.title
     assert document.execution.settings.budget_s == page.panels.run_settings.budget.value()

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from collage_engine.drawing import layout_process
-from collage_engine.drawing.columns import LayoutRequest
 from collage_engine.machine import cuda
 from collage_engine.machine.worker import Worker
 from collage_engine.toolchains import registry
@@ -40,9 +38,3 @@ def test_the_driver_is_asked_by_our_own_module() -> None:
     cuda.cuda_probe.cache_clear()
     assert "wrong module" not in (cuda.cuda_probe().reason or "")
     cuda.cuda_probe.cache_clear()
-
-
-def test_a_layout_is_computed_in_its_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout_process, "lay_out", None)  # what a failed child falls back to
-    made = layout_process.lay_out_safely(LayoutRequest(count=1, edges=[]))
-    assert len(made.places) == 1
