@@ -373,15 +373,21 @@ class Race:
         self._entrants = {key: one for key, one in self._entrants.items() if one is not entrant}
 
     def _has_time_for(self, batch: Sequence[Entrant], ends_at: float) -> bool:
-        """Tell whether contenders are likely to be built, loaded and timed in time."""
-        needs = self._load_s + COMMON_ROUNDS * (self._round_s + UNKNOWN_ROUND_S)
+        """Tell whether contenders are likely to be built, loaded and timed in time.
+
+        Of the last steps only what they are known to take is kept back: what enters here may win,
+        and is cut off where it takes longer than builds and loads have taken so far.
+        """
+        needs = self._load_s
+        needs += min(SETTLE_S, COMMON_ROUNDS * (self._round_s + UNKNOWN_ROUND_S))
         needs += max(
             0.0
             if one.process.folder or one.contender.python_session
             else self._build_s(one.contender)
             for one in batch
         )
-        return min(self.time_left - self._last_steps_s, ends_at - self._clock()) > needs
+        kept_s = self._load_s + self._fresh_rounds_s
+        return min(self.time_left - kept_s, ends_at - self._clock()) > needs
 
     def _enter_together(
         self, batch: Sequence[Entrant], ends_at: float, tell: Callable[[str], _Tell]
