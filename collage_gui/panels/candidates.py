@@ -30,8 +30,8 @@ ABOUT_ISOLATED = (
 )
 ABOUT_SPREAD = "Half of what lies between the 20th and the 80th percentile"
 
-COST_COLUMN, REGRET_COLUMN, ISOLATED_COLUMN = 1, 2, 4
-"""Regrets are hidden where none is known, isolated costs where no cost is another."""
+COST_COLUMN, REGRET_COLUMN = 1, 2
+"""Regrets are hidden where none is known."""
 
 
 def operators_tip(record: CandidateRecord, graph: OperatorGraph | None) -> str:
@@ -66,16 +66,16 @@ class CandidatesPanel(QWidget):
                     "Operators",
                     self._operators,
                     tip=lambda r: operators_tip(r, d.operators),
-                    width=130,
+                    width=90,
                     also_found_by=lambda r: r.label,
                     stretches=True,
                 ),
-                Column("Isolated", self._isolated, "time", ABOUT_ISOLATED, self._cost_tip),
-                Column("Nodes", self._nodes, "number", "ONNX nodes"),
-                Column("Spread, %", self._spread, "number", ABOUT_SPREAD, self._cost_tip),
-                Column("Formats", self._formats, width=136, optional=True),
-                Column("State", self._state, tip=self._cost_tip, width=90),
-                Column("Reason", lambda r: d.costs.of(r.id).reason or "", width=260),
+                Column("Isolated", self._isolated, "time", ABOUT_ISOLATED, extra=True),
+                Column("Nodes", self._nodes, "number", "ONNX nodes", extra=True),
+                Column("Spread, %", self._spread, "number", ABOUT_SPREAD, extra=True),
+                Column("Formats", self._formats, width=136, extra=True),
+                Column("State", self._state, width=90, extra=True),
+                Column("Reason", lambda r: d.costs.of(r.id).reason or "", width=260, extra=True),
             ]
         )
         self.model.bold = lambda r: r.id in self._chosen_ids()
@@ -91,8 +91,8 @@ class CandidatesPanel(QWidget):
         self.count = text_label(look="small", wraps=False)
         self.measure = action_button(actions["measure"], MEASURE_NOW, "measureNow")
         self.hint = text_label(look="quiet")
-        top = lay_out(QHBoxLayout(), (self.filter, 1), self.count)
-        buttons = lay_out(QHBoxLayout(), self.measure, None)
+        top = lay_out(QHBoxLayout(), (self.filter, 1), self.table.column_button())
+        buttons = lay_out(QHBoxLayout(), self.measure, None, self.count)
         parts = (top, self.hint, (self.table, 1), buttons)
         lay_out(QVBoxLayout(self), *parts, margins=(10, 8, 10, 8), spacing=8)
         document.selection.changed.connect(self.refresh)
@@ -193,10 +193,8 @@ class CandidatesPanel(QWidget):
         total = len(self.model.rows)
         shown = self.model.rowCount()
         known = sum(document.costs.of(r.id).state != "unknown" for r in self.model.rows)
-        within = any(document.costs.of(r.id).in_place for r in self.model.rows)
         regrets = any(document.costs.regrets.get(r.id) is not None for r in self.model.rows)
         self.table.setColumnHidden(REGRET_COLUMN, not regrets)
-        self.table.setColumnHidden(ISOLATED_COLUMN, not within)
         self.count.setText(
             f"{shown:,} of {counted(total, 'candidate')} · {known:,} measured" if total else ""
         )
@@ -205,11 +203,7 @@ class CandidatesPanel(QWidget):
         elif not document.selection.operators:
             self.hint.setText("Select a node or a partition to see only its candidates.")
         else:
-            two_costs = (
-                "Expected: in this model, where everything else runs in between. Isolated: over "
-                "and over by itself, with its weights in the caches."
-            )
-            self.hint.setText(two_costs if within else "")
+            self.hint.setText("")
         self.hint.setVisible(bool(self.hint.text()))
         self.measure.setText(measure_text(document, short=True) or MEASURE_NOW)
         self.measure.setToolTip(measure_text(document))

@@ -43,8 +43,7 @@ class NodePanel(QWidget):
         split.setChildrenCollapsible(False)
         split.addWidget(self.why)
         split.addWidget(self.tabs)
-        split.setStretchFactor(0, 2)
-        split.setStretchFactor(1, 3)
+        split.setSizes([1000, 1000])  # shares of any height: equal ones
         lay_out(QVBoxLayout(self), split, margins=(0, 0, 0, 0))
         document.selection.changed.connect(self._ask)
         document.selection.candidate_changed.connect(self._ask)

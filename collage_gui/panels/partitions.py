@@ -43,8 +43,6 @@ ABOUT_INSIDE = (
     "Bytes of the values between its own operators, each once; fused kernels never write most of "
     "them"
 )
-PRECISION, FORMATS = 4, 5
-"""Columns that are shown where a partition differs from the plain float32 ones."""
 
 
 class PartitionsPanel(QWidget):
@@ -62,13 +60,13 @@ class PartitionsPanel(QWidget):
                 Column(
                     "Expected", lambda r: r.estimated_us, "time", ABOUT_EXPECTED, self._cost_tip
                 ),
-                Column("Operators", self._label, tip=_operators_tip, width=130, stretches=True),
+                Column("Operators", self._label, tip=_operators_tip, width=90, stretches=True),
                 Column("Nodes", self._nodes, "number", "ONNX nodes"),
-                Column("Precision", lambda r: short(r.precision), tip=_precision_tip),
-                Column("Formats", lambda r: brief_border_words(r.takes, r.gives), width=100),
-                Column("Last run", lambda r: r.in_place_us, "time", ABOUT_LAST, optional=True),
-                Column("Difference", self._difference, "signed-time", ABOUT_LESS, optional=True),
-                Column("Next best", self._regret, "signed-time", ABOUT_REGRET, optional=True),
+                Column("Precision", _precision, tip=_precision_tip, optional=True),
+                Column("Last run", lambda r: r.in_place_us, "time", ABOUT_LAST, extra=True),
+                Column("Difference", self._difference, "signed-time", ABOUT_LESS, extra=True),
+                Column("Next best", self._regret, "signed-time", ABOUT_REGRET, extra=True),
+                Column("Formats", _formats, width=100, extra=True),
                 *self._extra_columns(),
             ]
         )
@@ -159,10 +157,7 @@ class PartitionsPanel(QWidget):
         self._roofs, self._memory = {}, {}
         if self.table.shows_extra:
             self.fill_all_columns()
-        parts = shown.placement.partitions if shown else ()
-        self.model.set_rows(parts)
-        self.table.setColumnHidden(PRECISION, all(p.precision == FLOAT32 for p in parts))
-        self.table.setColumnHidden(FORMATS, not any(p.takes or p.gives for p in parts))
+        self.model.set_rows(shown.placement.partitions if shown else ())
         if shown is None:
             self._say_nothing_is_placed()
         else:
@@ -236,6 +231,15 @@ class PartitionsPanel(QWidget):
 def _operators_tip(row: Partition) -> str:
     """Return the formats of what a partition takes and gives, and its nodes in the file."""
     return "\n".join([*filter(None, [border_words(row.takes, row.gives)]), *row.onnx_nodes[:20]])
+
+
+def _formats(row: Partition) -> str:
+    return brief_border_words(row.takes, row.gives)
+
+
+def _precision(row: Partition) -> str | None:
+    """Return a precision below that of the model."""
+    return None if row.precision == FLOAT32 else short(row.precision)
 
 
 def _precision_tip(row: Partition) -> str:

@@ -40,12 +40,17 @@ class PinsPanel(QWidget):
                     text=lambda r: r[1].kind,
                     toolchain=lambda r: r[1].toolchain,
                 ),
-                Column("Verdict", self._state, tip=self._why, text=self._verdict, width=168),
+                Column("Verdict", self._state, tip=self._why, text=self._verdict, width=150),
                 Column(
-                    "Nodes", self._all_names, tip=self._names_tip, text=self._nodes, stretches=True
+                    "Nodes",
+                    self._all_names,
+                    tip=self._names_tip,
+                    text=self._nodes,
+                    width=90,
+                    stretches=True,
                 ),
-                Column("Price", self._price, "signed-time", ABOUT_PRICE),
-                Column("Reason", lambda r: self._reason(r[0]), width=240),
+                Column("Price", self._price, "signed-time", ABOUT_PRICE, extra=True),
+                Column("Reason", lambda r: self._reason(r[0]), width=240, extra=True),
             ]
         )
         self.table = Table(self.model, "pinsTable", "Pins", theme)

@@ -66,7 +66,7 @@ def _own_bars(document: Document, shown: Run | None, against: float | None) -> l
         if placement.measured_us is None:
             notes.append("expected")
         if shown is not None and each.id != shown.id:
-            notes.append(drift_text(each, shown, document.runs.title_of(shown)))
+            notes.append(drift_text(each, shown, ""))
         bars.append(
             Bar(
                 document.runs.title_of(each),

@@ -22,6 +22,7 @@ from PySide6.QtCore import (
     Signal,
 )
 from PySide6.QtGui import (
+    QAction,
     QColor,
     QFont,
     QGuiApplication,
@@ -31,7 +32,6 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import (
     QAbstractItemView,
-    QHeaderView,
     QMenu,
     QStyledItemDelegate,
     QTableView,
@@ -98,7 +98,12 @@ def toolchain_column(
         return toolchain_title(instance(row))
 
     return Column(
-        title, lambda row: instance(row) or "", tip=tip or text, text=text, toolchain=instance
+        title,
+        lambda row: instance(row) or "",
+        tip=tip or text,
+        text=text,
+        toolchain=instance,
+        width=TOOLCHAIN_PX,
     )
 
 
@@ -297,6 +302,8 @@ def _sort_key(column: Column, row: Any) -> Any:
     return None if value is None or not math.isfinite(value) else value
 
 
+TOOLCHAIN_PX = 128
+"""Width of a column of toolchains, in pixels: a chip and the longest title without options."""
 TITLE_PX = 24
 """Width of the margins of a column's title, in pixels; the style sheet's, and room for rounding."""
 _icons: dict[ToolchainLook, QIcon] = {}
@@ -349,10 +356,12 @@ class Table(QTableView):
         header.setHighlightSections(False)
         header.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
         header.setStretchLastSection(not any(column.stretches for column in model.columns))
-        header.setResizeContentsPrecision(0)  # by what is seen, however many rows there are
+        header.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
         for at, column in enumerate(model.columns):
-            if column.toolchain is not None:
-                header.setSectionResizeMode(at, QHeaderView.ResizeMode.ResizeToContents)
+            if column.extra:
+                action = QAction(column.title, header, checkable=True, toolTip=column.about)
+                action.toggled.connect(partial(self._want, at))
+                header.addAction(action)
         self.setTextElideMode(Qt.TextElideMode.ElideMiddle)
         allow_copying(self)
         self.setItemDelegate(_ChosenRows(self))
@@ -393,18 +402,16 @@ class Table(QTableView):
         return bool(self._wanted)
 
     def column_button(self) -> QToolButton:
-        """Returns a button with the list of the columns that are hidden at first."""
+        """Returns a button with the list of the columns that are hidden at first.
+
+        The right button of the mouse opens the same list over the titles.
+        """
         button = QToolButton()
         button.setText("Columns")
         button.setToolTip("Choose more columns")
         button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         menu = QMenu(button)
-        for at, column in enumerate(self.rows_model.columns):
-            if column.extra:
-                action = menu.addAction(column.title)
-                action.setCheckable(True)
-                action.setToolTip(column.about)
-                action.toggled.connect(partial(self._want, at))
+        menu.addActions(self.horizontalHeader().actions())
         menu.setToolTipsVisible(True)
         button.setMenu(menu)
         return button

@@ -99,11 +99,10 @@ class WhyPanel(QWidget):
         document = self.document
         explanation = document.questions.explanation
         if explanation is not None:
-            return [
-                *(f"<p>{escape(text)}</p>" for text in explanation.words),
-                *self._links(explanation),
-                *_table(why_rows(explanation)),
-            ]
+            # The sentence that says why comes first, then what else could run the node.
+            sentences = [f"<p>{escape(text)}</p>" for text in explanation.words]
+            table = _table(why_rows(explanation))
+            return [*sentences[:1], *table, *sentences[1:], *self._links(explanation)]
         if not document.costs.candidates:
             text = "Run first: nothing is measured yet."
         elif document.placement.partition_of(primary) is None:
