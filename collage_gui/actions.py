@@ -291,16 +291,10 @@ def actual(page: DocumentWindow) -> None:
 view.separate()
 
 
-@view.on_page("Next pane", "F6", needs="document")
-def next_pane(page: DocumentWindow) -> None:
-    """The graph, then the panels."""
-    page.step_pane(1)
-
-
-@view.on_page("Previous pane", "Shift+F6", needs="document")
-def previous_pane(page: DocumentWindow) -> None:
-    """The panels, then the graph."""
-    page.step_pane(-1)
+@view.on_page("Other pane", "F6", "Shift+F6", needs="document")
+def other_pane(page: DocumentWindow) -> None:
+    """From the graph to the panels, or back."""
+    page.step_pane()
 
 
 @view.on_window("Menu bar", "F10")
@@ -322,6 +316,12 @@ def minimap(window: Window) -> None:
 def horizontal(window: Window) -> None:
     """Draw the graph from left to right."""
     window.preferences.step("orientation")
+
+
+@view.on_page("Panels", "F9", needs="document")
+def panels(page: DocumentWindow) -> None:
+    """Hide what stands beside the graph, or show it again."""
+    page.toggle_panels()
 
 
 @view.on_page("Outline", "O")

@@ -33,17 +33,11 @@ THEMES = (
     ("contrast", "High contrast"),
 )
 DIRECTIONS = (("vertical", "Top to bottom"), ("horizontal", "Left to right"))
-ARRANGEMENTS = (
-    ("fitting", "As the window's size allows"),
-    ("around", "Around the graph"),
-    ("column", "In one column"),
-)
 PREFERENCES: tuple[Preference, ...] = (
     Preference("theme", "Theme", "system", THEMES),
     Preference("text_scale", "Text size", 1.0, TEXT_SCALES),
     Preference("orientation", "Graph direction", "vertical", DIRECTIONS),
     Preference("fold", "Fold long graphs into columns", True),
-    Preference("panels", "Panels", "fitting", ARRANGEMENTS),
     Preference("minimap", "Show the minimap", True),
     Preference("search_on_pin", "Search again as soon as a pin changes", True, page="Runs"),
     Preference("confirm_after_search", "Confirm quickly after such a search", False, page="Runs"),

@@ -139,7 +139,9 @@ class Runs(QObject):
         pins = self._pins_under(run) if under is None else under
         title = self.title_of(run)
         self._placement.show(Shown(run.placement, title, run.id, not confirmed, pins))
-        if run.pins and under is None and same_demands(pins, self._pins.current):
+        current = self._pins.current
+        of_these = len(run.pins) == len(current) and same_demands(pins, current)
+        if run.pins and under is None and of_these:
             self._pins.set_verdicts(tuple(run.pins))
 
     def show_found(self, run_id: str, under: tuple[Pin, ...] | None = None) -> None:

@@ -37,11 +37,11 @@ class Panels:
         self.run_settings = RunSettingsPanel(document, preferences, actions)
         self.tabs = {
             "Partitions": self.partitions,
-            "Pins": self.pins,
             "Node": self.node,
+            "Pins": self.pins,
             "Runs": self.runs,
         }
-        """The panels that stand in docks, by what their tabs are called."""
+        """The panels beside the graph, by what their tabs are called."""
         self.log = LogPanel(document.log, theme)
         """Stands in a window of its own, like the settings of the next run."""
 

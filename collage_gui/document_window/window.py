@@ -1,19 +1,18 @@
-"""Shows one document: the graph in the middle, panels around it, a run's progress below."""
+"""Shows one document: the graph with a run's progress below it, and the panels beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from PySide6.QtCore import QPoint, QSize, Qt, QTimer
-from PySide6.QtGui import QAction, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QMainWindow, QMenu, QSplitter, QTabWidget, QVBoxLayout, QWidget
+from PySide6.QtCore import QPoint, QSize, Qt
+from PySide6.QtGui import QAction, QResizeEvent
+from PySide6.QtWidgets import QHBoxLayout, QMenu, QSplitter, QTabWidget, QVBoxLayout, QWidget
 
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.banner import Banner
 from collage_gui.document.document import Document
 from collage_gui.document.run_queue import RunQueue
 from collage_gui.document_window.answer_line import AnswerLine
-from collage_gui.document_window.docks import Docks, fitting_arrangement
 from collage_gui.document_window.export_controller import ExportController
 from collage_gui.document_window.files import DocumentFiles
 from collage_gui.document_window.find_bar import FindBar
@@ -30,12 +29,17 @@ from collage_gui.panels.precision_slider import PrecisionSlider
 from collage_gui.panels.progress import ProgressStrip
 from collage_gui.preferences import Preferences
 from collage_gui.theme import Theme
-from collage_gui.widgets import SideWindow, lay_out
+from collage_gui.widgets import SideWindow, lay_out, named
 
 SETTINGS_SIZE, LOG_SIZE = QSize(460, 700), QSize(900, 420)
 """Sizes of the windows with the settings of the next run and with the log, in pixels; chosen."""
-UNTIL_EXPOSED_MS = 20
-"""Milliseconds after which a window looks again whether it is on the screen; chosen."""
+PANELS_SHARE, PANELS_LEAST, PANELS_MOST = 0.3, 330, 560
+"""Share of the window that the panels take until the user widens them, and its bounds in pixels;
+chosen, so that their tables are readable and the graph keeps more than half of the window."""
+PANEL_LEAST = (240, 90)
+"""Least width and height of a panel, in pixels; chosen: below it a panel scrolls or cuts."""
+PANELS_KEY = "document/panels width"
+"""Where the settings file keeps the width that the user gave the panels, in pixels."""
 BACKGROUND_MENU = (
     ("fit", "find"),
     ("collapse_scopes", "collapse_partitions", "expand_all"),
@@ -48,14 +52,9 @@ BOX_MENU = (
     ("copy_names",),
 )
 """Ids of the actions in the menu of a box, below the menus of toolchains."""
-ARRANGEMENT_KEY = "document/state"
-"""Below which the settings file keeps the sizes of the docks, by arrangement."""
-LIKE_WIDTH = 0.1
-"""Share by which a window may be wider or narrower than the one whose docks' sizes are restored in
-it; chosen."""
 
 
-class DocumentWindow(QMainWindow):
+class DocumentWindow(QWidget):
     """Owns the widgets of one document and its controllers; a page of the main window's tabs."""
 
     def __init__(
@@ -79,9 +78,8 @@ class DocumentWindow(QMainWindow):
             window_messages: Messages that concern every document.
             parent: The widget that owns this one.
         """
-        super().__init__(parent, Qt.WindowType.Widget)
+        super().__init__(parent)
         self.setObjectName("documentWindow")
-        self.setDockOptions(QMainWindow.DockOption.AnimatedDocks)
         self.document = document
         self._preferences, self._actions = preferences, actions
 
@@ -96,16 +94,14 @@ class DocumentWindow(QMainWindow):
         self.precision_slider = PrecisionSlider(document)
         self.panels = Panels(document, theme, preferences, actions)
         self._stage = QWidget()
-        self.setCentralWidget(self._centre())
+        self.tabs = named(QTabWidget(), "panelTabs")
+        self._columns = self._make_columns()
+        lay_out(QHBoxLayout(self), self._columns, margins=(0, 0, 0, 0))
         self.banner = Banner("banner", self._stage, self.messages, window_messages)
-        self.docks = Docks(self, self.panels.tabs)
         self.settings_window = SideWindow(
             "Settings of the next run", self.panels.run_settings, SETTINGS_SIZE, self
         )
         self.log_window = SideWindow("Log", self.panels.log, LOG_SIZE, self)
-        self._sized = False
-        self._settled = False
-        """Whether the panels have the sizes that they were given, and not Qt's first ones."""
 
         self.picture = PictureController(document, self.view, theme, preferences, self)
         self.split = SplitController(document, self.split_widget, self.view, self.picture, self)
@@ -126,6 +122,19 @@ class DocumentWindow(QMainWindow):
         )
         self._connect()
 
+    def _make_columns(self) -> QSplitter:
+        """Returns the graph, and beside it the panels as tabs."""
+        for title, panel in self.panels.tabs.items():
+            # Without this, a panel in front would widen its column at the cost of the graph.
+            panel.setMinimumSize(*PANEL_LEAST)
+            self.tabs.addTab(panel, title)
+        columns = QSplitter(Qt.Orientation.Horizontal)
+        columns.addWidget(self._centre())
+        columns.addWidget(self.tabs)
+        columns.setChildrenCollapsible(False)
+        columns.splitterMoved.connect(self._keep_width)
+        return columns
+
     def _centre(self) -> QWidget:
         centre = QWidget()
         # A message covers the lower edge of the stage, and not the legend below it.
@@ -145,7 +154,6 @@ class DocumentWindow(QMainWindow):
 
     def _connect(self) -> None:
         document, panels = self.document, self.panels
-        self._preferences.changed.connect(self._preference_changed)
         document.failed.connect(lambda reason: self.messages.show_message(reason, "error"))
         for view in (self.view, self.split_widget.other):
             view.menu_wanted.connect(self._open_menu)
@@ -189,61 +197,32 @@ class DocumentWindow(QMainWindow):
 
     def close_document(self) -> None:
         """Stop what runs for the document; the page is about to go."""
-        self._keep_arrangement()
-        self._preferences.changed.disconnect(self._preference_changed)
         self.picture.close()
         self.document.close()
 
-    def showEvent(self, event: QShowEvent) -> None:
-        """Arranges the panels: they take their sizes once the window has one."""
-        super().showEvent(event)
-        self._arrange()
-
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Puts the panels into one column where the window is small, and around the graph else."""
+        """Gives the panels the width that the user chose, or their share of the window."""
         super().resizeEvent(event)
-        if self.isVisible():
-            self._arrange()
+        self._share_width()
 
-    def _arrange(self) -> None:
-        wanted = self._preferences.get("panels")
-        if wanted == "fitting":
-            window = self.window()
-            wanted = fitting_arrangement(window.width(), window.height())
-        if wanted != self.docks.arrangement:
-            self._keep_arrangement()
-        if self.docks.arrange(wanted) or not self._sized:
-            self._sized, self._settled = True, False
-            QTimer.singleShot(0, self, self._size_docks)
+    def _share_width(self) -> None:
+        width = self.width()
+        share = max(PANELS_LEAST, min(PANELS_MOST, round(width * PANELS_SHARE)))
+        kept = self._preferences.store.value(PANELS_KEY, share, int)
+        panels = min(kept, width // 2) if isinstance(kept, int) else share
+        self.tabs.setVisible(panels > 0)
+        self._columns.setSizes([width - panels, panels])
 
-    def _size_docks(self) -> None:
-        handle = self.window().windowHandle()
-        if handle is not None and not handle.isExposed():
-            # Sizes that are given before the window manager has placed the window would grow with
-            # it, at the cost of the graph.
-            QTimer.singleShot(UNTIL_EXPOSED_MS, self, self._size_docks)
-            return
-        store = self._preferences.store
-        key = f"{ARRANGEMENT_KEY}/{self.docks.arrangement}"
-        kept_px = store.value(f"{key} width", 0, int)
-        fits = isinstance(kept_px, int) and abs(self.width() - kept_px) <= LIKE_WIDTH * kept_px
-        if not fits or not self.docks.restore(store.value(key)):
-            # Sizes from a window of another width would take too much of this one.
-            self.docks.set_default_sizes()
-        self._settled = True
+    def _keep_width(self) -> None:
+        self._preferences.store.setValue(PANELS_KEY, self._columns.sizes()[1])
 
-    def _keep_arrangement(self) -> None:
-        """Keep the sizes of the panels; those that they had before they were given any are none."""
-        if not self._settled:
-            return
-        store = self._preferences.store
-        key = f"{ARRANGEMENT_KEY}/{self.docks.arrangement}"
-        store.setValue(key, self.docks.save())
-        store.setValue(f"{key} width", self.width())
-
-    def _preference_changed(self, key: str) -> None:
-        if key == "panels":
-            self._arrange()
+    def toggle_panels(self) -> None:
+        """Hide the panels, or show them in their share of the window."""
+        if self.tabs.isVisible():
+            self._preferences.store.setValue(PANELS_KEY, 0)
+        else:
+            self._preferences.store.remove(PANELS_KEY)
+        self._share_width()
 
     def show_settings(self) -> None:
         """Show the settings of the next run, below the Run button."""
@@ -262,32 +241,21 @@ class DocumentWindow(QMainWindow):
 
     # -- the keyboard ------------------------------------------------------------------
 
-    def step_pane(self, by: int) -> None:
-        """Give the focus to the next pane, or with -1 the one before: the graph, then the docks."""
-        panes: list[QWidget] = [self.view, *self.docks.panes]
-        focused = self.focusWidget()
-        at = next(
-            (
-                number
-                for number, pane in enumerate(panes)
-                if focused is not None and (pane is focused or pane.isAncestorOf(focused))
-            ),
-            -by,
+    def step_pane(self) -> None:
+        """Give the focus to the other pane: from the graph to the panels, or back."""
+        reason = Qt.FocusReason.TabFocusReason
+        focused, page = self.focusWidget(), self.tabs.currentWidget()
+        if focused is not None and self.tabs.isAncestorOf(focused):
+            self.view.setFocus(reason)
+            return
+        takes = (
+            each
+            for each in page.findChildren(QWidget)
+            if each.isVisible()
+            and each.isEnabled()
+            and each.focusPolicy() & Qt.FocusPolicy.TabFocus
         )
-        pane = panes[(at + by) % len(panes)]
-        if isinstance(pane, QTabWidget):
-            page = pane.currentWidget()
-            inside = page.findChildren(QWidget) if page is not None else []
-            takes = (
-                each
-                for each in [page, *inside]
-                if each is not None
-                and each.isVisible()
-                and each.isEnabled()
-                and each.focusPolicy() & Qt.FocusPolicy.TabFocus
-            )
-            pane = next(takes, pane.tabBar())
-        pane.setFocus(Qt.FocusReason.TabFocusReason)
+        next(takes, self.tabs.tabBar()).setFocus(reason)
 
     def _open_menu(self, position: QPoint, box: int | None) -> None:
         menu = self.context_menu(box)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 import os
 from collections.abc import Mapping
 
-from PySide6.QtWidgets import QDockWidget, QMenu, QMenuBar
+from PySide6.QtWidgets import QMenu, QMenuBar
 
 from collage_gui.actions import MENUS, Menu
 from collage_gui.widgets import plain_tip
@@ -187,7 +187,7 @@ MNEMONICS = {menu.title: f"&{menu.title}" for menu in MENUS} | {"Export": "E&xpo
 
 
 class Menus:
-    """The menus by subject, with recent files and the current document's panels."""
+    """The menus by subject, with recent files."""
 
     def __init__(
         self,
@@ -195,7 +195,6 @@ class Menus:
         actions: Mapping[str, QAction],
         preferences: Preferences,
         open_path: Callable[[str], object],
-        docks: Callable[[], list[QDockWidget]],
     ) -> None:
         """Fills the menu bar.
 
@@ -204,16 +203,13 @@ class Menus:
             actions: The window's actions by id.
             preferences: Know the recent files.
             open_path: Opens a recent file.
-            docks: Gives the docks of the current document.
         """
-        self._preferences, self._open_path, self._docks = preferences, open_path, docks
+        self._preferences, self._open_path = preferences, open_path
         self.recent = QMenu("Open recent", bar)
         self.recent.setObjectName("recentMenu")
         self.colours = QMenu("Colour by", bar)
         """What the graph can be coloured by; the toolbar has it, too."""
         self.colours.setToolTipsVisible(True)
-        self._panels = QMenu("Panels", bar)
-        self._panels.aboutToShow.connect(self._fill_panels)
         for each in MENUS:
             self._fill(bar.addMenu(MNEMONICS[each.title]), each, actions)
         self.fill_recent()
@@ -230,8 +226,6 @@ class Menus:
             menu.addAction(actions[spec.id])
             if spec.id == "open":
                 menu.addMenu(self.recent)
-        if content.title == "View":
-            menu.addMenu(self._panels)
 
     def fill_recent(self) -> None:
         """List the recent files."""
@@ -245,8 +239,3 @@ class Menus:
             self.recent.addSeparator()
             self.recent.addAction("Clear this list", self._preferences.forget_recent)
         self.recent.setEnabled(bool(paths))
-
-    def _fill_panels(self) -> None:
-        self._panels.clear()
-        for dock in self._docks():
-            self._panels.addAction(dock.toggleViewAction())

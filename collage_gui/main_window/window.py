@@ -15,7 +15,6 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import (
     QApplication,
-    QDockWidget,
     QMainWindow,
     QMessageBox,
     QStackedWidget,
@@ -97,7 +96,6 @@ class MainWindow(QMainWindow):
             self.action_set.by_id,
             preferences,
             self.documents.open_path,
-            self._current_docks,
         )
         self.toolbar = Toolbar(self.action_set.by_id, self.menus.colours)
         self.addToolBar(self.toolbar)
@@ -166,10 +164,6 @@ class MainWindow(QMainWindow):
         if key == "recent":
             self.menus.fill_recent()
         self.action_set.check_preferences()
-
-    def _current_docks(self) -> list[QDockWidget]:
-        page = self.documents.current
-        return page.docks.shown if page is not None else []
 
     # -- actions -----------------------------------------------------------------------
 

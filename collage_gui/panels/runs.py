@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from PySide6.QtCore import QPoint, QSize
-from PySide6.QtGui import QAction, QResizeEvent
+from PySide6.QtGui import QAction
 from PySide6.QtWidgets import (
     QHBoxLayout,
     QLineEdit,
@@ -27,9 +27,6 @@ from collage_gui.widgets import SideWindow, lay_out, named, push_button, text_la
 
 DETAILS_SIZE = QSize(620, 560)
 """Size of the window with the details of a run, in pixels; chosen."""
-NARROW_PX = 620
-"""Below this width, in pixels, the bars are a page beside the others; chosen, since side by side
-neither could be read."""
 
 
 class RunsPanel(QWidget):
@@ -71,14 +68,12 @@ class RunsPanel(QWidget):
         )
         self.tabs = named(QTabWidget(), "compareTabs")
         self.tabs.setUsesScrollButtons(True)
-        self.tabs.setMinimumSize(120, 90)
+        self.tabs.addTab(self._bars_page(), "Latency")
         self.tabs.addTab(self.changes, "Changes")
         self.tabs.addTab(self.all_runs, "All runs")
         self.tabs.addTab(self.shapes, "Shapes")
         document.shapes.changed.connect(self._offer_shapes)
-        self._bars = self._bars_page()
-        parts = ((self._bars, 1), (self.tabs, 1))
-        self._box = lay_out(QHBoxLayout(self), *parts, margins=(0, 0, 0, 0), spacing=0)
+        lay_out(QVBoxLayout(self), self.tabs, margins=(0, 0, 0, 0))
         for signal in (
             document.runs.changed,
             document.placement.changed,
@@ -89,20 +84,6 @@ class RunsPanel(QWidget):
         ):
             signal.connect(self.refresh)
         self.refresh()
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        """Makes the bars the first page where the panel is narrow."""
-        super().resizeEvent(event)
-        narrow = event.size().width() < NARROW_PX
-        if narrow == (self.tabs.indexOf(self._bars) >= 0):
-            return
-        if narrow:
-            self.tabs.insertTab(0, self._bars, "Latency")
-            self.tabs.setCurrentIndex(0)
-        else:
-            self.tabs.removeTab(self.tabs.indexOf(self._bars))
-            self._box.insertWidget(0, self._bars, 1)
-        self._bars.show()
 
     def _bars_page(self) -> QScrollArea:
         left = QWidget()

@@ -117,11 +117,11 @@ def tell(folder: Path, theme: str, real: str | None, limit_s: float) -> None:
         page.navigation.zoom_to_selection()
         story.until(lambda: document.questions.explanation is not None)
         story.shoot("5-questioned")
-        page.docks.reveal("node")
+        page.tabs.setCurrentWidget(page.panels.node)
         story.rest(1.0)
         page.panels.node.tabs.setCurrentIndex(2)
         story.shoot("6-inside")
-        page.docks.reveal("node")
+        page.tabs.setCurrentWidget(page.panels.node)
         others = [n for n in ("tvm", "onnxruntime", "onednn") if n != dear.toolchain]
         page.pins.pin_to(others[0])
         late = parts[len(parts) // 3]
@@ -131,7 +131,7 @@ def tell(folder: Path, theme: str, real: str | None, limit_s: float) -> None:
         page.pins.keep_partition()
         story.rest(1.0)
         story.until(lambda: not document.execution.searching)
-        page.docks.reveal("pins")
+        page.tabs.setCurrentWidget(page.panels.pins)
         page.view.fit()
         story.shoot("7-pins")
         page.runs.start()
@@ -142,7 +142,7 @@ def tell(folder: Path, theme: str, real: str | None, limit_s: float) -> None:
 
         document.comparison.set_reference(Reference("run", first))
         page.picture.set_mode("changes")
-        page.docks.reveal("partitions")
+        page.tabs.setCurrentWidget(page.panels.partitions)
         story.rest(0.6)
         story.shoot("8-compare")
         document.comparison.set_reference(Reference())

@@ -86,7 +86,7 @@ def test_the_button_says_how_many_candidates_it_measures_and_how_long_that_takes
     document.costs.changed.emit()
     panel = page.panels.node.candidates
     button = panel.measure
-    page.docks.reveal("node")
+    page.tabs.setCurrentWidget(page.panels.node)
     QApplication.processEvents()
     panel.resize(600, panel.height())
     assert button.text() == "Measure 1 more (about 4 s)"

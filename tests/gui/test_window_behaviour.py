@@ -9,8 +9,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QMessageBox, QToolTip
 
 from collage_engine.records.event import Progress, Stage
-from collage_gui.document_window.docks import PLACES
-from collage_gui.document_window.window import ARRANGEMENT_KEY
+from collage_gui.document_window.window import PANELS_KEY
 from collage_gui.main_window.documents import closing_sentence
 
 
@@ -28,23 +27,26 @@ def test_the_graph_has_its_share_of_the_window(drive, width, height, share) -> N
     assert area / (width * height) > share
 
 
-def test_small_windows_have_their_panels_in_one_column_and_large_ones_around(drive) -> None:
+def test_the_panels_take_their_share_or_what_the_user_gives_them(drive) -> None:
     d = drive()
     d.window.resize(1280, 800)
     page = d.open()
-    assert page.docks.arrangement == "column"
     for title, panel in page.panels.tabs.items():
-        page.docks.reveal(title.lower())
+        page.tabs.setCurrentWidget(panel)
         d.qtbot.wait(20)
         assert panel.isVisible(), f"{title} is behind a tab"
         share = page.view.width() * page.view.height() / (1280 * 800)
         assert share > 0.5, f"{title} takes its room from the graph"
+    first = page.tabs.width()
     d.window.resize(1700, 1000)
-    d.until(lambda: page.docks.arrangement == "around")
-    shown = {dock.objectName() for dock in page.docks.shown}
-    assert shown == {f"dock-{name}" for name in PLACES["around"]}
-    d.preferences.set("panels", "column")
-    assert page.docks.arrangement == "column", "the user's choice wins"
+    d.until(lambda: page.tabs.width() > first)
+    d.preferences.store.setValue(PANELS_KEY, 350)
+    d.window.resize(1500, 1000)
+    d.until(lambda: abs(page.tabs.width() - 350) < 10)
+    d.trigger("panels")
+    assert not page.tabs.isVisible()
+    d.trigger("panels")
+    assert page.tabs.isVisible() and page.tabs.width() > 350, "their share again"
 
 
 def test_long_texts_of_a_run_never_change_the_windows_size(drive) -> None:
@@ -236,12 +238,10 @@ def test_f6_steps_through_the_panes_and_keys_open_the_context_menu(drive, monkey
     d.window.activateWindow()
     page.view.setFocus()
     visited = []
-    for _ in range(len(page.docks.panes) + 1):
-        d.trigger("next_pane")
+    for _ in range(2):
+        d.trigger("other_pane")
         visited.append(QApplication.focusWidget())
-    assert len(set(visited)) == len(page.docks.panes) + 1 and visited[-1] is page.view
-    d.trigger("previous_pane")
-    assert QApplication.focusWidget() is visited[-2]
+    assert page.tabs.isAncestorOf(visited[0]) and visited[1] is page.view
     page.document.selection.select([1])
     wanted = []
     page.view.menu_wanted.disconnect()
@@ -288,21 +288,3 @@ def test_a_rubber_band_replaces_the_selection(drive) -> None:
     page.document.selection.select([0])
     drag(Qt.KeyboardModifier.ShiftModifier | Qt.KeyboardModifier.ControlModifier)
     assert {0, last} <= page.document.selection.operators
-
-
-def test_sizes_that_panels_had_before_they_were_given_any_are_not_kept(drive) -> None:
-    """A window manager may resize a window as soon as it is shown."""
-    d = drive()
-    d.window.resize(1480, 900)
-    page = d.open()
-    d.until(lambda: page._settled)
-    assert page.docks.arrangement == "column"
-    page._settled = False  # as long as the first sizes wait for the window to be exposed
-    d.window.resize(1700, 900)
-    d.until(lambda: page._settled)
-    assert page.docks.arrangement == "around"
-    assert not d.preferences.store.contains(f"{ARRANGEMENT_KEY}/column")
-    d.window.resize(1480, 900)
-    d.until(lambda: page.docks.arrangement == "column" and page._settled)
-    assert d.preferences.store.contains(f"{ARRANGEMENT_KEY}/around")
-    assert page.view.width() > d.window.width() / 2, "the graph lost its room"
