@@ -76,7 +76,7 @@ class ToolchainAbout(msgspec.Struct, frozen=True, kw_only=True):
 
     ``name`` is what users type and what documents hold; ``title`` is how its makers write it.
     ``colour``, ``letters`` and ``pattern`` are how it is recognised in pictures; where they are
-    empty, they are generated so that it differs from the toolchains beside it.
+    empty, they follow from its name.
     """
 
     name: str

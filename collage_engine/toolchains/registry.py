@@ -29,7 +29,7 @@ from typing import TypeVar
 
 import msgspec
 
-from collage_engine.drawing.palette import with_looks
+from collage_engine.drawing.palette import with_look
 from collage_engine.records.errors import ToolchainError, UsageError
 from collage_engine.records.reasons import fault_reason, last_line
 from collage_engine.records.toolchain import ToolchainAbout, ToolchainState
@@ -266,7 +266,7 @@ def probe_all(
         pool.shutdown()
     if names is None:
         states += tuple(_unavailable(*each) for each in _foreign().refused.items())
-    return with_looks(states)
+    return tuple(map(with_look, states))
 
 
 def _check(name: str) -> None:

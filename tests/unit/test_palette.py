@@ -13,7 +13,7 @@ from collage_engine.drawing.palette import (
     UNPLACED,
     learn,
     toolchain_look,
-    with_looks,
+    with_look,
 )
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.toolchains import registry
@@ -96,7 +96,7 @@ def test_a_colour_that_is_none_is_replaced_by_a_generated_one(
     state = ToolchainState(
         name="odd", available=True, colour=colour, letters="x" * 5000, pattern="none", title="Odd"
     )
-    (drawn,) = with_looks([state])
+    drawn = with_look(state)
     for look in (drawn.colour, drawn.letters):
         assert look not in (colour, state.letters) and look.isprintable()
     learn([state])
