@@ -12,20 +12,14 @@ from rich.table import Table
 
 from collage_engine.cli.screen import Columns, columns, say, show
 from collage_engine.drawing import objective
-from collage_engine.drawing.accuracy import (
-    accuracy_sentences,
-    checked_on,
-    tolerance_sentences,
-)
 from collage_engine.drawing.baselines import baseline_title
+from collage_engine.drawing.facts import fact_lines, run_facts
 from collage_engine.drawing.figures import (
-    candidate_counts_text,
     clocks_text,
     ending_sentences,
 )
 from collage_engine.drawing.formatting import (
     counted,
-    memory_text,
     spread_text,
     time_text,
 )
@@ -102,14 +96,12 @@ def print_run(run: Run, warned: Collection[str] = ()) -> None:
     say()
     if run.objective == "latency":
         _print_estimate(placement)
-    _print_accuracy(run)
     if run.measured_on:
         say(f"Measured on {run.measured_on}, a machine of the farm")
     if clocks := clocks_text(run.machine):
         say(f"Processor clocks at the beginning and the end: {clocks}")
-    if run.memory is not None:
-        say(f"Memory: {memory_text(run.memory)}")
-    say(f"Candidates: {candidate_counts_text(run.candidates)}")
+    for line in fact_lines(run_facts(run), ("Accuracy", "Memory", "Candidates")):
+        say(line)
     for sentence in ending_sentences(run):
         say(sentence)
     _print_constraints(run)
@@ -185,17 +177,6 @@ def _print_estimate(placement: Placement) -> None:
             f"and hand-overs; measured, it takes {time_text(abs(off))} "
             f"{'more' if off >= 0 else 'less'}."
         )
-
-
-def _print_accuracy(run: Run) -> None:
-    if run.accuracy is None and run.max_rel_error is not None:
-        checked = checked_on(run.samples)
-        say(
-            f"Largest error against the model's own result: {run.max_rel_error:.1e} "
-            f"(relative){checked}"
-        )
-    for sentence in (*tolerance_sentences(run), *accuracy_sentences(run)):
-        say(sentence)
 
 
 def _print_constraints(run: Run) -> None:

@@ -37,7 +37,7 @@ class Fact:
 
 def run_facts(run: Run) -> list[Fact]:
     """Returns a run's facts: machine, limits, pins, accuracy, memory, tuning, candidates."""
-    facts = [*limit_facts(run.limits), *pin_facts(run.pins), *_accuracy(run)]
+    facts = [*limit_facts(run.limits), *pin_facts(run.pins), *accuracy_facts(run)]
     if run.measured_on:
         facts.insert(0, Fact("Farm", "placed on", run.measured_on))
     if run.memory is not None:
@@ -47,6 +47,14 @@ def run_facts(run: Run) -> list[Fact]:
     if run.tuning is not None:
         facts += _tuning(run.tuning)
     return facts + _candidates(run.candidates)
+
+
+def fact_lines(facts: Iterable[Fact], groups: Sequence[str]) -> list[str]:
+    """Return one line for each of some groups: ``Accuracy: tolerance 0.01; error 4.0e-03``."""
+    grouped: dict[str, list[str]] = {group: [] for group in groups}
+    for fact in facts:
+        grouped.get(fact.group, []).append(f"{fact.name} {fact.value}")
+    return [f"{group}: {'; '.join(said)}" for group, said in grouped.items() if said]
 
 
 def limit_facts(limits: Iterable[LimitVerdict]) -> list[Fact]:
@@ -125,7 +133,8 @@ def _verdict(state: str, price_us: float | None, reason: str | None) -> str:
     return f"{state}, {reason}" if state == "honoured" else f"{state}: {reason}"
 
 
-def _accuracy(run: Run) -> list[Fact]:
+def accuracy_facts(run: Run) -> list[Fact]:
+    """Return the precision and error of a placement, and what reduced precision gained."""
     facts = []
     about, placement = run.accuracy, run.placement
     if about is not None:
@@ -157,7 +166,19 @@ def _accuracy(run: Run) -> list[Fact]:
 
 
 def _promise(about: Accuracy, placement: Placement | None) -> list[Fact]:
-    facts = [
+    reduced = placement is not None and any(p.precision != FLOAT32 for p in placement.partitions)
+    rounded = sum(product.rounded for product in about.products)
+    # What was not run may be faster.
+    all_ran = about.tried and all(one.max_rel_error is not None for one in about.tried)
+    facts = []
+    if about.products:
+        count = f"{rounded} of {len(about.products)}"
+        facts.append(Fact("Accuracy", "products that may be rounded", count))
+    if about.tried:
+        count = counted(len(about.tried), "whole model")
+        found = "; none is faster and keeps the tolerance" if all_ran and not reduced else ""
+        facts.append(Fact("Accuracy", "tried with products rounded", f"{count}{found}"))
+    facts += [
         Fact(
             "Accuracy",
             "tolerance",
@@ -174,7 +195,6 @@ def _promise(about: Accuracy, placement: Placement | None) -> list[Fact]:
                 time_text(full) + ("" if error is None else f", error {error:.1e}"),
             )
         )
-    reduced = placement is not None and any(p.precision != FLOAT32 for p in placement.partitions)
     ours = placement.measured_us if placement is not None else None
     if reduced and full and ours:
         facts.append(Fact("Accuracy", "against it", gain_text(ours, full)))

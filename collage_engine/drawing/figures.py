@@ -348,12 +348,6 @@ def candidate_counts(counts: CandidateCounts) -> list[tuple[str, str]]:
     return [(name, number) for name, number in rows if name in always or number != "0"]
 
 
-def candidate_counts_text(counts: CandidateCounts) -> str:
-    """Return ``9 found, 8 distinct; 5 measured, 3 left unmeasured (3 excluded by …)``."""
-    found = f"{number_text(counts.enumerated)} found, {number_text(counts.distinct)} distinct"
-    return f"{found}; {costs_text(counts)}"
-
-
 def costs_text(counts: CandidateCounts) -> str:
     """Return where the costs of candidates are from: ``5 measured, 3 left unmeasured``."""
     return ", ".join(f"{number} {name}" for name, number in candidate_counts(counts))

@@ -7,7 +7,6 @@ from datetime import datetime
 
 from collage_engine.records.counted import counted as counted
 from collage_engine.records.graph import Node, TensorType
-from collage_engine.records.memory import MemoryUse
 from collage_engine.wording.amounts import DASH as DASH
 from collage_engine.wording.amounts import LEAST_US
 from collage_engine.wording.amounts import MINUS as MINUS
@@ -110,32 +109,3 @@ def elide(text: str, limit: int) -> str:
         return text
     keep = limit - 1
     return text[: keep - keep // 2] + "…" + text[len(text) - keep // 2 :]
-
-
-def memory_text(memory: MemoryUse) -> str:
-    """Return the memory of a placement: peaks, weights, what runtimes hold, the artifact's size."""
-    seen, parts = memory.seen, []
-    if seen.load_peak_bytes is not None and seen.run_peak_bytes is not None:
-        parts.append(
-            f"at most {bytes_text(seen.load_peak_bytes)} while loading, "
-            f"{bytes_text(seen.run_peak_bytes)} while running"
-        )
-    elif seen.peak_bytes is not None:
-        parts.append(f"at most {bytes_text(seen.peak_bytes)}")
-    if parts and seen.base_bytes is not None:
-        parts.append(f"{bytes_text(seen.base_bytes)} of it before the model is loaded")
-    parts.append(f"weights {bytes_text(memory.weights_bytes)}")
-    if seen.held:
-        held = ", ".join(f"{name} {bytes_text(size)}" for name, size in seen.held.items())
-        parts.append(f"held by {held}")
-    if memory.repeated_bytes:
-        repeated = bytes_text(memory.repeated_bytes)
-        parts.append(f"{repeated} of weights stored for two partitions")
-    if memory.artifact_bytes is not None:
-        parts.append(
-            f"artifact {bytes_text(memory.artifact_bytes)}, of it runtimes "
-            f"{bytes_text(memory.library_bytes)}"
-        )
-    if memory.place_peak_bytes is not None:
-        parts.append(f"placing it took at most {bytes_text(memory.place_peak_bytes)}")
-    return "; ".join(parts)

@@ -9,9 +9,7 @@ import msgspec
 
 from collage_engine.drawing import objective
 from collage_engine.drawing.accuracy import (
-    accuracy_sentences,
     precision_text,
-    tolerance_sentences,
 )
 from collage_engine.drawing.facts import Fact, run_facts
 from collage_engine.drawing.figures import (
@@ -334,10 +332,6 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "sum": partition_sum_text(placement) if placement else "",
         "unmeasured": unmeasured_text(run),
         "words": {"isolated": ISOLATED, "expected": EXPECTED, "last_run": LAST_RUN},
-        "accuracy": [
-            *tolerance_sentences(run),
-            *accuracy_sentences(run),
-        ],
         "grouped": _grouped(run),
         "missing": [state for state in run.toolchains if not state.available],
     }
@@ -364,7 +358,7 @@ def _grouped(run: Run) -> dict[str, list[Fact]]:
     """Return facts that have no table of their own, by heading."""
     found: dict[str, list[Fact]] = {}
     for fact in run_facts(run):
-        if fact.group in ("Limits", "Memory", "Tuning"):
+        if fact.group in ("Accuracy", "Limits", "Memory", "Tuning"):
             found.setdefault(fact.group, []).append(fact)
     return found
 

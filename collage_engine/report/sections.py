@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from collage_engine.drawing.baselines import baseline_title
+from collage_engine.drawing.facts import fact_lines, run_facts
 from collage_engine.drawing.figures import (
-    candidate_counts_text,
     conditions,
     drift_text,
     latency_us,
@@ -140,7 +140,7 @@ def other_runs(document: Document, run: Run) -> list[dict[str, Any]]:
 
 def found(run: Run) -> list[str]:
     """Returns how many candidates there were, and how long the stages took."""
-    said = [f"Candidates: {candidate_counts_text(run.candidates)}."]
+    said = [f"{line}." for line in fact_lines(run_facts(run), ("Candidates",))]
     if run.seconds:
         stages = ", ".join(
             f"{STAGE_TITLES.get(name, name).lower()} {seconds:.1f} s"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collage_engine.drawing.accuracy import accuracy_sentences
 from collage_engine.drawing.baselines import baseline_title
+from collage_engine.drawing.facts import accuracy_facts
 from collage_engine.drawing.figures import (
     answer_text,
     bound_text,
@@ -70,7 +70,8 @@ def _run_texts(document: Document, run: Run) -> list[str]:
     if run.winner != "collage":
         parts.append(f"{winner_title(run)} is exported")
     parts.append(bound_text(run))
-    parts += accuracy_sentences(run)[1:]
+    if run.accuracy is not None:
+        parts += [f"{fact.name} {fact.value}" for fact in accuracy_facts(run)]
     parts.append(unmeasured_text(run))
     parts += [limit.reason or limit.text for limit in run.limits]
     reference = document.comparison.reference

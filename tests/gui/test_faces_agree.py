@@ -14,7 +14,7 @@ from collage_engine.cli import output
 from collage_engine.cli import print_run as cli
 from collage_engine.drawing import figures
 from collage_engine.drawing.alternatives import why_rows
-from collage_engine.drawing.facts import run_facts
+from collage_engine.drawing.facts import fact_lines, run_facts
 from collage_engine.drawing.figures import winner_title
 from collage_engine.drawing.formatting import (
     bytes_text,
@@ -277,10 +277,10 @@ def test_what_became_of_the_candidates_is_counted_alike_on_every_face(session, c
     )
     assert counts.distinct == 1312 + 5 + 40 + 623
     run = msgspec.structs.replace(session.runs[0], candidates=counts, model={"nodes": 19})
-    text = figures.candidate_counts_text(counts)
+    (text,) = fact_lines(run_facts(run), ["Candidates"])
     assert text == (
-        "2,100 found, 1,980 distinct; 1,312 measured, 5 timed as whole models only, 40 from the "
-        "store, 623 left unmeasured, 3 invalid"
+        "Candidates: found 2,100; distinct 1,980; measured 1,312; timed as whole models only 5; "
+        "from the store 40; left unmeasured 623; invalid 3"
     )
     cli.print_run(run)
     assert text in " ".join(capsys.readouterr().out.split())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from collage_engine.drawing.accuracy import accuracy_sentences
+from collage_engine.drawing.facts import fact_lines, run_facts
 from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
 from collage_engine.records.accuracy import Accuracy, RoundedProduct, RoundingTrial
 from collage_engine.records.placement import Partition, Placement, Run
@@ -56,6 +56,11 @@ def run_of(precision: str, measured: float, accuracy: Accuracy | None) -> Run:
     )
 
 
+def words_of(run: Run) -> str:
+    (line,) = fact_lines(run_facts(run), ["Accuracy"])
+    return line
+
+
 def test_words_say_where_what_it_cost_and_what_it_won() -> None:
     about = Accuracy(
         precision="bfloat16",
@@ -69,24 +74,24 @@ def test_words_say_where_what_it_cost_and_what_it_won() -> None:
         ),
         tried=(RoundingTrial(toolchain="tvm", rounded=1, emulated_error=3e-3, max_rel_error=4e-3),),
     )
-    words = " | ".join(accuracy_sentences(run_of("bfloat16", 1500.0, about)))
-    assert "1 of 1 partition (2 nodes) in bf16, each by itself within 2.0e-03" in words
-    assert "largest error on 4 sets of inputs is 4.0e-03, the tolerance 0.01" in words
-    assert "1 of 2 products may be rounded within the tolerance; 1 whole model" in words
-    assert "1.50 ms against 3.00 ms" in words and "2.00 times as fast" in words
+    words = words_of(run_of("bfloat16", 1500.0, about))
+    assert "partitions in bf16 1 of 1, within 2.0e-03 each" in words
+    assert "error of the whole model 4.0e-03" in words
+    assert "tolerance 0.01, kept on 4 sets of inputs" in words
+    assert "products that may be rounded 1 of 2; tried with products rounded 1 whole model" in words
+    assert "best in float32 3.00 ms" in words and "against it −50.0 %" in words
 
 
 def test_nothing_is_said_to_be_won_where_everything_stayed_float32() -> None:
     about = Accuracy(precision="bfloat16", tolerance=0.01, samples=1, float32_us=3000.0)
-    words = " | ".join(accuracy_sentences(run_of("float32", 3000.0, about)))
-    assert "every partition computes as the model says" in words and "won" not in words
-    assert accuracy_sentences(run_of("float32", 3000.0, None)) == []
-    assert "nothing faster in less" not in words, "nothing was tried"
+    words = words_of(run_of("float32", 3000.0, about))
+    assert "partitions in float32 1 of 1" in words and "against it" not in words
+    assert "none is faster" not in words, "nothing was tried"
     broke = RoundingTrial(toolchain="tvm", rounded=2, max_rel_error=0.03, reason="it breaks it")
     late = RoundingTrial(toolchain="tvm", rounded=1, emulated_error=5e-3, reason="no time")
     for tried, said in (((broke,), True), ((broke, late), False)):
         run = run_of("float32", 3000.0, msgspec.structs.replace(about, tried=tried))
-        assert ("nothing faster in less keeps" in accuracy_sentences(run)[0]) == said
+        assert ("none is faster and keeps the tolerance" in words_of(run)) == said
 
 
 def test_partitions_of_older_sessions_are_float32() -> None:
