@@ -1,11 +1,12 @@
 """Links what TVM compiled into a shared library: by the C++ compiler, else by the package ziglang.
 
-``ziglang`` carries LLVM's linker and assembler. They are called as such and build nothing of their
-own first, which ``zig cc`` does for a minute.
+``ziglang`` carries LLVM's linker. It is called as such and builds nothing of its own first, which
+``zig cc`` does for a minute.
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,8 @@ from collage_engine.toolchains.runtime.builder import (
 
 SYSTEM_LIBRARIES = ("libm.so.6", "libgcc_s.so.1", "libc.so.6")
 """What a compiler links to anything, by the names of the files that processes load."""
+BYTES = ".bin"
+"""How the name of a file ends whose bytes are linked as they are, as the symbol of its name."""
 
 
 def check_linker() -> None:
@@ -45,25 +48,36 @@ def link_shared(output: str, objects: Sequence[str], libraries: Sequence[str], *
 
     Args:
         output: The shared library.
-        objects: Object files, and assembler (``.S``).
+        objects: Object files, and files of bytes (``SYMBOL.bin``).
         libraries: Shared libraries that it names as NEEDED.
 
     Raises:
         CannotBuild: There is nothing to link with.
         RuntimeError: Linking failed; the text is the linker's.
     """
+    options = ["-rpath", "$ORIGIN", "--no-as-needed", "-z", "noexecstack", *_bytes_of(objects)]
+    others = [name for name in objects if not name.endswith(BYTES)]
     compiler = compiler_command()
     if compiler:
-        options = ["-fPIC", "-Wl,-rpath,$ORIGIN", "-Wl,--no-as-needed"]
-        _run(*compiler, "-shared", "-o", output, *options, *objects, *libraries)
+        passed = [part for option in options for part in ("-Xlinker", option)]
+        _run(*compiler, "-shared", "-o", output, "-fPIC", *others, *passed, *libraries)
         return
-    zig = _zig()
-    assembled = [name + ".o" if name.endswith(".S") else name for name in objects]
-    for source, made in zip(objects, assembled, strict=True):
-        if made != source:
-            _run(zig, "clang", "-c", source, "-o", made)
-    options = ["-rpath", "$ORIGIN", *libraries, *_system_libraries()]
-    _run(zig, "ld.lld", "-shared", "-o", output, *assembled, *options)
+    needed = [*libraries, *_system_libraries()]
+    _run(_zig(), "ld.lld", "-shared", "-o", output, *others, *options, *needed)
+
+
+def _bytes_of(objects: Sequence[str]) -> list[str]:
+    """Return a linker's options for the files of bytes among the objects.
+
+    Linkers call the begin of such a file by its path; it gets the symbol's name besides.
+    """
+    options = []
+    for name in objects:
+        if name.endswith(BYTES):
+            begin = f"_binary_{re.sub('[^A-Za-z0-9]', '_', name)}_start"
+            symbol = Path(name).name.removesuffix(BYTES)
+            options += ["--format=binary", name, "--format=default", f"--defsym={symbol}={begin}"]
+    return options
 
 
 def _system_libraries() -> list[str]:

@@ -1,7 +1,7 @@
-"""Pack a module's imports (weights, plans) into an object the linker takes as it is.
+"""Pack a module's imports (weights, plans) into a file that the linker takes as it is.
 
-TVM's own way makes LLVM write the bytes out as a constant array: 1.3 s per 100 MB. Here the
-assembler includes the file, which costs a copy.
+TVM's own way makes LLVM write the bytes out as a constant array: 1.3 s per 100 MB. Here the linker
+includes the file, which costs a copy.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from collage_engine.build.link import BYTES
+
 
 def pack_imports(
     module: Any, is_system_lib: bool, prefix: str, workspace: str, architecture: str = ""
 ) -> str:
-    """Write an assembler file that defines the blob which TVM looks for when it loads a module.
+    """Write the blob which TVM looks for when it loads a module, for ``link.link_shared``.
 
     It has the signature of TVM's ``fpack_imports``, but for the last argument.
 
@@ -26,26 +28,18 @@ def pack_imports(
             are compiled; empty: none are.
 
     Returns:
-        The path of the assembler file.
+        The path of the file, which is called as the blob's symbol.
     """
     import numpy as np
     import tvm_ffi
 
-    blob = tvm_ffi.get_global_func("runtime.ModulePackImportsToTensor")(module).numpy()
+    packed = tvm_ffi.get_global_func("runtime.ModulePackImportsToTensor")(module)
+    blob = np.from_dlpack(packed)  # without a copy
     symbol = str(tvm_ffi.get_global_func("runtime.ModuleImportsBlobName")())
     if architecture:
         from collage_engine.lowering.cubin import with_cubins
 
         blob = np.frombuffer(with_cubins(blob.tobytes(), architecture), dtype=np.uint8)
-    content = os.path.join(workspace, "imports.bin")
-    blob.tofile(content)
-    path = os.path.join(workspace, "imports.S")
-    quoted = content.replace("\\", "\\\\").replace('"', '\\"')
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(
-            f'    .section .rodata, "a", @progbits\n'
-            f"    .globl {symbol}\n    .type {symbol}, @object\n    .balign 64\n"
-            f'{symbol}:\n    .incbin "{quoted}"\n    .size {symbol}, {blob.size}\n'
-            f'    .section .note.GNU-stack, "", @progbits\n'
-        )
+    path = os.path.join(workspace, symbol + BYTES)
+    blob.tofile(path)
     return path

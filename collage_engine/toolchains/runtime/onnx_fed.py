@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-LARGEST_MODEL = 2**31 - 1
-"""Bytes that one protobuf message may have."""
 ARRAY_TYPES = frozenset(
     (
         *("bool", "float16", "float32", "float64"),
@@ -195,10 +193,14 @@ def serialised(model: ModelProto) -> bytes:
     Raises:
         ToolchainError: It is more than one protobuf message may hold.
     """
-    size = model.ByteSize()
-    if size > LARGEST_MODEL:
-        raise ToolchainError(f"the sub-graph is {size / 1e9:.1f} GB as ONNX; 2 GB is the limit")
-    return model.SerializeToString()
+    from google.protobuf.message import EncodeError
+
+    try:
+        return model.SerializeToString()
+    except EncodeError as error:
+        raise ToolchainError(
+            "the sub-graph has more than 2 GB as ONNX, which is the limit"
+        ) from error
 
 
 class OnnxSessionToolchain(OnnxFedToolchain):
