@@ -62,7 +62,7 @@ def start_with_files(window: MainWindow, paths: Sequence[str]) -> None:
 
 def load_documents() -> None:
     """Load what draws graphs and charts while the engine starts: no file need wait for it."""
-    for module in ("collage_gui.document_window.window", "pyqtgraph"):
+    for module in ("collage_gui.document_window.window", "networkx", "pyqtgraph"):
         importlib.import_module(module)
 
 

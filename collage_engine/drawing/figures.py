@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.formatting import (
@@ -36,7 +35,6 @@ from collage_engine.records.placement import (
     TIE_SHARE,
     Baseline,
     CandidateCounts,
-    Partition,
     Placement,
     Run,
 )
@@ -50,37 +48,6 @@ TIMES_FROM = 1.5
 """Factor of two latencies from which it is said as a factor, and not in per cent; chosen."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PartitionFigures:
-    """The three times of a partition in µs; None where one is not known."""
-
-    isolated_us: float | None
-    expected_us: float | None
-    last_run_us: float | None
-
-    @property
-    def difference_us(self) -> float | None:
-        """Return the time in the last run less the expected one."""
-        if self.last_run_us is None or self.expected_us is None:
-            return None
-        return self.last_run_us - self.expected_us
-
-
-def partition_figures(partition: Partition, costs: Mapping[str, Cost]) -> PartitionFigures:
-    """Return the times of a partition.
-
-    Args:
-        partition: A partition of a placement.
-        costs: Candidate id → cost, of the run that the placement is from.
-    """
-    cost = costs.get(partition.candidate)
-    return PartitionFigures(
-        isolated_us=None if cost is None else isolated_us(cost),
-        expected_us=partition.estimated_us,
-        last_run_us=partition.in_place_us,
-    )
-
-
 def isolated_us(cost: Cost) -> float | None:
     """Return the isolated cost in µs; None where it is not known."""
     alone = cost.isolated()
@@ -90,24 +57,14 @@ def isolated_us(cost: Cost) -> float | None:
 # -- sums ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class PartitionSum:
-    """The sum of the expected costs of a placement's partitions, and of how many it is the sum."""
+def partition_sum_us(placement: Placement) -> float | None:
+    """Add up the expected costs of a placement's partitions, in µs.
 
-    us: float
-    known: int
-    total: int
-
-    @property
-    def is_whole(self) -> bool:
-        """Return whether every partition has a cost: a part of a sum is no sum."""
-        return self.known == self.total
-
-
-def partition_sum(placement: Placement) -> PartitionSum:
-    """Add up the expected costs of a placement's partitions."""
-    known = [p.estimated_us for p in placement.partitions if p.estimated_us is not None]
-    return PartitionSum(sum(known), len(known), len(placement.partitions))
+    None where a partition has no cost: a part of a sum is no sum.
+    """
+    costs = [part.estimated_us for part in placement.partitions]
+    known = [us for us in costs if us is not None]
+    return sum(known) if known and len(known) == len(costs) else None
 
 
 def partition_sum_text(placement: Placement) -> str:
@@ -116,15 +73,13 @@ def partition_sum_text(placement: Placement) -> str:
     It is empty for a placement that was timed before any of its partitions, since its time is what
     is known, and for one of a single partition, which is no sum.
     """
-    total = partition_sum(placement)
-    if total.known == total.total == 1:
-        return ""
-    if total.is_whole:
-        return f"the partitions add up to {time_text(total.us)}"
-    if not total.known:
-        return "no partition has a cost yet" if placement.measured_us is None else ""
-    partitions = counted(total.total, "partition")
-    return f"{total.known} of {partitions} have a cost"
+    total_us, count = partition_sum_us(placement), len(placement.partitions)
+    if total_us is not None:
+        return f"the partitions add up to {time_text(total_us)}" if count > 1 else ""
+    known = sum(part.estimated_us is not None for part in placement.partitions)
+    if known or placement.measured_us is None:
+        return f"{known} of {counted(count, 'partition')} have a cost"
+    return ""
 
 
 def estimate_text(placement: Placement) -> str:
@@ -502,12 +457,6 @@ def baseline_drift(run: Run, reference: Run) -> float | None:
         b.measured_us / before[b.name] for b in run.baselines if b.measured_us and b.name in before
     ]
     return statistics.median(ratios) - 1 if ratios else None
-
-
-def without_drift_us(run: Run, reference: Run) -> float | None:
-    """Return the latency of a run as it were at the speed that the machine had for another run."""
-    us, drift = latency_us(run.placement), baseline_drift(run, reference)
-    return us / (1 + drift) if us is not None and drift is not None else us
 
 
 def drift_text(run: Run, reference: Run, name: str) -> str:

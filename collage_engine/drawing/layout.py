@@ -17,7 +17,6 @@ A graph of 10,000 boxes takes half a second, one of 400 takes 15 ms (Python 3.11
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 
 from collage_engine.drawing.columns import FAN, FOLD_RANKS, Layout, LayoutRequest, picture
@@ -49,32 +48,15 @@ def lay_out(request: LayoutRequest) -> Layout:
 
 
 def _order(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """Returns a topological order, smallest number first; the smallest goes on at a cycle."""
-    after: list[list[int]] = [[] for _ in range(count)]
-    degree = [0] * count
-    for a, b in edges:
-        after[a].append(b)
-        degree[b] += 1
-    ready = [v for v in range(count) if degree[v] == 0]
-    heapq.heapify(ready)
-    done = [False] * count
-    order: list[int] = []
-    smallest = 0
-    while len(order) < count:
-        if not ready:
-            while done[smallest]:
-                smallest += 1
-            ready.append(smallest)
-        vertex = heapq.heappop(ready)
-        if done[vertex]:
-            continue
-        done[vertex] = True
-        order.append(vertex)
-        for other in after[vertex]:
-            degree[other] -= 1
-            if degree[other] == 0 and not done[other]:
-                heapq.heappush(ready, other)
-    return order
+    """Returns a topological order, smallest number first; vertices of a cycle come by number."""
+    import networkx  # takes 0.2 s
+
+    graph = networkx.DiGraph(edges)
+    graph.add_nodes_from(range(count))
+    acyclic = networkx.condensation(graph)
+    members = {at: sorted(acyclic.nodes[at]["members"]) for at in acyclic}
+    order = networkx.lexicographical_topological_sort(acyclic, lambda at: members[at][0])
+    return [vertex for at in order for vertex in members[at]]
 
 
 def _ranks(count: int, order: Sequence[int], edges: Sequence[tuple[int, int]]) -> list[int]:

@@ -71,16 +71,6 @@ class Scene:
         few = {a: others for a, others in self.jumps_out.items() if len(others) <= FAN}
         return frozenset((a, b) for a, others in few.items() for b in others)
 
-    @property
-    def width(self) -> float:
-        """Return the width of all boxes together, in scene units."""
-        return self.layout.width
-
-    @property
-    def height(self) -> float:
-        """Return the height of all boxes together, in scene units."""
-        return self.layout.height
-
     def rectangle(self, box: int) -> tuple[float, float, float, float]:
         """Return left, top, width and height of a box."""
         x, y = self.layout.places[box]
@@ -89,26 +79,6 @@ class Scene:
     def boxes_of(self, operators: Iterable[int]) -> set[int]:
         """Return the boxes in which operators are drawn."""
         return {self.display.box_of[at] for at in operators}
-
-
-def layout_request(
-    display: DisplayGraph, orientation: str = "vertical", fold: bool = True, aspect: float = 1.5
-) -> LayoutRequest:
-    """Return the question for the layout of a display graph.
-
-    Args:
-        display: Boxes and edges.
-        orientation: ``vertical`` or ``horizontal``.
-        fold: Whether a long graph is folded into columns.
-        aspect: Width over height that a folded picture should have.
-    """
-    return LayoutRequest(
-        count=len(display.boxes),
-        edges=list(display.edges),
-        orientation=orientation,
-        fold=fold,
-        aspect=aspect,
-    )
 
 
 def scene(
@@ -242,5 +212,5 @@ def placement_scene(record: GraphRecord, placement: Placement | None) -> Scene:
         groups = {g.id: g for g in partition_groups(graph, placement)}
         closed = frozenset(groups)
     display = display_graph(graph, groups, closed)
-    layout = lay_out(layout_request(display))
+    layout = lay_out(LayoutRequest(count=len(display.boxes), edges=list(display.edges)))
     return scene(graph, groups, display, layout)

@@ -84,8 +84,8 @@ def render(
     """
     ink = _DARK if dark else _LIGHT
     head = 34.0 + (30.0 if legend else 0.0)
-    width = max(shown.width + 2 * ACROSS_GAP, 480.0)
-    height = shown.height + 2 * ACROSS_GAP + head
+    width = max(shown.layout.width + 2 * ACROSS_GAP, 480.0)
+    height = shown.layout.height + 2 * ACROSS_GAP + head
     used = sorted({style.pattern for style in styles if style.pattern != "solid"})
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '

@@ -16,7 +16,6 @@ from collage_engine.drawing.figures import (
     ending_sentences,
     isolated_us,
     latency_us,
-    partition_figures,
     partition_sum_text,
     unmeasured_text,
     verdict_sentence,
@@ -386,7 +385,9 @@ def _partitions(document: Document, run: Run) -> list[dict[str, Any]]:
             "part": part,
             "name": toolchain_title(part.instance),
             "label": titles.joined(part.nodes),
-            "figures": partition_figures(part, run.costs),
+            "isolated_us": isolated_us(run.costs[part.candidate])
+            if part.candidate in run.costs
+            else None,
             "precision": precision_text(part.precision, part.max_rel_error),
             "formats": border_words(part.takes, part.gives),
         }

@@ -8,6 +8,7 @@ from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QFont
 
 from collage_engine.drawing.box_styles import ColouringData, LegendEntry, Mode, style_boxes
+from collage_engine.drawing.columns import LayoutRequest
 from collage_engine.drawing.groups import (
     Group,
     display_graph,
@@ -17,7 +18,7 @@ from collage_engine.drawing.groups import (
 from collage_engine.drawing.hand_overs import hand_overs
 from collage_engine.drawing.layout import lay_out
 from collage_engine.drawing.rounding import OperatorRounding, operator_roundings
-from collage_engine.drawing.scene import layout_request, outlines, scene
+from collage_engine.drawing.scene import outlines, scene
 from collage_gui.document.comparison import Reference
 from collage_gui.document.document import Document
 from collage_gui.document.shown_placement import Shown
@@ -122,7 +123,13 @@ class PictureController(QObject):
         orientation = self._preferences.get("orientation")
         size = self._view.viewport().size()
         aspect = max(NARROWEST, min(WIDEST, size.width() / max(size.height(), 1)))
-        request = layout_request(display, orientation, self._preferences.get("fold"), aspect)
+        request = LayoutRequest(
+            count=len(display.boxes),
+            edges=list(display.edges),
+            orientation=orientation,
+            fold=self._preferences.get("fold"),
+            aspect=aspect,
+        )
         focused = frozenset(focus)
         keep_view = self.drawn is not None and bool(focused)
         laid_out = scene(operators, groups, display, lay_out(request), orientation)

@@ -210,19 +210,14 @@ class DocumentWindow(QWidget):
         share = max(PANELS_LEAST, min(PANELS_MOST, round(width * PANELS_SHARE)))
         kept = self._preferences.store.value(PANELS_KEY, share, int)
         panels = min(kept, width // 2) if isinstance(kept, int) else share
-        self.tabs.setVisible(panels > 0)
         self._columns.setSizes([width - panels, panels])
 
     def _keep_width(self) -> None:
         self._preferences.store.setValue(PANELS_KEY, self._columns.sizes()[1])
 
     def toggle_panels(self) -> None:
-        """Hide the panels, or show them in their share of the window."""
-        if self.tabs.isVisible():
-            self._preferences.store.setValue(PANELS_KEY, 0)
-        else:
-            self._preferences.store.remove(PANELS_KEY)
-        self._share_width()
+        """Hide the panels, or show them again."""
+        self.tabs.setVisible(not self.tabs.isVisible())
 
     def show_settings(self) -> None:
         """Show the settings of the next run, below the Run button."""

@@ -124,7 +124,7 @@ class Picture:
     @property
     def bounds(self) -> QRectF:
         """Return the whole scene with a margin."""
-        width, height = self.scene.width, self.scene.height
+        width, height = self.scene.layout.width, self.scene.layout.height
         return QRectF(-40, -40, max(width, BOX_WIDTH) + 80, max(height, BOX_HEIGHT) + 80)
 
     def set_colours(

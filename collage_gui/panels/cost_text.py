@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collage_engine.drawing.figures import partition_figures
+from collage_engine.drawing.figures import isolated_us
 from collage_engine.drawing.formatting import counted, time_text
 from collage_engine.records.cost import Cost
 from collage_engine.records.placement import Partition
@@ -46,14 +46,12 @@ def partition_text(partition: Partition, cost: Cost) -> str:
     Returns:
         The times that are known; empty where none is.
     """
-    figures = partition_figures(partition, {partition.candidate: cost})
-    parts = []
-    alone = figures.isolated_us is not None
-    if alone and cost.in_place and cost.median_us == partition.estimated_us:
-        parts.append(f"{time_text(figures.isolated_us)} {ISOLATED}")
-    if figures.last_run_us is not None:
-        parts.append(f"{time_text(figures.last_run_us)} in the {LAST_RUN}")
-    if figures.expected_us is None:
+    parts, alone_us = [], isolated_us(cost)
+    if alone_us is not None and cost.in_place and cost.median_us == partition.estimated_us:
+        parts.append(f"{time_text(alone_us)} {ISOLATED}")
+    if partition.in_place_us is not None:
+        parts.append(f"{time_text(partition.in_place_us)} in the {LAST_RUN}")
+    if partition.estimated_us is None:
         return ", ".join(parts)
-    text = f"{time_text(figures.expected_us)} {EXPECTED}"
+    text = f"{time_text(partition.estimated_us)} {EXPECTED}"
     return f"{text} ({', '.join(parts)})" if parts else text

@@ -10,9 +10,8 @@ from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 from collage_engine.drawing.accuracy import precision_text
 from collage_engine.drawing.figures import (
     latency_text,
-    partition_figures,
-    partition_sum,
     partition_sum_text,
+    partition_sum_us,
 )
 from collage_engine.drawing.formatting import counted, time_text
 from collage_engine.drawing.memory_figures import PartitionMemory, partition_memory
@@ -64,7 +63,7 @@ class PartitionsPanel(QWidget):
                 Column("Nodes", self._nodes, "number", "ONNX nodes"),
                 Column("Precision", _precision, tip=_precision_tip, optional=True),
                 Column("Last run", lambda r: r.in_place_us, "time", ABOUT_LAST, extra=True),
-                Column("Difference", self._difference, "signed-time", ABOUT_LESS, extra=True),
+                Column("Difference", _difference, "signed-time", ABOUT_LESS, extra=True),
                 Column("Next best", self._regret, "signed-time", ABOUT_REGRET, extra=True),
                 Column("Formats", _formats, width=100, extra=True),
                 *self._extra_columns(),
@@ -137,9 +136,6 @@ class PartitionsPanel(QWidget):
     def _label(self, row: Partition) -> str:
         graph = self.document.operators
         return row.id if graph is None else graph.label_with_name(row.nodes)
-
-    def _difference(self, row: Partition) -> float | None:
-        return partition_figures(row, self.document.costs.by_candidate).difference_us
 
     def _regret(self, row: Partition) -> float | None:
         document = self.document
@@ -233,6 +229,12 @@ def _operators_tip(row: Partition) -> str:
     return "\n".join([*filter(None, [border_words(row.takes, row.gives)]), *row.onnx_nodes[:20]])
 
 
+def _difference(row: Partition) -> float | None:
+    if row.in_place_us is None or row.estimated_us is None:
+        return None
+    return row.in_place_us - row.estimated_us
+
+
 def _formats(row: Partition) -> str:
     return brief_border_words(row.takes, row.gives)
 
@@ -248,10 +250,11 @@ def _precision_tip(row: Partition) -> str:
 
 def _expected_text(placement: Placement) -> str:
     """Return ``17.6 µs expected: 16.6 µs in the partitions, 0.974 µs converting 1 value``."""
-    total = partition_sum(placement)
-    if placement.estimated_us is None or not total.is_whole:
+    total_us = partition_sum_us(placement)
+    if placement.estimated_us is None or total_us is None:
         return partition_sum_text(placement)
-    parts = [f"{time_text(total.us)} in the partitions"] if total.total > 1 else []
+    several = len(placement.partitions) > 1
+    parts = [f"{time_text(total_us)} in the partitions"] if several else []
     if placement.conversions:
         us = sum(each.us for each in placement.conversions if each.us is not None)
         parts.append(f"{time_text(us)} converting {counted(len(placement.conversions), 'value')}")

@@ -21,7 +21,6 @@ from collage_engine.drawing.figures import (
     baseline_drift,
     latency_us,
     winner_title,
-    without_drift_us,
 )
 from collage_engine.drawing.formatting import DASH, moment_text, signed_time
 from collage_engine.drawing.palette import toolchain_title
@@ -35,7 +34,6 @@ ABOUT_DRIFT = (
     "How much slower the baselines were than in the shown run: the median over those that both "
     "runs timed. It is the machine's doing, not the placement's."
 )
-ABOUT_WITHOUT = "The latency at the speed that the machine had for the shown run"
 
 
 class AllRunsPage(QWidget):
@@ -50,7 +48,6 @@ class AllRunsPage(QWidget):
                 Column("Latency", lambda r: latency_us(r.placement), "time"),
                 Column("Against shown", self._gain, "percent"),
                 Column("Drift", self._drift, "percent", ABOUT_DRIFT),
-                Column("Without drift", self._without, "time", ABOUT_WITHOUT),
                 Column("Expected", _expected, "time"),
                 Column("Partitions", _partitions, "number"),
                 Column("Exported", winner_title, width=140),
@@ -86,10 +83,6 @@ class AllRunsPage(QWidget):
         other = self._other(run)
         drift = baseline_drift(run, other) if other is not None else None
         return None if drift is None else 100 * drift
-
-    def _without(self, run: Run) -> float | None:
-        other = self._other(run)
-        return latency_us(run.placement) if other is None else without_drift_us(run, other)
 
 
 def _expected(run: Run) -> float | None:

@@ -223,10 +223,10 @@ def test_horizontal_orientation_lays_out_sideways(drive) -> None:
     d = drive()
     page = d.open()
     d.preferences.set("fold", False)
-    assert page.picture.drawn.scene.height > page.picture.drawn.scene.width
+    assert page.picture.drawn.scene.layout.height > page.picture.drawn.scene.layout.width
     d.trigger("horizontal")
     d.until(lambda: page.picture.drawn.scene.orientation == "horizontal")
-    assert page.picture.drawn.scene.width > page.picture.drawn.scene.height
+    assert page.picture.drawn.scene.layout.width > page.picture.drawn.scene.layout.height
 
 
 def test_the_legend_isolates_one_toolchain(drive) -> None:
