@@ -33,12 +33,11 @@ from collage_engine.trials.race import Race
 from collage_engine.trials.runner import trial_settings
 from collage_engine.wording.amounts import time_text
 
-LARGEST_SHARE = 0.75
-"""Share of the run's time that whole models may take once there is an answer; chosen: what wins is
-mostly decided by them, and the rest of the time finds the mixes."""
 SECONDARY_SHARE = 0.3
-"""The same share for other configurations and greedy covers; chosen: on ResNet-50 two of them took
-10 of 60 seconds, and they rarely win."""
+"""Share of the run's time within which other configurations and greedy covers may enter; chosen: on
+ResNet-50 two of them took 10 of 60 seconds, and they rarely win. Each toolchain alone may take all
+the time that is left: what wins is mostly decided by them (``tests/benchmarks/RESULTS.md``). For
+another objective it is half of it, since everybody who is near enters another race."""
 EXPORT_S = 1.0
 """Seconds for writing an artifact beside its weights; chosen, from small models."""
 EXPORTED_BYTES_PER_S = 150e6
@@ -137,8 +136,10 @@ def enter_whole_models(
         with control.stage(stage) as report:
             first = [one for one in contenders if not is_secondary(one)]
             second = [one for one in contenders if is_secondary(one)]
-            now, left_s = budget.clock(), max(0.0, budget.left_s - reserved_s)
-            for some, share in ((first, LARGEST_SHARE), (second, SECONDARY_SHARE)):
+            now = budget.clock()
+            left_s = max(0.0, budget.left_s - budget.added_s - reserved_s)
+            alone = 1.0 if raced.data.settings.objective == "latency" else 0.5
+            for some, share in ((first, alone), (second, SECONDARY_SHARE)):
                 race.enter(some, ends_at=now + share * left_s, on_progress=report.progress)
             results = race.results()
             report.detail = _detail(results, race)
@@ -147,7 +148,6 @@ def enter_whole_models(
     data = with_trial_costs(task.open_model.model, menu, raced.data, race.results())
     keep_costs(task.open_model, menu, raced.data, data)
     answered = race.leader is not None or task.is_quick
-    # For another objective, everybody who is near enters another race.
     latency = data.settings.objective == "latency"
     confirming_s = race.seconds_to_finish if latency else race.time_left / 2
     kept = budget.keeping_back(confirming_s, _exporting_s(task), has_answer=answered)
