@@ -13,7 +13,7 @@ from rich.table import Table
 from collage_engine.cli.screen import Columns, columns, say, show
 from collage_engine.drawing import objective
 from collage_engine.drawing.baselines import baseline_title
-from collage_engine.drawing.facts import fact_lines, run_facts
+from collage_engine.drawing.facts import fact_lines, placement_facts, run_facts
 from collage_engine.drawing.figures import (
     clocks_text,
     ending_sentences,
@@ -56,7 +56,7 @@ def print_shape_table(rows: Sequence[ShapeRow], sharing: Sharing | None) -> None
     for row in rows:
         table.add(*shape_cells(row))
     show(table.table)
-    for sentence in sharing_sentences(rows, sharing):
+    for sentence in sharing_sentences(len(rows), sharing):
         say(sentence)
 
 
@@ -143,8 +143,8 @@ def _print_choice(run: Run, placement: Placement) -> None:
         for name in sorted(nodes, key=lambda name: -nodes[name]):
             table.add(name, str(partitions[name]), str(nodes[name]))
         show(table.table)
-    if placement.conversions or any(p.takes or p.gives for p in placement.partitions):
-        say(formats_text(placement))
+    for line in fact_lines(placement_facts(placement), ["Formats"]):
+        say(line)
 
 
 def _print_latencies(run: Run) -> None:
@@ -218,25 +218,6 @@ def say_artifact(folder: str) -> None:
     with contextlib.suppress(CollageError):  # a stored run's may be gone since
         for text in requirements(Path(folder)):
             say(f"  {text}")
-
-
-def formats_text(placement: Placement) -> str:
-    """``12 of 14 partitions take or give nhwc; 2 values are converted once each, 24 µs in all``."""
-    parts = placement.partitions
-    names = {name for p in parts for name in (*p.takes.values(), *p.gives.values())}
-    count = sum(bool(p.takes or p.gives) for p in parts)
-    times = [c.us for c in placement.conversions]
-    converted = "nothing is converted"
-    if times:
-        known = [us for us in times if us is not None]
-        is_whole = len(known) == len(times)
-        took = f", {time_text(sum(known))} in all" if is_whole else ""
-        once = "is converted once" if len(times) == 1 else "are converted once each"
-        converted = f"{counted(len(times), 'value')} {once}{took}"
-    return (
-        f"{count} of {counted(len(parts), 'partition')} take or give {', '.join(sorted(names))}; "
-        f"{converted}"
-    )
 
 
 def latency_table(run: Run, width: int) -> Table:

@@ -353,21 +353,6 @@ def enough_budget_s(run: Run) -> float | None:
     return 60.0 * math.ceil((took + more) / 60)
 
 
-def unmeasured_text(run: Run) -> str:
-    """Returns ``1 240 candidates are unmeasured: …`` with the reason; empty where none is.
-
-    It is empty, too, for a quick confirmation, which measures no candidates.
-    """
-    counts = run.candidates
-    if not counts.skipped or was_wanted_quickly(run):
-        return ""
-    are = "candidate is" if counts.skipped == 1 else "candidates are"
-    text = f"{number_text(counts.skipped)} {are} unmeasured"
-    if counts.unreached:
-        return f"{text}: the budget ended before the best placement was measured throughout"
-    return f"{text}: by what was measured, the best placement consists of others"
-
-
 def was_wanted_quickly(run: Run) -> bool:
     """Tell whether the user asked for a quick confirmation."""
     return bool(run.settings.get("confirmation") == "quick")

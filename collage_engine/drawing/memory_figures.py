@@ -1,9 +1,4 @@
-"""Sums up a placement's memory by partition and toolchain: counted, measured or not known.
-
-The bytes of weights and of values are counted from the types in the dataflow graph. What a
-toolchain holds of packed weights is measured in the process that confirmed a run. Nothing else is
-known, and nothing is estimated.
-"""
+"""Counts the bytes that partitions read, write and hold, from the types in the dataflow graph."""
 
 from __future__ import annotations
 
@@ -11,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from collage_engine.records.graph import GraphRecord, Node
-from collage_engine.records.memory import MemoryUse
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.placement import Partition, Placement
 
@@ -26,20 +20,6 @@ class PartitionMemory:
     outputs: int
     inside: int
     """Bytes of the values between the partition's own operators."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ToolchainMemory:
-    """The bytes of weights that one toolchain has in a placement."""
-
-    toolchain: str
-    partitions: int
-    weights: int
-    """Counted: what its partitions read; a weight that two partitions read counts twice."""
-    stored: int | None
-    """Measured: what it was given in the run; None where that is not known."""
-    packed: int | None
-    """Measured: what it holds in memory; None where that is not known."""
 
 
 def partition_memory(graph: GraphRecord, placement: Placement) -> list[PartitionMemory]:
@@ -91,28 +71,6 @@ class ValueBytes:
         read = {source for index in own for source in self._sources[index]}
         out = {i for i in own if i in self._leaving or self._readers.get(i, set()) - own}
         return own, read, out
-
-
-def toolchain_memory(parts: list[PartitionMemory], use: MemoryUse | None) -> list[ToolchainMemory]:
-    """Return the weights of each toolchain, in the order of its first partition.
-
-    Args:
-        parts: The partitions of a placement.
-        use: What the run of this placement measured; None where it is not known.
-    """
-    rows = []
-    for name in dict.fromkeys(each.partition.toolchain for each in parts):
-        own = [each for each in parts if each.partition.toolchain == name]
-        rows.append(
-            ToolchainMemory(
-                toolchain=name,
-                partitions=len(own),
-                weights=sum(each.weights for each in own),
-                stored=use.stored.get(name) if use is not None else None,
-                packed=use.seen.held.get(name) if use is not None else None,
-            )
-        )
-    return rows
 
 
 def _sources(nodes: Mapping[NodeIndex, Node], call: Node) -> set[NodeIndex]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from collage_engine.drawing.formatting import counted, time_text
 from collage_engine.drawing.memory_figures import ValueBytes
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.graph import GraphRecord
@@ -91,22 +90,3 @@ def partition_roofs(
             )
         )
     return roofs
-
-
-def roofline_sentence(roofs: Iterable[PartitionRoof]) -> str:
-    """Return how much lies above the roof in all, and in how many partitions most of it lies.
-
-    Args:
-        roofs: The partitions of one placement.
-    """
-    left = sorted((roof.left_us for roof in roofs if roof.left_us is not None), reverse=True)
-    if not left:
-        return "No partition has a time."
-    total = sum(left)
-    text = f"{time_text(total)} are above what the best rates seen in this model allow"
-    needed, part = 0.0, 0
-    while part < len(left) and needed < total / 2:
-        needed, part = needed + left[part], part + 1
-    if total and len(left) > 1:
-        text += f"; half of that is in {counted(part, 'partition')}"
-    return f"{text}."

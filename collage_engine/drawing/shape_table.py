@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from collage_engine.drawing.formatting import DASH, bytes_text, gain_text, significant, time_text
 from collage_engine.records.shapes import ShapeRow, Sharing
 
@@ -29,26 +27,15 @@ def shape_cells(row: ShapeRow) -> tuple[str, ...]:
     return (row.choice.text, time_text(row.latency_us), rate, toolchains, single, gain)
 
 
-def sharing_sentences(rows: Sequence[ShapeRow], sharing: Sharing | None) -> list[str]:
-    """Return what was measured once for several shapes, and what their artifact shares."""
-    known = sum(row.from_store for row in rows[1:])
-    distinct = sum(row.distinct for row in rows[1:])
-    said = []
-    if known:
-        said.append(
-            f"{known} of the {distinct} distinct candidates of the shapes after the first had been "
-            "measured before"
-        )
-    return said if sharing is None else [*said, *artifact_sentences(len(rows), sharing)]
-
-
-def artifact_sentences(shapes: int, sharing: Sharing) -> list[str]:
+def sharing_sentences(shapes: int, sharing: Sharing | None) -> list[str]:
     """Returns what the entries of an artifact share, and along which dimensions it pads.
 
     Args:
         shapes: How many shapes it has.
-        sharing: What is known of it.
+        sharing: What is known of it; None: nothing.
     """
+    if sharing is None:
+        return []
     said = []
     if sharing.apart_bytes:
         said.append(

@@ -37,7 +37,7 @@ def run_markdown(run: Run) -> str:
         parts.append(_table(objective.COLUMNS, objective.NUMBERS, cells))
     if run.shapes:
         parts.append(_table(COLUMNS, NUMBERS, map(shape_cells, run.shapes)))
-        parts += [f"- {text}\n" for text in sharing_sentences(run.shapes, run.sharing)]
+        parts += [f"- {text}\n" for text in sharing_sentences(len(run.shapes), run.sharing)]
     return "\n".join(parts)
 
 

@@ -17,7 +17,6 @@ from collage_engine.drawing.figures import (
     isolated_us,
     latency_us,
     partition_sum_text,
-    unmeasured_text,
     verdict_sentence,
     winner_title,
 )
@@ -329,7 +328,6 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
             "mine": next((k for k, row in enumerate(run.deployments) if row.run == run.id), -1),
         },
         "sum": partition_sum_text(placement) if placement else "",
-        "unmeasured": unmeasured_text(run),
         "words": {"isolated": ISOLATED, "expected": EXPECTED, "last_run": LAST_RUN},
         "grouped": _grouped(run),
         "missing": [state for state in run.toolchains if not state.available],
@@ -349,7 +347,7 @@ def _shapes(run: Run) -> dict[str, Any]:
         "numbers": NUMBERS,
         "rows": [shape_cells(row) for row in run.shapes],
         "mine": next((k for k, row in enumerate(run.shapes) if row.run == run.id), -1),
-        "sentences": sharing_sentences(run.shapes, run.sharing),
+        "sentences": sharing_sentences(len(run.shapes), run.sharing),
     }
 
 

@@ -21,9 +21,9 @@ from collage_engine.drawing.formatting import (
     moment_text,
     number_text,
 )
-from collage_engine.drawing.memory_figures import partition_memory, toolchain_memory
+from collage_engine.drawing.memory_figures import partition_memory
 from collage_engine.drawing.palette import toolchain_title
-from collage_engine.drawing.roofline import partition_roofs, roofline_sentence
+from collage_engine.drawing.roofline import partition_roofs
 from collage_engine.records.placement import Run
 from collage_engine.session.compare import compare_runs
 from collage_engine.session.document import Document
@@ -78,35 +78,25 @@ def roofline(document: Document, run: Run) -> dict[str, Any]:
         }
         for roof in known
     ]
-    return {"sentence": roofline_sentence(roofs), "first": rows[:SHOWN], "rest": rows[SHOWN:]}
+    return {"first": rows[:SHOWN], "rest": rows[SHOWN:]}
 
 
 def memory(document: Document, run: Run) -> dict[str, Any]:
-    """List the weights of each toolchain and the bytes of each partition, the most first."""
+    """List the bytes of each partition, those with the most weights first."""
     if run.placement is None:
         return {}
     parts = partition_memory(document.graph, run.placement)
-
-    def size(value: int | None) -> str:
-        return DASH if value is None else bytes_text(value)
-
-    by_partition = [
+    rows = [
         {
             "id": part.partition.id,
             "toolchain": toolchain_title(part.partition.instance),
-            "sizes": [size(n) for n in (part.weights, part.inputs, part.outputs, part.inside)],
+            "sizes": [
+                bytes_text(n) for n in (part.weights, part.inputs, part.outputs, part.inside)
+            ],
         }
         for part in sorted(parts, key=lambda part: -part.weights)
     ]
-    by_toolchain = [
-        {
-            "toolchain": toolchain_title(row.toolchain),
-            "partitions": row.partitions,
-            "sizes": [size(n) for n in (row.weights, row.stored, row.packed)],
-        }
-        for row in toolchain_memory(parts, run.memory)
-    ]
-    return {"toolchains": by_toolchain, "first": by_partition[:SHOWN], "rest": by_partition[SHOWN:]}
+    return {"first": rows[:SHOWN], "rest": rows[SHOWN:]}
 
 
 def other_runs(document: Document, run: Run) -> list[dict[str, Any]]:

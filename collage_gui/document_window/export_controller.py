@@ -14,7 +14,7 @@ from PySide6.QtGui import QImageWriter
 
 from collage_engine.drawing.figures import latency_text, winner_title
 from collage_engine.drawing.formatting import bytes_text
-from collage_engine.drawing.shape_table import artifact_sentences
+from collage_engine.drawing.shape_table import sharing_sentences
 from collage_engine.drawing.svg import render
 from collage_engine.records.files import atomic_file, write_atomically
 from collage_engine.records.placement import Run
@@ -201,7 +201,7 @@ class ExportController:
                 written = answer.path or folder
                 text = artifact_sentence(written, "" if document.shapes.several else exported(run))
                 if answer.sharing is not None:
-                    sentences = artifact_sentences(len(document.shapes.entries), answer.sharing)
+                    sentences = sharing_sentences(len(document.shapes.entries), answer.sharing)
                     said = " ".join(f"{each[:1].upper()}{each[1:]}." for each in sentences)
                     text = f"{text}. {said}"
                     document.runs.refresh()

@@ -15,7 +15,6 @@ from collage_engine.drawing.figures import (
     partition_sum_text,
     speed_text,
     toolchains_text,
-    unmeasured_text,
     verdict_sentence,
     why_not_found,
     winner_title,
@@ -72,7 +71,6 @@ def _run_texts(document: Document, run: Run) -> list[str]:
     parts.append(bound_text(run))
     if run.accuracy is not None:
         parts += [f"{fact.name} {fact.value}" for fact in accuracy_facts(run)]
-    parts.append(unmeasured_text(run))
     parts += [limit.reason or limit.text for limit in run.limits]
     reference = document.comparison.reference
     other = document.runs.find(reference.name) if reference.kind == "run" else None

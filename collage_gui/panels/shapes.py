@@ -83,7 +83,7 @@ class ShapesPage(QWidget):
                 "of their own."
             )
         )
-        shared = sharing_sentences(shapes.rows(run), run.sharing if run is not None else None)
+        shared = sharing_sentences(len(shapes.rows(run)), run.sharing if run is not None else None)
         self.shared.setText(" ".join(f"{text[:1].upper()}{text[1:]}." for text in shared))
         self.shared.setVisible(bool(shared))
 
