@@ -205,11 +205,9 @@ def _ended(b: Builder, inputs) -> Builder:
 
 
 def model(name: str) -> tuple[GraphRecord, list[list[int]]]:
-    """``small`` (17 operators), ``resnet`` (~175) or ``5k`` (5,000), ``large`` (10,000)."""
+    """``small`` (17 operators), ``resnet`` (~175) or ``large`` (10,000)."""
     if name == "large":
         b = encoder(217, heads=4)
-    elif name == "5k":
-        b = encoder(109, heads=4)
     elif name == "small":
         b = residual_network((1,))
     else:
