@@ -127,7 +127,9 @@ class DocumentWindow(QWidget):
         for title, panel in self.panels.tabs.items():
             # Without this, a panel in front would widen its column at the cost of the graph.
             panel.setMinimumSize(*PANEL_LEAST)
+            panel.setAutoFillBackground(True)
             self.tabs.addTab(panel, title)
+        self.tabs.setAutoFillBackground(True)
         columns = QSplitter(Qt.Orientation.Horizontal)
         columns.addWidget(self._centre())
         columns.addWidget(self.tabs)
