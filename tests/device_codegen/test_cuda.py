@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from collage_engine.lowering.cubin import compile_cubin, compiler
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.records.errors import ToolchainError
+from tests.support.command import collage
 
 ROOT = Path(__file__).resolve().parents[2]
 MNIST = ROOT / "resources" / "models" / "mnist.onnx"
@@ -31,16 +30,6 @@ pytestmark = pytest.mark.skipif(not _has_compiler(), reason="no CUDA compiler he
 no_device = pytest.mark.skipif(bool(cuda_probe().devices), reason="a device is here")
 
 
-def collage(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "collage_engine", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=280,
-    )
-
-
 def test_a_cubin_is_device_code() -> None:
     code = compile_cubin('extern "C" __global__ void f(float* a) { a[threadIdx.x] *= 2; }', "sm_80")
     assert code[:4] == b"\x7fELF"
@@ -55,7 +44,7 @@ def test_a_compiler_error_is_a_reason() -> None:
 @no_device
 def test_place_without_a_device_exports_a_cubin_marked_unmeasured(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = collage("place", str(MNIST), "-o", str(out), "--target", "cuda:sm_90a", "--json")
+    done = collage(f"place {MNIST} -o {out} --target cuda:sm_90a --json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["winner"] == "unmeasured"
@@ -78,7 +67,7 @@ def test_place_without_a_device_exports_a_cubin_marked_unmeasured(tmp_path: Path
     assert int.from_bytes(code[18:20], "little") == CUDA_ELF
     assert b"__global__" not in module
 
-    run = collage("run", str(out))
+    run = collage(f"run {out}")
     assert run.returncode == 1
     assert "runs on an NVIDIA device (sm_90a)" in run.stderr
 
@@ -87,17 +76,7 @@ def test_place_without_a_device_exports_a_cubin_marked_unmeasured(tmp_path: Path
 def test_a_partition_pinned_to_the_host_is_exported_with_its_copies(tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = collage(
-        "place",
-        str(MNIST),
-        "-o",
-        str(out),
-        "--target",
-        "cuda:sm_90a",
-        "--json",
-        "--pin",
-        "ReLU32=@cpu",
-        "--pin",
-        "Plus30=@cuda:0",
+        f"place {MNIST} -o {out} --target cuda:sm_90a --json --pin ReLU32=@cpu --pin Plus30=@cuda:0"
     )
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -123,15 +102,6 @@ def test_a_partition_pinned_to_the_host_is_exported_with_its_copies(tmp_path: Pa
 
 @no_device
 def test_a_toolchain_that_is_not_for_the_target_is_wrong_usage(tmp_path: Path) -> None:
-    done = collage(
-        "place",
-        str(MNIST),
-        "-o",
-        str(tmp_path / "out"),
-        "--target",
-        "cuda",
-        "--toolchains",
-        "onednn",
-    )
+    done = collage(f"place {MNIST} -o {tmp_path / 'out'} --target cuda --toolchains onednn")
     assert done.returncode == 2
     assert "onednn does not compile for cuda" in done.stderr

@@ -28,13 +28,3 @@ def quantized_weight(
         [weight, numpy_helper.from_array(scale, "scale")],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-
-
-def int4_weights() -> ModelProto:
-    """A quarter of a million weights of four bits."""
-    return quantized_weight(TensorProto.INT4, rows=512, columns=512)
-
-
-def float8_weights() -> ModelProto:
-    """A quarter of a million weights in float8 (E4M3FN)."""
-    return quantized_weight(TensorProto.FLOAT8E4M3FN, rows=512, columns=512)
