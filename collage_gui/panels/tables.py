@@ -211,8 +211,9 @@ class RowsModel(QAbstractTableModel):
             return bytes_text(value)
         if column.kind == "number":
             return number_text(value) if isinstance(value, int) else significant(value)
-        if column.kind in ("time", "signed-time") and abs(value) < LEAST_US:
-            value = 0.0
+        digits = 3
+        if column.unit == "µs" and abs(value) < 10 * LEAST_US:
+            digits, value = 1, value if abs(value) >= LEAST_US else 0.0
         value = float(value) * self._units[at][1]
         if math.isnan(value):
             return DASH
@@ -220,7 +221,7 @@ class RowsModel(QAbstractTableModel):
             return f"{'+' if value > 0 else MINUS if value < 0 else ''}{abs(value):.1f}"
         if column.kind == "share":
             return f"{value:.0f}"
-        text = significant(value)
+        text = significant(value, digits)
         return "+" + text if column.kind == "signed-time" and value > 0 else text
 
     # -- Qt ----------------------------------------------------------------------------
