@@ -56,22 +56,6 @@ def test_small_segments_give_the_same_values(tmp_path, monkeypatch):
         np.testing.assert_array_equal(whole.value(index), parts.value(index))
 
 
-def test_relax_and_onnx_agree(tmp_path, monkeypatch):
-    model = import_model(MNIST)
-    inputs = model.random_inputs(0)
-
-    def refuse(*_):
-        raise reference._NoOnnxForm("not today")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(reference._Recorder, "relax", refuse)
-        by_onnx = TrueValues.record(model, inputs, tmp_path / "a")
-    monkeypatch.setattr(reference._Recorder, "by_onnx", refuse)
-    by_relax = TrueValues.record(model, inputs, tmp_path / "b")
-    for index in tensors(model):
-        assert errors(by_relax.value(index), by_onnx.value(index))[1] < 1e-5
-
-
 def test_values_of_a_function_come_in_its_argument_order(tmp_path):
     model = branches()
     values = TrueValues.record(model, model.random_inputs(0), tmp_path)

@@ -349,16 +349,6 @@ def test_only_covers_under_the_pins_are_tried(pin: Pin) -> None:
         assert isinstance(check(case.problem(case.costs), ids(placement)), float)
 
 
-def test_limits_on_runtimes_are_kept() -> None:
-    alone = ALONE | {("tvm", one): 2.5 for one in SINGLES}
-    settings = RunSettings(allow_runtimes=("tvm",))
-    case = Case(rows_of(alone), settings=settings)
-    covers = Covers({key: us * 1.5 for key, us in alone.items()})
-    found = settle(case, covers)
-    assert checked(case, covers)
-    assert {name for p in found.placements for name, _ in cover_of(p)} == {"tvm"}
-
-
 def test_no_trial_begins_after_the_time_is_up() -> None:
     class Slow(Covers):
         def run(self, parts: frozenset[Work]) -> Trial:

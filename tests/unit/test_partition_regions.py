@@ -22,7 +22,6 @@ from tests.support.graphs import (
     GraphBuilder,
     bert,
     chain,
-    conv_block,
     instance,
     random_graph,
     resnet,
@@ -102,18 +101,6 @@ def test_regions_are_maximal(seed: int, operators: int) -> None:
                 assert any(bits & ~region == 0 for region in found)
 
 
-def test_regions_depend_on_the_direction() -> None:
-    # relu -> unsupported -> add, and relu -> abs -> add: abs can go with relu or with add.
-    b = GraphBuilder()
-    r = b.call("nn.relu", b.parameter())
-    odd = b.call("nn.softmax", r)
-    side = b.call("abs", r)
-    graph = b.build(b.call("add", odd, side))
-    calls = call_graph(graph)
-    supported = calls.everything & ~(1 << 1)
-    assert regions(calls, supported) == [0b0101, 0b1100]
-
-
 def source(
     graph, name: str, ops: set[str] | None, patterns=(), lowers_to_tir: bool = False
 ) -> CandidateSource:
@@ -142,28 +129,9 @@ class TestGreedy:
             ("b", (1, 2)),
         ]
 
-    def test_native_takes_what_is_left_wherever_it_stands(self) -> None:
-        graph = chain("abs", "exp", "abs")
-        native, other = source(graph, "tvm", None, lowers_to_tir=True), source(graph, "a", {"abs"})
-        cover = greedy(graph, [native, other])
-        assert [p.source.instance.id for p in cover.partitions] == ["a", "tvm", "a"]
-        assert cover.uncovered == ()
-
     def test_what_nobody_takes_is_named(self) -> None:
         graph = chain("abs", "exp")
         assert greedy(graph, [source(graph, "a", {"abs"})]).uncovered == (1,)
-
-    def test_composites_in_the_order_of_the_table(self) -> None:
-        b = GraphBuilder((1, 64, 8, 8))
-        graph = b.build(conv_block(b, b.parameter()))
-        conv = op("nn.conv2d", anything(), constant())
-        biased = op("add", conv, constant())
-        ops = {"nn.conv2d", "add", "nn.relu"}
-        patterns = [("conv_bias_relu", op("nn.relu", biased)), ("conv_bias", biased)]
-        (whole,) = greedy(graph, [source(graph, "a", ops, patterns)]).partitions
-        assert whole.composites == (("conv_bias_relu", (0, 1, 2)),)
-        (whole,) = greedy(graph, [source(graph, "a", ops, patterns[::-1])]).partitions
-        assert whole.composites == (("conv_bias", (0, 1)),)
 
     def test_a_composite_whose_inside_is_read_outside_is_rejected(self) -> None:
         b = GraphBuilder((1, 64, 8, 8))

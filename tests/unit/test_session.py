@@ -128,21 +128,6 @@ def test_another_version_is_said_so(tmp_path, version):
         load_session(path)
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "a.collage"
-    save_session(a_document(), path)
-    before = path.read_bytes()
-
-    def full(*_):
-        raise sqlite3.OperationalError("database or disk is full")
-
-    monkeypatch.setattr("collage_engine.session.file._write", full)
-    with pytest.raises(SessionError, match="disk is full"):
-        save_session(a_document(), path)
-    assert path.read_bytes() == before
-    assert [p.name for p in tmp_path.iterdir()] == ["a.collage"]
-
-
 def test_runs_go_by_id_name_number_and_last():
     document = Document(model=a_document().model, graph=a_document().graph)
     (kept,) = a_document().runs[:1]

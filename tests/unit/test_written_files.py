@@ -263,8 +263,7 @@ def test_what_a_killed_writer_moved_away_comes_back(tmp_path):
 
 
 OWNER = (
-    "import os, pathlib, time\nfrom collage_engine.machine.folders import Scratch\n"
-    "beside = os.environ.get('BESIDE')\ns = Scratch(pathlib.Path(beside) if beside else None)\n"
+    "import time\nfrom collage_engine.machine.folders import Scratch\ns = Scratch()\n"
     "(s.path / 'x').write_text('x')\nprint(s.path.parent, flush=True)\ntime.sleep(60)\n"
 )
 
@@ -303,23 +302,6 @@ def test_only_folders_of_the_dead_are_removed(temporary):
             process.kill()
             process.wait(10)
             process.stdout.close()
-
-
-def test_what_a_killed_placing_of_several_shapes_left_is_removed_by_the_next(temporary):
-    place = temporary / "artifacts"
-    place.mkdir()
-    os.environ["BESIDE"] = str(place)
-    try:
-        killed, orphan = owner(temporary)
-    finally:
-        del os.environ["BESIDE"]
-    killed.kill()
-    killed.wait(10)
-    killed.stdout.close()
-    assert orphan.parent == place and orphan.name.startswith(".")
-    with Scratch(place) as mine:
-        assert not orphan.exists() and mine.is_dir()
-    assert not list(place.iterdir())
 
 
 def test_a_folder_without_locks_keeps_what_may_be_in_use(temporary, monkeypatch):
