@@ -7,55 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.errors import UnsupportedError
-from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.toolchains.onednn.generate import generate, reason_against
+from tests.support.valued_graph import ValuedGraph
 
 
-class Graph:
-    """Nodes with their types given; constants by value."""
-
-    def __init__(self) -> None:
-        self.nodes: list[Node] = []
-        self.values: dict[int, np.ndarray] = {}
-
-    def _add(self, form: Any, shape: tuple[int, ...], dtype: str = "float32", **fields: Any) -> int:
-        index = len(self.nodes)
-        kind = (TensorType(tuple(shape), dtype),)
-        self.nodes.append(Node(index=index, form=form, types=kind, **fields))
-        return index
-
-    def input(self, *shape: int, dtype: str = "float32") -> int:
-        return self._add("parameter", shape, dtype, name=f"x{len(self.nodes)}")
-
-    def const(self, values: Any) -> int:
-        array = np.asarray(values, np.float32)
-        index = self._add("constant", array.shape, scalar=array.shape == ())
-        self.values[index] = array
-        return index
+class Graph(ValuedGraph):
+    """A graph that oneDNN's plan is made of."""
 
     def weights(self, *shape: int) -> int:
         return self.const(np.arange(np.prod(shape)).reshape(shape))
-
-    def call(self, op: str, shape: tuple[int, ...], *inputs: int, **attributes: Any) -> int:
-        return self._add("call", shape, op=op, inputs=inputs, attributes=attributes)
-
-    def conv(self, x: int, w: int, shape: tuple[int, ...], **attributes: Any) -> int:
-        chosen = {
-            "strides": [1, 1],
-            "padding": [0, 0, 0, 0],
-            "dilation": [1, 1],
-            "groups": 1,
-            "data_layout": "NCHW",
-            "kernel_layout": "OIHW",
-            "out_layout": "",
-        } | attributes
-        return self.call("nn.conv2d", shape, x, w, **chosen)
-
-    def graph(self, *outputs: int) -> DataflowGraph:
-        inputs = tuple(n.index for n in self.nodes if n.form == "parameter")
-        return DataflowGraph(GraphRecord(nodes=tuple(self.nodes), inputs=inputs, outputs=outputs))
 
     def plan(self, *outputs: int) -> list[dict[str, Any]]:
         graph = self.graph(*outputs)
@@ -78,7 +39,7 @@ def ops(steps: list[dict[str, Any]]) -> list[str]:
 def test_difference_with_the_convolution_on_the_right_is_negated() -> None:
     g = Graph()
     x, shape = g.input(1, 4, 8, 8), (1, 4, 8, 8)
-    a = g.conv(x, g.weights(4, 4, 1, 1), shape)
+    a = g.conv2d(x, g.weights(4, 4, 1, 1), shape)
     steps = g.plan(g.call("subtract", shape, x, a))
     assert ops(steps) == ["conv+linear+add"]
     assert steps[-1]["post"][0]["alpha"] == -1.0
@@ -105,7 +66,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "Pow: .* constant exponent",
     ),
     "layout": (
-        lambda g: g.conv(
+        lambda g: g.conv2d(
             g.input(1, 1, 8, 8, 4), g.weights(4, 4, 1, 1), (1, 1, 8, 8, 4), data_layout="NCHW4c"
         ),
         "no layout NCHW4c",

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members
 from collage_engine.partition import quantized
 from collage_engine.partition.call_graph import call_graph
@@ -18,39 +17,15 @@ from collage_engine.partition.quantized_numbers import Numbers
 from collage_engine.partition.rule_trees import composite_rules
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.records.errors import UnsupportedError
-from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.toolchain import ToolchainInstance
+from tests.support.valued_graph import ValuedGraph
 
-Shape = tuple[int, ...]
 
-
-class Graph:
-    """Calls by hand; constants have values, and dequantize and quantize their constants."""
-
-    def __init__(self) -> None:
-        self.nodes: list[Node] = []
-        self.values: dict[int, np.ndarray] = {}
-
-    def _add(self, form: Any, shape: Shape, dtype: str, **fields: Any) -> int:
-        index = len(self.nodes)
-        self.nodes.append(
-            Node(index=index, form=form, types=(TensorType(tuple(shape), dtype),), **fields)
-        )
-        return index
+class Graph(ValuedGraph):
+    """A graph of quantised values: what enters is of 8 bits."""
 
     def input(self, *shape: int, dtype: str = "uint8") -> int:
-        return self._add("parameter", shape, dtype, name=f"x{len(self.nodes)}")
-
-    def const(self, values: Any, dtype: str) -> int:
-        array = np.asarray(values, dtype)
-        index = self._add("constant", array.shape, dtype, scalar=array.shape == ())
-        self.values[index] = array
-        return index
-
-    def call(
-        self, op: str, extents: Shape, *inputs: int, dtype: str = "float32", **more: Any
-    ) -> int:
-        return self._add("call", extents, dtype, op=op, inputs=inputs, attributes=more)
+        return super().input(*shape, dtype=dtype)
 
     def dequantize(self, x: int, scale: Any = 0.5, zero: Any = 0, axis: int = 0) -> int:
         kind = self.nodes[x].type
@@ -68,19 +43,8 @@ class Graph:
 
     def conv(self, x: int, w: int) -> int:
         shape = self.nodes[x].type.shape
-        return self.call(
-            "nn.conv2d",
-            (1, self.nodes[w].type.shape[0], *shape[2:]),
-            x,
-            w,
-            strides=[1, 1],
-            padding=[1, 1, 1, 1],
-            dilation=[1, 1],
-            groups=1,
-            data_layout="NCHW",
-            kernel_layout="OIHW",
-            out_layout="",
-        )
+        extents = (1, self.nodes[w].type.shape[0], *shape[2:])
+        return self.conv2d(x, w, extents, padding=[1, 1, 1, 1])
 
     def bias(self, x: int, values: Any, scale: Any) -> int:
         whole = self.dequantize(self.const(values, "int32"), scale, np.zeros(len(values)))
@@ -92,10 +56,6 @@ class Graph:
 
     def relu(self, x: int) -> int:
         return self.call("nn.relu", self.nodes[x].type.shape, x)
-
-    def graph(self, *outputs: int) -> DataflowGraph:
-        inputs = tuple(n.index for n in self.nodes if n.form == "parameter")
-        return DataflowGraph(GraphRecord(nodes=tuple(self.nodes), inputs=inputs, outputs=outputs))
 
     def found(self, *outputs: int) -> list[Quantized]:
         graph = self.graph(*outputs)
@@ -213,7 +173,7 @@ def test_sum_of_two_and_concatenation() -> None:
     assert [f.kind for f in g.found(total)] == ["binary"]
     g = Graph()
     parts = [g.dequantize(g.input(1, 4, 8, 8), s) for s in (0.1, 0.2, 0.3)]
-    fields = g._add("tuple", (), "float32", inputs=tuple(parts), is_tuple=True)
+    fields = g.add_node("tuple", (), "float32", inputs=tuple(parts), is_tuple=True)
     y = g.quantize(g.call("concat", (1, 12, 8, 8), fields, axis=1))
     (found,) = g.found(y)
     assert found.kind == "concat" and {"part0", "part1", "part2"} <= set(found.match.bindings)
