@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from PySide6.QtCore import QEvent, QObject, QPoint, QSize, Qt, Signal
 from PySide6.QtGui import QAction, QPainter, QPaintEvent, QValidator
@@ -236,6 +236,29 @@ class SideWindow(QDialog):
         return False
 
 
+class _WordsSelector(QObject):
+    """Selects the words that a field says for its least value when it is clicked."""
+
+    def __init__(self, edit: QLineEdit, words: str) -> None:
+        super().__init__(edit)
+        self._words = words
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Selects after a click: behind words a number could not be typed."""
+        if event.type() == QEvent.Type.MouseButtonRelease:
+            edit = cast(QLineEdit, watched)
+            if edit.text() == self._words:
+                edit.selectAll()
+        return False
+
+
+def show_words(field: QAbstractSpinBox, words: str) -> None:
+    """Has a field say words for its least value, which a click selects, to be typed over."""
+    field.setSpecialValueText(words)
+    edit = field.lineEdit()
+    edit.installEventFilter(_WordsSelector(edit, words))
+
+
 class DurationField(QSpinBox):
     """A spin box of seconds that shows and reads ``30 s``, ``2 min 30 s``, ``1 h``."""
 
@@ -252,7 +275,7 @@ class DurationField(QSpinBox):
         """
         super().__init__()
         self.setRange(least, LONGEST_S)
-        self.setSpecialValueText(none)
+        show_words(self, none)
         self.setValue(seconds)
         self.lineEdit().textEdited.connect(lambda _: self.refused.emit(""))
 

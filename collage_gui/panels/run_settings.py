@@ -58,6 +58,7 @@ from collage_gui.widgets import (
     pad_spin_boxes,
     plain_tip,
     push_button,
+    show_words,
     text_label,
 )
 
@@ -247,7 +248,7 @@ class RunSettingsPanel(QWidget):
         self.target.editingFinished.connect(self._target_edited)
         tip = "auto: one thread for each physical core, or fewer where that is faster"
         self.threads = self._row(form, "threads", "Threads", QSpinBox(maximum=256), tip)
-        self.threads.setSpecialValueText("auto")
+        show_words(self.threads, "auto")
         self.budget = self._row(form, "budget_s", "Budget", DurationField(), ABOUT_BUDGET)
         self.measure = self._row(form, "measure", "Measure", QComboBox())
         self.measure.addItem("candidates that can matter", "needed")
@@ -259,7 +260,7 @@ class RunSettingsPanel(QWidget):
         tip = "The lowest that candidates may compute in, within the tolerance"
         self.precision = self._row(form, "precision", "Precision", PrecisionChoice(), tip)
         field = QDoubleSpinBox(decimals=3, maximum=100.0, singleStep=0.1, suffix=" %")
-        field.setSpecialValueText("by precision")
+        show_words(field, "by precision")
         tip = "Largest error of the whole model, relative to its largest output"
         self.tolerance = self._row(form, "tolerance", "Tolerance", field, tip)
         self._fields["tolerance"] = (
@@ -288,7 +289,7 @@ class RunSettingsPanel(QWidget):
         self.runtimes = self._row(form, "allow_runtimes", "Runtimes", choice, ABOUT_RUNTIMES)
         tip = "Partitions of at most so many different toolchains"
         self.most = self._row(form, "max_runtimes", "At most", QSpinBox(maximum=16), tip)
-        self.most.setSpecialValueText("any number")
+        show_words(self.most, "any number")
         tip = "Weights and runtime libraries together, in millions of bytes"
         self.largest = self._size(form, "max_artifact_bytes", "Artifact", "any size", tip)
         self.memory = self._size(form, "max_memory_bytes", "Memory", "any amount", ABOUT_MEMORY)
@@ -315,7 +316,7 @@ class RunSettingsPanel(QWidget):
     ) -> QDoubleSpinBox:
         """Add a field for a number of bytes; 0 is none."""
         field = QDoubleSpinBox(decimals=1, maximum=1e6, singleStep=10.0, suffix=" MB")
-        field.setSpecialValueText(none)
+        show_words(field, none)
         self._row(form, setting, label, field, tip)
         self._fields[setting] = (
             lambda: round(field.value() * MEGABYTE),

@@ -6,11 +6,12 @@ import pytest
 from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QContextMenuEvent, QWheelEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QMessageBox, QToolTip
+from PySide6.QtWidgets import QApplication, QMessageBox, QSpinBox, QToolTip
 
 from collage_engine.records.event import Progress, Stage
 from collage_gui.document_window.window import PANELS_KEY
 from collage_gui.main_window.documents import closing_sentence
+from collage_gui.widgets import show_words
 
 
 @pytest.mark.parametrize(
@@ -288,3 +289,13 @@ def test_a_rubber_band_replaces_the_selection(drive) -> None:
     page.document.selection.select([0])
     drag(Qt.KeyboardModifier.ShiftModifier | Qt.KeyboardModifier.ControlModifier)
     assert {0, last} <= page.document.selection.operators
+
+
+def test_a_click_into_words_selects_them_so_that_a_number_replaces_them(qtbot) -> None:
+    field = QSpinBox(maximum=256)
+    show_words(field, "auto")
+    qtbot.addWidget(field)
+    field.show()
+    QTest.mouseClick(field.lineEdit(), Qt.MouseButton.LeftButton)
+    QTest.keyClicks(field.lineEdit(), "12")
+    assert field.value() == 12

@@ -72,7 +72,7 @@ def measure_candidates(
     data = _with_costs_of(task.previous, data)
     noisy = busy()
     if noisy:
-        control.warn(noisy)
+        control.warn(f"as measuring begins, {noisy}")
     with control.stage("measure") as report:
         seconds = budget.to_improve_s
         if budget.has_answer:
