@@ -1,0 +1,166 @@
+"""What is timed against each other in the benchmark: one process each, which sleeps between rounds.
+
+A process of its own keeps a crash, a library's version and a spoilt device to one of them. All are
+timed alike: some calls in a row, then a wait for the device, by the wall's clock.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+COLLAGE, EAGER, COMPILED = "Collage", "torch eager", "torch.compile max-autotune"
+JOB = "tests.gpu.subjects:Subject"
+CALLS = 20
+WARM_S = 0.02
+TF32_MATTERS = 1e-2
+"""Errors above this are no rounding."""
+
+
+class Open(msgspec.Struct, frozen=True, kw_only=True):
+    """Load a subject, run it on the artifact's sample, and check its numbers."""
+
+    subject: str
+    artifact: str
+    model: str
+    device: str = "cuda"
+
+
+class Round(msgspec.Struct, frozen=True):
+    """Time some calls in a row; answered with microseconds a call."""
+
+    calls: int = CALLS
+
+
+class Opened(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of opening a subject."""
+
+    max_rel_error: float
+    notes: tuple[str, ...] = ()
+    versions: dict[str, str] = {}
+
+
+class Subject:
+    """The child's state."""
+
+    def __init__(self) -> None:
+        self._call: Callable[[], Any] = lambda: None
+        self._wait: Callable[[], None] = lambda: None
+
+    def __call__(self, request: Open | Round) -> Any:
+        if isinstance(request, Open):
+            return self._open(request)
+        end = time.perf_counter() + WARM_S
+        while time.perf_counter() < end:
+            self._call()
+            self._wait()
+        start = time.perf_counter()
+        for _ in range(request.calls):
+            self._call()
+        self._wait()
+        return (time.perf_counter() - start) / request.calls * 1e6
+
+    def _open(self, request: Open) -> Opened:
+        folder = Path(request.artifact)
+        truth = dict(np.load(folder / "sample_output.npz"))
+        make = _artifact if request.subject == COLLAGE else _torch
+        self._call, self._wait, results, notes, versions = make(request, folder)
+        error = max(
+            _relative(found, truth[name]) for name, found in zip(truth, results, strict=True)
+        )
+        if not error <= TF32_MATTERS:
+            raise RuntimeError(f"wrong numbers: relative error {error:.2g}")
+        return Opened(max_rel_error=error, notes=tuple(notes), versions=versions)
+
+
+Made = tuple[Callable[[], Any], Callable[[], None], list[np.ndarray], list[str], dict[str, str]]
+
+
+def _relative(found: np.ndarray, truth: np.ndarray) -> float:
+    y, r = np.asarray(found, np.float64), np.asarray(truth, np.float64)
+    return float(np.abs(y - r).max() / max(np.abs(r).max(), 1e-30))
+
+
+def _artifact(request: Open, folder: Path) -> Made:
+    """The exported module, by the loader it carries."""
+    spec = importlib.util.spec_from_file_location(
+        "run_artifact", folder / "loader" / "run_artifact.py"
+    )
+    assert spec is not None and spec.loader is not None
+    loader = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loader)
+    loaded = loader.load(folder)
+    inputs = loader.read_npz(folder / "sample_input.npz", loaded.kinds("inputs"))
+    tensors = loaded.bind(inputs)
+    results = loaded(inputs)
+    return (lambda: loaded.main(*tensors)), loaded.device.sync, results, [], {}
+
+
+def _torch(request: Open, folder: Path) -> Made:
+    """Eager mode, replayed from a CUDA graph where it can be captured, or compiled."""
+    import onnx2torch
+    import torch
+
+    # The same arithmetic for all: convolutions of float32 would be rounded to tf32 by default.
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.benchmark = True
+    device = torch.device(request.device)
+    module = onnx2torch.convert(request.model).eval().to(device)
+    arrays = np.load(folder / "sample_input.npz")
+    inputs = [torch.from_numpy(arrays[name]).to(device) for name in _input_names(request.model)]
+
+    def wait() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
+    run: Callable[..., Any] = module
+    if request.subject == COMPILED:
+        run = torch.compile(module, mode="max-autotune", dynamic=False)
+
+    def call() -> Any:
+        with torch.inference_mode():
+            found = run(*inputs)
+            return found if isinstance(found, (list, tuple)) else [found]
+
+    results = [value.float().cpu().numpy() for value in call()]
+    for _ in range(3):
+        call()
+    wait()
+    notes: list[str] = []
+    found = call
+    if request.subject == EAGER and device.type == "cuda":
+        found = _captured(call, notes)  # max-autotune makes graphs of its own
+    versions = {"torch": torch.__version__, "cudnn (torch)": str(torch.backends.cudnn.version())}
+    return found, wait, results, notes, versions
+
+
+def _input_names(model: str) -> list[str]:
+    """The names of the inputs of an ONNX file, in its order."""
+    import onnx
+
+    graph = onnx.load(model, load_external_data=False).graph
+    weights = {tensor.name for tensor in graph.initializer}
+    return [value.name for value in graph.input if value.name not in weights]
+
+
+def _captured(call: Callable[[], Any], notes: list[str]) -> Callable[[], Any]:
+    """The call replayed from a CUDA graph; itself where it cannot be captured."""
+    import torch
+
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            call()
+    except Exception as error:
+        torch.cuda.synchronize()
+        notes.append(f"not in a CUDA graph: {(str(error).splitlines() or ['?'])[0]}")
+        return call
+    return graph.replay
