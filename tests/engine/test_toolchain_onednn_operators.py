@@ -13,17 +13,21 @@ from collage_engine.records.operator_titles import onnx_type
 from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
 from tests.engine.test_model_operators import CASES
 from tests.support.onednn_checks import F32, check, weights
-from tests.support.toolchain_cases import Net, default_instance, imported, one_node, whole
+from tests.support.toolchain_cases import (
+    Net,
+    available,
+    default_instance,
+    imported,
+    one_node,
+    whole,
+)
 
 X = (1, 8, 10, 12)
 
 
 @pytest.fixture(scope="module")
 def toolchain() -> OneDnnToolchain:
-    found = OneDnnToolchain()
-    state = found.probe()
-    assert state.available, state.reason
-    return found
+    return available(OneDnnToolchain())
 
 
 def convolution(

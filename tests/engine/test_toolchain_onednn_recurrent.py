@@ -11,7 +11,7 @@ from onnx import ModelProto
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
 from tests.support.onednn_checks import check, steps, weights
-from tests.support.toolchain_cases import default_instance, imported, one_node, whole
+from tests.support.toolchain_cases import available, default_instance, imported, one_node, whole
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 STEPS, BATCH, SIZE, HIDDEN = 12, 3, 5, 7
@@ -20,10 +20,7 @@ STEPS, BATCH, SIZE, HIDDEN = 12, 3, 5, 7
 
 @pytest.fixture(scope="module")
 def toolchain() -> OneDnnToolchain:
-    found = OneDnnToolchain()
-    state = found.probe()
-    assert state.available, state.reason
-    return found
+    return available(OneDnnToolchain())
 
 
 def recurrent(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
+import msgspec
+
 from collage_engine.drawing.palette import learn
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost, invalid
@@ -11,6 +13,7 @@ from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import (
     Baseline,
+    BaselineKind,
     CandidateCounts,
     Partition,
     Placement,
@@ -72,6 +75,7 @@ class Builder:
         self.nodes: list[Node] = []
         self.fused: list[list[int]] = []
         self.calls = 0
+        self.inputs: tuple[int, ...] = (0,)
 
     def leaf(self, form: str, name: str, shape: tuple[int, ...]) -> int:
         self.nodes.append(
@@ -101,12 +105,12 @@ class Builder:
         self.calls += 1
         return len(self.nodes) - 1
 
-    def record(self, inputs: tuple[int, ...], output: int) -> GraphRecord:
+    def record(self, output: int) -> GraphRecord:
         return GraphRecord(
             nodes=tuple(self.nodes),
-            inputs=inputs,
+            inputs=self.inputs,
             outputs=(output,),
-            input_names=tuple(self.nodes[i].name for i in inputs),
+            input_names=tuple(self.nodes[i].name for i in self.inputs),
             output_names=("output",),
         )
 
@@ -155,9 +159,7 @@ def residual_network(stages: tuple[int, ...] = (3, 4, 6, 3)) -> Builder:
     x = b.call("reshape", "/Flatten", (x,), (1, 2048), "injective")
     w = b.leaf("constant", "fc.weight", (2048, 1000))
     x = b.call("matmul", "/fc/Gemm", (x, w), (1, 1000), "anchor")
-    b.nodes[-1] = Node(
-        **{f: getattr(b.nodes[-1], f) for f in b.nodes[-1].__struct_fields__} | {"is_output": True}
-    )
+    b.nodes[-1] = msgspec.structs.replace(b.nodes[-1], is_output=True)
     return b
 
 
@@ -166,7 +168,6 @@ def encoder(layers: int, heads: int = 4) -> Builder:
     b = Builder()
     x = b.leaf("parameter", "tokens", (1, 128, 256))
     m = b.leaf("parameter", "attention_mask", (1, 1, 128, 128))
-    inputs = (0, 1)
     mask = b.call("add", "/mask/Add", (m,), (1, 1, 128, 128), "broadcast")
     shape = (1, 128, 256)
     for layer in range(layers):
@@ -196,11 +197,7 @@ def encoder(layers: int, heads: int = 4) -> Builder:
         y = b.call("nn.gelu", at + "/mlp/Gelu", (y,), (1, 128, 1024), "elementwise", fuse=True)
         y = b.call("matmul", at + "/mlp/down/MatMul", (y,), shape)
         x = b.call("add", at + "/Add2", (y, x), shape, "broadcast", fuse=True)
-    return _ended(b, inputs)
-
-
-def _ended(b: Builder, inputs) -> Builder:
-    b.inputs = inputs
+    b.inputs = (0, 1)
     return b
 
 
@@ -212,8 +209,7 @@ def model(name: str) -> tuple[GraphRecord, list[list[int]]]:
         b = residual_network((1,))
     else:
         b = residual_network()
-    inputs = getattr(b, "inputs", (0,))
-    return b.record(inputs, len(b.nodes) - 1), b.fused
+    return b.record(len(b.nodes) - 1), b.fused
 
 
 def _noise(text: str) -> float:
@@ -424,19 +420,16 @@ class World:
         number = len(self.runs) + 1
         if placement is not None:
             parts = tuple(
-                Partition(
-                    **{f: getattr(p, f) for f in p.__struct_fields__}
-                    | {
-                        "in_place_us": (p.estimated_us or 0)
-                        * (0.9 + 0.35 * _noise(p.id + str(number)))
-                    }
+                msgspec.structs.replace(
+                    p,
+                    in_place_us=(p.estimated_us or 0) * (0.9 + 0.35 * _noise(p.id + str(number))),
                 )
                 for p in placement.partitions
             )
             measured = placement.estimated_us * 1.03
-            placement = Placement(
+            placement = msgspec.structs.replace(
+                placement,
                 partitions=parts,
-                estimated_us=placement.estimated_us,
                 measured_us=measured,
                 spread_us=(measured * 0.985, measured * 1.02),
                 additive_error_us=measured - placement.estimated_us,
@@ -456,30 +449,10 @@ class World:
             ),
             placement=placement,
             baselines=[
-                Baseline(
-                    name="onnxruntime",
-                    kind="whole-model",
-                    measured_us=best * 1.08,
-                    spread_us=(best * 1.06, best * 1.11),
-                ),
-                Baseline(
-                    name="tvm",
-                    kind="whole-model",
-                    measured_us=best * 1.72,
-                    spread_us=(best * 1.7, best * 1.75),
-                ),
-                Baseline(
-                    name="fuseops",
-                    kind="fuseops",
-                    measured_us=best * 1.55,
-                    spread_us=(best * 1.52, best * 1.6),
-                ),
-                Baseline(
-                    name="greedy onednn",
-                    kind="greedy",
-                    measured_us=best * 1.21,
-                    spread_us=(best * 1.19, best * 1.24),
-                ),
+                _slower(best, "onnxruntime", "whole-model", 1.06, 1.08, 1.11),
+                _slower(best, "tvm", "whole-model", 1.7, 1.72, 1.75),
+                _slower(best, "fuseops", "fuseops", 1.52, 1.55, 1.6),
+                _slower(best, "greedy onednn", "greedy", 1.19, 1.21, 1.24),
                 Baseline(name="onednn", kind="whole-model", reason="oneDNN does not take reshape"),
             ],
             pins=list(self.verdicts(self.pins, True)),
@@ -505,6 +478,14 @@ class World:
         )
         self.runs.append(run)
         return run
+
+
+def _slower(
+    best_us: float, name: str, kind: BaselineKind, low: float, times: float, high: float
+) -> Baseline:
+    """A baseline that takes so many times as long as the best placement."""
+    spread_us = (best_us * low, best_us * high)
+    return Baseline(name=name, kind=kind, measured_us=best_us * times, spread_us=spread_us)
 
 
 def _pin_text(pin: Pin) -> str:

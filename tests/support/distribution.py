@@ -19,9 +19,7 @@ MOST_WORKERS = 4
 """Workers at most. Chosen: each of them may load every toolchain and hold measuring children of its
 own, some 2 GB."""
 
-COMPARING = frozenset(
-    f"tests/e2e/test_{subject}.py" for subject in ("formats", "place", "throughput")
-)
+COMPARING = frozenset(f"tests/e2e/test_{subject}.py" for subject in ("place", "throughput"))
 """Files that assert which of several placements is the faster one: they stay with one worker."""
 
 APART = "tests/gpu/"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from collage_engine.model.formats import (
@@ -32,6 +33,7 @@ from collage_engine.search.api import reuse
 from collage_engine.store.keys import KeyContext, KeyMaker
 from collage_engine.store.store import Store
 from collage_engine.transitions.conversions import ConversionRequest, conversion_constants
+from tests.support.candidates import row
 from tests.support.graphs import GraphBuilder, bert, instance
 
 IMAGE = (1, 8, 6, 6)
@@ -89,10 +91,8 @@ def test_a_border_leaves_out_parameters_other_shapes_and_what_only_leaves_the_mo
 def test_records_speak_of_producers_functions_of_values():
     b = GraphBuilder(IMAGE)
     parts = b.call("split", b.parameter("x", IMAGE), fields=2, axis=1)
-    b.nodes[parts] = b.nodes[parts].__class__(
-        **{f: getattr(b.nodes[parts], f) for f in b.nodes[parts].__struct_fields__}
-        | {"types": (TensorType((1, 7, 6, 6), "float32"), TensorType((1, 1, 6, 6), "float32"))}
-    )
+    types = (TensorType((1, 7, 6, 6), "float32"), TensorType((1, 1, 6, 6), "float32"))
+    b.nodes[parts] = msgspec.structs.replace(b.nodes[parts], types=types)
     wide, narrow = b.projection(parts, 0), b.projection(parts, 1)
     graph = b.build(b.call("nn.relu", wide), b.call("nn.relu", narrow))
     assert by_value(graph, (wide, narrow), {0: NHWC}) == {wide: NHWC}
@@ -123,9 +123,7 @@ def measured(graph, name: str, nodes: tuple[int, ...], us: float, nhwc: bool) ->
     takes, gives = channels_last_border(graph, graph.to_indices(nodes)) if nhwc else ({}, {})
     record = make_candidate(graph, instance(name), nodes, rule="t", takes=takes, gives=gives)
     cost = Cost(state="measured", median_us=us, low_us=us, high_us=us, count=1)
-    return CandidateRecord(
-        **{f: getattr(record, f) for f in record.__struct_fields__} | {"cost": cost}
-    )
+    return row(record, cost)
 
 
 def net_problem(plain_us: float, nhwc_us: float, conversion_us: float | None):

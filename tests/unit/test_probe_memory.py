@@ -110,19 +110,6 @@ def test_a_probe_that_hangs_is_not_waited_for_again(machine: Machine) -> None:
     assert machine.ask().available
 
 
-def test_a_probe_that_a_run_did_not_wait_for_is_asked_again(machine: Machine) -> None:
-    text = TOOLCHAIN.format(available=True).replace(
-        "        return", "        __import__('time').sleep(60)\n        return"
-    )
-    (machine.folder / "fake_toolchain.py").write_text(text)
-    for asked in (1, 2):
-        registry.forget_probes()
-        ready_by = time.monotonic() + 0.5
-        (state,) = registry.probe_all([NAME], ready_by=ready_by)
-        assert state.late and not state.fault
-        assert machine.asked == asked
-
-
 def test_a_library_that_is_gone_is_probed(machine: Machine) -> None:
     machine.ask()
     (machine.folder / "fake_library.py").unlink()

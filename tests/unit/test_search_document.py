@@ -24,6 +24,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
 from collage_engine.session.document import Document
 from collage_engine.wording.constraints import NOT_MEASURED
+from tests.support.candidates import row
 from tests.support.graphs import chain
 from tests.support.runs import run_record
 
@@ -32,8 +33,7 @@ GRAPH = chain("nn.relu", "nn.relu")
 
 def candidate(nodes: tuple[int, ...], cost: Cost, toolchain: str = "onednn") -> CandidateRecord:
     made = make_candidate(GRAPH, ToolchainInstance(toolchain=toolchain), nodes, rule="region")
-    fields = {name: getattr(made, name) for name in made.__struct_fields__ if name != "cost"}
-    return CandidateRecord(**fields, cost=cost)
+    return row(made, cost)
 
 
 def document(*candidates: CandidateRecord, pin: Pin) -> Document:
