@@ -79,13 +79,15 @@ def toolchain_title(name: str | None) -> str:
 def with_look(state: ToolchainState) -> ToolchainState:
     """Return a record, which may come from a file, with what it lacks or what cannot be drawn.
 
-    The colour is one of 24 hues, on all of which black or white text is legible.
+    The colour is one of 360 hues in three lightnesses, on all of which black or white text is
+    legible.
     """
     number = zlib.crc32(state.name.encode())
     title = state.title or state.name
     colour, letters, pattern = state.colour, state.letters, state.pattern
     if not _COLOUR.fullmatch(colour):
-        shares = colorsys.hls_to_rgb(number % 24 / 24, 0.45, 0.75)
+        lightness = (0.3, 0.45, 0.6)[number // 360 % 3]
+        shares = colorsys.hls_to_rgb(number % 360 / 360, lightness, 0.75)
         colour = "#" + "".join(f"{round(255 * share):02x}" for share in shares)
     if not 0 < len(letters) <= MOST_LETTERS:
         letters = "".join(c for c in title.upper() if c.isascii() and c.isalnum())[:2] or "X"
