@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -60,7 +61,9 @@ def link_shared(output: str, objects: Sequence[str], libraries: Sequence[str], *
     compiler = compiler_command()
     if compiler:
         passed = [part for option in options for part in ("-Xlinker", option)]
-        _run(*compiler, "-shared", "-o", output, "-fPIC", *others, *passed, *libraries)
+        # The linker mold takes no files of bytes; GNU's is beside it where there are GNU's tools.
+        gnu = ["-fuse-ld=bfd"] if shutil.which("ld.bfd") else []
+        _run(*compiler, "-shared", "-o", output, "-fPIC", *gnu, *others, *passed, *libraries)
         return
     needed = [*libraries, *_system_libraries()]
     _run(_zig(), "ld.lld", "-shared", "-o", output, *others, *options, *needed)

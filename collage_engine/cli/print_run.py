@@ -100,11 +100,11 @@ def print_run(run: Run, warned: Collection[str] = ()) -> None:
         say(f"Measured on {run.measured_on}, a machine of the farm")
     if clocks := clocks_text(run.machine):
         say(f"Processor clocks at the beginning and the end: {clocks}")
-    for line in fact_lines(run_facts(run), ("Accuracy", "Memory", "Candidates")):
+    for line in fact_lines(run_facts(run), ("Accuracy", "Pins", "Limits", "Memory", "Candidates")):
         say(line)
     for sentence in ending_sentences(run):
         say(sentence)
-    _print_constraints(run)
+    _print_barred(run)
     _print_artifact(run)
 
 
@@ -179,17 +179,8 @@ def _print_estimate(placement: Placement) -> None:
         )
 
 
-def _print_constraints(run: Run) -> None:
-    """Print what became of pins and limits, and which baselines they exclude."""
-    for pin in run.pins:
-        price = ""
-        if pin.price_us is not None:
-            price = f"price {time_text(pin.price_us)}"
-        reason = pin.reason or price  # the reason names the price
-        say(f"pin {pin.pin}: {pin.state}" + (f", {reason}" if reason else ""))
-    for limit in run.limits:
-        more = f", {limit.reason}" if limit.reason else ""
-        say(f"limit {limit.text}: {limit.state}{more}")
+def _print_barred(run: Run) -> None:
+    """Print which baselines pins and limits exclude."""
     barred: dict[str, list[str]] = {}
     for base in run.baselines:
         if base.barred:

@@ -92,7 +92,7 @@ def placement_facts(placement: Placement) -> list[Fact]:
         facts.append(
             Fact(
                 "Formats",
-                "values converted, once each",
+                "conversions of values",
                 f"{len(placement.conversions)}, {took} in all",
             )
         )
@@ -211,7 +211,7 @@ def _memory(memory: MemoryUse) -> list[Fact]:
         *((f"weights held by {toolchain_title(name)}", size) for name, size in seen.held.items()),
         ("weights stored once more", memory.repeated_bytes or None),
         ("artifact", memory.artifact_bytes),
-        ("of it runtime libraries", memory.library_bytes),
+        ("runtime libraries in it", memory.library_bytes),
         ("largest of all processes while placing", memory.place_peak_bytes),
     ]
     return [Fact("Memory", name, bytes_text(size)) for name, size in sizes if size is not None]

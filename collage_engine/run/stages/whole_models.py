@@ -34,10 +34,11 @@ from collage_engine.trials.runner import trial_settings
 from collage_engine.wording.amounts import time_text
 
 SECONDARY_SHARE = 0.3
-"""Share of the run's time within which other configurations and greedy covers may enter; chosen: on
-ResNet-50 two of them took 10 of 60 seconds, and they rarely win. Each toolchain alone may take all
-the time that is left: what wins is mostly decided by them (``tests/benchmarks/RESULTS.md``). For
-another objective it is half of it, since everybody who is near enters another race."""
+"""Share of the time that is left within which other configurations and greedy covers may enter;
+chosen: on ResNet-50 two of them took 10 of 60 seconds, and they rarely win."""
+OTHER_RACE_SHARE = 0.5
+"""Share of the time that is left that is kept, where throughput or a tail of latencies is the
+objective, for the race in which everybody who is near is timed by it; chosen."""
 EXPORT_S = 1.0
 """Seconds for writing an artifact beside its weights; chosen, from small models."""
 EXPORTED_BYTES_PER_S = 150e6
@@ -132,15 +133,17 @@ def enter_whole_models(
         Cancelled: The user stopped the run.
     """
     race, budget = raced.race, raced.budget
+    is_latency = raced.data.settings.objective == "latency"
     if contenders:
         with control.stage(stage) as report:
             first = [one for one in contenders if not is_secondary(one)]
             second = [one for one in contenders if is_secondary(one)]
             now = budget.clock()
             left_s = max(0.0, budget.left_s - budget.added_s - reserved_s)
-            alone = 1.0 if raced.data.settings.objective == "latency" else 0.5
-            for some, share in ((first, alone), (second, SECONDARY_SHARE)):
-                race.enter(some, ends_at=now + share * left_s, on_progress=report.progress)
+            # Each toolchain alone may take all of it: what wins is mostly decided by them.
+            alone_s = left_s if is_latency else (1 - OTHER_RACE_SHARE) * left_s
+            for some, seconds in ((first, alone_s), (second, SECONDARY_SHARE * left_s)):
+                race.enter(some, ends_at=now + seconds, on_progress=report.progress)
             results = race.results()
             report.detail = _detail(results, race)
             if not all(one.reached for one in results):
@@ -148,8 +151,7 @@ def enter_whole_models(
     data = with_trial_costs(task.open_model.model, menu, raced.data, race.results())
     keep_costs(task.open_model, menu, raced.data, data)
     answered = race.leader is not None or task.is_quick
-    latency = data.settings.objective == "latency"
-    confirming_s = race.seconds_to_finish if latency else race.time_left / 2
+    confirming_s = race.seconds_to_finish if is_latency else OTHER_RACE_SHARE * race.time_left
     kept = budget.keeping_back(confirming_s, _exporting_s(task), has_answer=answered)
     return replace(raced, data=data, budget=kept)
 
