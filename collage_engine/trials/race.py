@@ -65,9 +65,10 @@ MOST_RELOADED = 4
 ENOUGH_ROUNDS = 20
 """Rounds after which the race ends once each that is left is known to be slower than the leader, or
 within ``TIE`` of it; chosen."""
-MOST_ROUNDS = 120
-"""Rounds after which it ends in any case, with a tie of those that cannot be told apart; chosen:
-where single rounds differ by 5 % the median of as many is known within 1 %."""
+MOST_ROUNDS = 60
+"""Rounds after which it ends in any case, with a tie of those that cannot be told apart: where the
+standard deviation of single rounds is 6 %, that of the median of as many is 1 %, which is ``TIE``
+(1.25 times 6 % over the root of 60)."""
 SETTLE_S = 3.0
 """Seconds after which contenders that have just entered wait with their further rounds for the
 others to enter, too: slow models would take the time of those; chosen."""
