@@ -24,7 +24,7 @@ from collage_engine.run.problem_data import ProblemData
 from collage_engine.search.api import solve
 from collage_engine.toolchains.capabilities import has_python_session
 from collage_engine.toolchains.registry import about, get
-from collage_engine.trials.baselines import COLLAGE, baselines
+from collage_engine.trials.baselines import COLLAGE, baselines, pinned_covers
 from collage_engine.trials.contender import Contender
 
 PARTITION_US = 100.0
@@ -45,9 +45,9 @@ def with_eligibility(data: ProblemData, contender: Contender) -> Contender:
 def first_contenders(open_model: OpenModel, menu: Menu, data: ProblemData) -> list[Contender]:
     """Return the contenders that are tried before anything is measured in isolation.
 
-    They are each toolchain alone on the whole model; where one cannot take all of it, greedy
-    partitioning with the toolchain first; and where none of these keeps the pins and the deployment
-    limits, a cover that does.
+    They are each toolchain alone on the whole model, and what it becomes under pins; where one
+    cannot take all of it, greedy partitioning with the toolchain first; and where none of these
+    keeps the pins and the deployment limits, a cover that does.
 
     Args:
         open_model: The model.
@@ -71,7 +71,12 @@ def first_contenders(open_model: OpenModel, menu: Menu, data: ProblemData) -> li
         if one.kind in ("greedy", "user")
         and any(candidate.instance.toolchain not in alone for candidate in one.cover)
     ]
-    first = list({one.key: one for one in [*whole, *greedy]}.values())
+    pinned = [
+        contender
+        for one in (pinned_covers(calls, menu, data.pins) if data.pins else ())
+        if (contender := with_eligibility(data, one)).eligible
+    ]
+    first = list({one.key: one for one in [*pinned, *whole, *greedy]}.values())
     if not any(one.eligible for one in first):
         first += [one for one in known if one.eligible][:1] or _few_partitions(data)
     return sorted(first, key=lambda one: _sort_key(one, menu, data))

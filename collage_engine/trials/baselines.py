@@ -19,10 +19,12 @@ from collage_engine.partition.fuse_ops import fused_groups
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.regions import merge_regions
 from collage_engine.planning.refusals import refusal_text
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.operator_titles import onnx_type
+from collage_engine.records.pin import Pin
 from collage_engine.records.precision import PRODUCTS, is_reduced
 from collage_engine.records.reasons import shown
 from collage_engine.records.settings import RunSettings
@@ -225,13 +227,82 @@ def _user_placement(
             why = f"{choice} cannot take {first}: {refusal_text(refused)}"
             return Contender(name=name, kind="user", reason=why)
         owner.append(by_id[choice])
+    cover = _regions(calls, menu, owner)
+    if isinstance(cover, str):
+        return Contender(name=name, kind="user", reason=cover)
+    return Contender(name=name, kind="user", cover=cover)
+
+
+def pinned_covers(calls: CallGraph, menu: Menu, pins: Sequence[Pin]) -> list[Contender]:
+    """Return what each toolchain alone becomes under pins: it runs what no pin gives to another.
+
+    A search finds such covers only once the large partition beside the pinned one has a cost.
+
+    Args:
+        calls: The model.
+        menu: The toolchain instances.
+        pins: The pins; a cover that breaks one of them nevertheless may not win.
+    """
+    found = []
+    for base in _defaults(menu):
+        owner: list[Hashable | None] = [base] * calls.size
+        for pin in pins:
+            for operator in pin.nodes:
+                owner[operator] = _taker(menu, pin, base)
+        if any(
+            own is None or menu.sources[cast(int, own)].refusal(calls.graph, index) is not None
+            for own, index in zip(owner, calls.graph.operators, strict=True)
+        ):
+            continue
+        cover = _regions(calls, menu, owner)
+        if not isinstance(cover, str):
+            found.append(Contender(name=COLLAGE, kind="collage", cover=cover))
+    return found
+
+
+def _defaults(menu: Menu) -> list[int]:
+    """Return the places of the sources in their default configuration."""
+    return [place for place, source in enumerate(menu.sources) if not source.instance.config]
+
+
+def _taker(menu: Menu, pin: Pin, base: int) -> int | None:
+    """Return the source that runs pinned operators beside another; None: there is none.
+
+    Args:
+        menu: The toolchain instances.
+        pin: The pin.
+        base: The place of the source that runs all else.
+    """
+
+    def is_named(place: int) -> bool:
+        instance = menu.sources[place].instance
+        return pin.toolchain in (instance.toolchain, instance.id)
+
+    if pin.kind == "never":
+        others = [base, *_defaults(menu)]
+        return next((place for place in others if not is_named(place)), None)
+    if pin.toolchain is None:
+        return base
+    every = [*_defaults(menu), *range(len(menu.sources))]
+    return next(filter(is_named, every), None)
+
+
+def _regions(
+    calls: CallGraph, menu: Menu, owner: Sequence[Hashable | None]
+) -> tuple[Candidate, ...] | str:
+    """Return a cover in which equal neighbours are one partition; a text says why there is none.
+
+    Args:
+        calls: The model.
+        menu: The toolchain instances.
+        owner: The place of the source of each operator.
+    """
     cover = []
     for own, bits in merge_regions(calls, owner):
         operators = tuple(members(bits))
         if own is None:
             first = calls.graph.nodes[calls.graph.operators[operators[0]]].onnx_nodes[0]
-            why = f"it puts parts of one node on several toolchains: {first}"
-            return Contender(name=name, kind="user", reason=why)
+            return f"it puts parts of one node on several toolchains: {first}"
         instance = menu.sources[cast(int, own)].instance
         cover.append(make_candidate(calls.graph, instance, operators, rule="user"))
-    return Contender(name=name, kind="user", cover=tuple(cover))
+    return tuple(cover)
