@@ -21,9 +21,6 @@ from collage_engine.kernels.target import BYTES_PER_CYCLE, Cpu
 
 CYCLES_PER_STORE = 8 / BYTES_PER_CYCLE
 """Cycles of one thread for a result of a plain stage. Chosen: four bytes read and four written."""
-WAKING_CYCLES = 80_000
-"""Cycles of work from which other threads are woken for a kernel. Chosen: 25 µs at 3.2 GHz, what
-the operating system takes to wake a sleeping thread, which hardly depends on the processor."""
 HANDING_CYCLES = 10_000
 """Cycles of work from which a kernel is shared with threads that spin while they wait. Measured:
 anything up to 20,000 is as fast on three convolutional networks, whether a cache line takes 55 or
@@ -77,7 +74,7 @@ def worth_sharing(program: Program, cpu: Cpu) -> bool:
     for stage in program.stages:
         points = math.prod(stage.extents) * math.prod(stage.reduce_extents)
         cycles += points / lanes if stage.note else points * CYCLES_PER_STORE
-    return cycles >= (HANDING_CYCLES if cpu.awake else WAKING_CYCLES)
+    return cycles >= HANDING_CYCLES
 
 
 def schedule(function: tirx.PrimFunc, cpu: Cpu) -> Kernel:

@@ -45,9 +45,6 @@ class Cpu:
     """Whether one instruction adds two bfloat16 products to each lane of a full vector."""
     halves: bool = False
     """Whether full vectors are multiplied in two halves: one multiply-add a cycle, not two."""
-    awake: bool = False
-    """Whether threads without work spin, so that a loop can be handed to them at once; else they
-    sleep, and must be woken."""
 
     def lanes(self, dtype: str) -> int:
         """Return the elements of one vector."""
@@ -108,12 +105,11 @@ def _detected_features() -> set[str]:
 
 
 @lru_cache(maxsize=8)
-def cpu(threads: int = 1, awake: bool = False) -> Cpu:
+def cpu(threads: int = 1) -> Cpu:
     """Return this machine's processor as the code generator sees it.
 
     Args:
         threads: The number of threads that kernels may use.
-        awake: Whether they spin while they have no work.
     """
     import tvm
     from tvm.target import codegen
@@ -133,4 +129,4 @@ def cpu(threads: int = 1, awake: bool = False) -> Cpu:
     l1, l2 = cache_bytes(1, 32 << 10), cache_bytes(2, 512 << 10)
     known = processor()
     halves = wide and runs_in_halves(known.model, frozenset(known.flags))
-    return Cpu(vector_bytes, registers, l1, l2, threads, vnni, bfloat16, halves, awake)
+    return Cpu(vector_bytes, registers, l1, l2, threads, vnni, bfloat16, halves)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collage_engine.records.toolchain import SHORT_SPIN_TURNS
+
 VIRTUAL_MACHINE = "virtual machine"
 """To whom a library is accounted that the virtual machine itself needs."""
 
@@ -11,9 +13,9 @@ def virtual_machine_environment(threads: int, spin: bool) -> dict[str, str]:
 
     Args:
         threads: How many threads the pool has; they are not bound to processors.
-        spin: Whether they may spin between two pieces of work.
+        spin: Whether idle ones may spin as long as they do by themselves.
     """
     chosen = {"TVM_NUM_THREADS": str(threads), "TVM_BIND_THREADS": "0"}
     if not spin:
-        chosen["TVM_THREAD_POOL_SPIN_COUNT"] = "0"
+        chosen["TVM_THREAD_POOL_SPIN_COUNT"] = SHORT_SPIN_TURNS
     return chosen

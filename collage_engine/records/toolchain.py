@@ -71,6 +71,13 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         return cls(kind="cuda", architecture=architecture)
 
 
+SHORT_SPIN_TURNS = "500"
+"""Turns for which idle threads of TVM's pool and of OpenMP spin where runtimes with threads of
+their own are mixed: about 0.2 ms, after which they sleep and leave the processors to the others.
+Without any, every kernel wakes the other threads anew ("Mixes at two threads" in
+``tests/benchmarks/RESULTS.md``)."""
+
+
 class ToolchainAbout(msgspec.Struct, frozen=True, kw_only=True):
     """The description that a toolchain gives of itself, on every machine, loading nothing.
 
@@ -99,7 +106,8 @@ class ToolchainAbout(msgspec.Struct, frozen=True, kw_only=True):
     """Environment variables that its libraries read when they load; ``{threads}`` in a value
     stands for the number of threads."""
     passive_environment: dict[str, str] = {}
-    """Further variables for a process in which its threads must not spin between calls."""
+    """Further variables for a process in which other runtimes have threads of their own, too: idle
+    threads may spin for ``SHORT_SPIN_TURNS`` at most."""
     own_threads: bool = True
     """Whether its library has threads of its own; else whatever it shares out is done by those of
     the virtual machine, as TVM's kernels are."""
@@ -114,7 +122,7 @@ class ToolchainAbout(msgspec.Struct, frozen=True, kw_only=True):
 
         Args:
             threads: How many threads its partitions may use.
-            spin: Whether its threads may spin between calls.
+            spin: Whether its idle threads may spin as long as they do by themselves.
         """
         chosen = dict(self.environment) if spin else self.environment | self.passive_environment
         return {name: value.replace("{threads}", str(threads)) for name, value in chosen.items()}

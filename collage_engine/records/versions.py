@@ -24,7 +24,7 @@ __version__            The project's; the wheel takes it from here.
 __version__ = "0.1.0"
 STORE_SCHEMA = 4
 STORE_EXPORT = 3
-MEASURING_PROTOCOL = 6
+MEASURING_PROTOCOL = 7
 SESSION_FORMAT = 4
 ARTIFACT_FORMAT = 3
 SERVICE_PROTOCOL = 1

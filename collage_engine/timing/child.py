@@ -18,6 +18,7 @@ from collage_engine.records.errors import MeasureError
 from collage_engine.records.faults import FAULTS
 from collage_engine.records.flag import Flag
 from collage_engine.records.time_limits import WORK_S, with_weights
+from collage_engine.records.toolchain import SHORT_SPIN_TURNS
 from collage_engine.timing.messages import OpenRequest, TimingReply, TimingRequest
 
 _LOG = logging.getLogger(__name__)
@@ -27,10 +28,10 @@ BLOATED_SHARE = 0.5
 
 
 def measuring_environment(toolchains: Iterable[str], threads: int) -> dict[str, str]:
-    """Return the environment in which toolchains share a process fairly: same threads, no spinning.
+    """Return the environment in which toolchains share a process fairly, as mixes are deployed.
 
-    Libraries read these variables when they load. Thread pools of several runtimes that spin take
-    the cores away from each other.
+    Libraries read these variables when they load. Thread pools of several runtimes that spin for
+    long take the cores away from each other.
 
     Args:
         toolchains: names of the toolchains that the child loads.
@@ -40,7 +41,7 @@ def measuring_environment(toolchains: Iterable[str], threads: int) -> dict[str, 
 
     # OpenMP's variables hold for whatever else has a pool in the process, numpy's BLAS among it.
     env = virtual_machine_environment(threads, spin=False) | {"OMP_NUM_THREADS": str(threads)}
-    env |= {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
+    env |= {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": SHORT_SPIN_TURNS}
     for name in toolchains:
         env |= about(name).variables(threads, spin=False)
     return env

@@ -62,7 +62,7 @@ BUILD_LEAST_S = 2 * LOAD_LEAST_S
 RUNTIME_ONLY = {"TVM_USE_RUNTIME_LIB": "1"}
 """A placement needs TVM's runtime, not its compiler: half the time to start, less memory."""
 
-SHORT_SPIN = {"TVM_THREAD_POOL_SPIN_COUNT": "20000"}
+TRIAL_SPIN = {"TVM_THREAD_POOL_SPIN_COUNT": "20000"}
 """Turns for which idle threads of TVM's pool spin in a trial, where they may: some 12 ms, which is
 long beside what is between two parallel regions. By itself TVM spins for 300,000, and each round
 waited 0.16 to 0.2 s for that to end (two threads, Zen 4); calls take the same either way."""
@@ -410,7 +410,7 @@ class PlacementProcess:
             self._files.one_loaded.take(self)
         self._worker = self._start_worker(
             TRIAL_JOB,
-            env=SHORT_SPIN | self.built.environment | RUNTIME_ONLY if self.built else {},
+            env=TRIAL_SPIN | self.built.environment | RUNTIME_ONLY if self.built else {},
             name="collage-trial",
         )
 

@@ -107,13 +107,12 @@ def test_partitions_of_the_fastest_mix_are_candidates(tried: Tried) -> None:
     assert {part.id for part in tried.mix.contender.cover} <= set(tried.data.by_id)
 
 
-def test_a_mix_is_announced_only_where_it_is_the_fastest(tried: Tried) -> None:
+def test_who_leads_after_the_mixes_is_what_was_announced_last(tried: Tried) -> None:
     leader = tried.raced.race.leader
     assert leader is not None
-    if leader.contender.kind == "collage":
-        shown = tried.answers[-1].run.placement
-        assert shown is not None
-        assert {part.candidate for part in shown.partitions} == {
-            candidate.id for candidate in leader.contender.cover
-        }
-    assert all(answer.run.winner == "collage" for answer in tried.answers)
+    # A whole model may overtake another one while mixes are timed.
+    assert tried.answers or leader.contender.kind != "collage"
+    for answer in tried.answers[-1:]:
+        assert answer.run.placement is not None
+        shown = {part.candidate for part in answer.run.placement.partitions}
+        assert shown == {candidate.id for candidate in leader.contender.cover}

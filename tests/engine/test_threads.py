@@ -15,6 +15,7 @@ from collage_engine.artifact.manifest import read_manifest
 from collage_engine.build.build import build_cover, write_module
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import import_onnx
+from collage_engine.records.toolchain import SHORT_SPIN_TURNS
 from collage_engine.toolchains.registry import about, probe
 from tests.engine.test_memory_of_artifacts import cut, dense_chain
 from tests.support.command import python
@@ -88,7 +89,10 @@ def test_every_runtime_is_told_the_same(artifact, present):
             assert manifest["environment"][variable] == value, name
     said = manifest["environment"]
     assert said["TVM_NUM_THREADS"] == said["OMP_NUM_THREADS"] == str(THREADS)
-    assert said["OMP_WAIT_POLICY"] == "passive" and said["TVM_THREAD_POOL_SPIN_COUNT"] == "0"
+    assert (
+        said["OMP_WAIT_POLICY"] == "passive"
+        and said["TVM_THREAD_POOL_SPIN_COUNT"] == SHORT_SPIN_TURNS
+    )
 
 
 def test_toolchains_agree_on_variables_they_share():

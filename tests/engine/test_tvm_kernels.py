@@ -279,7 +279,7 @@ def test_sums_in_registers_take_no_memory_of_the_workspace(threads: int) -> None
     def body(x: Any) -> Any:
         yield op.mean(x, [2, 3])
 
-    (mean,) = kernels(function([(1, 2000, 7, 7)], body), cpu(threads, awake=True))
+    (mean,) = kernels(function([(1, 2000, 7, 7)], body), cpu(threads))
     code = build(mean.function).inspect_source("ll")
     assert ("call i32 %" in code and "@__tvm_parallel_lambda" in code) == (threads > 1)
     assert "load ptr, ptr @__TVMBackendAllocWorkspace" not in code

@@ -13,6 +13,7 @@ from collage_engine.records.format import NHWC, PLAIN
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.precision import BFLOAT16, in_bfloat16
 from collage_engine.records.toolchain import (
+    SHORT_SPIN_TURNS,
     RuntimeLibrary,
     Target,
     ToolchainAbout,
@@ -45,7 +46,7 @@ class OneDnnToolchain(CppToolchain):
         licence="Apache-2.0",
         mixes_precision=True,
         environment={"OMP_NUM_THREADS": "{threads}", "OMP_DYNAMIC": "false"},
-        passive_environment={"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"},
+        passive_environment={"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": SHORT_SPIN_TURNS},
         install=f"pip install {LIBRARY}==2023.2.0 {HEADERS}==2023.2.0",
         colour="#009e73",
         letters="DN",

@@ -193,7 +193,7 @@ class TvmToolchain(Toolchain):
             calls = LibraryCalls(function) if function.instance.library else None
             module = relax_module(function, calls)
             with using(choices_of(function.instance)):
-                machine = cpu(function.instance.threads, function.spin)
+                machine = cpu(function.instance.threads)
                 module = lower_module(module, machine).module
             return module if calls is None else module.with_attr(MODULES, calls.modules)
         except ToolchainError:
