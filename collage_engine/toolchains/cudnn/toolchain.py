@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainAbout
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.builder import RuntimeSource
@@ -15,13 +14,12 @@ from collage_engine.toolchains.runtime.cuda import (
     CudaToolchain,
     cudart_library,
     find_file,
+    nvrtc,
     version_of,
 )
 
 FRONTEND = ("nvidia-cudnn-frontend",)
 """Packages that hold the headers of cuDNN's C++ front end."""
-NVRTC = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13")
-"""Packages that hold NVRTC, CUDA's run-time compiler."""
 
 
 class CudnnToolchain(CudaToolchain):
@@ -84,15 +82,3 @@ class CudnnToolchain(CudaToolchain):
         libraries = [self.carried(path) for path in self.parts()]
         compiler = [self.carried(path, licence=LICENCE) for path in nvrtc()]
         return (*libraries, *compiler, cudart_library(self.name), self.own_library())
-
-
-def nvrtc() -> list[Path]:
-    """Returns the compiler that some of cuDNN's engines call and open by name.
-
-    Where it is not installed the list is empty, and cuDNN has fewer engines.
-    """
-    try:
-        library = find_file(NVRTC, "libnvrtc.so.13")
-    except ToolchainError:
-        return []
-    return [library, *sorted(library.parent.glob("libnvrtc-builtins.so.13.*"))]

@@ -1,4 +1,8 @@
-"""Runs sub-graphs by ONNX Runtime: each becomes an ONNX model, called through the C API."""
+"""Runs sub-graphs by ONNX Runtime: each becomes an ONNX model, called through the C API.
+
+Where the package onnxruntime-gpu is installed and a device is there, its providers for NVIDIA
+devices are further instances.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +10,38 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
     Target,
     ToolchainAbout,
     ToolchainInstance,
+    ToolchainState,
 )
 from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.onnxruntime.providers import (
+    GPU_PACKAGE,
+    PROVIDER,
+    device_instances,
+    present_providers,
+    provider_libraries,
+    provider_plan,
+)
 from collage_engine.toolchains.runtime import weight_files
 from collage_engine.toolchains.runtime.builder import HELD, RuntimeSource, find_in_wheel
 from collage_engine.toolchains.runtime.onnx_fed import ARRAY_TYPES, OnnxFedToolchain, serialised
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     from onnx import ModelProto
 
     from collage_engine.model.dataflow_graph import DataflowGraph
     from collage_engine.partition.spec import PartitionSpec
+    from collage_engine.records.numbering import NodeIndex
     from collage_engine.records.profile import Profile
     from collage_engine.toolchains.capabilities import PythonSession
     from collage_engine.toolchains.onnxruntime.python_session import Evaluator
@@ -35,18 +51,19 @@ LEVELS = {"none": 0, "basic": 1, "extended": 2, "all": 99}
 
 
 class OnnxRuntimeToolchain(OnnxFedToolchain):
-    """ONNX Runtime's CPU provider, whose optimisation levels are configurations."""
+    """ONNX Runtime's CPU provider, whose optimisation levels are configurations, and its others."""
 
     about = ToolchainAbout(
         name="onnxruntime",
         title="ONNX Runtime",
         licence="MIT",
+        targets=("cpu", "cuda"),
         install="pip install onnxruntime",
         colour="#e69f00",
         letters="OR",
         pattern="rising",
     )
-    packages = ("onnxruntime", "onnxruntime-gpu")
+    packages = (GPU_PACKAGE, "onnxruntime")
     types = ARRAY_TYPES | {"string"}
     returns_open_values = True
     reads_weight_files = True
@@ -63,16 +80,42 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
             plan_version=1,
             library_version=self.version(),
             shared=(HELD,),
-            beside=(("libonnxruntime.so.1", self.library()),),
+            beside=(("libonnxruntime.so.1", self.library()), *self._provider_files()),
+        )
+
+    def probe(self) -> ToolchainState:
+        """Implements ``Toolchain.probe``; the devices say whether it has a provider for one."""
+        from collage_engine.machine.cuda import cuda_probe
+
+        state = super().probe()
+        if not state.available:
+            return state
+        devices = [device.record().name for device in cuda_probe().devices]
+        return msgspec.structs.replace(
+            state,
+            targets=("cpu", "cuda") if present_providers() else ("cpu",),
+            devices=("cpu", *(devices if present_providers() else ())),
         )
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
         """Return its configurations; see ``Toolchain.instances``."""
+        if target.kind == "cuda":
+            return device_instances(self.name, target.architecture, precision)
 
         def instance(*config: tuple[str, str]) -> ToolchainInstance:
             return ToolchainInstance(toolchain=self.name, config=config, threads=target.threads)
 
         return instance(), instance(("level", "basic"))
+
+    def supports(
+        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+    ) -> str | None:
+        """Implements ``Toolchain.supports``."""
+        if instance.option(PROVIDER):
+            types = graph.nodes[index].types
+            if any(value.is_open or value.dtype == "string" for value in types):
+                return "its providers for devices return no texts, and no values of unknown size"
+        return super().supports(graph, index, instance)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
         """Implements ``Toolchain.partition_spec``."""
@@ -92,6 +135,7 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
             "input_names": [value.name for value in model.graph.input],
             "output_names": [value.name for value in model.graph.output],
             "level": LEVELS[level],
+            **provider_plan(function.instance),
         }
         if files:
             plan[weight_files.PLAN_KEY] = files
@@ -156,11 +200,28 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         """Return the libraries that its runtime links, and the runtime itself."""
-        library = RuntimeLibrary(
-            file=str(self.library()),
-            name="libonnxruntime.so.1",
+        return self._carried("libonnxruntime.so.1", self.library()), self.own_library()
+
+    def libraries_for(self, functions: Sequence[Function]) -> tuple[RuntimeLibrary, ...]:
+        """Return the libraries of the functions' providers, too."""
+        providers = {function.instance.option(PROVIDER) for function in functions} - {""}
+        files = dict(pair for each in sorted(providers) for pair in provider_libraries(each))
+        further = (self._carried(name, file) for name, file in files.items())
+        return (*self.runtime_libraries(), *further)
+
+    def _carried(self, name: str, file: Path) -> RuntimeLibrary:
+        """Return a library as an artifact carries it."""
+        from collage_engine.toolchains.runtime.cuda import LICENCE
+
+        return RuntimeLibrary(
+            file=str(file),
+            name=name,
             toolchain=self.name,
             version=self.version(),
-            licence=self.about.licence,
+            licence=self.about.licence if name.startswith("libonnxruntime") else LICENCE,
         )
-        return library, self.own_library()
+
+    def _provider_files(self) -> tuple[tuple[str, Path], ...]:
+        """Return the libraries of the providers for devices that are present."""
+        files = dict(pair for each in present_providers() for pair in provider_libraries(each))
+        return tuple(files.items())

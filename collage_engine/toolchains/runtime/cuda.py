@@ -34,6 +34,7 @@ SYSTEM = (Path("/usr/local/cuda"), Path("/usr"))
 """Folders in which a system installation puts include/ and lib64/."""
 LIBRARY_FOLDERS = ("lib64", "lib", "targets/x86_64-linux/lib", "lib/x86_64-linux-gnu")
 RUNTIME_WHEELS = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13")
+NVRTC_WHEELS = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13")
 LICENCE = "NVIDIA-CUDA-EULA"
 CUDART = "libcudart.so.13"
 FIRST_TF32 = 80
@@ -126,6 +127,18 @@ def cudart_library(toolchain: str) -> RuntimeLibrary:
         version="13",
         licence=LICENCE,
     )
+
+
+def nvrtc() -> list[Path]:
+    """Returns the compiler that some of cuDNN's engines call and open by name.
+
+    Where it is not installed the list is empty, and cuDNN has fewer engines.
+    """
+    try:
+        library = find_file(NVRTC_WHEELS, "libnvrtc.so.13")
+    except ToolchainError:
+        return []
+    return [library, *sorted(library.parent.glob("libnvrtc-builtins.so.13.*"))]
 
 
 class CudaToolchain(CppToolchain):

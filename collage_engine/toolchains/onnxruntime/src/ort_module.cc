@@ -3,14 +3,18 @@
 //
 // One environment per process owns a thread pool. Its size and spinning are those of the first
 // module; a module that wants others gets a pool of its own in its session.
+//
+// A plan with "providers" is run by these on an NVIDIA device, on which its arguments then lie.
 #include <malloc.h>
 
 #include <array>
 #include <deque>
+#include <memory>
 
 #include "collage_module.h"
 #include "held_bytes.h"
 #include "ort_api.h"
+#include "ort_device.h"
 
 namespace collage {
 namespace {
@@ -197,7 +201,11 @@ std::vector<std::string> Names(const json::Object& plan, const char* key) {
 class OrtModule : public PlanModule {
  public:
   OrtModule(const std::string& symbol, const std::string& plan_text, const GivenWeights& model)
-      : PlanModule(symbol, plan_text), session_(kReleaseSession), held_(model) {
+      : PlanModule(symbol, plan_text),
+        session_(kReleaseSession),
+        run_options_(kReleaseRunOptions),
+        device_memory_(kReleaseMemoryInfo),
+        held_(model) {
     json::Object plan = ParseObject(plan_text, "the plan");
     input_names_ = Names(plan, "input_names");
     output_names_ = Names(plan, "output_names");
@@ -213,18 +221,31 @@ class OrtModule : public PlanModule {
     model_bytes_ = model.size;
     for (size_t i = 0; i < files_.count(); ++i) model_bytes_ += files_.sizes()[i];
     TrimHeap(model_bytes_);
+    if (stream_) {
+      stream_->Rehearse(inputs(), outputs(), [this](const std::vector<void*>& data) { Run(data); });
+    }
   }
 
  protected:
+  DLDeviceType device_type() const final { return stream_ ? kDLCUDA : kDLCPU; }
+
   void Execute() final {
-    const std::vector<void*>& data = pointers();
+    if (stream_) {
+      stream_->Between([this] { Run(pointers()); });
+    } else {
+      Run(pointers());
+    }
+  }
+
+  void Run(const std::vector<void*>& data) {
     size_t n = input_names_.size();
     for (size_t i = 0; i < arguments_.size(); ++i) {
       // The session makes texts itself: it knows only then how long they are.
       values_[i] = i >= n && arguments_[i].text() ? nullptr : arguments_[i].At(data[i]);
     }
-    OrtApi::Instance().Check(run_(session_.get(), nullptr, input_chars_.data(), values_.data(), n,
-                                  output_chars_.data(), output_names_.size(), values_.data() + n));
+    OrtApi::Instance().Check(run_(session_.get(), run_options_.get(), input_chars_.data(),
+                                  values_.data(), n, output_chars_.data(), output_names_.size(),
+                                  values_.data() + n));
     for (size_t i = n; i < arguments_.size(); ++i) {
       if (!arguments_[i].text()) continue;
       OrtHandle made(kReleaseValue);
@@ -300,15 +321,41 @@ class OrtModule : public PlanModule {
       api.Call(kAddExternalInitializersFromFilesInMemory, options.get(), files_.names(),
                files_.buffers(), files_.sizes(), files_.count());
     }
+    if (Has(plan, "providers")) OpenDevice(plan, options.get());
     api.Call(kCreateSessionFromArray, static_cast<const void*>(environment.env()),
              static_cast<const void*>(model.data), model.size,
              static_cast<const void*>(options.get()), session_.out());
     for (const std::string& name : input_names_) input_chars_.push_back(name.c_str());
     for (const std::string& name : output_names_) output_chars_.push_back(name.c_str());
-    for (const TensorSpec& s : inputs()) arguments_.emplace_back(s, environment.memory());
-    for (const TensorSpec& s : outputs()) arguments_.emplace_back(s, environment.memory());
+    void* memory = stream_ ? device_memory_.get() : environment.memory();
+    for (const TensorSpec& s : inputs()) arguments_.emplace_back(s, memory);
+    for (const TensorSpec& s : outputs()) arguments_.emplace_back(s, memory);
     values_.assign(arguments_.size(), nullptr);
     run_ = api.Function<RunFunction>(kRun);
+  }
+
+  // What a session on an NVIDIA device needs besides.
+  void OpenDevice(const json::Object& plan, void* options) {
+    const OrtApi& api = OrtApi::Instance();
+    OpenLibraries(Names(plan, "libraries"));
+    stream_ = std::make_unique<DeviceStream>();
+    for (const ffi::Any& each : Get<json::Array>(plan, "providers")) {
+      json::Object provider = each.cast<json::Object>();
+      ProviderOptions said{
+          {"user_compute_stream", std::to_string(reinterpret_cast<uintptr_t>(stream_->get()))}};
+      for (const auto& [key, value] : Get<json::Object>(provider, "options")) {
+        said.emplace_back(std::string(key.cast<ffi::String>()),
+                          std::string(value.cast<ffi::String>()));
+      }
+      AppendProvider(options, GetString(provider, "name"), said);
+    }
+    api.Call(kCreateMemoryInfo, static_cast<const char*>("Cuda"), kOrtDeviceAllocator, 0,
+             kOrtMemTypeDefault, device_memory_.out());
+    api.Call(kCreateRunOptions, run_options_.out());
+    // The events of the stream order what follows: nobody waits on the host.
+    api.Call(kAddRunConfigEntry, run_options_.get(),
+             static_cast<const char*>("disable_synchronize_execution_providers"),
+             static_cast<const char*>("1"));
   }
 
   // A tensor of the session as one of TVM's.
@@ -341,7 +388,10 @@ class OrtModule : public PlanModule {
   std::vector<const char*> input_chars_, output_chars_;
   std::vector<void*> values_;
   WeightFiles files_;  // outlives the session, whose tensors may point into it
+  std::unique_ptr<DeviceStream> stream_;  // outlives it, too; null: on the CPU
   OrtHandle session_;
+  OrtHandle run_options_;
+  OrtHandle device_memory_;
   std::deque<Argument> arguments_;
   RunFunction run_ = nullptr;
   HeldBytes held_;
