@@ -67,8 +67,8 @@ class DeviceStream {
     Check(wait_(caller, after_, 0), "cudaStreamWaitEvent");
   }
 
-  // Runs work twice, with zeros as arguments: at first, when it may allocate and choose algorithms,
-  // and captured into a CUDA graph, as it is run from then on. The graph must need nothing of the
+  // Runs work with zeros as arguments: at first, when it may allocate and choose algorithms, and
+  // captured into a CUDA graph, as it is run from then on. The graph must need nothing of the
   // host: what ONNX Runtime copies from there, or frees there, is gone when the graph is replayed.
   template <typename F>
   void Rehearse(const std::vector<TensorSpec>& inputs, const std::vector<TensorSpec>& outputs,
@@ -85,7 +85,8 @@ class DeviceStream {
     Call("cudaDeviceSynchronize");
     std::string refused;
     try {
-      work(arguments);
+      // The first call learns how much memory the session takes, the second one takes it at once.
+      for (int call = 0; call < 2; ++call) work(arguments);
       Call("cudaStreamSynchronize", stream_);
       refused = Captured([&] { work(arguments); });
     } catch (const std::exception& error) {
@@ -144,8 +145,9 @@ class DeviceStream {
   static bool NeedsHost(void* graph) {
     size_t count = 0;
     Call("cudaGraphGetNodes", graph, static_cast<void**>(nullptr), &count);
+    if (count == 0) return true;  // whatever it does is elsewhere
     std::vector<void*> nodes(count);
-    if (count != 0) Call("cudaGraphGetNodes", graph, nodes.data(), &count);
+    Call("cudaGraphGetNodes", graph, nodes.data(), &count);
     for (void* node : nodes) {
       int type = 0;
       Call("cudaGraphNodeGetType", node, &type);

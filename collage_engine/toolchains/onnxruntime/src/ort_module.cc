@@ -342,6 +342,7 @@ class OrtModule : public PlanModule {
     for (const ffi::Any& each : Get<json::Array>(plan, "providers")) {
       json::Object provider = each.cast<json::Object>();
       ProviderOptions said{
+          {"has_user_compute_stream", "1"},
           {"user_compute_stream", std::to_string(reinterpret_cast<uintptr_t>(stream_->get()))}};
       for (const auto& [key, value] : Get<json::Object>(provider, "options")) {
         said.emplace_back(std::string(key.cast<ffi::String>()),
