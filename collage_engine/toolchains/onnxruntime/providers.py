@@ -25,7 +25,7 @@ from collage_engine.toolchains.runtime.cuda import (
 
 GPU_PACKAGE = "onnxruntime-gpu"
 PROVIDER = "provider"
-"""Option of an instance: the provider that runs it on an NVIDIA device."""
+"""Option of an instance on an NVIDIA device: its provider, where it is not the one for CUDA."""
 CUDA, TENSORRT = "cuda", "tensorrt"
 _SHARED = "libonnxruntime_providers_shared.so"
 _CUDNN_WHEELS = ("nvidia-cudnn-cu13",)
@@ -97,7 +97,7 @@ def device_instances(
     for provider in present_providers():
         plain = ToolchainInstance(
             toolchain=toolchain,
-            config=((PROVIDER, provider),),
+            config=() if provider == CUDA else ((PROVIDER, provider),),
             device="cuda:0",
             architecture=architecture,
         )
@@ -107,9 +107,14 @@ def device_instances(
     return tuple(found)
 
 
+def provider_of(instance: ToolchainInstance) -> str:
+    """Return the provider of an instance for NVIDIA devices; empty on the CPU."""
+    return instance.option(PROVIDER, CUDA) if instance.architecture else ""
+
+
 def provider_plan(instance: ToolchainInstance) -> dict[str, Any]:
     """Return what a plan says of the provider of an instance; empty on the CPU."""
-    provider = instance.option(PROVIDER)
+    provider = provider_of(instance)
     if not provider:
         return {}
     rounded = "1" if instance.precision == TF32 else "0"

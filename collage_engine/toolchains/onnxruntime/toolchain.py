@@ -23,10 +23,10 @@ from collage_engine.records.toolchain import (
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.onnxruntime.providers import (
     GPU_PACKAGE,
-    PROVIDER,
     device_instances,
     present_providers,
     provider_libraries,
+    provider_of,
     provider_plan,
 )
 from collage_engine.toolchains.runtime import weight_files
@@ -111,7 +111,7 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
         """Implements ``Toolchain.supports``."""
-        if instance.option(PROVIDER):
+        if provider_of(instance):
             types = graph.nodes[index].types
             if any(value.is_open or value.dtype == "string" for value in types):
                 return "its providers for devices return no texts, and no values of unknown size"
@@ -142,8 +142,8 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         return plan, serialised(model)
 
     def has_session(self, instance: ToolchainInstance) -> bool:
-        """Tells whether users run this instance from Python: they run the default level."""
-        return not instance.config
+        """Tells whether this instance is run from Python: the default level is, on the CPU."""
+        return not instance.config and not provider_of(instance)
 
     def open_session(
         self, file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]
@@ -204,7 +204,7 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
 
     def libraries_for(self, functions: Sequence[Function]) -> tuple[RuntimeLibrary, ...]:
         """Return the libraries of the functions' providers, too."""
-        providers = {function.instance.option(PROVIDER) for function in functions} - {""}
+        providers = {provider_of(function.instance) for function in functions} - {""}
         files = dict(pair for each in sorted(providers) for pair in provider_libraries(each))
         further = (self._carried(name, file) for name, file in files.items())
         return (*self.runtime_libraries(), *further)
