@@ -315,7 +315,7 @@ def _compare(options: argparse.Namespace) -> int:
         output.print_json(comparison)
         return 0
     title = session.document.title
-    output.print_comparison(comparison, (title(before), title(after)))
+    output.print_comparison(comparison, (title(before), title(after)), session.document)
     output.print_changed_facts(before, after)
     return 0
 

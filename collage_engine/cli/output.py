@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -35,6 +35,9 @@ from collage_engine.session.document import Document
 
 MOST_LAYERS = 30
 """Layers that a diagnosis prints, the most expensive ones; chosen: they fit on a screen."""
+
+MOST_NAMES = 6
+"""Names of nodes in one line at most: so many of usual length fit in it."""
 
 
 def print_json(document: Any) -> None:
@@ -174,8 +177,12 @@ def print_explanation(answer: ExplainAnswer, toolchains: Sequence[ToolchainState
     say(f"--json has every candidate here: {counted(len(answer.candidates), 'candidate')}")
 
 
-def print_comparison(found: Comparison, names: tuple[str, str]) -> None:
+def print_comparison(found: Comparison, names: tuple[str, str], document: Document) -> None:
     """Print the latencies of two runs, their partitions by toolchain, and the changed nodes."""
+    from collage_engine.planning.explanation import node_names
+
+    learn(document.toolchains)
+    called = node_names(document.graph)
     a, b = found.measured_us
     one, other = names
     say(f"{one}: {time_text(a)}   {other}: {time_text(b)}")
@@ -184,17 +191,24 @@ def print_comparison(found: Comparison, names: tuple[str, str]) -> None:
         say(f"difference: {by}")
     for name, (ours, theirs) in found.by_toolchain.items():
         after = counted(theirs, "partition")
-        say(f"{name}: {ours} → {after}")
+        say(f"{toolchain_title(name)}: {ours} → {after}")
     moved = [change for change in found.nodes if change.change == "moved"]
     regrouped = [change.node for change in found.nodes if change.change == "regrouped"]
     say(f"{counted(len(moved), 'node')} moved, {len(regrouped)} regrouped")
-    by_way: dict[tuple[str, str], list[int]] = {}
+    by_way: dict[tuple[str | None, str | None], list[int]] = {}
     for change in moved:
-        by_way.setdefault((change.before or "–", change.after or "–"), []).append(change.node)
+        by_way.setdefault((change.before, change.after), []).append(change.node)
     for (old, new), nodes in by_way.items():
-        say(f"  {old} → {new}: {nodes_text(nodes)}")
+        way = f"{toolchain_title(old)} → {toolchain_title(new)}"
+        say(f"  {way}: {_names_text(nodes, called)}")
     if regrouped:
-        say(f"  in other partitions of the same toolchain: {nodes_text(regrouped)}")
+        say(f"  in other partitions of the same toolchain: {_names_text(regrouped, called)}")
+
+
+def _names_text(nodes: Sequence[int], called: Mapping[int, str]) -> str:
+    """Return the names of nodes, the first ``MOST_NAMES`` of many."""
+    names = ", ".join(called[node] for node in nodes[:MOST_NAMES])
+    return names if len(nodes) <= MOST_NAMES else f"{names} and {len(nodes) - MOST_NAMES:,} more"
 
 
 def print_diagnosis(found: Diagnosis, known: Sequence[ToolchainState]) -> None:
