@@ -93,13 +93,13 @@ class ProgressReport:
         else:
             parts = counted(len(run.placement.partitions), "partition")
             said = f"Collage's placement in {parts}, {time_text(us)}"
-            # Every time is one of the common rounds of this moment: what was told of the others
-            # earlier was taken while the machine may have been faster or slower.
-            timed = [base for base in run.baselines if base.measured_us is not None]
-            if timed:
-                rival = min(timed, key=lambda base: base.measured_us or 0.0)
-                takes = time_text(rival.measured_us)
-                said += f"; in the same rounds {baseline_title(rival)} takes {takes}"
+        # Every time is one of the common rounds of this moment: what was told of the others earlier
+        # was taken while the machine may have been faster or slower.
+        others = [base for base in run.baselines if base is not won and base.measured_us is not None]
+        if others:
+            rival = min(others, key=lambda base: base.measured_us or 0.0)
+            takes = time_text(rival.measured_us)
+            said += f"; in the same rounds {baseline_title(rival)} takes {takes}"
         self._console.print(f"Best so far{after}: {printable(said)}", markup=False, highlight=False)
 
     def _stage(self, event: ev.Stage) -> None:

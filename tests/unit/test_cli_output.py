@@ -170,8 +170,8 @@ def test_the_best_placement_so_far_is_told() -> None:
     assert file.getvalue() == "Best so far (after 13 s): Fast Runtime only, 38.8 ms\n"
 
 
-def test_a_mix_is_told_beside_the_fastest_baseline_of_the_same_rounds() -> None:
-    """A mix that is the best so far may take more than the last answer took a minute ago."""
+def test_the_best_so_far_is_told_beside_the_fastest_other_one_of_the_same_rounds() -> None:
+    """What is the best so far may take more than the last answer took a minute ago."""
     file = io.StringIO()
     part = Partition(
         id="p0",

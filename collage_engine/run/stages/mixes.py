@@ -37,6 +37,7 @@ from collage_engine.trials.mixes import (
 )
 from collage_engine.trials.placement_process import ONE_LOADED_FROM_BYTES
 from collage_engine.trials.race import Race
+from collage_engine.wording.amounts import time_text
 
 LEAST_COVERS = 3
 """Covers that there must be time for, or no mix is tried: two toolchains profiled, and one mix."""
@@ -115,12 +116,16 @@ class Mixing:
         self.settings = settings
         self.calls = call_graph(self.model.graph)
         self.groups = groups_of(self.calls)
-        self.alone_us = {
+        self.alone_us = self._alone_us()
+        self.taken = self._taken()
+
+    def _alone_us(self) -> dict[str, float]:
+        """Return what each toolchain takes alone on the whole model, in µs by instance id."""
+        return {
             one.contender.cover[0].instance.id: one.measured_us
-            for one in race.results()
+            for one in self.race.results()
             if len(one.contender.cover) == 1 and one.contender.eligible and one.measured_us
         }
-        self.taken = self._taken()
 
     def _taken(self) -> dict[str, dict[OperatorGroup, Candidate]]:
         """Return the candidates for groups by instance id, in the order of profiling.
@@ -172,12 +177,11 @@ class Mixing:
                 report.detail or f"{groups} of operators; no mix of toolchains could be timed"
             )
             return self.data
-        share = fastest.measured_us / min(self.alone_us.values()) - 1
+        alone_us = min(self._alone_us().values())  # of the same rounds
         report.detail = (
             f"{groups} of operators; the fastest mix has "
             f"{counted(len(fastest.contender.cover), 'partition')} and takes "
-            f"{fastest.measured_us / 1000:.3g} ms, {100 * share:+.1f} % against the fastest "
-            "toolchain alone"
+            f"{time_text(fastest.measured_us)}, the fastest toolchain alone {time_text(alone_us)}"
         )
         return self._with_candidates(fastest.contender.cover)
 
