@@ -65,7 +65,7 @@ def test_missing_package_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
     for toolchain, package, packages in (
-        (OnnxRuntimeToolchain(), "onnxruntime", "onnxruntime or onnxruntime-gpu"),
+        (OnnxRuntimeToolchain(), "onnxruntime", "onnxruntime-gpu or onnxruntime"),
         (OneDnnToolchain(), "onednn-cpu-gomp", "onednn-cpu-gomp"),
     ):
         state = toolchain.probe()
