@@ -76,9 +76,10 @@ USE_GRAPH = "relax.backend.use_cuda_graph"
 
 
 def may_spin(cover: Cover) -> bool:
-    """Return whether idle threads may spin, as each runtime's do by itself.
+    """Return whether idle threads may spin as long as each runtime's do by itself.
 
-    They may not where two runtimes have threads of their own, which would take each other's time.
+    They may not where two runtimes have threads of their own, which would take each other's time:
+    they then spin for ``SHORT_SPIN_TURNS`` at most.
     """
     from collage_engine.toolchains.registry import about
 
