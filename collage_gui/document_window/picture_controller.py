@@ -367,9 +367,11 @@ class PictureController(QObject):
             self.update_marks()
 
     def _placement_changed(self) -> None:
-        if not self._collapse_decided and self._partitions_help():
-            self._partitions_collapsed = True
-            self.collapsed = self._partition_ids()
+        helps = self._partitions_help()
+        if not self._collapse_decided and (helps or self._partitions_collapsed):
+            # A run may show a mix first, and then one toolchain, which would be a single box.
+            self._partitions_collapsed = helps
+            self.collapsed = self._partition_ids() if helps else self._document.first_collapsed
             self.lay_out()
             self.groups_changed.emit()
         elif any(group.startswith("partition:") for group in self.collapsed):

@@ -150,6 +150,23 @@ def test_scopes_and_partitions_collapse_and_expand(drive) -> None:
     }
 
 
+def test_a_placement_in_one_partition_is_not_a_single_box(drive) -> None:
+    """While it goes on, a run may show a mix, which is collapsed, and end with one toolchain."""
+    d = drive()
+    page = d.open("resnet50.onnx")
+    first = page.picture.collapsed
+    d.run(page)
+    assert page.picture.partitions_collapsed and page.picture.collapsed != first
+    placement = page.document.placement.shown.placement
+    everything = tuple(range(len(page.document.graph.calls)))
+    whole = msgspec.structs.replace(placement.partitions[0], nodes=everything)
+    page.document.show_placement(msgspec.structs.replace(placement, partitions=(whole,)), "One")
+    assert not page.picture.partitions_collapsed and page.picture.collapsed == first
+    d.until(lambda: len(page.picture.drawn.rectangles) > 5)
+    d.trigger("collapse_partitions")
+    d.until(lambda: len(page.picture.drawn.rectangles) <= 3)
+
+
 def test_backspace_leaves_a_group_and_enter_goes_in(drive) -> None:
     d = drive()
     page = d.open("resnet50.onnx")
