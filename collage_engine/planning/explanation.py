@@ -217,7 +217,7 @@ def _pinned(
         pin = document.pins[place]
         if node not in pin.nodes:
             continue
-        name = pin.text or pin.kind
+        name = pin.title
         if place in broken:
             text = f"This placement was made without the pin {name}, which it does not keep."
         else:

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from collage_engine.records.counted import NAMED
+
 PinKind = Literal["on", "never", "exactly", "together", "device"]
 VerdictState = Literal["honoured", "infeasible", "pending"]
 
@@ -27,6 +29,19 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """As the user wrote it: ``conv1*,conv2=onednn``."""
     onnx_nodes: tuple[str, ...] = ()
     """Names the nodes go by in the file; what survives into the next version of a model."""
+
+    @property
+    def title(self) -> str:
+        """Return the pin as it was written, for a sentence: of many nodes the first one is named.
+
+        For example ``conv1 and 4 more=onednn``.
+        """
+        text = self.text or self.kind
+        names, equals, demand = text.rpartition("=")
+        several = self.onnx_nodes or names.split(",")
+        if "," not in names or len(several) <= NAMED:
+            return text
+        return f"{several[0]} and {len(several) - 1} more{equals}{demand}"
 
 
 def written_name(name: str) -> str:

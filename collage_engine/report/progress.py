@@ -95,7 +95,9 @@ class ProgressReport:
             said = f"Collage's placement in {parts}, {time_text(us)}"
         # Every time is one of the common rounds of this moment: what was told of the others earlier
         # was taken while the machine may have been faster or slower.
-        others = [base for base in run.baselines if base is not won and base.measured_us is not None]
+        others = [
+            base for base in run.baselines if base is not won and base.measured_us is not None
+        ]
         if others:
             rival = min(others, key=lambda base: base.measured_us or 0.0)
             takes = time_text(rival.measured_us)

@@ -24,7 +24,7 @@ from collage_engine.run.problem_data import ProblemData
 from collage_engine.search.api import solve
 from collage_engine.toolchains.capabilities import has_python_session
 from collage_engine.toolchains.registry import about, get
-from collage_engine.trials.baselines import COLLAGE, baselines, pinned_covers
+from collage_engine.trials.baselines import COLLAGE, baselines, pinned_cover, pinned_covers
 from collage_engine.trials.contender import Contender
 
 PARTITION_US = 100.0
@@ -38,7 +38,7 @@ def with_eligibility(data: ProblemData, contender: Contender) -> Contender:
     broken = [pin for pin in data.pins if breaks_pin(contender.cover, pin)]
     if why is None and broken:
         template = "against the pin {pins}" if len(broken) == 1 else "against the pins {pins}"
-        why = template.format(pins=", ".join(f"'{pin.text or pin.kind}'" for pin in broken))
+        why = template.format(pins=", ".join(f"'{pin.title}'" for pin in broken))
     return replace(contender, eligible=why is None, barred=why)
 
 
@@ -80,6 +80,36 @@ def first_contenders(open_model: OpenModel, menu: Menu, data: ProblemData) -> li
     if not any(one.eligible for one in first):
         first += [one for one in known if one.eligible][:1] or _few_partitions(data)
     return sorted(first, key=lambda one: _sort_key(one, menu, data))
+
+
+def placement_under_pins(
+    open_model: OpenModel, menu: Menu, data: ProblemData, previous: Run
+) -> list[Contender]:
+    """Return the placement of the run before, changed as the pins ask, as a list of one.
+
+    The list is empty where it keeps the pins already, and where no such cover can be made.
+
+    Args:
+        open_model: The model.
+        menu: The toolchain instances.
+        data: The candidates, with the pins.
+        previous: The run before.
+    """
+    if previous.placement is None:
+        return []
+    calls = call_graph(open_model.model.graph)
+    cover = candidates_of_run(open_model.model.graph, previous)
+    before = with_eligibility(data, Contender(name=COLLAGE, kind="collage", cover=cover))
+    places = {source.instance.id: place for place, source in enumerate(menu.sources)}
+    if before.eligible or not all(part.instance.id in places for part in cover):
+        return []
+    owner = [0] * calls.size
+    for part in cover:
+        for operator in part.nodes:
+            owner[operator] = places[part.instance.id]
+    found = pinned_cover(calls, menu, data.pins, owner)
+    judged = [] if found is None else [with_eligibility(data, found)]
+    return [one for one in judged if one.eligible]
 
 
 def before_precision(contenders: Sequence[Contender], menu: Menu) -> list[Contender]:

@@ -243,21 +243,35 @@ def pinned_covers(calls: CallGraph, menu: Menu, pins: Sequence[Pin]) -> list[Con
         menu: The toolchain instances.
         pins: The pins; a cover that breaks one of them nevertheless may not win.
     """
-    found = []
-    for base in _defaults(menu):
-        owner: list[Hashable | None] = [base] * calls.size
-        for pin in pins:
-            for operator in pin.nodes:
-                owner[operator] = _taker(menu, pin, base)
-        if any(
-            own is None or menu.sources[cast(int, own)].refusal(calls.graph, index) is not None
-            for own, index in zip(owner, calls.graph.operators, strict=True)
-        ):
-            continue
-        cover = _regions(calls, menu, owner)
-        if not isinstance(cover, str):
-            found.append(Contender(name=COLLAGE, kind="collage", cover=cover))
-    return found
+    found = (pinned_cover(calls, menu, pins, [base] * calls.size) for base in _defaults(menu))
+    return [one for one in found if one is not None]
+
+
+def pinned_cover(
+    calls: CallGraph, menu: Menu, pins: Sequence[Pin], places: Sequence[int]
+) -> Contender | None:
+    """Return the cover in which pinned operators are moved, and equal neighbours are one partition.
+
+    Args:
+        calls: The model.
+        menu: The toolchain instances.
+        pins: The pins.
+        places: The place of the source of each operator without the pins.
+
+    Returns:
+        The cover; None: a toolchain does not take what the pins give it, or there is no such cover.
+    """
+    owner: list[Hashable | None] = list(places)
+    for pin in pins:
+        for operator in pin.nodes:
+            owner[operator] = _taker(menu, pin, places[operator])
+    if any(
+        own is None or menu.sources[cast(int, own)].refusal(calls.graph, index) is not None
+        for own, index in zip(owner, calls.graph.operators, strict=True)
+    ):
+        return None
+    cover = _regions(calls, menu, owner)
+    return None if isinstance(cover, str) else Contender(name=COLLAGE, kind="collage", cover=cover)
 
 
 def _defaults(menu: Menu) -> list[int]:

@@ -61,8 +61,9 @@ def _own_bars(document: Document, shown: Run | None, against: float | None) -> l
         value = latency_us(placement)
         low, high = placement.spread_us or (None, None)
         compared = each.id == current and against is not None
-        notes = [winner_title(each)] if each.winner != "collage" else []
-        notes += [gain_text(value, against)] if compared and comparison.is_decided() else []
+        # The figure first: a narrow panel cuts the end.
+        notes = [gain_text(value, against)] if compared and comparison.is_decided() else []
+        notes += [winner_title(each)] if each.winner != "collage" else []
         if placement.measured_us is None:
             notes.append("expected")
         if shown is not None and each.id != shown.id:
@@ -95,7 +96,7 @@ def _found_bars(document: Document, run: Run | None) -> list[Bar]:
     elif "collage" in run.tied:
         notes.append(TIED_WITH_EXPORTED)
     elif chosen is not None:
-        notes.append(f"{gain_text(found.measured_us, chosen)} against what is exported")
+        notes.append(gain_text(found.measured_us, chosen))
     notes.append(counted(len(found.partitions), "partition"))
     shown = document.placement.shown
     return [

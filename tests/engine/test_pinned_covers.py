@@ -12,7 +12,7 @@ from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.records.pin import Pin
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.trials.baselines import pinned_covers
+from collage_engine.trials.baselines import pinned_cover, pinned_covers
 from tests.support.written import written
 
 Cover = list[tuple[str, tuple[int, ...]]]
@@ -20,8 +20,11 @@ REFUSED = 3
 """The operator that the third toolchain does not take."""
 
 
-def covers(*pins: Pin) -> list[Cover]:
-    """The covers of a chain of four operators, each as (toolchain, operators)."""
+def covers(*pins: Pin, places: tuple[int, ...] = ()) -> list[Cover]:
+    """The covers of a chain of four operators, each as (toolchain, operators).
+
+    With ``places`` it is the one cover that another one becomes, whose toolchains these are.
+    """
     model = import_onnx(
         written("(float[1,8] x) => (y) { a = Relu(x) b = Exp(a) c = Tanh(b) y = Abs(c) }", {})
     )
@@ -34,7 +37,11 @@ def covers(*pins: Pin) -> list[Cover]:
         )
 
     menu: Any = SimpleNamespace(sources=(source("a"), source("b"), source("c", REFUSED)))
-    found = pinned_covers(call_graph(graph), menu, pins)
+    calls = call_graph(graph)
+    if places:
+        found = [one for one in [pinned_cover(calls, menu, pins, places)] if one is not None]
+    else:
+        found = pinned_covers(calls, menu, pins)
     assert {(one.name, one.kind) for one in found} <= {("collage", "collage")}
     return [[(part.instance.toolchain, part.nodes) for part in one.cover] for one in found]
 
@@ -63,3 +70,10 @@ def test_what_may_not_run_on_a_toolchain_runs_on_the_first_other_one() -> None:
         [("a", (0, 1, 2, 3))],
         [("a", (0,)), ("b", (1, 2, 3))],
     ]
+
+
+def test_a_mix_keeps_its_toolchains_but_where_a_pin_says_otherwise() -> None:
+    on_b = Pin(kind="on", nodes=(0,), toolchain="b")
+    assert covers(on_b, places=(0, 0, 1, 1)) == [[("b", (0,)), ("a", (1,)), ("b", (2, 3))]]
+    on_a = Pin(kind="on", nodes=(2, 3), toolchain="a")
+    assert covers(on_a, places=(0, 0, 1, 1)) == [[("a", (0, 1, 2, 3))]]

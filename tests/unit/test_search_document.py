@@ -283,6 +283,15 @@ def test_the_reason_of_a_pinned_node_is_the_pin():
     assert "relu2" not in told.words[0], "the pin is on the other node"
 
 
+def test_a_pin_on_many_nodes_is_named_by_the_first():
+    few, many = ("a,b=onednn", "a,b,c,d,e=onednn")
+    assert Pin(kind="on", nodes=(1, 2), text=few).title == few
+    assert Pin(kind="on", nodes=(1,), text=many).title == "a and 4 more=onednn"
+    named = tuple("abcdef")
+    assert Pin(kind="never", nodes=(1,), text="!a,b*=tvm", onnx_nodes=named).title.endswith("=tvm")
+    assert Pin(kind="exactly", nodes=(1,), text="exactly(stage*)").title == "exactly(stage*)"
+
+
 def test_times_of_different_runs_are_compared_by_what_both_have_timed():
     """A slow minute makes no placement of another minute better."""
     opened, parts = a_mix_that_won()

@@ -20,7 +20,12 @@ from collage_engine.records.cost import Cost
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.event import StageName
-from collage_engine.run.contenders import before_precision, first_contenders, is_secondary
+from collage_engine.run.contenders import (
+    before_precision,
+    first_contenders,
+    is_secondary,
+    placement_under_pins,
+)
 from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.provisional import announce
 from collage_engine.run.stages.samples import RunSamples
@@ -73,8 +78,9 @@ def race_whole_models(
     """Open the race, and have each toolchain alone enter it.
 
     Each answer that is the best so far is announced. A quick confirmation compares with what the
-    run before knew; then nobody enters here. Where products are going to be chosen that may be
-    rounded, only a first answer enters, and what that choice cannot stand in for; the others wait.
+    run before knew; then only its placement enters, changed as the pins ask. Where products are
+    going to be chosen that may be rounded, only a first answer enters, and what that choice cannot
+    stand in for; the others wait.
 
     Args:
         task: What the run was asked for.
@@ -98,8 +104,10 @@ def race_whole_models(
         modules=task.open_model.modules,
         on_answer=lambda race: announce(task, menu, data, race, control),
     )
-    wanted = not task.is_quick or task.previous is None
-    contenders = first_contenders(task.open_model, menu, data) if wanted else []
+    if task.is_quick and task.previous is not None:
+        contenders = placement_under_pins(task.open_model, menu, data, task.previous)
+    else:
+        contenders = first_contenders(task.open_model, menu, data)
     early = before_precision(contenders, menu) if reserved_s else contenders
     later = tuple(one for one in contenders if one not in early)
     opened = WholeModelResult(data=data, race=race, budget=budget, waiting=later)
