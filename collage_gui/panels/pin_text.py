@@ -29,7 +29,8 @@ def pin_demand(pin: Pin) -> str:
 
 def command_line_text(graph: OperatorGraph | None, pin: Pin) -> str:
     """Returns a pin as the command line writes it, e.g. ``/conv1/Conv=!tvm``."""
-    names = [graph.name(n) for n in pin.nodes] if graph is not None else []
+    # An ONNX node that was lowered to several operators is named once.
+    names = dict.fromkeys(map(graph.name, pin.nodes)) if graph is not None else {}
     demand = {
         "on": pin.toolchain,
         "never": f"!{pin.toolchain}",

@@ -5,10 +5,15 @@ What the pin menu says of each toolchain before anything is pinned.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import msgspec
 from PySide6.QtCore import Qt
 
+from collage_engine.records.pin import Pin
 from collage_gui.document.pin_prices import PinPrice, pin_prices
+from collage_gui.panels.pin_text import command_line_text
 
 
 def other(toolchain: str) -> str:
@@ -223,3 +228,9 @@ def test_a_run_under_pins_that_are_gone_brings_no_verdicts(drive) -> None:
     page.document.runs._pins_of_run.clear()  # as where a session with the run is opened
     page.document.runs.show(run.id)
     assert page.document.pins.verdicts == ()
+
+
+def test_a_node_that_was_lowered_to_several_operators_is_named_once() -> None:
+    graph: Any = SimpleNamespace(name=("fc", "fc", "relu, last").__getitem__)
+    pin = Pin(kind="on", nodes=(0, 1, 2), toolchain="tvm")
+    assert command_line_text(graph, pin) == 'fc,"relu, last"=tvm'
