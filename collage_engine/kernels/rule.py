@@ -188,6 +188,25 @@ class Problem(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class RecordedProblem:
+    """The base of problems whose record holds their fields, which are all sizes of theirs."""
+
+    family: ClassVar[str]
+
+    def to_record(self) -> Record:
+        """Returns the fields as JSON values, ``family`` among them."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        lists = {name: list(v) for name, v in values.items() if isinstance(v, tuple)}
+        return {"family": self.family, **values, **lists}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Self:
+        """Returns the problem of ``to_record``'s values."""
+        values = {name: tuple(v) if isinstance(v, list) else v for name, v in record.items()}
+        return cls(**{each.name: values[each.name] for each in fields(cls)})
+
+
 ProblemT = TypeVar("ProblemT")
 PlanT = TypeVar("PlanT", bound=Plan)
 MachineT = TypeVar("MachineT")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from tvm.ir import Call
@@ -14,7 +14,7 @@ from collage_engine.kernels.relax_values import (
     both_sides,
     float_operands,
 )
-from collage_engine.kernels.rule import Record
+from collage_engine.kernels.rule import RecordedProblem
 from collage_engine.kernels.target import Cpu
 
 SPATIAL = {3: "W", 4: "HW", 5: "DHW"}
@@ -22,7 +22,7 @@ SPATIAL = {3: "W", 4: "HW", 5: "DHW"}
 
 
 @dataclass(frozen=True)
-class ConvProblem:
+class ConvProblem(RecordedProblem):
     """The sizes of one convolution in float32, in TVM's argument conventions.
 
     ``data`` and ``out_shape`` are in the layout's order, ``weight`` is output channels, input
@@ -140,34 +140,6 @@ class ConvProblem:
             random.standard_normal(shape, dtype=np.float32) for shape in (self.data, self.weight)
         )
         return data, weight * np.float32(self.depth**-0.5)
-
-    def to_record(self) -> Record:
-        """Returns the sizes as JSON values."""
-        return {
-            "family": self.family,
-            "channels_last": self.channels_last,
-            "data": list(self.data),
-            "out": list(self.out_shape),
-            "weight": list(self.weight),
-            "groups": self.groups,
-            "strides": list(self.strides),
-            "padding": list(self.padding),
-            "dilation": list(self.dilation),
-        }
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> ConvProblem:
-        """Returns the problem of ``to_record``'s values."""
-        return cls(
-            record["channels_last"],
-            tuple(record["data"]),
-            tuple(record["out"]),
-            tuple(record["weight"]),
-            record["groups"],
-            tuple(record["strides"]),
-            both_sides(record["padding"], len(record["data"]) - 2),
-            tuple(record["dilation"]),
-        )
 
     def workload(self, machine: Cpu) -> str:
         """Returns one line that equal convolutions on as many threads share."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Literal
@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from collage_engine.kernels.cpu.writing.tile_choice import image_of
-from collage_engine.kernels.rule import Record
+from collage_engine.kernels.rule import RecordedProblem
 from collage_engine.kernels.target import Cpu
 
 FEW = 8
@@ -19,7 +19,7 @@ is multiplied as a whole. Chosen: half a vector of sums, or four pairs of channe
 
 
 @dataclass(frozen=True)
-class DotProblem:
+class DotProblem(RecordedProblem):
     """A convolution over channels-last data, or a product over the last axis, of narrow numbers.
 
     ``weight`` is output channels, input channels of a group, kernel; a product has no kernel, and
@@ -113,38 +113,6 @@ class DotProblem:
         weight = random.standard_normal(self.weight, dtype=np.float32)
         data = (wide.view(np.uint32) >> 16).astype(np.uint16)
         return data, weight * np.float32(self.depth**-0.5)
-
-    def to_record(self) -> Record:
-        """Returns the sizes as JSON values."""
-        return {
-            "family": self.family,
-            "element": self.element,
-            "data": list(self.data),
-            "out": list(self.out),
-            "weight": list(self.weight),
-            "groups": self.groups,
-            "strides": list(self.strides),
-            "padding": list(self.padding),
-            "dilation": list(self.dilation),
-            "zero": self.zero,
-            "signed": self.signed,
-        }
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> DotProblem:
-        """Returns the problem of ``to_record``'s values."""
-        return cls(
-            record["element"],
-            tuple(record["data"]),
-            tuple(record["out"]),
-            tuple(record["weight"]),
-            record["groups"],
-            tuple(record["strides"]),
-            tuple(record["padding"]),
-            tuple(record["dilation"]),
-            record["zero"],
-            record["signed"],
-        )
 
     def workload(self, machine: Cpu) -> str:
         """Returns one line that equal work on as many threads shares."""

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from collage_engine.kernels.rule import Record
+from collage_engine.kernels.rule import RecordedProblem
 from collage_engine.kernels.target import Cpu
 
 
 @dataclass(frozen=True)
-class PackedMatmul:
+class PackedMatmul(RecordedProblem):
     """[rows, depth] × a constant [depth, columns]; several leading axes are rows together."""
 
     family: ClassVar[str] = "packed"
@@ -33,20 +32,6 @@ class PackedMatmul:
         right = random.standard_normal((self.depth, self.columns), dtype=np.float32)
         return left, right * np.float32(self.depth**-0.5)
 
-    def to_record(self) -> Record:
-        """Returns the sizes as JSON values."""
-        return {
-            "family": self.family,
-            "rows": self.rows,
-            "depth": self.depth,
-            "columns": self.columns,
-        }
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> PackedMatmul:
-        """Returns the problem of ``to_record``'s values."""
-        return cls(record["rows"], record["depth"], record["columns"])
-
     def workload(self, machine: Cpu) -> str:
         """Returns one line that equal products on as many threads share."""
         return (
@@ -56,7 +41,7 @@ class PackedMatmul:
 
 
 @dataclass(frozen=True)
-class RuntimeMatmul:
+class RuntimeMatmul(RecordedProblem):
     """A batched product of two values; leading axes broadcast as NumPy's do."""
 
     family: ClassVar[str] = "runtime"
@@ -90,20 +75,6 @@ class RuntimeMatmul:
             random.standard_normal(shape, dtype=np.float32) for shape in (self.left, self.right)
         )
         return left, right * np.float32(self.depth**-0.5)
-
-    def to_record(self) -> Record:
-        """Returns the sizes as JSON values."""
-        return {
-            "family": self.family,
-            "left": list(self.left),
-            "right": list(self.right),
-            "out": list(self.out),
-        }
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> RuntimeMatmul:
-        """Returns the problem of ``to_record``'s values."""
-        return cls(tuple(record["left"]), tuple(record["right"]), tuple(record["out"]))
 
     def workload(self, machine: Cpu) -> str:
         """Returns one line that equal products on as many threads share."""
