@@ -47,7 +47,7 @@ def conv(data, weight, stride=1, padding=0, groups=1, last=False) -> dict:
         "family": "conv",
         "channels_last": last,
         "data": shapes[0],
-        "out": shapes[1],
+        "out_shape": shapes[1],
         "weight": list(weight),
         "groups": groups,
         "strides": [stride] * 2,
