@@ -16,7 +16,6 @@ PLAIN = "plain"
 NHWC = "nhwc"
 HOST = "host"
 """Plain, in the host's memory, where a placement is on a device: bringing it there is a copy."""
-FORMATS = (PLAIN, NHWC)
 
 TO_STORED: dict[str, tuple[int, ...]] = {NHWC: (0, 2, 3, 1)}
 """Stored axis → logical axis, as ``transpose`` takes it; plain has no entry."""

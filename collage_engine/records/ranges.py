@@ -19,5 +19,3 @@ Figure = Annotated[float, Meta(ge=0, lt=LONGEST_US)]
 """Microseconds, seconds, a rate or a share that can be shown and computed with."""
 Positive = Annotated[float, Meta(gt=0, lt=LONGEST_US)]
 """The same of what was measured and takes some time."""
-Difference = Annotated[float, Meta(gt=-LONGEST_US, lt=LONGEST_US)]
-"""A difference of two figures."""
