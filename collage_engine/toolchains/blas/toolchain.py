@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.numbering import NodeIndex, NodeSet
-from collage_engine.records.toolchain import Target, ToolchainInstance
+from collage_engine.records.toolchain import RuntimeLibrary, Target, ToolchainInstance
 from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.runtime.builder import RuntimeSource, find_in_wheel, wheel_version
 from collage_engine.toolchains.runtime.toolchain import CppToolchain
 
 if TYPE_CHECKING:
@@ -24,9 +27,59 @@ PLAN_VERSION = 2
 
 
 class BlasToolchain(CppToolchain):
-    """One product a call: as a partition of its own, or as a library inside TVM's kernels."""
+    """One product a call: as a partition of its own, or as a library inside TVM's kernels.
+
+    A subclass names its wheels; its C++ is ``src/<name>_module.cc``.
+    """
 
     depends = ("collage_engine.partition.patterns",)
+    package: str
+    """The wheel that carries the library."""
+    header: tuple[str, str, str]
+    """Wheel, name and end of the folder of the library's header."""
+
+    @abstractmethod
+    def libraries(self) -> tuple[Path, ...]:
+        """Returns the library, then those that it opens from its own folder.
+
+        Raises:
+            ToolchainError: The wheel is not installed, or carries no library.
+        """
+
+    def licence_of(self, name: str) -> str:
+        """Return the licence of one of the libraries, by its file's name."""
+        return self.about.licence
+
+    def version(self) -> str:
+        """Return the version of the library that is installed here."""
+        return wheel_version(self.package)
+
+    def source(self) -> RuntimeSource:
+        """Return the sources of its C++ runtime, and the libraries that it links."""
+        libraries = self.libraries()
+        return RuntimeSource(
+            toolchain=self.name,
+            main=Path(__file__).parent / "src" / f"{self.name}_module.cc",
+            plan_version=PLAN_VERSION,
+            library_version=self.version(),
+            includes=(find_in_wheel(*self.header).parent,),
+            links=libraries[:1],
+            beside=tuple((file.name, file) for file in libraries),
+        )
+
+    def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
+        """Return the libraries that its runtime links, and the runtime itself."""
+        libraries = (
+            RuntimeLibrary(
+                file=str(file),
+                name=file.name,
+                toolchain=self.name,
+                version=self.version(),
+                licence=self.licence_of(file.name),
+            )
+            for file in self.libraries()
+        )
+        return (*libraries, self.own_library())
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
         """Return its configurations; see ``Toolchain.instances``."""
