@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from collage_engine.machine.cuda import cuda_probe
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.precision import TF32
 from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains.onnxruntime.toolchain import LEVELS, OnnxRuntimeToolchain
 from collage_engine.toolchains.runtime import builder
@@ -51,6 +53,17 @@ def test_instances_are_its_optimisation_levels(toolchain: OnnxRuntimeToolchain) 
     ids = [i.id for i in toolchain.instances(Target.cpu(2), "float32")]
     assert ids == ["onnxruntime", "onnxruntime[level=basic]"]
     assert all(i.threads == 2 for i in toolchain.instances(Target.cpu(2), "float32"))
+
+
+@pytest.mark.skipif(bool(cuda_probe().devices), reason="a device is here")
+def test_without_cuda_a_session_for_a_device_says_what_is_missing(
+    toolchain: OnnxRuntimeToolchain,
+) -> None:
+    on_device = ToolchainInstance(
+        toolchain="onnxruntime", device="cuda:0", architecture="sm_90a", precision=TF32
+    )
+    with pytest.raises(ToolchainError, match=r"cannot load lib\w+\.so\.\d+"):
+        toolchain.compile(whole(imported(one_node("Relu", X)), on_device))
 
 
 def test_unknown_level_is_refused(toolchain: OnnxRuntimeToolchain) -> None:
