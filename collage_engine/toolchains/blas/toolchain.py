@@ -39,7 +39,7 @@ class BlasToolchain(CppToolchain):
     """Wheel, name and end of the folder of the library's header."""
 
     @abstractmethod
-    def libraries(self) -> tuple[Path, ...]:
+    def _libraries(self) -> tuple[Path, ...]:
         """Returns the library, then those that it opens from its own folder.
 
         Raises:
@@ -56,7 +56,7 @@ class BlasToolchain(CppToolchain):
 
     def source(self) -> RuntimeSource:
         """Return the sources of its C++ runtime, and the libraries that it links."""
-        libraries = self.libraries()
+        libraries = self._libraries()
         return RuntimeSource(
             toolchain=self.name,
             main=Path(__file__).parent / "src" / f"{self.name}_module.cc",
@@ -77,7 +77,7 @@ class BlasToolchain(CppToolchain):
                 version=self.version(),
                 licence=self.licence_of(file.name),
             )
-            for file in self.libraries()
+            for file in self._libraries()
         )
         return (*libraries, self.own_library())
 

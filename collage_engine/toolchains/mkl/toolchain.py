@@ -31,7 +31,7 @@ class MklToolchain(BlasToolchain):
     package = PACKAGE
     header = (HEADERS, "mkl_cblas.h", "")
 
-    def libraries(self) -> tuple[Path, ...]:
+    def _libraries(self) -> tuple[Path, ...]:
         """Return the entry library first.
 
         It opens the others, without threads, from its own folder.

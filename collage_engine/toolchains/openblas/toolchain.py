@@ -28,7 +28,7 @@ class OpenBlasToolchain(BlasToolchain):
     package = PACKAGE
     header = (PACKAGE, "cblas.h", "include")
 
-    def libraries(self) -> tuple[Path, ...]:
+    def _libraries(self) -> tuple[Path, ...]:
         """Returns OpenBLAS, then what its wheel brings along for it (the Fortran runtime)."""
         library = find_in_wheel(PACKAGE, "libscipy_openblas.so")
         others = [p for p in library.parent.iterdir() if ".so" in p.name and p != library]
