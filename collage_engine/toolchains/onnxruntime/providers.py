@@ -6,6 +6,7 @@ CPU's provider for the operators that it does not take.
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,14 @@ from collage_engine.toolchains.runtime.cuda import (
     nvrtc,
 )
 
+_LOG = logging.getLogger(__name__)
+
 GPU_PACKAGE = "onnxruntime-gpu"
 PROVIDER = "provider"
 """Option of an instance on an NVIDIA device: its provider, where it is not the one for CUDA."""
 CUDA, TENSORRT = "cuda", "tensorrt"
+"""The providers. TensorRT's rounds products of float32 to tf32 wherever the device can, and has no
+option against it (onnxruntime-gpu 1.31.1): it is exact on no device that has tf32."""
 _SHARED = "libonnxruntime_providers_shared.so"
 _CUDNN_WHEELS = ("nvidia-cudnn-cu13",)
 _NEEDED = (
@@ -76,9 +81,10 @@ def present_providers() -> tuple[str, ...]:
     for provider in (CUDA, TENSORRT):
         try:
             provider_libraries(provider)
-        except ToolchainError:
-            continue
-        found.append(provider)
+        except ToolchainError as error:
+            _LOG.info("ONNX Runtime's provider %s is not here: %s", provider, error)
+        else:
+            found.append(provider)
     return tuple(found) if found and cuda_probe().devices else ()
 
 
@@ -94,6 +100,8 @@ def device_instances(
             which keeps as many digits as float16.
     """
     found = []
+    has_tf32 = generation(architecture) >= FIRST_TF32
+    admits_tf32 = has_tf32 and precision in (TF32, FLOAT16, BFLOAT16)
     for provider in present_providers():
         plain = ToolchainInstance(
             toolchain=toolchain,
@@ -101,8 +109,9 @@ def device_instances(
             device="cuda:0",
             architecture=architecture,
         )
-        found.append(plain)
-        if precision in (TF32, FLOAT16, BFLOAT16) and generation(architecture) >= FIRST_TF32:
+        if provider == CUDA or not has_tf32:
+            found.append(plain)
+        if admits_tf32:
             found.append(in_precision(plain, TF32))
     return tuple(found)
 

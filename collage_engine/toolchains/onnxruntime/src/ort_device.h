@@ -67,24 +67,23 @@ class DeviceStream {
     Check(wait_(caller, after_, 0), "cudaStreamWaitEvent");
   }
 
-  // Runs work with zeros as arguments: at first, when it may allocate and choose algorithms, and
-  // captured into a CUDA graph, as it is run from then on. The graph must need nothing of the
-  // host: what ONNX Runtime copies from there, or frees there, is gone when the graph is replayed.
+  // Warms up with zeros as arguments, when a session may allocate and choose algorithms, then captures
+  // a call into a CUDA graph, as it is run from then on. The graph must need nothing of the host: what
+  // ONNX Runtime copies from there, or frees there, is gone when the graph is replayed.
   template <typename F>
-  void Rehearse(const std::vector<TensorSpec>& inputs, const std::vector<TensorSpec>& outputs,
-                F work) {
+  void WarmUp(const std::vector<TensorSpec>& inputs, const std::vector<TensorSpec>& outputs, F work) {
     std::vector<void*> arguments;
-    for (const std::vector<TensorSpec>* specs : {&inputs, &outputs}) {
-      for (const TensorSpec& spec : *specs) {
-        size_t bytes = std::max<size_t>(spec.bytes, 16);
-        arguments.push_back(nullptr);
-        Call("cudaMalloc", &arguments.back(), bytes);
-        Call("cudaMemset", arguments.back(), 0, bytes);
-      }
-    }
-    Call("cudaDeviceSynchronize");
     std::string refused;
     try {
+      for (const std::vector<TensorSpec>* specs : {&inputs, &outputs}) {
+        for (const TensorSpec& spec : *specs) {
+          size_t bytes = std::max<size_t>(spec.bytes, 16);
+          arguments.push_back(nullptr);
+          Call("cudaMalloc", &arguments.back(), bytes);
+          Call("cudaMemset", arguments.back(), 0, bytes);
+        }
+      }
+      Call("cudaDeviceSynchronize");
       // The first call learns how much memory the session takes, the second one takes it at once.
       for (int call = 0; call < 2; ++call) work(arguments);
       Call("cudaStreamSynchronize", stream_);

@@ -222,7 +222,7 @@ class OrtModule : public PlanModule {
     for (size_t i = 0; i < files_.count(); ++i) model_bytes_ += files_.sizes()[i];
     TrimHeap(model_bytes_);
     if (stream_) {
-      stream_->Rehearse(inputs(), outputs(), [this](const std::vector<void*>& data) { Run(data); });
+      stream_->WarmUp(inputs(), outputs(), [this](const std::vector<void*>& data) { Run(data); });
     }
   }
 
