@@ -190,7 +190,7 @@ class Problem(Protocol):
 
 @dataclass(frozen=True)
 class RecordedProblem:
-    """The base of problems whose record holds their fields, which are all sizes of theirs."""
+    """The base of problems whose record is their fields: numbers, truth values, texts, tuples."""
 
     family: ClassVar[str]
 

@@ -38,7 +38,7 @@ def infeasible_details(
     first, *further = (
         {
             "reason": _reason(calls, pins, conflict, without_candidates),
-            "pins": [_text(pins[k]) for k in conflict.pins],
+            "pins": [pins[k].written for k in conflict.pins],
             "pin_indices": list(conflict.pins),
             "nodes": list(conflict.nodes),
             "constraints": list(conflict.limits),
@@ -63,7 +63,7 @@ def _reason(
     if not blamed and not found.limits:
         unmeasured = f"no candidate was measured for {_named(calls, found.nodes)}"
         return why or (unmeasured if found.nodes else found.reason)
-    quoted = [f"'{_text(pin)}'" for pin in blamed]
+    quoted = [f"'{pin.title}'" for pin in blamed]
     if found.limits:
         return _beyond_limits(calls, found, quoted)
     if len(blamed) == 1:
@@ -149,7 +149,3 @@ def _named(calls: Sequence[Node], operators: Sequence[int]) -> str:
     if left <= 0:
         return text
     return f"{text} and {left} more {'nodes' if left > 1 else 'node'}"
-
-
-def _text(pin: Pin) -> str:
-    return pin.text or pin.kind

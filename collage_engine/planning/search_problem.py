@@ -189,7 +189,7 @@ def pin_verdicts(pins: Sequence[Pin], answer: Answer) -> list[PinVerdict]:
     result = []
     for place, pin in enumerate(pins):
         verdict = found.get(place)
-        text = pin.text or pin.kind
+        text = pin.written
         if verdict is None:
             result.append(PinVerdict(pin=text, state="pending"))
         else:

@@ -31,12 +31,17 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Names the nodes go by in the file; what survives into the next version of a model."""
 
     @property
+    def written(self) -> str:
+        """Return the pin as the user wrote it, which names it in documents."""
+        return self.text or self.kind
+
+    @property
     def title(self) -> str:
-        """Return the pin as it was written, for a sentence: of many nodes the first one is named.
+        """Return the pin for a sentence: as it was written, but of many nodes the first one only.
 
         For example ``conv1 and 4 more=onednn``.
         """
-        text = self.text or self.kind
+        text = self.written
         names, equals, demand = text.rpartition("=")
         several = self.onnx_nodes or names.split(",")
         if "," not in names or len(several) <= NAMED:

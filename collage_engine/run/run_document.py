@@ -209,7 +209,7 @@ def unmeasured_document(
             if contender.name != chosen.name and contender.kind != "collage"
         ],
         winner=UNMEASURED,
-        pins=[PinVerdict(pin=pin.text or pin.kind, state="honoured") for pin in task.pins],
+        pins=[PinVerdict(pin=pin.written, state="honoured") for pin in task.pins],
         artifact=artifact,
         device=f"none: {menu.unmeasurable or ''}",
         note=chosen.name,

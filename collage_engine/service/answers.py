@@ -37,19 +37,19 @@ def pins_set(opened: OpenDocument, params: p.PinsSet) -> p.PinsAnswer:
     for pin in params.pins:
         if not pin.nodes or min(pin.nodes) < 0 or max(pin.nodes) >= operators:
             raise UsageError(
-                f"pin {pin.text or pin.kind!r} is on a node the model has not "
+                f"pin {pin.written!r} is on a node the model has not "
                 f"(operators are 0…{operators - 1})"
             )
         wrong = pin_fault(pin, operators)
         if wrong:
-            raise UsageError(f"pin {pin.text or pin.kind!r}: {wrong}")
+            raise UsageError(f"pin {pin.written!r}: {wrong}")
     whole = [
         msgspec.structs.replace(pin, nodes=graph.whole_nodes(pin.nodes)) for pin in params.pins
     ]
     with opened.lock:
         opened.document.pins = whole
     return p.PinsAnswer(
-        verdicts=tuple(PinVerdict(pin=pin.text or pin.kind, state="pending") for pin in params.pins)
+        verdicts=tuple(PinVerdict(pin=pin.written, state="pending") for pin in params.pins)
     )
 
 

@@ -557,7 +557,7 @@ class Engine:
             answer, opened.search = search_document(now, settings, None, run.placement)
             opened.regrets, opened.regret_bounds = answer.regrets, answer.regret_bounds
         timed = run.placement is not None and run.placement.measured_us is not None
-        if timed and [each.pin for each in run.pins] == [pin.text or pin.kind for pin in now.pins]:
+        if timed and [each.pin for each in run.pins] == [pin.written for pin in now.pins]:
             run.pins = list(answer.verdicts)  # priced by what was measured, earlier runs included
 
     def run_cancel(self, params: p.RunCancel) -> None:
