@@ -8,19 +8,19 @@ reads it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from collage_engine.kernels.rule import Decision, KernelRule, Plan, Record
+from collage_engine.records.typed import convert, decode
 
 ANNOTATION = "collage"
-"""Name of the annotation on a TIR block under which the decision stands; chosen."""
+"""Name of the annotation on a TIR block under which the decision stands: the project's own."""
 
 
-@dataclass(frozen=True)
-class Note:
+class Note(msgspec.Struct, frozen=True):
     """A block's annotation names a rule and holds the records of its problem and plan."""
 
     rule: str
@@ -30,22 +30,16 @@ class Note:
 
 def note(rule: KernelRule[Any, Any, Any], problem: Any, plan: Plan) -> dict[str, str]:
     """Returns the annotation for the block that adds up, for ``te.compute(attrs=…)``."""
-    values = {"rule": rule.name, "problem": problem.to_record(), "plan": plan.to_record()}
-    return {ANNOTATION: json.dumps(values, sort_keys=True)}
+    written = {"rule": rule.name, "problem": problem, "plan": plan}
+    return {ANNOTATION: msgspec.json.encode(written, order="sorted").decode()}
 
 
 def read_note(annotations: Mapping[str, Any]) -> Note | None:
     """Returns the note among a block's annotations, if there is one."""
-    if ANNOTATION not in annotations:
-        return None
-    return Note(**json.loads(str(annotations[ANNOTATION])))
+    return decode(str(annotations[ANNOTATION]), Note) if ANNOTATION in annotations else None
 
 
 def decision_of(found: Note, rule: KernelRule[Any, Any, Any]) -> Decision[Any, Any]:
-    """Returns the decision that a note of this rule stands for.
-
-    Raises:
-        PlanError: The note's plan is not one of the rule's.
-    """
-    problem = rule.problem_type.from_record(found.problem)  # type: ignore[attr-defined]
-    return Decision(rule, problem, rule.plan_type.from_record(found.plan))
+    """Returns the decision that a note of this rule stands for."""
+    problem: Any = convert(found.problem, rule.problem_type)
+    return Decision(rule, problem, convert(found.plan, rule.plan_type))

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from collage_engine.kernels.choices import plan_for
 from collage_engine.kernels.cpu.depthwise import DepthwiseFirst, DepthwiseLast
 from collage_engine.kernels.cpu.direct_channels.rule import DirectChannels
@@ -16,7 +18,7 @@ from collage_engine.kernels.cpu.packed_matmul.rule import PackedRow, PackedRows
 from collage_engine.kernels.cpu.pointwise.rule import Pointwise, RowChains
 from collage_engine.kernels.cpu.runtime_matmul import RuntimeProduct
 from collage_engine.kernels.cpu.winograd.rule import Winograd
-from collage_engine.kernels.rule import Decision, Registry
+from collage_engine.kernels.rule import Decision, Registry, workload_of
 
 RULES = Registry(
     [
@@ -49,7 +51,7 @@ def decide(problem: Any, machine: Any) -> Decision[Any, Any] | None:
     Raises:
         PlanError: The table's choice names no rule that matches, or its plan cannot be followed.
     """
-    record = plan_for(problem.workload(machine), problem.to_record())
+    record = plan_for(workload_of(problem, machine), msgspec.to_builtins(problem))
     default = RULES.default(problem, machine)
     if not record or default is None:
         return default

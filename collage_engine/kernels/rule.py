@@ -27,26 +27,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
-from types import NoneType, UnionType
-from typing import (
-    Any,
-    ClassVar,
-    Generic,
-    Literal,
-    Protocol,
-    Self,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar, Union
 
+import msgspec
 import numpy as np
 
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.typed import convert
 
+AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 Record = dict[str, Any]
 """A problem's sizes or a plan's parameters as JSON values, by name."""
 
@@ -55,132 +45,39 @@ class PlanError(ToolchainError):
     """A plan or its record is not one of the rule's, or cannot be followed for the problem."""
 
 
-# Plans ---------------------------------------------------------------------------------------
+class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The parameters by which a rule writes a kernel; each rule has a frozen struct of its own.
 
-
-def parameter(default: Any = MISSING, *, least: int | None = None, most: int | None = None) -> Any:
-    """Returns a field of a plan with the range of its values.
-
-    Args:
-        default: The value where a record has none; without it the record must have one.
-        least: The smallest number that is allowed.
-        most: The largest number that is allowed.
-    """
-    limits = {"least": least, "most": most}
-    if default is MISSING:
-        return field(metadata=limits)
-    return field(default=default, metadata=limits)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The parameters by which a rule writes a kernel; each rule has a frozen dataclass of its own.
-
-    Fields are numbers, truth values or one of some literal texts. A field whose type allows
-    ``None`` is one that the rule estimates itself when it writes; such fields are left out of
-    records. A plan checks its own types and ranges when it is made; what is possible for one
-    problem is checked by ``KernelRule.check``.
+    Fields are numbers, truth values or one of some literal texts; ranges stand in their types. A
+    field whose default is ``None`` is one that the rule estimates itself when it writes; such
+    fields are left out of records. msgspec checks what is read from a record; what is possible for
+    one problem is checked by ``KernelRule.check``.
     """
 
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            _check_field(type(self), each, getattr(self, each.name))
+    def to_record(self) -> Record:
+        """Returns the parameters as JSON values, without those that the rule estimates itself."""
+        record: Record = msgspec.to_builtins(self)
+        return record
 
     @property
     def name(self) -> str:
         """Returns the parameters in alphabetical order, which tell two plans of a rule apart."""
         return ",".join(f"{key}={value}" for key, value in sorted(self.to_record().items()))
 
-    def to_record(self) -> Record:
-        """Returns the parameters as JSON values, without those that the rule estimates itself."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {name: value for name, value in values.items() if value is not None}
 
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """Returns the plan of a record.
-
-        Args:
-            record: Parameters by name, as ``to_record`` gives them.
-
-        Raises:
-            PlanError: A key is unknown or missing, or a value is of a wrong type or out of range.
-        """
-        known = {each.name: each for each in fields(cls)}
-        unknown = sorted(set(record) - set(known))
-        if unknown:
-            raise PlanError(
-                f"{cls.__name__} has no parameter {', '.join(unknown)}; "
-                f"its parameters are {', '.join(known) or 'none'}"
-            )
-        needed = {n for n, f in known.items() if f.default is MISSING}
-        missing = sorted(needed - set(record))
-        if missing:
-            raise PlanError(f"{cls.__name__} lacks {', '.join(missing)}")
-        return cls(**record)
-
-
-@dataclass(frozen=True)
-class NoPlan(Plan):
+class NoPlan(Plan, frozen=True):
     """The plan of a rule that has nothing to choose."""
 
 
-_known_types: dict[type, dict[str, Any]] = {}
-
-
-def _types(plan: type[Plan]) -> dict[str, Any]:
-    found = _known_types.get(plan)
-    if found is None:
-        found = _known_types[plan] = get_type_hints(plan)
-    return found
-
-
-def _check_field(plan: type[Plan], each: Field[Any], value: Any) -> None:
-    """Raises ``PlanError`` where a value is not one that the field may have."""
-    kind = _types(plan)[each.name]
-    options = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    where = f"{plan.__name__}.{each.name}"
-    if not any(_is_of(value, option) for option in options):
-        raise PlanError(f"{where} cannot be {value!r}")
-    if isinstance(value, int) and not isinstance(value, bool):
-        least, most = each.metadata.get("least"), each.metadata.get("most")
-        if (least is not None and value < least) or (most is not None and value > most):
-            raise PlanError(f"{where} cannot be {value}: it is between {least} and {most}")
-
-
-def _is_of(value: Any, kind: Any) -> bool:
-    if get_origin(kind) is Literal:
-        return value in get_args(kind) and not isinstance(value, bool)
-    if kind is NoneType:
-        return value is None
-    return type(value) is kind
-
-
-# Problems ------------------------------------------------------------------------------------
-
-
 class Problem(Protocol):
-    """A piece of work that can be tuned: its sizes and what they amount to."""
+    """A piece of work that can be tuned: a struct of its sizes, and what they amount to.
 
-    family: ClassVar[str]
-    """The kind of problem, as its record says it."""
-
-    def to_record(self) -> Record:
-        """Returns the sizes as JSON values, ``family`` among them."""
-        ...
-
-    def workload(self, machine: Any) -> str:
-        """Returns a line of text that equal problems on equal machines share, in every process."""
-        ...
+    Its tag, ``family``, says in records what kind of problem it is.
+    """
 
     @property
     def multiply_adds(self) -> float:
         """Returns how many products are added up."""
-        ...
-
-    @property
-    def depth(self) -> int:
-        """Returns how many products are added up to one result."""
         ...
 
     def operands(self, random: np.random.Generator) -> tuple[np.ndarray, ...]:
@@ -188,23 +85,14 @@ class Problem(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class RecordedProblem:
-    """The base of problems whose record is their fields: numbers, truth values, texts, tuples."""
+def workload_of(problem: Any, machine: Any) -> str:
+    """Returns a line of text that equal problems on as many threads share, in every process."""
 
-    family: ClassVar[str]
+    def text(value: Any) -> str:
+        return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
-    def to_record(self) -> Record:
-        """Returns the fields as JSON values, ``family`` among them."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        lists = {name: list(v) for name, v in values.items() if isinstance(v, tuple)}
-        return {"family": self.family, **values, **lists}
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """Returns the problem of ``to_record``'s values."""
-        values = {name: tuple(v) if isinstance(v, list) else v for name, v in record.items()}
-        return cls(**{each.name: values[each.name] for each in fields(cls)})
+    sizes = (f"{name} {text(value)}" for name, value in msgspec.structs.asdict(problem).items())
+    return f"{type(problem).__name__}: {', '.join(sizes)}, threads {machine.threads}"
 
 
 ProblemT = TypeVar("ProblemT")
@@ -413,7 +301,10 @@ class Registry:
         rule = self.rule(str(parameters.pop(RULE, "")))
         if not isinstance(problem, rule.problem_type) or not rule.matches(problem, machine):
             raise PlanError(f"the kernel rule {rule.name!r} does not match {problem}")
-        plan = rule.plan_type.from_record(parameters)
+        try:
+            plan = convert(parameters, rule.plan_type)
+        except msgspec.ValidationError as error:
+            raise PlanError(f"no plan of the kernel rule {rule.name!r}: {error}") from error
         rule.check(problem, plan, machine)
         return Decision(rule, problem, plan)
 
@@ -432,9 +323,7 @@ class Registry:
         """Returns the problem of a record, whichever of the rules' kinds it is.
 
         Raises:
-            PlanError: No rule has problems of that family.
+            msgspec.ValidationError: No rule has such problems.
         """
-        for rule in self._rules:
-            if getattr(rule.problem_type, "family", None) == record.get("family"):
-                return rule.problem_type.from_record(record)  # type: ignore[attr-defined]
-        raise PlanError(f"there is no kernel rule for the family {record.get('family')!r}")
+        kinds = {r.problem_type for r in self._rules if issubclass(r.problem_type, msgspec.Struct)}
+        return convert(record, Union[tuple(kinds)])  # noqa: UP007 — the kinds are known here only

@@ -13,6 +13,7 @@ import pytest
 
 from collage_engine.kernels.choices import Choices, using, write_table
 from collage_engine.kernels.registry import RULES, decide
+from collage_engine.kernels.rule import workload_of
 from collage_engine.kernels.scheduler import kernel_for
 from collage_engine.kernels.target import cpu
 from collage_engine.kernels.tuning.kernel_bench import KernelBench
@@ -130,13 +131,13 @@ def test_a_plan_is_followed() -> None:
         ({"block": 1, "chunk": 33, "rows": 14, "columns": 11}, "tiles of 14"),
         ({"block": 1, "chunk": 33, "rows": 2, "columns": 5}, "not whole"),
         ({"block": 3, "chunk": 33, "rows": 11, "columns": 11}, "do not fit"),
-        ({"block": 1, "chunk": 33, "rows": 1, "column": 5}, "no parameter column"),
+        ({"block": 1, "chunk": 33, "rows": 1, "column": 5}, "unknown field `column`"),
     ],
 )
 def test_a_plan_that_does_not_suit_the_convolution_is_an_error(record: dict, reason: str) -> None:
     problem = RULES.problem(DESCRIPTIONS["conv3x3"])
     with (
-        using(Choices({problem.workload(cpu(1)): {"rule": "conv channels", **record}})),
+        using(Choices({workload_of(problem, cpu(1)): {"rule": "conv channels", **record}})),
         pytest.raises(ToolchainError, match=reason),
     ):
         decide(problem, cpu(1))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import tvm
+from msgspec.structs import replace
 from tvm import relax
 
 from collage_engine.kernels.choices import Choices, using

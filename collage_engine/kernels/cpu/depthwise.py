@@ -8,11 +8,12 @@ vectors of positions; weight [channels, *kernel].
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
+from msgspec.structs import replace
 from tvm import te, tirx
 from tvm.ir import Expr
 
@@ -25,7 +26,7 @@ from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import columns_below, tile
 from collage_engine.kernels.cpu.writing.tile_choice import near
 from collage_engine.kernels.note import note
-from collage_engine.kernels.rule import KernelRule, Plan, PlanError, parameter
+from collage_engine.kernels.rule import AtLeastOne, KernelRule, Plan, PlanError
 from collage_engine.kernels.target import SUMS_IN_FLIGHT, Cpu
 from collage_engine.kernels.tir_builder import (
     ForKind,
@@ -49,28 +50,26 @@ MOST_VECTORS = SUMS_IN_FLIGHT // 2
 """Vectors of a register tile: two rows or columns of so many keep a processor busy."""
 
 
-@dataclass(frozen=True)
-class DepthwiseFirstPlan(Plan):
+class DepthwiseFirstPlan(Plan, frozen=True):
     """The parameters of depthwise kernels over channels-first data, positions in the lanes."""
 
-    vectors: int = parameter(least=1, most=MOST_VECTORS)
+    vectors: Annotated[int, Meta(ge=1, le=MOST_VECTORS)]
     """Vectors of positions of a register tile."""
-    rows: int = parameter(least=1)
+    rows: AtLeastOne
     """Rows of the image that a register tile covers."""
-    planes: int | None = parameter(None, least=1)
+    planes: AtLeastOne | None = None
     """Channels whose padded planes are made together; None: as many as fit a third of the
     first-level cache."""
 
 
-@dataclass(frozen=True)
-class DepthwiseLastPlan(Plan):
+class DepthwiseLastPlan(Plan, frozen=True):
     """The parameters of depthwise kernels over channels-last data, channels in the lanes."""
 
-    vectors: int = parameter(least=1, most=MOST_VECTORS)
+    vectors: Annotated[int, Meta(ge=1, le=MOST_VECTORS)]
     """Vectors of channels of a register tile."""
-    columns: int = parameter(least=1)
+    columns: AtLeastOne
     """Positions of a row in a register tile."""
-    band: int | None = parameter(None, least=1)
+    band: AtLeastOne | None = None
     """Rows that are padded together; None: as many as fit a quarter of the second-level cache."""
 
 

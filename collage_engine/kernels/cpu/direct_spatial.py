@@ -15,11 +15,12 @@ The weight is packed [groups, blocks, channels in, *kernel, channels of the bloc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
+from msgspec.structs import replace
 from tvm import te, tirx
 from tvm.ir import Expr
 
@@ -33,7 +34,7 @@ from collage_engine.kernels.cpu.writing.register_tile import tile
 from collage_engine.kernels.cpu.writing.tile_choice import LAST_PART, cost, fits, near
 from collage_engine.kernels.note import note
 from collage_engine.kernels.program import shape_of
-from collage_engine.kernels.rule import KernelRule, Plan, PlanError, parameter
+from collage_engine.kernels.rule import AtLeastOne, KernelRule, Plan, PlanError
 from collage_engine.kernels.target import MOST_REGISTERS, Cpu
 from collage_engine.kernels.tir_builder import (
     Index,
@@ -63,15 +64,14 @@ first-level cache. Chosen: they are written and read once, in order, so that som
 second level; tuning halves and doubles it."""
 
 
-@dataclass(frozen=True)
-class SpatialPlan(Plan):
+class SpatialPlan(Plan, frozen=True):
     """The parameters of kernels with positions in the vector lanes."""
 
-    block: int = parameter(least=1, most=MOST_CHANNELS)
+    block: AtLeastOne
     """Output channels of a register tile, which are a block of the packed weight."""
-    vectors: int | None = parameter(None, least=1, most=MOST_VECTORS)
+    vectors: Annotated[int, Meta(ge=1, le=MOST_VECTORS)] | None = None
     """Vectors of positions of a register tile; None: as estimated for each band of rows."""
-    band: int | None = parameter(None, least=1 << 10)
+    band: Annotated[int, Meta(ge=1 << 10)] | None = None
     """Bytes of sums of one band of rows; None: ``BAND_SHARE`` of the first-level cache."""
     inside: bool | None = None
     """Whether blocks of channels are the inner loop and bands the outer one; None: where the

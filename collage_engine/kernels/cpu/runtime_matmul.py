@@ -7,10 +7,10 @@ by blocks of columns first when enough rows use it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+from msgspec.structs import replace
 from tvm import te
 from tvm.ir import Expr
 
@@ -27,7 +27,7 @@ from collage_engine.kernels.cpu.writing.tile_choice import (
     near,
 )
 from collage_engine.kernels.note import note
-from collage_engine.kernels.rule import KernelRule, Plan, PlanError, parameter
+from collage_engine.kernels.rule import AtLeastOne, KernelRule, Plan, PlanError
 from collage_engine.kernels.target import Cpu
 from collage_engine.kernels.tir_builder import (
     Index,
@@ -44,15 +44,14 @@ from collage_engine.kernels.tir_builder import (
 )
 
 
-@dataclass(frozen=True)
-class RuntimePlan(Plan):
+class RuntimePlan(Plan, frozen=True):
     """The parameters of a product of two values that are known only at run time."""
 
-    block: int = parameter(least=1, most=8)
+    block: AtLeastOne
     """Columns per block, counted in vectors."""
-    rows: int = parameter(least=1)
+    rows: AtLeastOne
     """Rows that a register tile covers."""
-    pack: bool = parameter()
+    pack: bool
     """Whether the right operand is copied by blocks of columns first."""
 
 

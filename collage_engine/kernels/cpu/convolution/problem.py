@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
 
+import msgspec
 import numpy as np
 from tvm.ir import Call
 
@@ -14,22 +12,18 @@ from collage_engine.kernels.relax_values import (
     both_sides,
     float_operands,
 )
-from collage_engine.kernels.rule import RecordedProblem
-from collage_engine.kernels.target import Cpu
 
 SPATIAL = {3: "W", 4: "HW", 5: "DHW"}
 """Letters of the spatial axes in TVM's layouts, by the number of all axes."""
 
 
-@dataclass(frozen=True)
-class ConvProblem(RecordedProblem):
+class ConvProblem(msgspec.Struct, frozen=True, tag_field="family", tag="conv"):
     """The sizes of one convolution in float32, in TVM's argument conventions.
 
     ``data`` and ``out_shape`` are in the layout's order, ``weight`` is output channels, input
     channels of a group, kernel. ``padding`` is before every spatial axis, then behind every one.
     """
 
-    family: ClassVar[str] = "conv"
     channels_last: bool
     data: tuple[int, ...]
     out_shape: tuple[int, ...]
@@ -140,19 +134,6 @@ class ConvProblem(RecordedProblem):
             random.standard_normal(shape, dtype=np.float32) for shape in (self.data, self.weight)
         )
         return data, weight * np.float32(self.depth**-0.5)
-
-    def workload(self, machine: Cpu) -> str:
-        """Returns one line that equal convolutions on as many threads share."""
-
-        def sizes(values: Sequence[int]) -> str:
-            return "x".join(map(str, values))
-
-        layout = "last" if self.channels_last else "first"
-        return (
-            f"conv channels {layout} {sizes(self.data)} weight {sizes(self.weight)} strides "
-            f"{sizes(self.strides)} padding {sizes(self.padding)} dilation "
-            f"{sizes(self.dilation)} groups {self.groups} threads {machine.threads}"
-        )
 
 
 def described(call: Call) -> tuple[ConvProblem, np.ndarray] | None:

@@ -8,10 +8,11 @@ writers in ``writer.py``. The plan says how a convolution or product is cut into
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
+from msgspec.structs import replace
 from tvm import tirx
 from tvm.ir import Expr
 
@@ -28,7 +29,7 @@ from collage_engine.kernels.cpu.writing.tile_choice import (
     near,
 )
 from collage_engine.kernels.program import shape_of
-from collage_engine.kernels.rule import Plan, PlanError, parameter
+from collage_engine.kernels.rule import AtLeastOne, Plan, PlanError
 from collage_engine.kernels.target import Cpu
 from collage_engine.kernels.tir_builder import (
     Index,
@@ -47,17 +48,16 @@ Chosen: a tile loads and stores its sums once a chunk, which is then little besi
 tries half of them, too."""
 
 
-@dataclass(frozen=True)
-class ChannelsPlan(Plan):
+class ChannelsPlan(Plan, frozen=True):
     """The parameters of kernels with output channels in the vector lanes."""
 
-    block: int = parameter(least=1, most=16)
+    block: AtLeastOne
     """Output channels per block, counted in vectors."""
-    chunk: int = parameter(least=1)
+    chunk: AtLeastOne
     """Input channels whose weights stay in the first-level cache together; all of them when sums
     stay in registers throughout."""
-    rows: int = parameter(least=1)
-    columns: int = parameter(least=1)
+    rows: AtLeastOne
+    columns: AtLeastOne
     """Positions of a register tile: parts of one row, or several whole rows of an image."""
     turn: Literal["group", "whole"] | None = None
     """Whether channels-first data becomes channels last group by group of positions, or as a whole
@@ -65,7 +65,7 @@ class ChannelsPlan(Plan):
     inside: bool | None = None
     """Whether blocks of channels are the inner loop and positions the outer one; None: where the
     weight fits half the second-level cache."""
-    group: int | None = parameter(None, least=1)
+    group: AtLeastOne | None = None
     """Rows of tiles whose sums wait together while all chunks are added; None: as many as fit
     two thirds of the first-level cache."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+
+from msgspec.structs import replace
 
 from collage_engine.kernels.cpu.dots.problem import DotProblem
 from collage_engine.kernels.cpu.writing.tile_choice import (
@@ -14,7 +15,7 @@ from collage_engine.kernels.cpu.writing.tile_choice import (
     near,
     tile_cost,
 )
-from collage_engine.kernels.rule import Plan, PlanError, parameter
+from collage_engine.kernels.rule import AtLeastOne, Plan, PlanError
 from collage_engine.kernels.target import Cpu
 
 BLOCK_PRICE = {1: 1.4, 2: 1.04, 3: 1.02, 4: 1.0}
@@ -25,14 +26,13 @@ bfloat16 reached 65 to 82 products a nanosecond with one vector on Zen 4, with f
 gives a plan to start from; tuning compares them."""
 
 
-@dataclass(frozen=True)
-class DotPlan(Plan):
+class DotPlan(Plan, frozen=True):
     """Parameters of kernels that multiply several channels at once."""
 
-    block: int = parameter(least=1, most=8)
+    block: AtLeastOne
     """Output channels per block, in vectors of sums."""
-    rows: int = parameter(least=1)
-    columns: int = parameter(least=1)
+    rows: AtLeastOne
+    columns: AtLeastOne
     """Positions of a register tile: parts of one row, or several whole rows of an image."""
 
 

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 
 from collage_engine.kernels.cpu.writing.tile_choice import image_of
-from collage_engine.kernels.rule import RecordedProblem
-from collage_engine.kernels.target import Cpu
 
 FEW = 8
 """Channels of a group that do not repay bfloat16 by themselves; with fewer coming in, a kernel row
 is multiplied as a whole. Chosen: half a vector of sums, or four pairs of channels."""
 
 
-@dataclass(frozen=True)
-class DotProblem(RecordedProblem):
+class DotProblem(msgspec.Struct, frozen=True, tag_field="family", tag="dots"):
     """A convolution over channels-last data, or a product over the last axis, of narrow numbers.
 
     ``weight`` is output channels, input channels of a group, kernel; a product has no kernel, and
@@ -27,7 +23,6 @@ class DotProblem(RecordedProblem):
     axis, then behind every one.
     """
 
-    family: ClassVar[str] = "dots"
     element: Literal["int8", "bfloat16"]
     """Element type of the weight. Its data is 8-bit integers, or bfloat16 numbers as ``uint16``."""
     data: tuple[int, ...]
@@ -113,16 +108,3 @@ class DotProblem(RecordedProblem):
         weight = random.standard_normal(self.weight, dtype=np.float32)
         data = (wide.view(np.uint32) >> 16).astype(np.uint16)
         return data, weight * np.float32(self.depth**-0.5)
-
-    def workload(self, machine: Cpu) -> str:
-        """Returns one line that equal work on as many threads shares."""
-
-        def sizes(values: Sequence[int]) -> str:
-            return "x".join(map(str, values))
-
-        kind = f"{'signed ' if self.signed else ''}zero {self.zero} " * (self.element == "int8")
-        return (
-            f"{self.element} {kind}{sizes(self.data)} to {sizes(self.out)} weight "
-            f"{sizes(self.weight)} strides {sizes(self.strides)} padding {sizes(self.padding)} "
-            f"dilation {sizes(self.dilation)} groups {self.groups} threads {machine.threads}"
-        )

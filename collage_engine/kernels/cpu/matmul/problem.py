@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
-from typing import ClassVar
 
+import msgspec
 import numpy as np
 
-from collage_engine.kernels.rule import RecordedProblem
-from collage_engine.kernels.target import Cpu
 
-
-@dataclass(frozen=True)
-class PackedMatmul(RecordedProblem):
+class PackedMatmul(msgspec.Struct, frozen=True, tag_field="family", tag="packed"):
     """[rows, depth] × a constant [depth, columns]; several leading axes are rows together."""
 
-    family: ClassVar[str] = "packed"
     rows: int
     depth: int
     columns: int
@@ -32,19 +26,10 @@ class PackedMatmul(RecordedProblem):
         right = random.standard_normal((self.depth, self.columns), dtype=np.float32)
         return left, right * np.float32(self.depth**-0.5)
 
-    def workload(self, machine: Cpu) -> str:
-        """Returns one line that equal products on as many threads share."""
-        return (
-            f"matmul {self.rows}x{self.depth} constant {self.depth}x{self.columns} "
-            f"threads {machine.threads}"
-        )
 
-
-@dataclass(frozen=True)
-class RuntimeMatmul(RecordedProblem):
+class RuntimeMatmul(msgspec.Struct, frozen=True, tag_field="family", tag="runtime"):
     """A batched product of two values; leading axes broadcast as NumPy's do."""
 
-    family: ClassVar[str] = "runtime"
     left: tuple[int, ...]
     right: tuple[int, ...]
     out: tuple[int, ...]
@@ -75,8 +60,3 @@ class RuntimeMatmul(RecordedProblem):
             random.standard_normal(shape, dtype=np.float32) for shape in (self.left, self.right)
         )
         return left, right * np.float32(self.depth**-0.5)
-
-    def workload(self, machine: Cpu) -> str:
-        """Returns one line that equal products on as many threads share."""
-        left, right = ("x".join(map(str, shape)) for shape in (self.left, self.right))
-        return f"matmul {left} by {right} threads {machine.threads}"

@@ -24,7 +24,7 @@ from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.expressions import NotUnderstood, loads
 from collage_engine.kernels.note import note
 from collage_engine.kernels.program import shape_of
-from collage_engine.kernels.rule import KernelRule, Plan, PlanError, parameter
+from collage_engine.kernels.rule import AtLeastOne, KernelRule, Plan, PlanError
 from collage_engine.kernels.target import SUMS_IN_FLIGHT, Cpu
 from collage_engine.kernels.tir_builder import Index, Stmt, split_index
 
@@ -152,11 +152,10 @@ def sizes_of(problem: PackedMatmul) -> ChannelSizes:
     return ChannelSizes(problem.columns, problem.depth, 1, (problem.rows, 1))
 
 
-@dataclass(frozen=True)
-class RowPlan(Plan):
+class RowPlan(Plan, frozen=True):
     """The parameter of a product of one row with a constant matrix."""
 
-    block: int = parameter(least=1, most=2 * SUMS_IN_FLIGHT)
+    block: AtLeastOne
     """Columns per block, counted in vectors."""
 
 

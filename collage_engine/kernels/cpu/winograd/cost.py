@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
-from collage_engine.kernels.cpu.winograd.matrices import OUTPUTS, TAPS
+from collage_engine.kernels.cpu.winograd.matrices import OUTPUTS, TAPS, Outputs
 from collage_engine.kernels.cpu.writing.tile_choice import best_positions, block_of, cycles, spans
 from collage_engine.kernels.target import BYTES_PER_CYCLE, MOST_LANES, Cpu
 
@@ -94,7 +94,7 @@ def evened(rows: int, most: int) -> int:
     return -(-rows // -(-rows // most))
 
 
-def outputs_of(cpu: Cpu, co: int, ci: int, out: Sequence[int]) -> int:
+def outputs_of(cpu: Cpu, co: int, ci: int, out: Sequence[int]) -> Outputs:
     """Returns the outputs along a tile's side that are estimated to cost least."""
     return min(OUTPUTS, key=lambda m: estimate(cpu, co, ci, out, m))
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -32,7 +32,8 @@ from collage_engine.kernels.tir_builder import (
 
 TAPS = 3
 """Taps along each axis of the kernels that the method is written for."""
-OUTPUTS = (2, 4)
+Outputs = Literal[2, 4]
+OUTPUTS: tuple[Outputs, ...] = (2, 4)
 """Outputs of a tile along each axis for which matrices are made: F(2×2, 3×3) and F(4×4, 3×3)."""
 POINTS = (Fraction(0), Fraction(1), Fraction(-1), Fraction(2), Fraction(-2))
 """Points where the polynomials of a tile are evaluated, beside infinity: those with the smallest

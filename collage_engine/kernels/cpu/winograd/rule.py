@@ -7,9 +7,9 @@ preferred where both are estimated and it clearly saves time.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 from tvm import te
 from tvm.ir import Expr
 
@@ -17,7 +17,7 @@ from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.cpu.convolution.reference import blocked_sum
 from collage_engine.kernels.cpu.convolution.shape import ConvShape
 from collage_engine.kernels.cpu.winograd import cost, reference
-from collage_engine.kernels.cpu.winograd.matrices import OUTPUTS
+from collage_engine.kernels.cpu.winograd.matrices import OUTPUTS, Outputs
 from collage_engine.kernels.cpu.winograd.writer import WinogradPlan, write
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.tile_choice import (
@@ -54,13 +54,11 @@ class Winograd(KernelRule[ConvProblem, WinogradPlan, Cpu]):
         outputs = cost.outputs_of(machine, problem.co, problem.ci, problem.out)
         return self._of_outputs(problem, machine, outputs)
 
-    def _of_outputs(self, problem: ConvProblem, machine: Cpu, outputs: int) -> WinogradPlan:
+    def _of_outputs(self, problem: ConvProblem, machine: Cpu, outputs: Outputs) -> WinogradPlan:
         tiles = cost.tiles_of(problem.out, outputs)
         block = cost.block(machine, problem.co, tiles[0] * tiles[1])
         group = cost.group_rows(machine, (problem.ci, problem.co), block, tiles, outputs)
-        return WinogradPlan.from_record(
-            {"outputs": outputs, "block": block // machine.lanes("float32"), "group": group}
-        )
+        return WinogradPlan(outputs, block // machine.lanes("float32"), group)
 
     def neighbours(
         self, problem: ConvProblem, plan: WinogradPlan, machine: Cpu

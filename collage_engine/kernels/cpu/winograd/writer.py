@@ -13,21 +13,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from tvm import tirx
 from tvm.ir import Expr
 
 from collage_engine.kernels.cpu.convolution.shape import ConvShape, prepare
 from collage_engine.kernels.cpu.winograd import cost
-from collage_engine.kernels.cpu.winograd.matrices import TAPS, Transforms, on_both_sides, transforms
+from collage_engine.kernels.cpu.winograd.matrices import (
+    TAPS,
+    Outputs,
+    Transforms,
+    on_both_sides,
+    transforms,
+)
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import CollapsedEpilogue, Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import columns_below, tile
 from collage_engine.kernels.cpu.writing.tile_choice import best_positions, spans
 from collage_engine.kernels.cpu.writing.transposed_stores import give_squares
 from collage_engine.kernels.program import shape_of
-from collage_engine.kernels.rule import Plan, parameter
+from collage_engine.kernels.rule import AtLeastOne, Plan
 from collage_engine.kernels.tir_builder import (
     Index,
     Stmt,
@@ -47,17 +53,16 @@ from collage_engine.kernels.tir_builder import (
 )
 
 
-@dataclass(frozen=True)
-class WinogradPlan(Plan):
+class WinogradPlan(Plan, frozen=True):
     """The parameters of kernels by Winograd's method."""
 
-    outputs: Literal[2, 4]
+    outputs: Outputs
     """Results along the side of a tile."""
-    block: int = parameter(least=1, most=8)
+    block: AtLeastOne
     """Output channels per block, counted in vectors."""
-    group: int = parameter(least=1)
+    group: AtLeastOne
     """Rows of tiles that are transformed, multiplied and brought back together."""
-    rows: int | None = parameter(None, least=1)
+    rows: AtLeastOne | None = None
     """Tiles that a register tile of the products takes; None: as estimated for each group."""
 
 
