@@ -17,6 +17,7 @@ from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.toolchains.runtime.builder import build_folder
 from tests.support.covers import candidate_on
 
 MNIST = Path(__file__).parents[2] / "resources/models/mnist.onnx"
@@ -90,7 +91,7 @@ def compile_loader() -> Path:
     digest = hashlib.sha256(repr(command).encode())
     for source in sorted(path for path in LOADERS.iterdir() if path.suffix in (".cc", ".h")):
         digest.update(source.read_bytes())
-    folder = Path(os.environ["COLLAGE_BUILD_DIR"])
+    folder = build_folder()
     folder.mkdir(parents=True, exist_ok=True)
     out = folder / f"tests-run_artifact-{digest.hexdigest()[:16]}"
     with FileLock(f"{out}.lock"):

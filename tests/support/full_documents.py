@@ -167,11 +167,3 @@ def one_shape(folder: Path) -> Path:
 def two_shapes(folder: Path) -> Path:
     """Copy an artifact with an entry for each of two batches, which pads between them."""
     return Path(shutil.copytree(_made_once(), folder))
-
-
-@cache
-def loader_in_cpp() -> Path:
-    """Compile the C++ loader, unless that was done before."""
-    from tests.support.artifact_cases import compile_loader
-
-    return compile_loader()

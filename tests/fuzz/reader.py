@@ -1,0 +1,67 @@
+"""The process that reads hostile files: it does the commands of a case and says how they ended."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import subprocess
+import sys
+import traceback
+from dataclasses import dataclass
+
+from collage_engine.cli.main import main as collage
+from collage_engine.cli.screen import complain
+from collage_engine.records.errors import CollageError
+from collage_engine.service import protocol
+from collage_engine.service.engine import Engine
+
+IMPORT = "import"
+"""In place of a command: the import of a model by an engine, in its job child."""
+OUTSIDE = "outside"
+"""In place of a command: another program, the loader in C++, with its arguments."""
+RAISED = 99
+"""Status of a command that raised what no command may raise."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The exit status of a command, and the end of what it printed, or the exception's trace."""
+
+    status: int
+    said: str
+
+
+class Reader:
+    """Reads the files of one case after the other."""
+
+    def __init__(self) -> None:
+        self.engine = Engine()
+
+    def __call__(self, commands: list[list[str]]) -> list[Ended]:
+        return [self._ended(command) for command in commands]
+
+    def _ended(self, command: list[str]) -> Ended:
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            try:
+                status = self._do(command)
+            except SystemExit as error:
+                status = int(error.code or 0)
+            except BaseException:
+                return Ended(RAISED, traceback.format_exc())
+        return Ended(status, said.getvalue()[-20_000:])
+
+    def _do(self, command: list[str]) -> int:
+        if command[0] == OUTSIDE:
+            done = subprocess.run(command[1:], capture_output=True, text=True, env={}, timeout=50)
+            sys.stderr.write(f"collage: {done.stderr}" if done.returncode else done.stderr)
+            return done.returncode
+        if command[0] != IMPORT:
+            return collage(command)
+        try:
+            opened = self.engine.model_open(protocol.ModelOpen(path=command[1]))
+        except CollageError as error:
+            complain(f"collage: {error}")
+            return error.exit_status
+        self.engine.document_close(protocol.Document(document=opened.document))
+        return 0
