@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import subprocess
 from pathlib import Path
 
@@ -13,12 +12,12 @@ from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.manifest import read_manifest
 from collage_engine.build.build import build_cover, may_spin, write_module
-from collage_engine.lowering.accuracy import worst
 from collage_engine.lowering.reference import original_outputs
-from collage_engine.model.importer import import_model
 from collage_engine.records.toolchain import ToolchainInstance
-from tests.support.artifact_cases import MNIST, artifact_maker, run_cpp, sample_of
+from collage_engine.toolchains.runtime import builder
+from tests.support.artifact_cases import artifact_maker, run_cpp
 from tests.support.bare_python import run_bare
+from tests.support.command import python
 from tests.support.covers import candidate_on
 
 THREADS = 1
@@ -53,6 +52,18 @@ def test_it_equals_the_reference_here_bare_and_in_cpp(name, artifacts, site, cpp
         moved.rename(artifact)
 
 
+SYSTEM = {
+    *("libtvm_ffi.so", "libstdc++.so.6", "libm.so.6", "libgcc_s.so.1", "libc.so.6", "libdl.so.2"),
+    "ld-linux-x86-64.so.2",
+}
+"""Libraries that every machine with TVM has."""
+
+
+def dynamic(library: Path) -> str:
+    done = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
 def test_the_artifact_carries_what_it_needs(artifacts):
     folder = artifacts("mixed")
     manifest = read_manifest(folder)
@@ -60,18 +71,74 @@ def test_the_artifact_carries_what_it_needs(artifacts):
     assert manifest["spin"] is False
     needed = [library["file"] for library in manifest["libraries"] if library["needed"]]
     assert len(needed) == 3  # our runtimes
-    dynamic = subprocess.run(
-        ["readelf", "-d", str(folder / "model.so")], capture_output=True, text=True, check=True
-    ).stdout
+    module = dynamic(folder / "model.so")
+    assert "[$ORIGIN]" in module
+    beside = {path.name for path in folder.iterdir()}
     for name in needed:
-        assert f"Shared library: [{name}]" in dynamic
-    assert "[$ORIGIN]" in dynamic
+        assert f"Shared library: [{name}]" in module
+        said = dynamic(folder / name)
+        wanted = {line.split("[")[1][:-1] for line in said.splitlines() if "(NEEDED)" in line}
+        assert wanted <= beside | SYSTEM
+        assert str(builder.cache_folder()) not in said
     for library in manifest["libraries"]:
         assert (folder / library["file"]).is_file() and not (folder / library["file"]).is_symlink()
         assert manifest["files"][library["file"]]["licence"]
-    names = {p.name for p in (folder / "licences").iterdir()}
-    assert any("onnxruntime" in name and "LICENSE" in name for name in names)
+        # Of OpenVINO's frontends that of IR, and neither GPU nor NPU.
+        name = library["file"]
+        assert ("frontend" in name) == ("ir_frontend" in name)
+        assert "_gpu" not in name and "_npu" not in name
+    licences = {p.name for p in (folder / "licences").iterdir()}
+    assert any("onnxruntime" in name and "LICENSE" in name for name in licences)
+    assert any("openvino" in name for name in licences)
     assert "home" not in (folder / "manifest.json").read_text()
+
+
+SHARED = """
+import sys
+import numpy as np
+import tvm
+from tvm.runtime.vm import VirtualMachine
+from collage_engine.toolchains import registry
+from tests.support.toolchain_cases import Net, default_instance, error, imported, reference, run
+from tests.support.toolchain_cases import whole
+
+def artifact():
+    vm = VirtualMachine(tvm.runtime.load_module(sys.argv[1] + "/model.so"), tvm.cpu())
+    assert np.isfinite(vm["main"](tvm.runtime.tensor(np.zeros((1, 1, 28, 28), "f4"))).numpy()).all()
+
+def engine():
+    net = Net()
+    model = net.model(net.add("MatMul", net.input(3, 8), net.randn(8, 4)))
+    graph = imported(model)
+    feeds = graph.random_inputs(0)
+    for name in ("onnxruntime", "onednn", "openvino"):
+        toolchain = registry.get(name)
+        function = whole(graph, default_instance(toolchain))
+        found = run(toolchain.compile(function), function, feeds)
+        assert error(found[0], reference(model, function, feeds)[0]) < 1e-5
+
+def python():
+    import onnxruntime
+    from collage_engine.toolchains.openvino.python_api import openvino
+    assert "CPU" in openvino().Core().available_devices
+
+steps = {"artifact": artifact, "engine": engine, "python": python}
+for step in (steps.pop(sys.argv[2]), *steps.values()):
+    step()
+loaded = {line.split()[-1] for line in open("/proc/self/maps") if ".so" in line}
+for name in (
+    "libcollage_onnxruntime", "libcollage_onednn", "libcollage_openvino", "libonnxruntime.so",
+    "libdnnl", "libopenvino.so", "libopenvino_intel_cpu_plugin"
+):
+    assert len([file for file in loaded if name in file]) == 1, name
+"""
+
+
+@pytest.mark.parametrize("first", ["artifact", "engine", "python"])
+def test_an_artifact_the_engine_and_python_share_a_process(artifacts, first):
+    """One copy of each runtime and library, whoever brings it, and all of them compute."""
+    done = python(SHARED, artifacts("mixed"), first)
+    assert done.returncode == 0, done.stderr
 
 
 def test_two_artifacts_in_one_fresh_process(artifacts, site, tmp_path):
@@ -92,24 +159,6 @@ print("both")
     for order in (both, both[::-1]):
         done = run_bare(site, "-c", code, *order, cwd=tmp_path)
         assert done.stdout.strip() == "both", done.stderr
-
-
-def test_an_artifact_inside_the_engines_own_process(artifacts):
-    """The runtimes are registered here already, from the engine's cache."""
-    import tvm
-    from tvm import relax
-
-    folder, model = artifacts("mixed"), import_model(MNIST)
-    contents = sample_of(model)
-    vm = relax.VirtualMachine(tvm.runtime.load_module(str(folder / "model.so")), tvm.cpu())
-    name = model.outputs[0][0]
-    result = vm["main"](*[tvm.runtime.tensor(contents.inputs[n]) for n, _ in model.inputs])
-    assert worst([(result.numpy(), contents.outputs[name])])[1] < 1e-5
-    mapped = Path("/proc/self/maps").read_text()
-    ours = {line.split()[-1] for line in mapped.splitlines() if "libcollage_" in line}
-    names = [Path(path).name for path in ours]
-    assert len(names) == len(set(names)), "a runtime was loaded twice"
-    assert ctypes.CDLL(str(folder / "model.so"))
 
 
 def test_threads_spin_unless_two_runtimes_have_threads_of_their_own():

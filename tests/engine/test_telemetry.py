@@ -1,4 +1,4 @@
-"""No runtime writes or sends telemetry: ONNX Runtime's is off wherever it is loaded."""
+"""No runtime writes or sends telemetry, wherever it is loaded."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
+from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
 from tests.support.artifact_cases import MNIST
 from tests.support.command import python
 from tests.support.toolchain_cases import available
@@ -64,3 +65,26 @@ def test_the_check_would_see_telemetry(tmp_path: Path) -> None:
     if tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 32):
         pytest.skip("this version has no queue")
     assert _left_behind(_AS_IT_COMES, tmp_path)
+
+
+_OPENVINO = """
+import sys, threading
+from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
+from tests.support.toolchain_cases import default_instance, imported, whole
+from tests.support.toolchain_models import small_net
+toolchain, net = OpenVinoToolchain(), imported(small_net())
+module = toolchain.compile(whole(net, default_instance(toolchain)))
+assert toolchain.inside(module)["steps"]
+assert "openvino" in sys.modules and "openvino_telemetry" not in sys.modules
+assert threading.active_count() == 1, threading.enumerate()
+import openvino_telemetry  # another's import still works
+"""
+
+
+def test_openvino_reports_nothing_to_anybody(tmp_path: Path) -> None:
+    """Importing its package would write an identifier and send an event."""
+    available(OpenVinoToolchain())
+    user = {name: value for name, value in os.environ.items() if name != "CI"}
+    done = python(_OPENVINO, env=user | {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stderr
+    assert not list(tmp_path.glob("intel*"))

@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
-from collage_engine.records.errors import ToolchainError
-from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
-from tests.support.onednn_checks import check, steps, weights
+from tests.support.onednn_checks import check, steps
 from tests.support.toolchain_cases import (
     Net,
     available,
@@ -202,32 +200,12 @@ def test_any_piece_of_a_written_out_function_runs(toolchain: OneDnnToolchain) ->
             assert error(values[function.outputs[0]], truth) < 1e-5
 
 
-def test_weights_are_kept_once_and_given_back(toolchain: OneDnnToolchain) -> None:
-    net = Net()
-    x = net.input(1, 64, 7, 7)
-    y = net.add("Conv", x, net.randn(96, 64, 3, 3), net.randn(96))
-    y = net.add("Flatten", y)
-    y = net.add("Gemm", y, net.randn(96 * 25, 64), net.randn(64))
-    net_model = net.model(y)
-    inside = check(toolchain, net_model)
-    size = 4 * (96 * 64 * 9 + 96 + 96 * 25 * 64 + 64)
-    assert size <= inside["weights_bytes"] <= 1.1 * size
-
-
 def test_one_weight_read_in_two_layouts(toolchain: OneDnnToolchain) -> None:
     net = Net()
     shared = net.randn(1, 8, 6, 6)
     x = net.input(1, 8, 6, 6)
     a = net.add("Conv", net.add("Add", x, shared), net.randn(8, 8, 3, 3, scale=0.1), pads=[1] * 4)
     check(toolchain, net.model(net.add("Mul", a, shared), net.add("Mul", x, shared)))
-
-
-def test_float16_and_integers_are_refused_with_the_type(toolchain: OneDnnToolchain) -> None:
-    net = Net()
-    model = net.model(net.add("Cast", net.input(4, 4), to=10))
-    graph = imported(model).graph
-    reason = toolchain.supports(graph, graph.operators[0], default_instance(toolchain))
-    assert reason is not None and "Cast" in reason
 
 
 def test_threads_do_not_change_the_result(toolchain: OneDnnToolchain) -> None:
@@ -259,42 +237,3 @@ def test_wrong_arguments_are_named(toolchain: OneDnnToolchain) -> None:
         module["f"](tvm_ffi.from_dlpack(np.zeros((3, 2), F32).T), good)
     with pytest.raises(TypeError, match="f input 0 is no tensor"):
         module["f"](3, good)
-
-
-def test_a_plan_that_is_no_json_is_refused(toolchain: OneDnnToolchain) -> None:
-    import tvm_ffi
-
-    from collage_engine.toolchains.runtime import builder
-
-    kind = builder.load(toolchain.source())
-    with pytest.raises(ValueError, match="no JSON"):
-        tvm_ffi.get_global_func(f"{kind}.create")("f", "{", b"")
-
-
-def test_plan_that_reads_outside_its_weights_is_refused(toolchain: OneDnnToolchain) -> None:
-    spec = {"shape": [2, 3], "dtype": "float32"}
-    plan = {
-        "inputs": [spec],
-        "outputs": [spec],
-        "input_ids": [0],
-        "output_ids": [2],
-        "threads": 1,
-        "spin": False,
-        "constants": [{"id": 1, "dims": [2, 3], "offset": 0}],
-        "steps": [{"op": "binary", "alg": "add", "src": 0, "other": 1, "out": 2, "dims": [2, 3]}],
-    }
-    with pytest.raises(ToolchainError, match="outside the weights"):
-        toolchain.create("f", plan, b"1234")
-    plan["steps"] = [{"op": "fly", "src": 0, "out": 2, "dims": [2, 3]}]
-    plan["constants"] = []
-    with pytest.raises(ToolchainError, match="unknown operator fly"):
-        toolchain.create("f", plan, b"")
-
-
-def test_bfloat16_multiplication_is_close_and_not_exact(toolchain: OneDnnToolchain) -> None:
-    model = one_node("MatMul", (64, 256), weights(256, 64))
-    net = imported(model)
-    function = whole(net, toolchain.instances(Target.cpu(1), "bfloat16")[0])
-    feeds = net.random_inputs(0)
-    result = run(toolchain.compile(function), function, feeds)[0]
-    assert error(result, reference(model, function, feeds)[0]) < 2e-2

@@ -1,4 +1,4 @@
-"""OpenVINO through its C API: results of whole models and regions, settings, precisions."""
+"""OpenVINO through its C API: results of whole models, settings, precisions, what a call costs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 from onnx import numpy_helper
 
-from collage_engine.partition.call_graph import call_graph
-from collage_engine.partition.regions import regions, supported_set
-from collage_engine.records.errors import ToolchainError
-from collage_engine.records.toolchain import Target, ToolchainInstance
-from collage_engine.toolchains import registry
-from collage_engine.toolchains.base import Function
+from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
 from tests import zoo
 from tests.support.toolchain_cases import (
@@ -21,14 +16,12 @@ from tests.support.toolchain_cases import (
     default_instance,
     error,
     imported,
-    one_node,
     reference,
     run,
+    tensors,
     whole,
 )
-from tests.support.toolchain_models import MODELS, X, small_net
-
-PLAIN = ToolchainInstance(toolchain="onnxruntime", config=(("level", "none"),))
+from tests.support.toolchain_models import MODELS, small_net
 
 
 @pytest.fixture(scope="module")
@@ -57,98 +50,6 @@ def test_values_that_are_easily_mistaken(toolchain: OpenVinoToolchain) -> None:
     results = run(toolchain.compile(function), function, feeds)
     for result, truth in zip(results, reference(model, function, feeds), strict=True):
         assert result.shape == truth.shape and error(result, truth) < 1e-6
-
-
-# ---- the zoo: whole models and regions ---------------------------------------------------------
-
-
-def _compare(toolchain: OpenVinoToolchain, function: Function, feeds: dict[int, np.ndarray]) -> int:
-    """Against ONNX Runtime, unoptimised; returns how many values were compared."""
-    truth = Function(
-        "f",
-        function.model,
-        function.graph,
-        function.nodes,
-        function.inputs,
-        function.outputs,
-        PLAIN,
-    )
-    found = _run(toolchain.compile(function), function, feeds)
-    right = _run(registry.get("onnxruntime").compile(truth), truth, feeds)
-    for index, result, wanted in zip(function.outputs, found, right, strict=True):
-        kind = function.graph.nodes[index].type
-        if kind.dtype in ("int8", "uint8"):
-            apart = np.abs(result.astype(np.int32) - wanted.astype(np.int32))
-            assert apart.max(initial=0) <= 1, kind
-        else:
-            limit = 1e-2 if kind.dtype == "float16" else 1e-4
-            assert error(result, wanted) < limit, (function.graph.nodes[index].op, kind)
-    return len(found)
-
-
-def _run(module: object, function: Function, feeds: dict[int, np.ndarray]) -> list[np.ndarray]:
-    import tvm_ffi
-
-    nodes = function.graph.nodes
-    results = [np.zeros(nodes[i].type.shape, nodes[i].type.dtype) for i in function.outputs]
-    arguments = [np.ascontiguousarray(feeds[i]) for i in function.inputs] + results
-    module[function.symbol](*map(tvm_ffi.from_dlpack, arguments))  # type: ignore[index]
-    return results
-
-
-QUANTISED = ("qdq", "qdq_resnet_block")
-"""Models whose values are right to one step; the step is checked below."""
-
-
-@pytest.mark.parametrize("name", [n for n in zoo.SMALL if n not in QUANTISED])
-def test_whole_models_and_regions(toolchain: OpenVinoToolchain, name: str) -> None:
-    """The whole model, and the regions that remain without its products."""
-    model = imported(zoo.build(name)) if name not in zoo.SHAPES else _shaped(name)
-    graph = model.graph
-    instance = default_instance(toolchain)
-    calls = call_graph(graph)
-    supported = supported_set(calls, lambda i: toolchain.supports(graph, i, instance))
-    given = {
-        index: value
-        for index, (_, value) in zip(
-            graph.record.inputs, model.random_inputs(1).items(), strict=True
-        )
-    }
-    compared = 0
-    if supported == calls.everything and calls.everything:
-        function = whole(model, instance)
-        compared += _compare(toolchain, function, given)
-    random = np.random.default_rng(2)
-    products = ("matmul", "nn.conv2d")
-    rest = supported_set(
-        calls,
-        lambda i: (
-            None
-            if graph.nodes[i].op not in products and supported >> graph.operator_number[i] & 1
-            else "a product"
-        ),
-    )
-    for region in regions(calls, rest)[:12]:
-        nodes = graph.close(calls.to_nodes(region))
-        inputs, outputs = graph.boundary(nodes)
-        if not outputs:
-            continue
-        feeds = {}
-        for index in inputs:
-            kind = graph.nodes[index].type
-            if kind.dtype.startswith("float"):
-                feeds[index] = random.uniform(0.1, 1.5, kind.shape).astype(kind.dtype)
-            else:
-                feeds[index] = random.integers(0, 2, kind.shape).astype(kind.dtype)
-        function = Function("f", model, graph, nodes, inputs, outputs, instance)
-        compared += _compare(toolchain, function, feeds)
-    assert compared or not calls.everything
-
-
-def _shaped(name: str):
-    from collage_engine.model.importer import import_onnx
-
-    return import_onnx(zoo.build(name), name, zoo.SHAPES[name])
 
 
 # ---- settings and precisions -------------------------------------------------------------------
@@ -218,17 +119,27 @@ def test_bfloat16_rounds_only_when_asked(toolchain: OpenVinoToolchain) -> None:
     assert errors[0] < 1e-5 < errors[1] < 2e-2
 
 
-def test_unknown_precision_is_refused(toolchain: OpenVinoToolchain) -> None:
-    net = imported(one_node("Relu", X))
-    instance = ToolchainInstance(toolchain="openvino", config=(("precision", "int3"),))
-    with pytest.raises(ToolchainError, match="int3"):
-        toolchain.compile(whole(net, instance))
+def test_tensors_are_made_once_per_address(toolchain: OpenVinoToolchain) -> None:
+    made = imported(small_net())
+    function = whole(made, default_instance(toolchain))
+    module = toolchain.compile(function)
+    feeds = made.random_inputs(0)
+    calls = [tensors(function, {k: v.copy() for k, v in feeds.items()}) for _ in range(3)]
+    module[function.symbol](*calls[0][0])
+    truth = calls[0][1][0].copy()
+    for _ in range(10):
+        for arguments, results in calls:
+            results[0].fill(0)
+            module[function.symbol](*arguments)
+            np.testing.assert_array_equal(results[0], truth)
+    # One input at three addresses, one output at three: each made once, none per call.
+    assert toolchain.inside(module)["tensors_made"] == 6
 
 
 # ---- 8-bit ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", QUANTISED)
+@pytest.mark.parametrize("name", ["qdq", "qdq_resnet_block"])
 def test_quantised_convolutions_run_in_8_bits(toolchain: OpenVinoToolchain, name: str) -> None:
     model = zoo.build(name)
     made = imported(model)
