@@ -6,7 +6,6 @@ Sub-graphs as ONNX: slices of whole nodes give the values that the whole model g
 from __future__ import annotations
 
 import hashlib
-import os
 import random
 from pathlib import Path
 
@@ -28,7 +27,6 @@ from tests.support.model_runs import (
     check_numbers,
     relative_error,
     run_onnx,
-    run_relax,
 )
 from tests.zoo.net import Net
 
@@ -36,17 +34,9 @@ LIGHT_ENOUGH = [
     "light_densenet121",
     "light_inception_v1",
     "light_inception_v2",
-    "light_resnet50",
     "light_shufflenet",
     "light_squeezenet",
     "mobilenet_v2",
-]
-LONG = pytest.mark.skipif(
-    "COLLAGE_LONG_TESTS" not in os.environ, reason="half a minute; run it with COLLAGE_LONG_TESTS=1"
-)
-HUGE = [
-    "light_bvlc_alexnet",
-    *(pytest.param(f"light_{n}", marks=LONG) for n in ("zfnet512", "vgg19")),
 ]
 
 
@@ -60,31 +50,14 @@ def test_every_node_is_accounted_for_and_the_numbers_stay(name: str) -> None:
     model, imported = _import(name)
     check_accounting(model, imported)
     check_numbers(model, imported, 2e-3 if name == "float16" else 1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", HUGE)
-def test_huge_models_import(name: str) -> None:
-    model, imported = _import(name)
-    check_accounting(model, imported)
-    check_numbers(model, imported, 1e-5)
-
-
-@pytest.mark.parametrize("name", [n for n in zoo.SMALL if n not in ("bert", "gpt2")])
-def test_relax_module_computes_what_onnx_runtime_does(name: str) -> None:
-    _, imported = _import(name)
-    inputs = imported.random_inputs(2)
-    wanted = run_onnx(imported.onnx, inputs)
-    given = run_relax(imported.module, [inputs[n] for n, _ in imported.inputs])
-    # A step of 8 bits here or there, where a sum in another order flips a rounding.
-    tolerance = 2e-2 if name.startswith("qdq") else 1e-2 if name == "float16" else 1e-4
-    for a, b in zip(given, wanted, strict=True):
-        assert a.shape == b.shape and a.dtype == b.dtype
-        assert relative_error(a, b) <= tolerance
+    ops = {node.op for node in imported.graph.nodes}
+    assert not [op for op in ops if op.startswith("call_tir")], "left to opaque TIR"
 
 
 def test_resnet_has_one_operator_per_convolution_bias_relu_and_sum() -> None:
-    _, imported = _import("light_resnet50")
+    model, imported = _import("light_resnet50")
+    check_accounting(model, imported)
+    check_numbers(model, imported, 1e-5)
     counts: dict[str, int] = {}
     for node in imported.graph.nodes:
         counts[node.op] = counts.get(node.op, 0) + (node.form == "call")
@@ -92,13 +65,6 @@ def test_resnet_has_one_operator_per_convolution_bias_relu_and_sum() -> None:
     assert counts["add"] == 53 + 16 + 1
     assert imported.record.nodes == 177 - 53 - 1, "a bias is part of its product"
     assert all(not op.startswith("call_tir") for op in counts)
-
-
-@pytest.mark.parametrize("name", [*zoo.SMALL, "light_inception_v2", "mobilenet_v2"])
-def test_no_operator_is_left_to_opaque_tir(name: str) -> None:
-    _, imported = _import(name)
-    ops = {n.op for n in imported.graph.nodes}
-    assert not [op for op in ops if op.startswith("call_tir")]
 
 
 def test_absorbed_nodes_are_named_by_the_operator_that_does_their_work() -> None:
@@ -187,30 +153,6 @@ def test_graph_is_in_post_dfs_order_with_consistent_relax() -> None:
                 assert node.post_dominator > node.index
 
 
-def test_named_values_are_what_they_are_called() -> None:
-    """Each value's ONNX name, sliced alone from the inputs, gives that very value."""
-    _, imported = _import("unet")
-    inputs = imported.random_inputs(4)
-    names = {
-        n.index: n.onnx_value for n in imported.graph.nodes if n.form == "call" and n.onnx_value
-    }
-    exposed = onnx.ModelProto()
-    exposed.CopyFrom(imported.onnx)
-    del exposed.graph.output[:]
-    for value in dict.fromkeys(names.values()):
-        exposed.graph.output.append(helper.make_empty_tensor_value_info(value))
-    truth = dict(zip(dict.fromkeys(names.values()), run_onnx(exposed, inputs), strict=True))
-    for index in list(names)[::5]:
-        part = slice_model(imported, imported.graph.record.inputs, (index,))
-        feed = {
-            f"v{i}": inputs[n]
-            for (n, _), i in zip(imported.inputs, imported.graph.record.inputs, strict=True)
-        }
-        np.testing.assert_allclose(
-            run_onnx(part, feed)[0], truth[names[index]], rtol=1e-5, atol=1e-6
-        )
-
-
 _DIGEST = """
 import sys, hashlib, msgspec
 from collage_engine.model.importer import import_model
@@ -224,16 +166,14 @@ def test_same_file_same_numbers_in_every_process(tmp_path: Path) -> None:
     path.write_bytes(zoo.build("gpt2").SerializeToString())
     imported = import_model(path)
     here = hashlib.sha256(msgspec.json.encode([imported.graph.record, imported.record])).hexdigest()
-    root = Path(__file__).parents[2]
-    for seed in ("1", "2"):
-        there = python(
-            _DIGEST,
-            path,
-            cwd=root,
-            env={"PYTHONHASHSEED": seed, "PATH": "/usr/bin:/bin"},
-            check=True,
-        ).stdout.strip()
-        assert there == here
+    there = python(
+        _DIGEST,
+        path,
+        cwd=Path(__file__).parents[2],
+        env={"PYTHONHASHSEED": "1", "PATH": "/usr/bin:/bin"},
+        check=True,
+    )
+    assert there.stdout.strip() == here
     assert imported.record.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -260,10 +200,6 @@ NAMES = [n for n in zoo.SMALL if n not in ("outputs", "tiny")]
 TOLERANCE = {"float16": 5e-3, "qdq": 1e-2}
 
 
-def _imported(name: str) -> ImportedModel:
-    return import_onnx(zoo.build(name), name, zoo.SHAPES.get(name))
-
-
 def _truth(model: ImportedModel) -> dict[int, np.ndarray]:
     """Every value that the cleaned model has a name for, by node index."""
     inputs = model.random_inputs(0)
@@ -287,7 +223,7 @@ def _truth(model: ImportedModel) -> dict[int, np.ndarray]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_slices_of_whole_nodes_give_the_true_values(name: str) -> None:
-    model = _imported(name)
+    _, model = _import(name)
     graph, truth = model.graph, _truth(model)
     dice = random.Random(name)
     places = call_graph(graph).whole([])
@@ -317,7 +253,7 @@ def test_slices_of_whole_nodes_give_the_true_values(name: str) -> None:
 
 
 def test_a_slice_refuses_borders_inside_a_node() -> None:
-    model = _imported("light_squeezenet")
+    _, model = _import("light_squeezenet")
     conv = next(n for n in model.graph.nodes if n.op == "nn.conv2d")
     assert conv.onnx_value is None
     with pytest.raises(ModelError, match="inside the ONNX node"):
@@ -325,7 +261,7 @@ def test_a_slice_refuses_borders_inside_a_node() -> None:
 
 
 def test_slice_refuses_what_its_inputs_do_not_give() -> None:
-    model = _imported("tiny")
+    _, model = _import("tiny")
     add = next(n for n in model.graph.nodes if n.op == "add")
     with pytest.raises(ModelError, match="also needs"):
         slice_model(model, (add.inputs[0],), (add.index,))

@@ -152,16 +152,6 @@ def test_attributes_tell_two_of_them_apart_and_the_age_of_the_model_does_not() -
     assert reversed_sequence(0, 17) != reversed_sequence(1, 17)
 
 
-def test_what_no_evaluator_knows_is_refused_with_its_node() -> None:
-    net = Net("unknown", opset=17)
-    net.output(net.op("Spectrum", net.input("x", [2, 2]), name="culprit", domain="com.acme"))
-    model = net.model(check=False)
-    model.opset_import.append(onnx.helper.make_opsetid("com.acme", 1))
-    with pytest.raises(ModelError, match=r"Spectrum of com.acme \(node 'culprit'\)") as error:
-        import_onnx(model, "m.onnx", evaluate=evaluate)
-    assert "\n" not in str(error.value)
-
-
 def test_a_size_that_depends_on_the_data_is_not_taken_as_fixed() -> None:
     source = written(
         """(float[6] x) => (float[] y) {

@@ -13,7 +13,6 @@ pytest.importorskip("tvm")
 import tvm
 from tvm import relax
 
-from collage_engine.build.build import build_cover
 from collage_engine.kernels.cpu.pointwise.rule import RowChains
 from collage_engine.kernels.operators import SUPPORTED
 from collage_engine.kernels.scheduler import kernel_for, schedule
@@ -27,8 +26,8 @@ from collage_engine.toolchains.tvm.inside import describe
 from collage_engine.toolchains.tvm.lowering import fused, lower_module
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 from tests import zoo
-from tests.support.covers import candidate_on
-from tests.support.toolchain_cases import Net, default_instance
+from tests.support.model_runs import relative_error
+from tests.support.toolchain_cases import default_instance
 from tests.support.tvm_cases import constant, conv, function
 
 TOOLCHAIN = TvmToolchain()
@@ -49,25 +48,9 @@ def calls(module: tvm.IRModule, name: str) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "mnist",
-        "senet",
-        "unet",
-        "vit",
-        "dense_block",
-        "residual_block",
-        "encoder",
-        "gpt2",
-        "qdq",
-        "float16",
-        "split_concat",
-        "several",
-    ],
-)
+@pytest.mark.parametrize("name", zoo.SMALL)
 def test_whole_models(name: str) -> None:
-    model = import_onnx(zoo.build(name))
+    model = import_onnx(zoo.build(name), shapes=zoo.SHAPES.get(name))
     values = model.random_inputs(seed=3)
     session = onnxruntime.InferenceSession(
         model.onnx.SerializeToString(), providers=["CPUExecutionProvider"]
@@ -81,11 +64,12 @@ def test_whole_models(name: str) -> None:
         )
         kernels = compiled.inside()["kernels"]
     assert all(k["schedule"] != "unknown" for k in kernels)
+    # A step of 8 bits here or there, where a sum in another order flips a rounding.
+    tolerance = {"qdq_resnet_block": 2e-2, "float16": 1e-2}.get(name, 1e-4)
     for index, expected in zip(model.graph.record.outputs, want, strict=True):
-        actual = got[index].astype(np.float64)
-        scale = max(float(np.abs(expected.astype(np.float64)).max()), 1e-9)
-        error = float(np.abs(actual - expected).max()) / scale
-        assert error < (1e-2 if name == "float16" else 1e-4)
+        if index in got:  # else it is an input or a constant
+            assert got[index].shape == expected.shape and got[index].dtype == expected.dtype
+            assert relative_error(got[index], expected) < tolerance
 
 
 def test_one_group_is_one_kernel_with_its_weight_as_a_constant() -> None:
@@ -208,24 +192,6 @@ def test_every_supported_operator_has_a_legalisation() -> None:
         assert tvm.ir.Op.get(f"relax.{name}").has_attr("FLegalize"), name
 
 
-def test_refuses_what_tvm_has_no_kernel_for() -> None:
-    from onnx import TensorProto, helper
-
-    value = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        [helper.make_node("TopK", ["x", "k"], ["v", "i"])],
-        "g",
-        [value("x", TensorProto.FLOAT, [9])],
-        [value("v", TensorProto.FLOAT, [3]), value("i", TensorProto.INT64, [3])],
-        [helper.make_tensor("k", TensorProto.INT64, [1], [3])],
-    )
-    model = import_onnx(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    )
-    reasons = [TOOLCHAIN.supports(model.graph, i, INSTANCE) for i in model.graph.operators]
-    assert any(r is not None and "TopK" in r for r in reasons)
-
-
 def test_kernels_that_no_rule_writes_are_counted() -> None:
     """Scattering stores where an index says, which no rule of ours understands."""
 
@@ -241,20 +207,6 @@ def test_kernels_that_no_rule_writes_are_counted() -> None:
     found = describe(lowered.module)
     assert found["unscheduled"] == 1
     assert [k["reason"] for k in found["kernels"] if k["schedule"] == "plain"] == [kernel.reason]
-
-
-def test_a_built_placement_says_how_many_kernels_no_rule_could_write() -> None:
-    counts = []
-    for scatters in (False, True):
-        net = Net()
-        y = net.add("Relu", net.input(4, 3))
-        if scatters:
-            where = net.const(np.zeros((2, 3), np.int64))
-            y = net.add("ScatterElements", y, where, net.const(np.ones((2, 3), np.float32)), axis=0)
-        model = import_onnx(net.model(y))
-        cover = [candidate_on(INSTANCE, range(len(model.graph.operators)))]
-        counts.append(build_cover(model, cover).unscheduled)
-    assert counts == [0, 1]
 
 
 def test_a_defect_of_a_rule_does_not_look_like_a_rule_that_does_not_apply(monkeypatch) -> None:
