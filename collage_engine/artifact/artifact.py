@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from collage_engine.artifact.loader.run_artifact import FORMAT, MANIFEST
+from collage_engine.artifact.loader.run_artifact import FORMAT, MANIFEST, SAMPLES
 from collage_engine.artifact.manifest import is_artifact, sha256
 from collage_engine.build.built import BUILT_FILE, MODULE_FILE, BuiltModule
 from collage_engine.lowering.npz import write_npz
@@ -35,6 +35,9 @@ from collage_engine.records.versions import ARTIFACT_FORMAT, __version__
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
 
+SamplePlaces = Mapping[str, tuple[int, int]]
+"""Where values begin in a sample's file, and how many bytes they are, by name: the loader in C++
+reads them there."""
 LOADERS = Path(__file__).resolve().parent / "loader"
 LOADER_FILES = ("run_artifact.py", "run_artifact.cc", "artifact.h", "check_files.h")
 """The files of ``LOADERS`` that every artifact carries."""
@@ -164,15 +167,18 @@ def _fill(
     for name in LOADER_FILES:
         shutil.copyfile(LOADERS / name, folder / "loader" / name)
         licences[f"loader/{name}"] = "Apache-2.0"
-    write_npz(folder / "sample_input.npz", {n: contents.inputs[n] for n, _ in model.inputs})
-    write_npz(folder / "sample_output.npz", {n: contents.outputs[n] for n, _ in model.outputs})
+    given, truth = (folder / name for name in SAMPLES)
+    places = (
+        write_npz(given, {name: contents.inputs[name] for name, _ in model.inputs}),
+        write_npz(truth, {name: contents.outputs[name] for name, _ in model.outputs}),
+    )
     files = {}
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         name = path.relative_to(folder).as_posix()
         files[name] = {"sha256": sha256(path), "bytes": path.stat().st_size}
         if name in licences:
             files[name]["licence"] = licences[name]
-    manifest = _manifest(model, built, contents)
+    manifest = _manifest(model, built, contents, *places)
     manifest["files"] = files
     write_manifest(folder, manifest)
 
@@ -184,20 +190,27 @@ def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _manifest(
-    model: ImportedModel, built: BuiltModule, contents: ArtifactContents
+    model: ImportedModel,
+    built: BuiltModule,
+    contents: ArtifactContents,
+    input_places: SamplePlaces,
+    output_places: SamplePlaces,
 ) -> dict[str, Any]:
-    def values(of: Sequence[tuple[str, Any]]) -> list[dict[str, Any]]:
+    def values(of: Sequence[tuple[str, Any]], places: SamplePlaces) -> list[dict[str, Any]]:
         return [
-            {"name": n, "dtype": k.dtype, "shape": None if k.any_rank else list(k.shape)}
-            for n, k in of
+            {
+                "name": name,
+                "dtype": kind.dtype,
+                "shape": None if kind.any_rank else list(kind.shape),
+                "sample": places[name],
+            }
+            for name, kind in of
         ]
 
-    outputs = [
-        about | {"tolerance": contents.by_output[about["name"]]}
-        if about["name"] in contents.by_output
-        else about
-        for about in values(model.outputs)
-    ]
+    outputs = values(model.outputs, output_places)
+    for about in outputs:
+        if about["name"] in contents.by_output:
+            about["tolerance"] = contents.by_output[about["name"]]
     placement = contents.placement
     if placement is not None:
         partitions = msgspec.to_builtins(placement.partitions)
@@ -219,7 +232,7 @@ def _manifest(
             "sha256": model.record.sha256,
             "shapes": {name: list(shape) for name, shape in model.record.shapes.items()},
         },
-        "inputs": values(model.inputs),
+        "inputs": values(model.inputs, input_places),
         "outputs": outputs,
         "placement": {
             "partitions": partitions,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Required, TypedDict
 
@@ -30,8 +28,8 @@ class ArtifactResult(TypedDict, total=False):
     load_s: Required[float]
     first_result_s: Required[float]
     """Seconds of loading and the first run."""
-    memory_bytes: Required[int | None]
-    """What loading it added to the resident memory; None: it is not known."""
+    memory_bytes: Required[int]
+    """What loading it added to the resident memory."""
     dims: dict[str, int]
     """Where it is one of several shapes: its dimensions."""
     inputs: dict[str, tuple[int, ...]]
@@ -101,43 +99,16 @@ def run_artifact(folder: Path, benchmark: bool = False, limit_s: float = JOB_S) 
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s)
     except subprocess.TimeoutExpired as error:
         raise ArtifactError(f"{folder} did not finish within {limit_s:g} s") from error
-    report: dict[str, Any] | None = None
-    with contextlib.suppress(ValueError):
-        report = json.loads(last_line(done.stdout))
-    if not isinstance(report, dict) or "agrees" not in report:
+    try:
+        report: dict[str, Any] = json.loads(last_line(done.stdout))
+        wrong = report.pop("wrong")
+    except (ValueError, KeyError):
         why = last_line(done.stderr, f"it ended with status {done.returncode}")
-        raise ArtifactError(f"the artifact cannot be run: {one_sentence(why, str(folder))}")
-    return _result(folder, report, manifest)
-
-
-def _result(folder: Path, report: dict[str, Any], manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a summary of an entry that was run; ``ArtifactError``: it differs from its sample."""
-    if not report["agrees"]:
         raise ArtifactError(
-            f"{folder} differs from its sample: {one_sentence(report['wrong'], '')}"
-        )
-    result = {
-        "artifact": str(folder),
-        "max_abs_error": report["max_abs_error"],
-        "max_rel_error": report["max_rel_error"],
-        "tolerance": report["tolerance"],
-        "threads": manifest.get("threads", 1),
-        "load_s": report["load_s"],
-        "first_result_s": report["first_result_s"],
-        "memory_bytes": report.get("memory_bytes"),
-    }
-    if "runs_per_s" in report:
-        names = ("streams", "runs_per_s", "expected_runs_per_s")
-        result.update({name: report[name] for name in names})
-    if "latency_us" in report:
-        latency = report["latency_us"]
-        result.update(
-            median_us=latency["median"],
-            low_us=latency["p20"],
-            high_us=latency["p80"],
-            **{f"{name}_us": latency[name] for name in ("p50", "p90", "p99")},
-            repeats=latency["count"],
-            expected_us=latency["expected"],
-            expected_machine=expected_machine(manifest),
-        )
-    return result
+            f"the artifact cannot be run: {one_sentence(why, str(folder))}"
+        ) from None
+    if wrong is not None:
+        raise ArtifactError(f"{folder} differs from its sample: {one_sentence(wrong)}")
+    if "median_us" in report:
+        report["expected_machine"] = expected_machine(manifest)
+    return report

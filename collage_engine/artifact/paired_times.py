@@ -78,8 +78,8 @@ class Opened(msgspec.Struct, frozen=True):
     """``max|y-r| / max|r|`` on its sample, the worst output."""
     wrong: str | None
     """Which output is farther from the truth than the artifact allows; None: none is."""
-    memory_bytes: int | None
-    """What loading it added to the process's resident memory; None: the system does not say."""
+    memory_bytes: int
+    """What loading it added to the process's resident memory."""
 
 
 class ArtifactTimer:
@@ -183,7 +183,6 @@ def compare_artifacts(
     folder: Path,
     other: Path,
     max_slower: float,
-    on_pair: Callable[[int], None] = lambda number: None,
 ) -> Comparison:
     """Time two artifacts in common rounds, until it is known whether the first is slower.
 
@@ -191,7 +190,6 @@ def compare_artifacts(
         folder: The artifact that is judged; each is for one shape and single calls.
         other: The one that it is compared with.
         max_slower: By what share its time may exceed the other's.
-        on_pair: Is called with the number of each pair of processes before it is loaded.
 
     Raises:
         ArtifactError: An artifact is damaged, or does not load.
@@ -205,7 +203,6 @@ def compare_artifacts(
     outcome = None
     manifests = [timed_manifest(each) for each in both]
     while outcome is None:
-        on_pair(len(logs) + 1)
         opened, rounds = timed_pair(both, manifests)
         found.append(opened)
         logs.append(pair_ratio(*rounds))
@@ -213,7 +210,6 @@ def compare_artifacts(
             kept.append(statistics.median(taken) * 1e6)
         outcome = judge(logs, max_slower)
     mean, half = _interval(logs)
-    memory = [one.memory_bytes for one in found if one.memory_bytes is not None]
     return Comparison(
         outcome,
         math.exp(mean),
@@ -225,7 +221,7 @@ def compare_artifacts(
         Opened(
             max(one.max_rel_error for one in found),
             next((one.wrong for one in found if one.wrong is not None), None),
-            max(memory, default=None),
+            max(one.memory_bytes for one in found),
         ),
     )
 

@@ -194,7 +194,14 @@ def judged(
         )
     )
     if options.max_memory is not None:
-        checks.append(_memory_check(memory, options.max_memory))
+        checks.append(
+            GateCheck(
+                name="memory",
+                outcome="failed" if memory > options.max_memory else "passed",
+                value=memory,
+                limit=options.max_memory,
+            )
+        )
     failed = any(one.outcome == "failed" for one in checks)
     return Gate(
         model=options.model,
@@ -247,13 +254,6 @@ def stored_check(us: float, stored_us: float | None, max_slower: float) -> GateC
     return msgspec.structs.replace(check, outcome=outcome, value=ratio, baseline_us=stored_us)
 
 
-def _memory_check(memory: int | None, limit: int) -> GateCheck:
-    if memory is None:
-        return GateCheck(name="memory", outcome="not compared", limit=limit)
-    outcome: CheckOutcome = "failed" if memory > limit else "passed"
-    return GateCheck(name="memory", outcome=outcome, value=memory, limit=limit)
-
-
 def not_slower(folder: str, result: dict[str, Any], allowed: float) -> tuple[dict[str, Any], int]:
     """Compare an artifact's time with the one that it had when it was exported.
 
@@ -298,9 +298,8 @@ def sentence(check: GateCheck) -> str:
     if check.name == "error":
         return f"largest error {check.value:.1e} (relative), allowed {check.limit:.1e}"
     if check.name == "memory":
-        assert check.limit is not None
-        taken = "?" if check.value is None else bytes_text(check.value)
-        return f"loading adds {taken}, allowed {bytes_text(check.limit)}"
+        assert check.value is not None and check.limit is not None
+        return f"loading adds {bytes_text(check.value)}, allowed {bytes_text(check.limit)}"
     assert check.us is not None and check.limit is not None
     if check.value is None:
         return (

@@ -56,9 +56,7 @@ def print_entries(entries: Sequence[dict[str, Any]]) -> None:
     for entry in entries:
         dims = " ".join(f"{name}={size}" for name, size in entry["dims"].items())
         shape = dims or ", ".join(f"{n} {list(s)}" for n, s in entry["inputs"].items())
-        memory = entry.get("memory_bytes")
-        text = DASH if memory is None else bytes_text(memory)
-        cells = [shape, f"{entry['max_rel_error']:.1e}", text]
+        cells = [shape, f"{entry['max_rel_error']:.1e}", bytes_text(entry["memory_bytes"])]
         if shown:
             items = items_of(entry["inputs"])
             cells += [time_text(entry[f"{name}_us"]) for name in ("p50", "p90", "p99")]

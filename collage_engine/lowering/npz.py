@@ -16,14 +16,18 @@ from collage_engine.model.numpy_types import numpy_type
 from collage_engine.records.errors import UsageError
 
 
-def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[int, int]]:
     """Write arrays to a file without compression; equal arrays give equal bytes.
 
     Args:
         path: The file.
         arrays: The arrays by name, in the order in which they are written.
+
+    Returns:
+        Where the values of each array begin in the file, and how many bytes they are.
     """
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+    places = {}
+    with path.open("wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
             entry = zipfile.ZipInfo(name + ".npy", date_time=(1980, 1, 1, 0, 0, 0))
             with archive.open(entry, "w", force_zip64=True) as stream:
@@ -32,6 +36,8 @@ def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
                     np.ascontiguousarray(array).reshape(array.shape),
                     allow_pickle=False,
                 )
+                places[name] = file.tell() - array.nbytes, array.nbytes
+    return places
 
 
 def read_npz(path: Path, dtypes: Mapping[str, str] | None = None) -> dict[str, np.ndarray]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import subprocess
-import sys
 import traceback
 from dataclasses import dataclass
 
@@ -17,8 +15,6 @@ from collage_engine.service.engine import Engine
 
 IMPORT = "import"
 """In place of a command: the import of a model by an engine, in its job child."""
-OUTSIDE = "outside"
-"""In place of a command: another program, the loader in C++, with its arguments."""
 RAISED = 99
 """Status of a command that raised what no command may raise."""
 
@@ -52,10 +48,6 @@ class Reader:
         return Ended(status, said.getvalue()[-20_000:])
 
     def _do(self, command: list[str]) -> int:
-        if command[0] == OUTSIDE:
-            done = subprocess.run(command[1:], capture_output=True, text=True, env={}, timeout=50)
-            sys.stderr.write(f"collage: {done.stderr}" if done.returncode else done.stderr)
-            return done.returncode
         if command[0] != IMPORT:
             return collage(command)
         try:

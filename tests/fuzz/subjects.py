@@ -19,9 +19,7 @@ from onnx import ModelProto
 from collage_engine.records.versions import STORE_EXPORT
 from tests import zoo
 from tests.fuzz.mutations import mutate_model, mutate_text
-from tests.fuzz.reader import IMPORT, OUTSIDE
-from tests.support.artifact_cases import compile_loader
-from tests.support.full_documents import one_shape, two_shapes
+from tests.fuzz.reader import IMPORT
 from tests.support.search_instances import random_problem
 from tests.support.written import written
 
@@ -95,21 +93,9 @@ def _make_store(random: Random, folder: Path) -> Path:
     return path
 
 
-def _make_artifact(random: Random, folder: Path) -> Path:
-    path = random.choice((one_shape, two_shapes))(folder / "artifact")
-    manifest = path / "manifest.json"
-    manifest.write_bytes(mutate_text(random, json.loads(manifest.read_bytes())))
-    return path
-
-
 SUBJECTS: dict[str, Subject] = {
     "model": Subject(_make_model, lambda path: [[IMPORT, str(path)]], 120),
     "problem": Subject(_make_problem, lambda path: [["search", str(path), "--json"]], 250),
     "store": Subject(_make_store, lambda path: [["store", "import", str(path)]], 150),
-    "manifest": Subject(
-        _make_artifact,
-        lambda path: [["run", str(path)], [OUTSIDE, str(compile_loader()), str(path)]],
-        25,
-    ),
 }
 """Name → the subject."""

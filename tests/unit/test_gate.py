@@ -162,7 +162,7 @@ def test_pairs_are_loaded_until_the_mean_is_known(monkeypatch, tmp_path):
     def pair(folders, manifests):
         loaded.append(folders)
         us = 1.1e-3 if folders[0].name == "slow" else 1e-3
-        return Opened(1e-6, None, None), ([us] * 6, [1e-3 + len(loaded) * 1e-7] * 6)
+        return Opened(1e-6, None, 0), ([us] * 6, [1e-3 + len(loaded) * 1e-7] * 6)
 
     monkeypatch.setattr(paired_times, "timed_pair", pair)
     monkeypatch.setattr(paired_times, "timed_manifest", lambda folder: {})

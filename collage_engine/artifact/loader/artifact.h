@@ -9,7 +9,7 @@
 //   ffi::Any result = model.Call(model.Place(inputs));            // tensors in the manifest's order
 //
 // An artifact for several shapes is a folder with an artifact for each of them and a manifest above
-// them, whose entries say for which shapes they are (EntriesOf, Pick).
+// them, whose entries say for which shapes they are (EntriesOf).
 
 #pragma once
 
@@ -43,7 +43,6 @@ namespace fs = std::filesystem;
 namespace json = tvm::ffi::json;
 
 using Extents = std::vector<int64_t>;
-using Shapes = std::map<std::string, Extents>;
 
 [[noreturn]] inline void Fail(const std::string& what) { throw std::runtime_error(what); }
 
@@ -88,15 +87,7 @@ inline json::Object Opened(const std::string& folder) {
   for (const json::Object& about : Objects(manifest, "requires")) {
     Fail(folder + " runs from Python only: " + Text(about, "reason"));
   }
-  std::vector<std::string> needed;
-  for (const json::Object& entry : Objects(manifest, "entries")) needed.push_back(Text(entry, "folder") + "/manifest.json");
-  if (needed.empty()) needed = {"model.so", "sample_input.npz", "sample_output.npz"};
-  for (const json::Object& library : Objects(manifest, "libraries")) needed.push_back(Text(library, "file"));
-  const auto files = Field(manifest, "files").cast<json::Object>();
-  for (const std::string& name : needed) {
-    if (files.count(ffi::String(name)) == 0) Fail("the manifest has no hash of '" + name + "', which would be loaded");
-  }
-  for (const auto& [key, about] : files) {
+  for (const auto& [key, about] : Field(manifest, "files").cast<json::Object>()) {
     const std::string name = key.cast<ffi::String>();
     if (HashOf(folder + "/" + name) != Text(about.cast<json::Object>(), "sha256")) {
       Fail(name + " has changed since it was exported");
@@ -120,6 +111,7 @@ struct Value {
   std::string dtype;
   Extents shape;          // of outputs, -1 and no size at all depend on the data: each run has its own
   double tolerance = -1;  // an output's own; below 0: the artifact's
+  size_t sample_begin, sample_bytes;  // where its values lie in the sample's file
 };
 
 // One of several shapes, or the only one.
@@ -133,7 +125,8 @@ struct Entry {
 inline std::vector<Value> ValuesOf(const json::Object& object, const char* key) {
   std::vector<Value> values;
   for (const json::Object& about : Objects(object, key)) {
-    Value value{Text(about, "name"), Text(about, "dtype"), {}, -1};
+    const auto sample = Field(about, "sample").cast<json::Array>();
+    Value value{Text(about, "name"), Text(about, "dtype"), {}, -1, sample[0].cast<size_t>(), sample[1].cast<size_t>()};
     if (Has(about, "tolerance")) value.tolerance = Field(about, "tolerance").cast<double>();
     if (value.dtype == "string") Fail("'" + value.name + "' holds texts, which only the loader in Python takes");
     const ffi::Any shape = Field(about, "shape");
@@ -155,30 +148,7 @@ inline std::vector<Entry> EntriesOf(const std::string& folder, const json::Objec
       entries.back().dims[key.cast<ffi::String>()] = value.cast<int64_t>();
     }
   }
-  if (entries.empty()) Fail("the manifest has no entries");
   return entries;
-}
-
-inline std::string ShapeText(const Shapes& shapes) {
-  std::string text;
-  for (const auto& [name, extents] : shapes) {
-    text += (text.empty() ? "" : ", ") + name + " [";
-    for (size_t i = 0; i < extents.size(); ++i) text += (i ? ", " : "") + std::to_string(extents[i]);
-    text += "]";
-  }
-  return text;
-}
-
-// The number of the entry for inputs of some shapes. Padding smaller inputs is left to the loader in Python.
-inline size_t Pick(const std::vector<Entry>& entries, const Shapes& shapes) {
-  std::string has;
-  for (size_t number = 0; number < entries.size(); ++number) {
-    Shapes wanted;
-    for (const Value& value : entries[number].inputs) wanted[value.name] = value.shape;
-    if (wanted == shapes) return number;
-    has += (has.empty() ? "" : "; ") + ShapeText(wanted);
-  }
-  Fail("the artifact has no entry for " + ShapeText(shapes) + "; it has " + has);
 }
 
 // -- huge pages -------------------------------------------------------------------------
@@ -231,6 +201,20 @@ inline void UseHugePages(const std::vector<Region>& before) {
 }
 
 // -- the module -------------------------------------------------------------------------
+
+// Memory for tensors, aligned as TVM wants it.
+struct Aligned {
+  void AllocData(DLTensor* tensor) const {
+    const size_t size = std::max<size_t>(ffi::GetDataSize(*tensor), 1);
+    tensor->data = std::aligned_alloc(64, (size + 63) / 64 * 64);
+    if (tensor->data == nullptr) throw std::bad_alloc();
+  }
+  void FreeData(DLTensor* tensor) const { std::free(tensor->data); }
+};
+
+inline ffi::Tensor NewTensor(const Extents& shape, DLDataType type) {
+  return ffi::Tensor::FromNDAlloc(Aligned(), ffi::Shape(shape.begin(), shape.end()), type, DLDevice{kDLCPU, 0});
+}
 
 // A loaded artifact for one shape.
 class Model {

@@ -54,8 +54,6 @@ void* Guarded(Table api, const Work& work) {
   try {
     work();
     return nullptr;
-  } catch (const ffi::Error& error) {
-    return Status(api, error.message().c_str());
   } catch (const std::exception& error) {
     return Status(api, error.what());
   }
@@ -76,16 +74,6 @@ struct Borrowed {
   void* data;
   void AllocData(DLTensor* tensor) const { tensor->data = data; }
   void FreeData(DLTensor*) const {}
-};
-
-// Memory of our own, aligned as TVM wants it.
-struct Aligned {
-  void AllocData(DLTensor* tensor) const {
-    const size_t size = std::max<size_t>(ffi::GetDataSize(*tensor), 1);
-    tensor->data = std::aligned_alloc(64, (size + 63) / 64 * 64);
-    if (tensor->data == nullptr) throw std::bad_alloc();
-  }
-  void FreeData(DLTensor* tensor) const { std::free(tensor->data); }
 };
 
 // Has a library stay until the process ends. The host closes this one with its session, and a module
@@ -167,15 +155,14 @@ class Kernel {
     void* data = nullptr;
     Check(api_, Call(api_, collage::kKernelContextGetInput, static_cast<const void*>(context), i, &value));
     if (value == nullptr || ShapeOf(value) != about.shape) {
-      Fail("the input '" + about.name + "' must be " + collage::ShapeText({{about.name, about.shape}}));
+      Fail("the input '" + about.name + "' has another shape than the model takes");
     }
     Check(api_, Call(api_, collage::kGetTensorMutableData, value, &data));
-    const ffi::Shape shape(about.shape.begin(), about.shape.end());
-    const DLDevice cpu{kDLCPU, 0};
     if (reinterpret_cast<uintptr_t>(data) % 64 == 0) {
-      return ffi::Tensor::FromNDAlloc(Borrowed{data}, shape, types_[i], cpu);
+      const ffi::Shape shape(about.shape.begin(), about.shape.end());
+      return ffi::Tensor::FromNDAlloc(Borrowed{data}, shape, types_[i], DLDevice{kDLCPU, 0});
     }
-    ffi::Tensor copy = ffi::Tensor::FromNDAlloc(Aligned(), shape, types_[i], cpu);
+    ffi::Tensor copy = collage::NewTensor(about.shape, types_[i]);
     std::memcpy(copy.data_ptr(), data, ffi::GetDataSize(copy));
     return copy;
   }
