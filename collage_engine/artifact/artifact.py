@@ -220,7 +220,7 @@ def _manifest(
                 "id": f"p{number}",
                 "toolchain": part.instance.toolchain,
                 "config": dict(part.instance.config),
-                "nodes": list(part.operators),
+                "nodes": list(part.nodes),
             }
             for number, part in enumerate(built.parts)
         ]
@@ -281,7 +281,9 @@ def _manifest(
 
 def _hand_overs(model: ImportedModel, built: BuiltModule) -> list[list[int]]:
     """Return the pairs of partitions, by their places, of which one reads what the other made."""
-    owner = {operator: k for k, part in enumerate(built.parts) for operator in part.operators}
+    owner: dict[int, int] = {
+        operator: k for k, part in enumerate(built.parts) for operator in part.nodes
+    }
     read = {
         (owner[source], owner[operator])
         for operator, sources in enumerate(CallGraph(model.graph).inputs)

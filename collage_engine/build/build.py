@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from collage_engine.build.built import BUILT_FILE, MODULE_FILE, BuiltModule, Kernel, Part
+from collage_engine.build.built import BUILT_FILE, MODULE_FILE, BuiltModule, Kernel
 from collage_engine.build.link import link_shared
 from collage_engine.build.pack import pack_imports
-from collage_engine.lowering.emit import KernelCall
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.rewrite import (
     architecture_of,
@@ -38,9 +37,9 @@ if TYPE_CHECKING:
 
 Cover = Sequence[Candidate]
 """The candidates of a cover, in any order."""
-LARGEST_MODULE = (1 << 31) - (64 << 20)
-"""Bytes of weights in a shared library, at most: its code reaches 2 GiB far, and 64 MiB (chosen)
-are left for the code itself."""
+LARGEST_MODULE = 1 << 31
+"""Bytes of a shared library, at most: its code reaches 2 GiB far (x86-64 psABI, small code
+model)."""
 
 
 @dataclass(frozen=True)
@@ -48,27 +47,9 @@ class Built:
     """A cover as a VM executable, with all that running it elsewhere needs."""
 
     executable: Any
-    parts: tuple[Candidate, ...]
-    """In execution order: part k is partition ``p<k>``."""
-    calls: tuple[KernelCall, ...]
-    """Kernels that ``main`` calls, in order, by position in ``parts``."""
-    libraries: tuple[RuntimeLibrary, ...]
-    environment: dict[str, str]
-    """Environment variables that have to be set before the module's libraries load."""
-    threads: int
-    """Threads of each runtime."""
-    spin: bool
-    """Whether idle threads spin."""
-    part_weights: tuple[int, ...]
-    """Bytes of constants that each partition is given, in execution order."""
-    repeated_bytes: int
-    """Bytes of constants that more than one partition is given, counted from the second on."""
+    about: BuiltModule
     weight_files: tuple[Path, ...] = ()
     """Files of weights in this process's folder of them, which the module reads."""
-    unscheduled: int = 0
-    """Kernels that run TVM's plain loops, since no rule could write them."""
-    architecture: str = ""
-    """What device code is compiled for (sm_90a); empty: all of it runs on the host."""
 
 
 USE_GRAPH = "relax.backend.use_cuda_graph"
@@ -137,7 +118,6 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
         for position, part in enumerate(cover)
     ]
     order = execution_order(functions)
-    parts = tuple(cover[position] for position in order)
     functions = [
         replace(functions[position], symbol=f"p{k}_{cover[position].instance.toolchain}")
         for k, position in enumerate(order)
@@ -163,20 +143,20 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
         if len(on_device) < len(cover):
             bridge = host_library()
             libraries.setdefault(bridge.name, bridge)
-    return Built(
-        executable=executable,
-        parts=parts,
-        calls=assembled.calls,
+    about = BuiltModule(
+        parts=tuple(cover[position] for position in order),
+        kernels=tuple(Kernel(name=c.kernel, part=c.partition) for c in assembled.calls),
         libraries=tuple(libraries.values()),
         environment=environment_of(cover, threads, spin),
         threads=threads,
         spin=spin,
         part_weights=tuple(sum(given.values()) for given in constants),
         repeated_bytes=_repeated(constants),
-        weight_files=assembled.weight_files,
+        weight_files=tuple(file.name for file in assembled.weight_files),
         unscheduled=unscheduled,
         architecture=architecture,
     )
+    return Built(executable, about, assembled.weight_files)
 
 
 def _constants(function: Function) -> dict[int, int]:
@@ -189,15 +169,14 @@ def _check_size(functions: Sequence[Function], constants: Sequence[dict[int, int
     """Raise ``ToolchainError`` where more weights would go into the module than it can hold."""
     from collage_engine.toolchains.registry import get
 
-    held: dict[str, int] = {}
-    for function, given in zip(functions, constants, strict=True):
-        name = function.instance.toolchain
-        if not get(name).reads_weight_files:
-            held[name] = held.get(name, 0) + sum(given.values())
-    if sum(held.values()) > LARGEST_MODULE:
-        names = ", ".join(f"{name} {size / 1e9:.1f} GB" for name, size in held.items())
+    held = sum(
+        sum(given.values())
+        for function, given in zip(functions, constants, strict=True)
+        if not get(function.instance.toolchain).reads_weight_files
+    )
+    if held > LARGEST_MODULE:
         raise ToolchainError(
-            f"a module holds at most 2 GB of weights, and these were more: {names}"
+            f"a module holds at most 2 GB of weights, and these were {held / 1e9:.1f} GB"
         )
 
 
@@ -233,28 +212,11 @@ def write_module(built: Built, folder: Path, *, link: bool = False) -> BuiltModu
     """
     folder.mkdir(parents=True, exist_ok=True)
     linked = []
-    about = BuiltModule(
-        parts=tuple(
-            Part(
-                candidate=c.id, instance=c.instance, operators=c.nodes, takes=c.takes, gives=c.gives
-            )
-            for c in built.parts
-        ),
-        kernels=tuple(Kernel(name=c.kernel, part=c.partition) for c in built.calls),
-        libraries=built.libraries,
-        environment=built.environment,
-        threads=built.threads,
-        spin=built.spin,
-        part_weights=built.part_weights,
-        repeated_bytes=built.repeated_bytes,
-        weight_files=tuple(file.name for file in built.weight_files),
-        unscheduled=built.unscheduled,
-        architecture=built.architecture,
-    )
+    about = built.about
     try:
         for file in built.weight_files:
             link_file(file.resolve(), folder / file.name)
-        for library in built.libraries:
+        for library in about.libraries:
             place = folder / library.name
             if link:
                 place.symlink_to(library.file)
@@ -266,7 +228,7 @@ def write_module(built: Built, folder: Path, *, link: bool = False) -> BuiltModu
             str(folder / MODULE_FILE),
             fcompile=link_shared,
             libraries=linked,
-            fpack_imports=partial(pack_imports, architecture=built.architecture),
+            fpack_imports=partial(pack_imports, architecture=about.architecture),
         )
         (folder / BUILT_FILE).write_bytes(msgspec.json.encode(about))
     except OSError as error:

@@ -6,23 +6,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
+from collage_engine.records.candidate import Candidate
+from collage_engine.records.toolchain import RuntimeLibrary
 
 MODULE_FILE = "model.so"
 """Name of the compiled module in its folder."""
 BUILT_FILE = "built.json"
 """Name of the file beside it that holds a ``BuiltModule``."""
-
-
-class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition as it was built."""
-
-    candidate: str = ""
-    """Id of the candidate that the partition runs."""
-    instance: ToolchainInstance
-    operators: tuple[int, ...]
-    takes: dict[int, str] = {}
-    gives: dict[int, str] = {}
 
 
 class Kernel(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +25,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
 class BuiltModule(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a module; ``built.json`` beside it, which is not part of an artifact."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[Candidate, ...]
     """In execution order: part k is partition ``p<k>``."""
     kernels: tuple[Kernel, ...]
     libraries: tuple[RuntimeLibrary, ...]

@@ -326,7 +326,7 @@ def artifacts_move(subject: Subject) -> str:
     made = write_artifact(case.model, folder / "built", folder / "made", contents)
     moved = made.rename(folder / "moved")
     report = run_artifact(moved)
-    files = {library.name for library in built.libraries}
+    files = {library.name for library in built.about.libraries}
     lacking = sorted(name for name in files if not (moved / name).is_file())
     demand(not lacking, f"the artifact lacks {', '.join(lacking)}")
     return f"{counted(len(cover), 'partition')}, wrong by {report['max_rel_error']:.2g} at most"

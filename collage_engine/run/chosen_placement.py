@@ -44,7 +44,7 @@ def chosen_placement(
         by_candidate = {part.candidate: part for part in parts}
         parts = tuple(
             msgspec.structs.replace(
-                by_candidate[built.candidate], id=f"p{k}", in_place_us=in_model_us.get(k)
+                by_candidate[built.id], id=f"p{k}", in_place_us=in_model_us.get(k)
             )
             for k, built in enumerate(winner.built.parts)
         )
@@ -72,9 +72,9 @@ def with_profiled_costs(data: ProblemData, race_result: RaceResult) -> ProblemDa
     total_us = sum(race_result.in_model_us)
     share = min(1.0, measured_us / total_us) if measured_us and total_us > 0 else 1.0
     seen = {
-        part.candidate: Cost(state="measured", median_us=us * share, in_place="seen")
+        part.id: Cost(state="measured", median_us=us * share, in_place="seen")
         for part, us in zip(built.parts, race_result.in_model_us, strict=False)
-        if not data.costs.cost(part.candidate).usable
+        if not data.costs.cost(part.id).usable
     }
     return data.with_costs(data.costs.with_isolated(seen)) if seen else data
 

@@ -608,7 +608,7 @@ class Race:
                 max_rel_error=error, refused=error is not None, failures=(process.failure,)
             )
         built = process.built
-        parts = [part.candidate for part in built.parts] if built is not None else []
+        parts = [part.id for part in built.parts] if built is not None else []
         if len(parts) == 1:
             us = self.time_us(entrant)
             known = {} if us is None else {parts[0]: us}

@@ -164,8 +164,9 @@ def test_artifact_of_a_mixed_placement_runs_moved_and_bare(
     assert may_spin(cover[:1]) is (library != "onednn")  # it has threads of its own
     assert not may_spin(cover)  # ONNX Runtime has threads of its own
     built = build_cover(model, cover)
-    assert {lib.toolchain for lib in built.libraries} == {library, "onnxruntime"}
-    owners = {call.kernel: built.parts[call.partition].instance.id for call in built.calls}
+    assert {lib.toolchain for lib in built.about.libraries} == {library, "onnxruntime"}
+    about = built.about
+    owners = {kernel.name: about.parts[kernel.part].instance.id for kernel in about.kernels}
     called = [name for name in owners if name.endswith(f"_{library}0")]
     assert [owners[name] for name in called] == [f"tvm[library={library}]"]
     write_module(built, tmp_path / "built")

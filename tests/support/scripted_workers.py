@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from collage_engine.build.build_job import BuildCover
-from collage_engine.build.built import BuiltModule, Kernel, Part
+from collage_engine.build.built import BuiltModule, Kernel
 from collage_engine.machine.worker import WorkerCrashed
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import Cancelled, ToolchainError
@@ -216,9 +216,7 @@ class ScriptedWorker:
         (folder / "model.so").write_text(f"{name} {len(request.cover)}")
         self._be_killed(request, name)
         return BuiltModule(
-            parts=tuple(
-                Part(candidate=c.id, instance=c.instance, operators=c.nodes) for c in request.cover
-            ),
+            parts=request.cover,
             kernels=tuple(
                 Kernel(name=f"k{k}", part=k)
                 for k in range(len(request.cover))

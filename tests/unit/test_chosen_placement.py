@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from collage_engine.build.built import BuiltModule, Part
+from collage_engine.build.built import BuiltModule
 from collage_engine.records.cost import Cost
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.settings import RunSettings
@@ -46,7 +46,7 @@ def data(*measured: float | None) -> ProblemData:
 def confirmed(*profile_us: float) -> RaceResult:
     """The baseline of all three partitions wins."""
     built = BuiltModule(
-        parts=tuple(Part(candidate=part.id, instance=TVM, operators=part.nodes) for part in PARTS),
+        parts=PARTS,
         kernels=(),
         libraries=(),
         environment={},

@@ -92,7 +92,7 @@ def compile_unmeasured(
     with control.stage("build") as report:
         chosen, folder, built, refused = _build_first(opened, possible, control)
         report.detail = f"{chosen.name}, {counted(len(built.parts), 'partition')}"
-    cover = _candidates_of(menu, chosen, built)
+    cover = _candidates_of(menu, built)
     known = {candidate.id for candidate in menu.candidates}
     new = [candidate for candidate in cover if candidate.id not in known]
     # Nothing was measured: neither costs nor hand-overs are known.
@@ -192,12 +192,10 @@ def _build_first(
     raise ToolchainError(f"no placement could be built ({reasons})")
 
 
-def _candidates_of(menu: Menu, chosen: Contender, built: BuiltModule) -> list[Candidate]:
+def _candidates_of(menu: Menu, built: BuiltModule) -> list[Candidate]:
     """Return the candidates of a built module, in the order in which they run.
 
     Where the menu has a candidate for the same work it is returned, since it has a measurement key.
     """
-    by_id = {candidate.id: candidate for candidate in chosen.cover}
     by_work = {(c.instance.id, c.nodes): c for c in menu.candidates}
-    ordered = [by_id[part.candidate] for part in built.parts]
-    return [by_work.get((c.instance.id, c.nodes), c) for c in ordered]
+    return [by_work.get((c.instance.id, c.nodes), c) for c in built.parts]

@@ -280,7 +280,7 @@ def _partition_times(outcome: ContenderResult) -> list[tuple[Candidate, float]]:
     by_id = {candidate.id: candidate for candidate in outcome.contender.cover}
     if len(by_id) == 1:
         return [(candidate, outcome.measured_us) for candidate in by_id.values()]
-    ran = [by_id[part.candidate] for part in outcome.built.parts]
+    ran = [by_id[part.id] for part in outcome.built.parts]
     total = sum(outcome.parts_us)
     if total <= 0:
         return []
