@@ -23,7 +23,7 @@ from collage_engine.cli.options import settings_from, shape_choices
 from collage_engine.cli.print_run import print_run, print_shapes, run_document
 from collage_engine.cli.screen import ERR, complain, say
 from collage_engine.cli.search_command import search
-from collage_engine.drawing.formatting import counted, gain_text, significant, time_text
+from collage_engine.drawing.formatting import counted, gain_text
 from collage_engine.drawing.palette import learn
 from collage_engine.records.errors import (
     ArtifactError,
@@ -84,9 +84,8 @@ def _place(options: argparse.Namespace) -> int:
     if len(choices) > 1:
         return _place_shapes(options, model, settings, choices, began)
     if options.session:
-        _of_session_option(lambda: earlier_session(options.session))
+        earlier_session(options.session)  # what is no session is found before the model is opened
     not_saved: SessionError | None = None
-    not_written: ArtifactError | None = None
     with ProgressReport(ERR) as progress, interruptible_engine(progress, keep=True) as engine:
         shapes = settings.shapes
         if choices:
@@ -94,28 +93,22 @@ def _place(options: argparse.Namespace) -> int:
         session = Session.of_model(engine, model, shapes, settings.inputs_npz)
         settings = msgspec.structs.replace(settings, shapes=session.model.shapes)
         if options.session:
-            choice = choices[0] if choices else None
-            _of_session_option(lambda: session.continue_from(options.session, choice))
+            session.continue_from(options.session, choices[0] if choices else None)
         session.pin(*options.pin)
-        runs_before = len(session.runs)
         try:
             # The budget is that of the command: opening the model is part of it.
             spent_s = time.monotonic() - began
             run = session.place(settings, out=options.output, spent_s=spent_s)
         except ArtifactError as error:
-            not_written = error
+            if not options.session:
+                raise
+            raise ArtifactError(
+                f"{error}; the run is kept in {options.session}, and 'collage export "
+                f"{options.session} -o FOLDER' writes its artifact"
+            ) from error
         finally:
             # Also when interrupted: the session then holds what was measured so far.
             not_saved = _save(session, options.session)
-        is_complete = len(session.runs) > runs_before
-    if not_written is not None:
-        if is_complete and options.session and not_saved is None:
-            kept = (
-                f"{not_written}; the run is kept in {options.session}, and 'collage export "
-                f"{options.session} -o FOLDER' writes its artifact"
-            )
-            raise ArtifactError(kept) from not_written
-        raise not_written
     if options.json:
         output.print_json(run_document(run))
     else:
@@ -155,14 +148,6 @@ def _place_shapes(
         complain(f"collage: {placed.not_saved}")
         return placed.not_saved.exit_status
     return Cancelled.exit_status if any(run.ended == "stopped" for run in placed.runs) else 0
-
-
-def _of_session_option(check: Callable[[], object]) -> None:
-    """Do something with ``--session``; what is wrong with it names the option."""
-    try:
-        check()
-    except UsageError as error:
-        raise UsageError(f"--session: {error}") from error
 
 
 def _save(session: Session, path: str | None) -> SessionError | None:
@@ -279,7 +264,7 @@ def _diagnose(options: argparse.Namespace) -> int:
         session = Session.of_model(engine, options.model, settings.shapes, settings.inputs_npz)
         settings = msgspec.structs.replace(settings, shapes=session.model.shapes)
         if options.session:
-            _of_session_option(lambda: session.continue_from(options.session))
+            session.continue_from(options.session)
         placed = next((run for run in reversed(session.runs) if not run.of_profile), None)
         if options.profile:
             profiled = session.read_profile(options.profile)
@@ -365,7 +350,7 @@ def _export(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     slower = options.fail_if_slower
     if options.trace:
-        _check_output(Path(options.trace))
+        check_writable(options.trace)
     options.benchmark = options.benchmark or slower is not None
     result: dict[str, Any] = run_artifact(options.artifact, benchmark=options.benchmark)
     status = 0
@@ -375,39 +360,14 @@ def _run(options: argparse.Namespace) -> int:
         from collage_engine.artifact.trace import trace_artifact
 
         trace = trace_artifact(Path(options.artifact).absolute())
-        _write_output(Path(options.trace), json.dumps(trace))
+        _write(options.trace, json.dumps(trace))
     if options.json:
         output.print_json(result)
         return status
     if options.trace:
         say(f"trace: {options.trace} (opens in https://ui.perfetto.dev and chrome://tracing)")
-    if "entries" in result:
-        output.print_entries(result["entries"])
-        return 0
-    say(f"largest error against the sample: {result['max_rel_error']:.1e} (relative)")
-    if "runs_per_s" in result:
-        expected = result["expected_runs_per_s"]
-        text = (
-            f"throughput: {significant(result['runs_per_s'])} runs per second by "
-            f"{counted(result['streams'], 'instance')} with {counted(result['threads'], 'thread')} "
-            "each"
-        )
-        if expected:
-            text = f"{text}; {significant(expected)} when it was exported"
-        say(text)
-    elif options.benchmark:
-        say(
-            f"loaded in {time_text(result['load_s'] * 1e6)}, first result after "
-            f"{time_text(result['first_result_s'] * 1e6)}"
-        )
-        say(
-            f"latency: p50 {time_text(result['p50_us'])}, p90 {time_text(result['p90_us'])}, p99 "
-            f"{time_text(result['p99_us'])} ({counted(result['repeats'], 'run')}, "
-            f"{counted(result['threads'], 'thread')})"
-        )
-        expected = result.get("expected_us")
-        if expected:
-            say(f"expected:  {time_text(expected)} when it was exported")
+    for entry in result.get("entries", [result]):
+        output.print_result(entry)
     if "slower_than_exported" in result:
         by = gain_text(result["median_us"], result["expected_us"])
         slower = "slower" if status else "not slower"
@@ -427,24 +387,17 @@ def _report(options: argparse.Namespace) -> int:
             f"-o {path}: the name must end in .html, .md, .csv, .shapes.csv, .json, "
             ".explorer.json, .svg or .graphml"
         )
-    _check_output(path)
+    check_writable(path)
     with interruptible_engine() as engine:
         session = _open_session(engine, options)
         content = session.report(kind, options.run)  # type: ignore[arg-type]
-    _write_output(path, content)
+    _write(path, content)
     say(f"report: {path}")
     return 0
 
 
-def _check_output(path: Path) -> None:
-    """Find out before any work whether a file can be written."""
-    try:
-        check_writable(path)
-    except OSError as error:
-        raise CollageError(f"cannot write {path}: {error.strerror}") from error
-
-
-def _write_output(path: Path, content: bytes | str) -> None:
+def _write(path: str | Path, content: bytes | str) -> None:
+    """Write a whole file; what the system says of a full disk does not name it."""
     try:
         write_atomically(path, content)
     except OSError as error:
@@ -452,8 +405,6 @@ def _write_output(path: Path, content: bytes | str) -> None:
 
 
 def _store(options: argparse.Namespace) -> int:
-    import msgspec
-
     from collage_engine.store.store import Store, StoreReader
 
     if options.action == "info":

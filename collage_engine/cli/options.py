@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import re
-from typing import Any
+from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 
 from collage_engine.records.durations import parse_duration
 from collage_engine.records.errors import InvalidValue, UsageError
-from collage_engine.records.files import read_file
 from collage_engine.records.precision import LONG
-from collage_engine.records.reasons import short_reason
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import MOST_ELEMENTS, ShapeChoice, combined, listed
-from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.records.typed import convert
-from collage_engine.service.input_archive import MOST_FILE_BYTES, file_bytes, input_archive
+from collage_engine.records.typed import decode
+from collage_engine.service.input_archive import file_bytes, input_archive
+
+T = TypeVar("T")
 
 
 def duration(text: str, *, or_none: bool = False) -> float:
@@ -30,18 +29,22 @@ def duration(text: str, *, or_none: bool = False) -> float:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def _named_sizes(text: str, example: str) -> tuple[str, tuple[int, ...]]:
+    """Read a name and sizes, written like an example, such as ``NAME=1,4``."""
+    name, equals, sizes = text.rpartition("=")
+    if not equals or not name or not re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*", sizes):
+        raise argparse.ArgumentTypeError(f"write {example}, not {text!r}")
+    return name.strip(), tuple(map(int, sizes.split(",")))
+
+
 def shape(text: str) -> tuple[str, tuple[int, ...]]:
     """Read ``NAME=1,3,224,224``: return the name and the sizes.
 
     The tensors of a sequence are ``NAME[0]=2,3`` and so on; ``NAME[]=`` says that it has none.
     """
-    name, equals, sizes = text.rpartition("=")
-    if name.endswith("[]") and not sizes:
-        return name, ()
-    parts = re.split(r"[,x]", sizes)
-    if not equals or not name or not all(re.fullmatch(r"\s*\d+\s*", part) for part in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is no shape: write NAME=1,3,224,224")
-    values = tuple(int(part) for part in parts)  # which of them may be 0, the model knows
+    if text.endswith("[]="):
+        return text.removesuffix("="), ()
+    name, values = _named_sizes(text, "NAME=1,3,224,224")  # which may be 0, the model knows
     if math.prod(values) > MOST_ELEMENTS:
         raise argparse.ArgumentTypeError(f"{text!r} is larger than any memory")
     return name, values
@@ -49,18 +52,10 @@ def shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 def names(text: str) -> tuple[str, ...]:
     """Split ``a,b,c`` into ("a", "b", "c")."""
-    found = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",") if part.strip()))
+    found = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not found:
         raise argparse.ArgumentTypeError("name at least one")
     return found
-
-
-def numbers(text: str) -> tuple[int, ...]:
-    """Split ``0,2,3`` into (0, 2, 3)."""
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not parts or not all(re.fullmatch(r"\d+", part) for part in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers: write 0,1")
-    return tuple(map(int, parts))
 
 
 def positive(text: str) -> int:
@@ -77,14 +72,6 @@ def size(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is no size: write 200M or 1.5G")
     step = 1024 if found[3] else 1000
     return int(float(found[1]) * step ** " kmg".index(found[2] or " "))
-
-
-def licences(text: str) -> tuple[str, ...]:
-    """Read ``Apache-2.0,MIT,BSD``: return the names as they are written."""
-    found = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    if not found:
-        raise argparse.ArgumentTypeError("name at least one licence")
-    return found
 
 
 def positive_number(text: str) -> float:
@@ -119,16 +106,12 @@ def share(text: str) -> float:
 
 def dimension(text: str) -> tuple[str, tuple[int, ...]]:
     """Read ``batch=1,4,16``: return the name and the sizes."""
-    name, equals, sizes = text.rpartition("=")
-    parts = [part.strip() for part in sizes.split(",")]
-    if not equals or not name or not all(re.fullmatch(r"\d+", part) for part in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is no dimension: write NAME=1,4,16")
-    values = tuple(int(part) for part in parts)
+    name, values = _named_sizes(text, "NAME=1,4,16")
     if max(values) > MOST_ELEMENTS:
         raise argparse.ArgumentTypeError(f"{text!r} is larger than any memory")
     if len(set(values)) < len(values):
         raise argparse.ArgumentTypeError(f"{text!r} names a size twice")
-    return name.strip(), values
+    return name, values
 
 
 def one_size(text: str) -> tuple[str, int]:
@@ -139,21 +122,17 @@ def one_size(text: str) -> tuple[str, int]:
     return name, sizes[0]
 
 
-class _AddDimension(argparse.Action):
-    """Gathers ``--dim`` options; one dimension is named once."""
+def _by_name(option: str, given: Sequence[tuple[str, T]]) -> dict[str, T]:
+    """Return what was given by name.
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        known = getattr(namespace, self.dest)
-        name, sizes = values
-        if name in dict(known):
-            raise argparse.ArgumentError(self, f"the dimension {name!r} is given twice")
-        setattr(namespace, self.dest, [*known, (name, sizes)])
+    Raises:
+        UsageError: Something has two values.
+    """
+    found = dict(given)
+    for name, value in given:
+        if found[name] != value:
+            raise UsageError(f"{option} has two different values for {name!r}")
+    return found
 
 
 def add_dimension_options(parser: argparse.ArgumentParser) -> None:
@@ -162,7 +141,7 @@ def add_dimension_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--dim",
         type=dimension,
-        action=_AddDimension,
+        action="append",
         default=[],
         metavar="NAME=1,4,16",
         help="sizes of a dimension that the model names; repeatable, all combinations are placed "
@@ -170,6 +149,7 @@ def add_dimension_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--shapes",
+        dest="shapes_file",
         metavar="FILE",
         help="the combinations themselves: a JSON list of objects, dimension to size or input to "
         "list of sizes",
@@ -192,7 +172,7 @@ def add_shape_option(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument(
         "--dim",
         type=one_size,
-        action=_AddDimension,
+        action="append",
         default=[],
         metavar="NAME=4",
         help="of a session for several shapes: the one in which the dimension has this size; "
@@ -206,22 +186,22 @@ def shape_choices(options: argparse.Namespace) -> tuple[ShapeChoice, ...]:
     Raises:
         UsageError: The file is no list of shapes, or both options are given.
     """
-    fixed = dict(options.shape)
-    if options.shapes is None:
-        found = combined(dict(options.dim), fixed) if options.dim else ()
+    fixed = _by_name("--shape", options.shape)
+    if options.shapes_file is None:
+        found = combined(_by_name("--dim", options.dim), fixed) if options.dim else ()
     elif options.dim:
         raise UsageError("--dim and --shapes both say which shapes: give one of them")
     else:
-        option = f"--shapes {options.shapes}"
+        option = f"--shapes {options.shapes_file}"
         try:
-            data = json.loads(file_bytes("--shapes", options.shapes).decode())
-        except (ValueError, RecursionError) as error:
+            data = decode(file_bytes("--shapes", options.shapes_file))
+        except msgspec.DecodeError as error:
             raise UsageError(f"{option} is no JSON: {error}") from error
         found = tuple(
             msgspec.structs.replace(each, shapes={**fixed, **each.shapes})
             for each in listed(data, option)
         )
-    if len(found) > 1 and options.objective == "throughput":
+    if len(found) > 1 and getattr(options, "objective", "") == "throughput":
         raise UsageError(
             "--objective throughput is for one shape at a time: each shape would choose its own "
             "number of instances, and an artifact has one"
@@ -231,54 +211,37 @@ def shape_choices(options: argparse.Namespace) -> tuple[ShapeChoice, ...]:
     return found
 
 
-class _AddShape(argparse.Action):
-    """Gathers ``--shape`` options; one input has one shape."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        known = dict(getattr(namespace, self.dest))
-        name, sizes = values
-        if known.get(name, sizes) != sizes:
-            raise argparse.ArgumentError(self, f"two different shapes for the input {name!r}")
-        setattr(namespace, self.dest, [*known.items(), (name, sizes)])
+def add_settings(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGroup:
+    """Add a group for options that are fields of ``RunSettings``: what is not given is not set."""
+    return parser.add_argument_group(title, argument_default=argparse.SUPPRESS)
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that ``place`` and ``candidates`` share."""
-    group = parser.add_argument_group("what to use")
+    group = add_settings(parser, "what to use")
     group.add_argument(
         "--toolchains",
         type=names,
-        default=(),
         metavar="A,B,…",
         help="toolchains to use, in order of preference (default: every available one)",
     )
-    group.add_argument(
-        "--target", default="cpu", metavar="NAME", help="target to place on (default: cpu)"
-    )
+    group.add_argument("--target", metavar="NAME", help="target to place on (default: cpu)")
     group.add_argument(
         "--threads",
         type=positive,
-        default=0,
         metavar="N",
         help="threads of every runtime (default: physical cores, or fewer where that is faster)",
     )
     group.add_argument(
         "--shape",
         type=shape,
-        action=_AddShape,
+        action="append",
         default=[],
         metavar="NAME=1,3,224,224",
         help="sizes of an input whose shape the model leaves open; repeatable",
     )
     group.add_argument(
         "--precision",
-        default="float32",
         choices=("float32", "tf32", "fp16", "bf16", "int8"),
         help="lowest precision candidates may compute in: float32 (default); bf16, or with "
         "--target cuda tf32 and fp16, where that is faster and the tolerance is kept; int8, which "
@@ -288,39 +251,36 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 def add_limit_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for what is deployed; each limit gets a verdict with its price."""
-    group = parser.add_argument_group("what the artifact may hold")
+    group = add_settings(parser, "what the artifact may hold")
     group.add_argument(
         "--allow-runtimes",
         type=names,
-        default=(),
         metavar="A,B,…",
         help="partitions of these toolchains only; the others are measured for the price",
     )
     group.add_argument(
         "--max-runtimes",
         type=positive,
-        default=0,
         metavar="N",
         help="partitions of at most N different toolchains",
     )
     group.add_argument(
         "--max-artifact-size",
+        dest="max_artifact_bytes",
         type=size,
-        default=0,
         metavar="200M",
         help="weights and runtime libraries together",
     )
     group.add_argument(
         "--max-memory",
+        dest="max_memory_bytes",
         type=size,
-        default=0,
         metavar="500M",
         help="resident memory while running, as measured with Python and TVM's runtime in it",
     )
     group.add_argument(
         "--licences",
-        type=licences,
-        default=(),
+        type=names,
         metavar="Apache-2.0,MIT,…",
         help="runtime libraries under these licences only (SPDX; BSD means all BSD ones)",
     )
@@ -330,85 +290,40 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
     """Return the run's settings; reads the files the options name. Raises UsageError."""
     from collage_engine.toolchains.registry import all_names
 
+    given = {
+        name: value
+        for name, value in vars(options).items()
+        if name in RunSettings.__struct_fields__
+    }
     known = all_names()
-    allowed = getattr(options, "allow_runtimes", ())
-    for option, names in (("--toolchains", options.toolchains), ("--allow-runtimes", allowed)):
-        for name in names:
+    for field in ("toolchains", "allow_runtimes"):
+        given[field] = tuple(name.lower() for name in given.get(field, ()))
+        for name in given[field]:
             if name not in known:
                 raise UsageError(
-                    f"{option}: there is no toolchain {name!r}; known are {', '.join(known)}"
+                    f"--{field.replace('_', '-')}: there is no toolchain {name!r}; known are "
+                    f"{', '.join(known)}"
                 )
-    placements = tuple(_placement(path) for path in getattr(options, "placement", None) or ())
+    if "precision" in given:
+        given["precision"] = LONG.get(given["precision"], given["precision"])
     return RunSettings(
-        toolchains=tuple(options.toolchains),
-        target=options.target,
-        threads=options.threads,
-        budget_s=getattr(options, "budget", 600.0),
-        confirmation=getattr(options, "confirm", "full"),
-        measure=getattr(options, "measure", "needed"),
-        tune_budget_s=getattr(options, "tune_budget", 0.0),
-        in_place=getattr(options, "in_place", True),
-        shapes=dict(options.shape),
-        objective=getattr(options, "objective", "latency"),
-        precision=LONG.get(options.precision, options.precision),
-        tolerance=getattr(options, "tolerance", None),
-        strict=getattr(options, "strict", False),
-        inputs_npz=input_archive(getattr(options, "inputs", None) or ()),
-        unchecked=getattr(options, "unchecked", False),
-        placements=placements,
-        allow_runtimes=tuple(allowed),
-        max_runtimes=getattr(options, "max_runtimes", 0),
-        max_artifact_bytes=getattr(options, "max_artifact_size", 0),
-        max_memory_bytes=getattr(options, "max_memory", 0),
-        licences=tuple(getattr(options, "licences", ())),
+        **given,
+        shapes=_by_name("--shape", options.shape),
+        inputs_npz=input_archive(getattr(options, "inputs", ())),
+        placements=tuple(_placement(path) for path in getattr(options, "placement", ())),
     )
-
-
-class _PrintedPartition(msgspec.Struct, frozen=True):
-    """What ``--placement`` reads of a partition in a printed document."""
-
-    toolchain: str
-    onnx_nodes: list[str]
-    config: dict[str, str] = {}
-
-    @property
-    def instance(self) -> str:
-        """Return the id of its toolchain instance."""
-        config = tuple(sorted(self.config.items()))
-        return ToolchainInstance(toolchain=self.toolchain, config=config).id
-
-
-class _PrintedPlacement(msgspec.Struct, frozen=True):
-    """What ``--placement`` reads of a placement in a printed document."""
-
-    partitions: list[_PrintedPartition]
 
 
 def _placement(path: str) -> dict[str, str]:
     """Read ``--placement FILE``.
 
-    The file holds a JSON object ONNX node name → toolchain, or a document that
-    ``collage place --json`` printed.
+    The file holds a JSON object ONNX node name → toolchain.
     """
     try:
-        data = json.loads(read_file(path, MOST_FILE_BYTES).decode())
-    except OSError as error:
-        raise UsageError(f"--placement {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"--placement {path} is no JSON file") from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"--placement {path} is no JSON: {error}") from error
-    try:
-        if isinstance(data, dict) and isinstance(data.get("placement"), dict):
-            return {
-                name: part.instance
-                for part in convert(data["placement"], _PrintedPlacement).partitions
-                for name in part.onnx_nodes
-            }
-        by_name: dict[str, str] = convert(data, dict[str, str])
+        return decode(file_bytes("--placement", path), dict[str, str])
     except msgspec.ValidationError as error:
         raise UsageError(
-            f"--placement {path}: expected a JSON object of ONNX node name → toolchain, or what "
-            f"collage place --json printed: {short_reason(error)}"
+            f"--placement {path}: expected a JSON object of ONNX node name → toolchain: {error}"
         ) from error
-    return by_name
+    except msgspec.DecodeError as error:
+        raise UsageError(f"--placement {path} is no JSON: {error}") from error

@@ -13,7 +13,6 @@ from collage_engine.drawing.accuracy import tolerance_sentences
 from collage_engine.drawing.alternatives import ABOUT_COLUMNS, TITLES, why_rows
 from collage_engine.drawing.facts import changed_facts, run_facts
 from collage_engine.drawing.formatting import (
-    DASH,
     bytes_text,
     counted,
     gain_text,
@@ -28,7 +27,6 @@ from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.placement import Run
 from collage_engine.records.precision import ranges
 from collage_engine.records.profile import Diagnosis
-from collage_engine.records.shapes import items_of
 from collage_engine.records.text import printable_json
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.session.document import Document
@@ -47,25 +45,26 @@ def print_json(document: Any) -> None:
     sys.stdout.flush()
 
 
-def print_entries(entries: Sequence[dict[str, Any]]) -> None:
-    """Print how the entries of an artifact for several shapes did, one row each."""
-    timed = ("p50", "p90", "p99", "items per second", "expected")
-    shown = timed if any("median_us" in entry for entry in entries) else ()
-    columns = ("largest error", "memory", *shown)
-    table = Columns("shape", *columns, right=columns)
-    for entry in entries:
-        dims = " ".join(f"{name}={size}" for name, size in entry["dims"].items())
-        shape = dims or ", ".join(f"{n} {list(s)}" for n, s in entry["inputs"].items())
-        cells = [shape, f"{entry['max_rel_error']:.1e}", bytes_text(entry["memory_bytes"])]
-        if shown:
-            items = items_of(entry["inputs"])
-            cells += [time_text(entry[f"{name}_us"]) for name in ("p50", "p90", "p99")]
-            cells += [
-                significant(items * 1e6 / entry["median_us"]),
-                time_text(entry["expected_us"]) if entry["expected_us"] else DASH,
-            ]
-        table.add(*cells)
-    show(table.table)
+def print_result(result: dict[str, Any]) -> None:
+    """Print how an artifact for one shape did: its error, and its times where it was timed."""
+    if "dims" in result:
+        dims = " ".join(f"{name}={size}" for name, size in result["dims"].items())
+        inputs = ", ".join(f"{n} {list(sizes)}" for n, sizes in result["inputs"].items())
+        say(dims or inputs, style="bold")
+    say(f"largest error against the sample: {result['max_rel_error']:.1e} (relative)")
+    threads = counted(result["threads"], "thread")
+    if "runs_per_s" in result:
+        rate = significant(result["runs_per_s"])
+        say(f"{rate} runs per second by {counted(result['streams'], 'instance')} with {threads}")
+        if result["expected_runs_per_s"]:
+            say(f"expected:  {significant(result['expected_runs_per_s'])} when it was exported")
+    elif "median_us" in result:
+        loaded, first = (time_text(result[of] * 1e6) for of in ("load_s", "first_result_s"))
+        say(f"loaded in {loaded}, first result after {first}")
+        figures = ", ".join(f"{of} {time_text(result[f'{of}_us'])}" for of in ("p50", "p90", "p99"))
+        say(f"latency: {figures} ({counted(result['repeats'], 'run')}, {threads})")
+        if result["expected_us"]:
+            say(f"expected:  {time_text(result['expected_us'])} when it was exported")
 
 
 def print_toolchains(states: Sequence[ToolchainState]) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
-import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
@@ -13,6 +11,7 @@ from collage_engine.cli.options import (
     add_dimension_options,
     add_limit_options,
     add_run_options,
+    add_settings,
     add_shape_option,
     duration,
     positive,
@@ -68,43 +67,12 @@ examples:
 """
 
 
-class HelpFormat(argparse.RawDescriptionHelpFormatter):
-    """Room for long option names beside their help."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=30)
-
-    def add_argument(self, action: argparse.Action) -> None:
-        """Add an argument to the help and note how wide its name is."""
-        super().add_argument(action)
-        if isinstance(action, argparse._SubParsersAction):
-            # argparse forgets that commands are indented once more than options.
-            self._action_max_length = max(
-                self._action_max_length, *(len(name) + 4 for name in action.choices)
-            )
-
-
 class _Command(argparse.ArgumentParser):
     """A parser that says in a line what is wrong; all its options would bury that."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"formatter_class": HelpFormat} | options)
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **options)
         _add_verbose(self)
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Name an option that does not exist, before its value is taken for something else."""
-        if self._subparsers is None:  # else what follows a command is for that command's parser
-            for text in itertools.takewhile(lambda text: text != "--", args or ()):
-                name = text.partition("=")[0]
-                known = self._option_string_actions
-                if name.startswith("--") and not any(one.startswith(name) for one in known):
-                    near = difflib.get_close_matches(name, known, n=1)
-                    self.error(
-                        " ".join(
-                            [f"there is no option {name}", *map("(did you mean {}?)".format, near)]
-                        )
-                    )
-        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         wrong = printable(message.removeprefix("argument "))
@@ -195,13 +163,14 @@ def _add_place_command(commands: Commands) -> None:
     )
     add_dimension_options(place)
     _add_budgets(place)
-    _add_inputs(place)
-    place.add_argument(
+    settings = add_settings(place, "what counts")
+    _add_inputs(settings)
+    settings.add_argument(
         "--unchecked",
         action="store_true",
         help="export also where no output can be checked, since none of its true values is finite",
     )
-    place.add_argument(
+    settings.add_argument(
         "--tolerance",
         type=relative_error,
         metavar="REL",
@@ -209,29 +178,28 @@ def _add_place_command(commands: Commands) -> None:
         "2e-2 with bf16, else by the model's element types, and for each output three times what "
         "it moves by when inputs and weights change in the last bit, if that is more)",
     )
-    place.add_argument(
+    settings.add_argument(
         "--objective",
         choices=("latency", "throughput", "p99"),
-        default="latency",
         help="what the confirmation compares: the median of single calls (default), the 99th "
         "percentile of single calls, or how many runs several instances finish together; "
         "throughput chooses the number of instances and the threads of each",
     )
-    place.add_argument(
+    settings.add_argument(
         "--strict",
         action="store_true",
         help="refuse to export figures that were taken while other programs or guests used more "
         "than 15%% of the processors (looked for before the run and after its last measurement): "
         "status 1 and no artifact",
     )
-    _add_constraints(place)
+    _add_constraints(place, settings)
     add_limit_options(place)
     place.add_argument("--session", metavar="FILE", help="keep everything in this .collage file")
     _add_json(place, "place")
 
 
-def _add_inputs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+def _add_inputs(settings: argparse._ArgumentGroup) -> None:
+    settings.add_argument(
         "--inputs",
         action="append",
         metavar="FILE|DIR",
@@ -245,35 +213,35 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_budgets(place: argparse.ArgumentParser) -> None:
-    place.add_argument(
+    settings = add_settings(place, "how long, and how thoroughly")
+    settings.add_argument(
         "--budget",
+        dest="budget_s",
         type=duration,
-        default=600.0,
         metavar="TIME",
         help="time of the whole run, from its start to the artifact (default: 10m); the run ends "
         "sooner when nothing is left that could improve the placement",
     )
-    place.add_argument(
+    settings.add_argument(
         "--confirm",
+        dest="confirmation",
         choices=("full", "quick"),
-        default="full",
         help="quick: compare the placement only with that of the last run of --session and with "
         "the best baseline, in few rounds (default: full, with all baselines)",
     )
-    place.add_argument(
+    settings.add_argument(
         "--measure",
         choices=("needed", "all"),
-        default="needed",
         help="needed (default): measure what the best placement could consist of",
     )
-    place.add_argument(
+    settings.add_argument(
         "--tune-budget",
+        dest="tune_budget_s",
         type=partial(duration, or_none=True),
-        default=0.0,
         metavar="TIME",
         help="time for tuning kernels, added to that of --budget (default: none)",
     )
-    place.add_argument(
+    settings.add_argument(
         "--no-in-place",
         dest="in_place",
         action="store_false",
@@ -282,7 +250,7 @@ def _add_budgets(place: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_constraints(place: argparse.ArgumentParser) -> None:
+def _add_constraints(place: argparse.ArgumentParser, settings: argparse._ArgumentGroup) -> None:
     place.add_argument(
         "--pin",
         action="append",
@@ -293,7 +261,7 @@ def _add_constraints(place: argparse.ArgumentParser) -> None:
         "device (@DEVICE); globs match ONNX node names, a name as it stands or in double quotes "
         "means that node alone ('\"a[0], b\"=tvm'); repeatable",
     )
-    place.add_argument(
+    settings.add_argument(
         "--placement",
         action="append",
         metavar="FILE",
@@ -370,9 +338,10 @@ def _add_diagnose_command(commands: Commands) -> None:
         "--exportLayerInfo)",
     )
     add_run_options(diagnose)
-    _add_inputs(diagnose)
+    _add_inputs(add_settings(diagnose, "what counts"))
     diagnose.add_argument(
         "--budget",
+        dest="budget_s",
         type=duration,
         default=60.0,
         metavar="TIME",

@@ -101,8 +101,8 @@ def test_options_that_contradict_each_other_are_refused(tmp_path):
     path.write_text("[{")
     with pytest.raises(UsageError, match="is no JSON"):
         shape_choices(place("--shapes", str(path)))
-    with pytest.raises(SystemExit):
-        place("--dim", "batch=1", "--dim", "batch=2")
+    with pytest.raises(UsageError, match="two different values for 'batch'"):
+        shape_choices(place("--dim", "batch=1", "--dim", "batch=2"))
 
 
 def decoder() -> onnx.ModelProto:

@@ -99,7 +99,7 @@ def test_wrong_durations_are_refused_by_the_command_line(
 ) -> None:
     words = ["place", "m.onnx", "-o", "out", f"{option}={text}"]
     if (option, text) == ("--tune-budget", "0s"):  # no tuning, which is also the default
-        assert build_parser().parse_args(words).tune_budget == 0
+        assert build_parser().parse_args(words).tune_budget_s == 0
         return
     with pytest.raises(SystemExit) as ended:
         build_parser().parse_args(words)
