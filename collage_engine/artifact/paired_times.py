@@ -14,9 +14,8 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -31,6 +30,7 @@ from collage_engine.artifact.manifest import read_manifest, verify_files
 from collage_engine.build.stopwatch import stamp_kernels
 from collage_engine.machine.worker import Worker
 from collage_engine.records.errors import ArtifactError, UsageError
+from collage_engine.records.gate import CheckOutcome, GateCheck
 from collage_engine.records.time_limits import ANSWER_S, WORK_S, with_weights
 
 LEAST_PAIRS, MOST_PAIRS = 5, 30
@@ -48,8 +48,6 @@ after a call."""
 CONFIDENCE = 0.99
 """Of the interval in which the mean ratio lies. It is looked at after every pair: with 95 % equal
 artifacts were called slower in 2.4 of 100 simulated comparisons on a very noisy machine."""
-
-Outcome = Literal["slower", "within", "tie"]
 
 
 class OpenArtifact(msgspec.Struct, frozen=True):
@@ -119,33 +117,7 @@ class ArtifactTimer:
         )
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """How one artifact's time compares with another's.
-
-    Attributes:
-        outcome: Slower than is allowed, within what is allowed, or a tie: the machine is too noisy
-            to say.
-        ratio: The mean of how many times the other's time it takes, over pairs of processes.
-        low: The lower end of the interval in which the mean lies.
-        high: Its upper end.
-        pairs: Pairs of processes.
-        us: Median microseconds of a call.
-        other_us: The same of the other artifact.
-        opened: What loading it showed, the largest figures of all its processes.
-    """
-
-    outcome: Outcome
-    ratio: float
-    low: float
-    high: float
-    pairs: int
-    us: float
-    other_us: float
-    opened: Opened
-
-
-def judge(logs: Sequence[float], max_slower: float) -> Outcome | None:
+def judge(logs: Sequence[float], max_slower: float) -> CheckOutcome | None:
     """Judge a time by its ratios to another one.
 
     Args:
@@ -162,7 +134,7 @@ def judge(logs: Sequence[float], max_slower: float) -> Outcome | None:
     mean, half = _interval(logs)
     allowed = math.log1p(max_slower)
     if half <= allowed / 2 or abs(mean - allowed) > half:
-        return "slower" if mean > allowed else "within"
+        return "failed" if mean > allowed else "passed"
     return "tie" if len(logs) >= MOST_PAIRS else None
 
 
@@ -183,13 +155,17 @@ def compare_artifacts(
     folder: Path,
     other: Path,
     max_slower: float,
-) -> Comparison:
+) -> tuple[GateCheck, Opened]:
     """Time two artifacts in common rounds, until it is known whether the first is slower.
 
     Args:
         folder: The artifact that is judged; each is for one shape and single calls.
         other: The one that it is compared with.
         max_slower: By what share its time may exceed the other's.
+
+    Returns:
+        The mean of how many times the other's time it takes, over pairs of processes, and whether
+        that is allowed; and what loading it showed, the largest figures of all its processes.
 
     Raises:
         ArtifactError: An artifact is damaged, or does not load.
@@ -210,19 +186,21 @@ def compare_artifacts(
             kept.append(statistics.median(taken) * 1e6)
         outcome = judge(logs, max_slower)
     mean, half = _interval(logs)
-    return Comparison(
-        outcome,
-        math.exp(mean),
-        math.exp(mean - half),
-        math.exp(mean + half),
-        len(logs),
-        statistics.median(medians[0]),
-        statistics.median(medians[1]),
-        Opened(
-            max(one.max_rel_error for one in found),
-            next((one.wrong for one in found if one.wrong is not None), None),
-            max(one.memory_bytes for one in found),
-        ),
+    latency = GateCheck(
+        name="latency",
+        outcome=outcome,
+        value=math.exp(mean),
+        limit=1 + max_slower,
+        low=math.exp(mean - half),
+        high=math.exp(mean + half),
+        pairs=len(logs),
+        us=statistics.median(medians[0]),
+        baseline_us=statistics.median(medians[1]),
+    )
+    return latency, Opened(
+        max(one.max_rel_error for one in found),
+        next((one.wrong for one in found if one.wrong is not None), None),
+        max(one.memory_bytes for one in found),
     )
 
 

@@ -18,7 +18,7 @@ import msgspec
 
 from collage_engine.api import Session, run_artifact
 from collage_engine.artifact.manifest import expected_machine, is_artifact, read_manifest, sha256
-from collage_engine.artifact.paired_times import Comparison, compare_artifacts, timed_manifest
+from collage_engine.artifact.paired_times import Opened, compare_artifacts, timed_manifest
 from collage_engine.cli import output
 from collage_engine.cli.interrupts import interruptible_engine
 from collage_engine.cli.screen import ERR, complain, say
@@ -92,7 +92,11 @@ def _gate(options: argparse.Namespace) -> Gate:
                 settings = _settings_like(against, options.budget)
             else:
                 run = _last_run(engine, against)
-                settings = _settings_of(run, options.budget)
+                settings = msgspec.structs.replace(
+                    convert(run.settings, RunSettings),
+                    budget_s=options.budget,
+                    confirmation="full",
+                )
                 placement = run.placement
                 stored_us = None if placement is None else placement.measured_us
                 where = run.device
@@ -118,13 +122,6 @@ def _last_run(engine: Engine, path: Path) -> Run:
     if session.shapes:
         raise UsageError(f"{path} is for several shapes: give an artifact of one as the baseline")
     return session.run()
-
-
-def _settings_of(run: Run, budget_s: float) -> RunSettings:
-    """Return the settings with which the baseline was placed, within another time."""
-    return msgspec.structs.replace(
-        convert(run.settings, RunSettings), budget_s=budget_s, confirmation="full"
-    )
 
 
 def _settings_like(folder: Path, budget_s: float) -> RunSettings:
@@ -168,29 +165,22 @@ def judged(
     """
     machine = _device_of(after)
     if before is not None:
-        found = compare_artifacts(after, before, options.max_slower)
-        checks = [_latency_check(found, options.max_slower)]
-        error, memory, wrong = (
-            found.opened.max_rel_error,
-            found.opened.memory_bytes,
-            found.opened.wrong is not None,
-        )
+        latency, opened = compare_artifacts(after, before, options.max_slower)
     else:
         results = [run_artifact(after, benchmark=True) for _ in range(PROCESSES)]
         us = statistics.median(result["median_us"] for result in results)
-        same = machine == where
-        checks = [stored_check(us, stored_us if same else None, options.max_slower)]
+        latency = stored_check(us, stored_us if machine == where else None, options.max_slower)
         error = max(result["max_rel_error"] for result in results)
-        memory, wrong = results[0]["memory_bytes"], False  # it would have raised
-    too_far = wrong if options.max_error is None else error > options.max_error
+        opened = Opened(error, None, results[0]["memory_bytes"])  # a wrong one would have raised
+    error, memory = opened.max_rel_error, opened.memory_bytes
+    too_far = opened.wrong is not None if options.max_error is None else error > options.max_error
+    checks = [latency]
     checks.append(
         GateCheck(
             name="error",
             outcome="failed" if too_far else "passed",
             value=error,
-            limit=read_manifest(after).get("tolerance")
-            if options.max_error is None
-            else options.max_error,
+            limit=options.max_error or read_manifest(after)["tolerance"],
         )
     )
     if options.max_memory is not None:
@@ -219,21 +209,6 @@ def _device_of(artifact: Path) -> str:
         return device().description
     devices = cuda_probe().devices
     return devices[0].record().description if devices else ""
-
-
-def _latency_check(found: Comparison, max_slower: float) -> GateCheck:
-    outcomes: dict[str, CheckOutcome] = {"slower": "failed", "within": "passed", "tie": "tie"}
-    return GateCheck(
-        name="latency",
-        outcome=outcomes[found.outcome],
-        value=found.ratio,
-        limit=1 + max_slower,
-        low=found.low,
-        high=found.high,
-        pairs=found.pairs,
-        us=found.us,
-        baseline_us=found.other_us,
-    )
 
 
 def stored_check(us: float, stored_us: float | None, max_slower: float) -> GateCheck:

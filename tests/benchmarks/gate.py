@@ -34,9 +34,9 @@ def check_for(artifact: Path, seconds: float, out: Path) -> None:
         while time.monotonic() < end:
             for kind, folder in ours.items():
                 began = time.monotonic()
-                found = compare_artifacts(folder, artifact, MAX_SLOWER)
-                row = {"kind": kind, "outcome": found.outcome, "ratio": found.ratio}
-                row |= {"pairs": found.pairs, "low": found.low, "us": found.other_us}
+                found, _ = compare_artifacts(folder, artifact, MAX_SLOWER)
+                row = {"kind": kind, "outcome": found.outcome, "ratio": found.value}
+                row |= {"pairs": found.pairs, "low": found.low, "us": found.baseline_us}
                 kept.write(json.dumps(row | {"seconds": time.monotonic() - began}) + "\n")
                 kept.flush()
 
@@ -44,12 +44,12 @@ def check_for(artifact: Path, seconds: float, out: Path) -> None:
 def table(path: Path) -> None:
     """Print how often each outcome came, and what a check took."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    print("| artifact | checks | slower | within | tie | ratio | pairs | seconds |")
+    print("| artifact | checks | failed | passed | tie | ratio | pairs | seconds |")
     print("|---|---|---|---|---|---|---|---|")
     for kind in ("equal", "slower"):
         some = [row for row in rows if row["kind"] == kind]
         counts = Counter(row["outcome"] for row in some)
-        outcomes = " | ".join(str(counts[name]) for name in ("slower", "within", "tie"))
+        outcomes = " | ".join(str(counts[name]) for name in ("failed", "passed", "tie"))
         means = [sum(row[key] for row in some) / len(some) for key in ("ratio", "pairs", "seconds")]
         figures = "{:.3f} | {:.1f} | {:.0f}".format(*means)
         print(f"| {kind} | {len(some)} | {outcomes} | {figures} |")

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from collage_engine.artifact import paired_times
-from collage_engine.artifact.paired_times import Comparison, Opened, judge, pair_ratio
+from collage_engine.artifact.paired_times import Opened, judge, pair_ratio
 from collage_engine.cli import check_command
 from collage_engine.cli.main import main
 from collage_engine.records.gate import Gate, GateCheck
@@ -42,11 +42,11 @@ def outcomes(slowdown: float, spread: float = 1.0, runs: int = RUNS) -> list[str
 
 
 def test_a_slowdown_of_five_percent_is_found_in_95_of_100_runs():
-    assert outcomes(0.05).count("slower") >= 0.95 * RUNS
+    assert outcomes(0.05).count("failed") >= 0.95 * RUNS
 
 
 def test_equal_artifacts_are_called_slower_in_at_most_2_of_100_runs():
-    assert outcomes(0.0).count("slower") <= 0.02 * RUNS
+    assert outcomes(0.0).count("failed") <= 0.02 * RUNS
 
 
 def test_on_a_machine_that_is_far_too_noisy_equal_artifacts_tie():
@@ -67,7 +67,17 @@ def test_a_stored_time_decides_beyond_what_processes_differ_by(us, stored_us, ou
 def compared(monkeypatch, outcome: str, ratio: float, wrong: str | None = None) -> None:
     """Have artifacts compare so, whatever they are, on a machine called "this"."""
     opened = Opened(1e-5, wrong, 40_000_000)
-    found = Comparison(outcome, ratio, ratio * 0.99, ratio * 1.01, 6, ratio * 1e3, 1e3, opened)
+    found = GateCheck(
+        name="latency",
+        outcome=outcome,
+        value=ratio,
+        limit=1.03,
+        low=ratio * 0.99,
+        high=ratio * 1.01,
+        pairs=6,
+        us=ratio * 1e3,
+        baseline_us=1e3,
+    )
     manifest = {
         "expected": {"latency_us": 900.0, "machine": "another"},
         "threads": 1,
@@ -78,19 +88,19 @@ def compared(monkeypatch, outcome: str, ratio: float, wrong: str | None = None) 
     monkeypatch.setattr(check_command, "is_artifact", lambda folder: True)
     monkeypatch.setattr(check_command, "timed_manifest", lambda folder: manifest)
     monkeypatch.setattr(check_command, "read_manifest", lambda folder: manifest)
-    monkeypatch.setattr(check_command, "compare_artifacts", lambda *_: found)
+    monkeypatch.setattr(check_command, "compare_artifacts", lambda *_: (found, opened))
 
 
 @pytest.mark.parametrize(
     ("outcome", "ratio", "options", "status", "failed"),
     [
-        ("within", 1.0, [], 0, []),
+        ("passed", 1.0, [], 0, []),
         ("tie", 1.04, [], 0, []),
-        ("slower", 1.05, [], 1, ["latency"]),
-        ("within", 1.0, ["--max-error", "1e-6"], 1, ["error"]),
-        ("within", 1.0, ["--max-memory", "30M"], 1, ["memory"]),
-        ("slower", 1.05, ["--max-memory", "30M"], 1, ["latency", "memory"]),
-        ("within", 1.0, ["--max-memory", "50M", "--max-error", "1e-3"], 0, []),
+        ("failed", 1.05, [], 1, ["latency"]),
+        ("passed", 1.0, ["--max-error", "1e-6"], 1, ["error"]),
+        ("passed", 1.0, ["--max-memory", "30M"], 1, ["memory"]),
+        ("failed", 1.05, ["--max-memory", "30M"], 1, ["latency", "memory"]),
+        ("passed", 1.0, ["--max-memory", "50M", "--max-error", "1e-3"], 0, []),
     ],
 )
 def test_status_and_files_say_what_failed(
@@ -103,7 +113,7 @@ def test_status_and_files_say_what_failed(
     document = json.loads(capsys.readouterr().out)
     assert_fits("check", "gate", document)
     assert [c["name"] for c in document["checks"] if c["outcome"] == "failed"] == failed
-    assert document["outcome"] == ("failed" if failed else {"within": "passed"}.get(outcome, "tie"))
+    assert document["outcome"] == ("failed" if failed else outcome)
     assert document["baseline_machine"] == "another" != document["machine"]
     suite = ElementTree.parse(junit).getroot()
     assert [case.get("name") for case in suite if case.find("failure") is not None] == failed
@@ -166,8 +176,8 @@ def test_pairs_are_loaded_until_the_mean_is_known(monkeypatch, tmp_path):
 
     monkeypatch.setattr(paired_times, "timed_pair", pair)
     monkeypatch.setattr(paired_times, "timed_manifest", lambda folder: {})
-    slow = paired_times.compare_artifacts(tmp_path / "slow", tmp_path / "same", 0.03)
-    assert slow.outcome == "slower" and slow.pairs == paired_times.LEAST_PAIRS == len(loaded)
-    assert slow.ratio == pytest.approx(1.1, abs=0.01) and slow.low < slow.ratio < slow.high
-    same = paired_times.compare_artifacts(tmp_path / "same", tmp_path / "same", 0.03)
-    assert same.outcome == "within"
+    slow, _ = paired_times.compare_artifacts(tmp_path / "slow", tmp_path / "same", 0.03)
+    assert slow.outcome == "failed" and slow.pairs == paired_times.LEAST_PAIRS == len(loaded)
+    assert slow.value == pytest.approx(1.1, abs=0.01) and slow.low < slow.value < slow.high
+    same, _ = paired_times.compare_artifacts(tmp_path / "same", tmp_path / "same", 0.03)
+    assert same.outcome == "passed"

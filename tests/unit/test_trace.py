@@ -7,21 +7,17 @@ from typing import Any
 
 import pytest
 
-from collage_engine.artifact.trace import TRACE_BETWEEN, TRACE_RUN, TracedPlacement, trace_of
-from collage_engine.records.typed import convert
+from collage_engine.artifact.trace import TRACE_BETWEEN, TRACE_RUN, trace_of
 
-PLACEMENT: TracedPlacement = convert(
-    {
-        "partitions": [
-            {"id": "p0", "toolchain": "tvm", "onnx_nodes": ["conv", "relu"], "estimated_us": 9.0},
-            {"id": "p1", "toolchain": "onednn"},
-            {"id": "p2", "toolchain": "tvm"},
-        ],
-        "kernels": [["conv", 0], ["reshape", 0], ["relu", 0], ["p1_onednn", 1], ["conv", 2]],
-        "hand_overs": [[0, 1], [0, 2], [1, 2]],
-    },
-    TracedPlacement,
-)
+PLACEMENT: dict[str, Any] = {
+    "partitions": [
+        {"id": "p0", "toolchain": "tvm", "onnx_nodes": ["conv", "relu"], "estimated_us": 9.0},
+        {"id": "p1", "toolchain": "onednn"},
+        {"id": "p2", "toolchain": "tvm"},
+    ],
+    "kernels": [["conv", 0], ["reshape", 0], ["relu", 0], ["p1_onednn", 1], ["conv", 2]],
+    "hand_overs": [[0, 1], [0, 2], [1, 2]],
+}
 NAMES = ["vm.builtin.alloc_tensor", "conv", "relu", "cast", "p1_onednn", "conv"]
 """The reshape became a view, and a conversion was put in."""
 MOMENTS = [1000, 1100, 1200, 2000, 5000, 5100, 6000, 7000, 7500, 8000, 9000, 9500, 9900, 10000]
@@ -71,7 +67,7 @@ def test_arrows_lie_in_the_slices_that_they_join():
         for e in trace["traceEvents"]
         if e["ph"] == "X" and e["name"][0] == "p"
     }
-    for number, (source, target) in enumerate(PLACEMENT.hand_overs):
+    for number, (source, target) in enumerate(PLACEMENT["hand_overs"]):
         for phase, part in (("s", source), ("f", target)):
             arrow, box = ends[phase, number], parts[f"p{part}"]
             assert arrow["tid"] == box["tid"]
