@@ -34,10 +34,10 @@ from collage_engine.records.gate import CheckOutcome, GateCheck
 from collage_engine.records.time_limits import ANSWER_S, WORK_S, with_weights
 
 LEAST_PAIRS, MOST_PAIRS = 5, 30
-"""Pairs of processes with which a comparison may end, and with which it does; the first is the
-fewest with which the simulation in ``tests/unit/test_gate.py`` keeps false alarms below 2 %, the
-second is chosen: a minute for a model of some milliseconds. With 14 a slowdown of 5 % was a tie in
-8 of 35 checks, with 30 in none of 18 (``tests/benchmarks/gate.py``)."""
+"""Pairs of processes with which a comparison may end, and with which it does: the first is the
+fewest with which the simulation in ``tests/unit/test_gate.py`` keeps false alarms below 2 %. With
+14 pairs at most a slowdown of 5 % was a tie in 8 of 35 checks, with 30 in none of 18
+(``tests/benchmarks/gate.py``)."""
 ROUNDS = 6
 """Rounds of each pair; as many as the race asks for before it judges anybody."""
 ROUND_S, LEAST_CALLS = 0.05, 2

@@ -27,8 +27,8 @@ from collage_engine.toolchains.registry import about, all_names
 
 TRACE_RUN, TRACE_BETWEEN = "run", "between partitions"
 """Names of the tracks of the whole run, and of what lies between partitions."""
-RUNS = 21
-"""Runs of which the median one is shown: of fewer than that an hour's runs of mnist scatter."""
+RUNS = 3
+"""Runs of which the median one is shown: the fewest that have one between two others."""
 PROCESS = 1
 """Number of the process in the trace, which has one."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from collage_engine.cli.screen import Columns, say, show
+from collage_engine.cli.screen import MOST_ROWS, Columns, say, show
 from collage_engine.drawing.accuracy import tolerance_sentences
 from collage_engine.drawing.alternatives import ABOUT_COLUMNS, TITLES, why_rows
 from collage_engine.drawing.facts import changed_facts, run_facts
@@ -30,9 +30,6 @@ from collage_engine.records.profile import Diagnosis
 from collage_engine.records.text import printable_json
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.session.document import Document
-
-MOST_LAYERS = 30
-"""Layers that a diagnosis prints, the most expensive ones; chosen: they fit on a screen."""
 
 MOST_NAMES = 6
 """Names of nodes in one line at most: so many of usual length fit in it."""
@@ -215,7 +212,7 @@ def print_diagnosis(found: Diagnosis, known: Sequence[ToolchainState]) -> None:
     whole = f", a profiled run {time_text(found.measured_us)}" if found.measured_us else ""
     say(f"{title}: {time_text(found.layers_us)} in layers{whole}", style="bold")
     made = Columns("ONNX nodes", "time", "ran as", "placed on", "difference", cut=("ONNX nodes",))
-    for row in found.nodes[:MOST_LAYERS]:
+    for row in found.nodes[:MOST_ROWS]:
         names = row.onnx_nodes
         fused = f"fused, {len(names)} nodes" if len(names) > 1 else "by itself"
         ran = {"fell back": f"fell back to {row.device}", "not seen": "in no layer by its name"}
@@ -227,8 +224,8 @@ def print_diagnosis(found: Diagnosis, known: Sequence[ToolchainState]) -> None:
             signed(row.delta_us) if row.delta_us is not None else "",
         )
     show(made.table)
-    if len(found.nodes) > MOST_LAYERS:
-        say(f"and {counted(len(found.nodes) - MOST_LAYERS, 'cheaper layer')} (--json has all)")
+    if len(found.nodes) > MOST_ROWS:
+        say(f"and {counted(len(found.nodes) - MOST_ROWS, 'cheaper layer')} (--json has all)")
     for each in found.inserted:
         say(f"of no ONNX node: {each.calls} × {each.name}, {time_text(each.us)}")
     back = [row for row in found.nodes if row.state == "fell back"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from rich.table import Table
 
-from collage_engine.cli.screen import Columns, columns, say, show
+from collage_engine.cli.screen import Columns, say, show
 from collage_engine.drawing import objective
 from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.facts import fact_lines, placement_facts, run_facts
@@ -62,8 +62,6 @@ def print_shape_table(rows: Sequence[ShapeRow], sharing: Sharing | None) -> None
 
 NOT_PRINTED = ("costs", "rivals", "tables")
 """Fields of a run that only sessions and the desktop need; together they are megabytes."""
-NARROW = 90
-"""Columns of a terminal below which a latency table leaves its estimates out; chosen."""
 
 
 def run_document(run: Run) -> dict[str, Any]:
@@ -149,7 +147,7 @@ def _print_choice(run: Run, placement: Placement) -> None:
 
 def _print_latencies(run: Run) -> None:
     say()
-    show(latency_table(run, columns()))
+    show(latency_table(run))
     if run.tied:
         say("→ is exported; = is as fast as →, as far as their common rounds can tell.")
     for row in latency_rows(run):
@@ -211,22 +209,22 @@ def say_artifact(folder: str) -> None:
             say(f"  {text}")
 
 
-def latency_table(run: Run, width: int) -> Table:
+def latency_table(run: Run) -> Table:
     """Make the table of Collage and all timed baselines, fastest first, against the chosen (→)."""
     reference = run.placement.measured_us if run.placement else None
     numbers = ("measured", "20–80 %", "against →", "estimated")
-    shown = numbers if width >= NARROW else numbers[:-1]
-    made = Columns("", "placement", "kind", *shown, right=numbers, cut=("placement",))
+    made = Columns("", "placement", "kind", *numbers, right=numbers, cut=("placement",))
     for row in latency_rows(run):
         if row.us is None:
             continue
-        cells = (
+        made.add(
+            "→" if row.chosen else "=" if row.tied else "",
+            row.name,
+            row.about,
             time_text(row.us),
             spread_text(row.spread_us, row.us),
             row.against(reference),
             time_text(row.estimated_us),
+            style="bold" if row.chosen else None,
         )
-        mark = "→" if row.chosen else "=" if row.tied else ""
-        style = "bold" if row.chosen else None
-        made.add(mark, row.name, row.about, *cells[: len(shown)], style=style)
     return made.table

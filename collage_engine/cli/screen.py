@@ -12,8 +12,11 @@ from rich.text import Text
 
 from collage_engine.records.text import printable
 
-WIDE = 100_000
-"""Columns of a line that goes into a file or a pipe, where no line is wrapped or cut; chosen."""
+WIDE = sys.maxsize
+"""Columns of a line that goes into a file or a pipe, where no line is wrapped or cut."""
+MOST_ROWS = 24
+"""Rows of a list that is cut at the most: those of a terminal where nobody says how many there are
+(``shutil.get_terminal_size``)."""
 
 ERR = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else WIDE)
 
@@ -52,11 +55,6 @@ def show(table: Table) -> None:
         Console(highlight=False).print(table)
     else:
         sys.stdout.write(as_text(table, WIDE))
-
-
-def columns() -> int:
-    """Return how many columns a table may take."""
-    return Console().width if sys.stdout.isatty() else WIDE
 
 
 def as_text(table: Table, width: int) -> str:

@@ -5,26 +5,20 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
 from collage_engine.cli.output import print_json
-from collage_engine.cli.screen import complain, say
+from collage_engine.cli.screen import ERR, MOST_ROWS, say
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import UsageError
 from collage_engine.records.files import LARGEST_TEXT, read_file
 from collage_engine.records.text import bounded
-from collage_engine.search.api import BRIEF_SEARCH_S
 from collage_engine.search.check import CoverCheck
 from collage_engine.search.command import main_check, main_search
 
 STANDARD_INPUT = "-"
-MOST_FAULTS = 20
-"""Faults of a placement that are printed (chosen: about a screen)."""
 
 
 def search(options: argparse.Namespace) -> int:
@@ -37,7 +31,7 @@ def search(options: argparse.Namespace) -> int:
     if options.check is not None:
         found = _about(options, lambda: main_check(text, _cover_text(options.check)))
         return _print_check(found, options.json)
-    with _saying_how_long(options.time_limit):
+    with ERR.status(f"searching, at most about {options.time_limit:g} s (--time-limit)"):
         answer = _about(
             options,
             lambda: main_search(text, time_limit_s=options.time_limit, ranked=options.k_best),
@@ -80,19 +74,6 @@ def _cover_text(given: str) -> bytes:
     return msgspec.json.encode([name.strip() for name in given.split(",") if name.strip()])
 
 
-@contextmanager
-def _saying_how_long(limit_s: float) -> Iterator[None]:
-    """Say on standard error, once the work takes long, when it will end."""
-    text = f"searching; this takes at most about {limit_s:g} s (--time-limit)"
-    timer = threading.Timer(BRIEF_SEARCH_S, complain, (text,))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
 def _print_answer(answer: dict[str, Any]) -> None:
     if "infeasible" in answer:
         infeasible = answer["infeasible"]
@@ -122,10 +103,10 @@ def _print_check(found: CoverCheck, as_json: bool) -> int:
         say(f"This is a placement that keeps to all pins and limits. It costs {found.cost_us} µs.")
     else:
         say(f"This is no placement as asked for: {counted(len(found.faults), 'fault')}.")
-        for fault in found.faults[:MOST_FAULTS]:
+        for fault in found.faults[:MOST_ROWS]:
             say(bounded(fault))
-        if len(found.faults) > MOST_FAULTS:
-            say(f"and {counted(len(found.faults) - MOST_FAULTS, 'more fault')} (--json lists all)")
+        if len(found.faults) > MOST_ROWS:
+            say(f"and {counted(len(found.faults) - MOST_ROWS, 'more fault')} (--json lists all)")
         if found.cost_us is not None:
             say(f"Its cost is {found.cost_us} µs.")
     return 0 if found.valid else 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from collage_engine.drawing.baselines import baseline_title
@@ -20,6 +21,7 @@ from collage_engine.drawing.formatting import (
     gain_text,
     moment_text,
     number_text,
+    time_text,
 )
 from collage_engine.drawing.memory_figures import partition_memory
 from collage_engine.drawing.palette import toolchain_title
@@ -27,9 +29,6 @@ from collage_engine.drawing.roofline import partition_roofs
 from collage_engine.records.placement import Run
 from collage_engine.session.compare import compare_runs
 from collage_engine.session.document import Document
-
-SHOWN = 10
-"""Number of partitions that a table shows before the reader opens it; chosen."""
 
 
 def ties_sentences(run: Run) -> list[str]:
@@ -59,44 +58,46 @@ def about_latencies(run: Run) -> str:
 
 
 def roofline(document: Document, run: Run) -> dict[str, Any]:
-    """Returns the rates that each partition achieves, the most to win first."""
+    """Returns the rates that each partition achieves, the most to win first, as a table."""
     if run.placement is None:
         return {}
     roofs = partition_roofs(document.graph, run.placement, document.candidates)
     known = [roof for roof in roofs if roof.left_us is not None]
-    known.sort(key=lambda roof: -(roof.left_us or 0.0))
     rows = [
-        {
-            "id": roof.partition.id,
-            "toolchain": toolchain_title(roof.partition.instance),
-            "us": roof.us,
-            "gflops": DASH if roof.gflops is None else f"{roof.gflops:.3g}",
-            "gbps": DASH if roof.gigabytes_per_s is None else f"{roof.gigabytes_per_s:.3g}",
-            "roof": roof.roof_us,
-            "left": roof.left_us,
-            "share": DASH if roof.efficiency is None else f"{100 * roof.efficiency:.0f} %",
-        }
-        for roof in known
+        (
+            roof.partition.id,
+            toolchain_title(roof.partition.instance),
+            time_text(roof.us),
+            DASH if roof.gflops is None else f"{roof.gflops:.3g}",
+            DASH if roof.gigabytes_per_s is None else f"{roof.gigabytes_per_s:.3g}",
+            time_text(roof.roof_us),
+            time_text(roof.left_us),
+            DASH if roof.efficiency is None else f"{100 * roof.efficiency:.0f} %",
+        )
+        for roof in sorted(known, key=lambda roof: -(roof.left_us or 0.0))
     ]
-    return {"first": rows[:SHOWN], "rest": rows[SHOWN:]}
+    return _of_partitions(rows, "time", "GFLOP/s", "GB/s", "roof", "above", "of the roofline")
 
 
 def memory(document: Document, run: Run) -> dict[str, Any]:
-    """List the bytes of each partition, those with the most weights first."""
+    """Returns the bytes of each partition, those with the most weights first, as a table."""
     if run.placement is None:
         return {}
     parts = partition_memory(document.graph, run.placement)
     rows = [
-        {
-            "id": part.partition.id,
-            "toolchain": toolchain_title(part.partition.instance),
-            "sizes": [
-                bytes_text(n) for n in (part.weights, part.inputs, part.outputs, part.inside)
-            ],
-        }
+        (
+            part.partition.id,
+            toolchain_title(part.partition.instance),
+            *map(bytes_text, (part.weights, part.inputs, part.outputs, part.inside)),
+        )
         for part in sorted(parts, key=lambda part: -part.weights)
     ]
-    return {"first": rows[:SHOWN], "rest": rows[SHOWN:]}
+    return _of_partitions(rows, "weights", "inputs", "outputs", "inside")
+
+
+def _of_partitions(rows: Sequence[tuple[str, ...]], *numbers: str) -> dict[str, Any]:
+    """Return a table of numbers, a row for each partition."""
+    return {"head": ("id", "toolchain", *numbers), "numbers": numbers, "rows": rows, "mine": -1}
 
 
 def other_runs(document: Document, run: Run) -> list[dict[str, Any]]:

@@ -82,7 +82,7 @@ def test_latencies_are_the_same_on_every_face(drive, session, monkeypatch) -> No
     table = cells(render(session, "latencies", run).decode())
     document = json.loads(render(session, "json", run))["run"]
     console = Console(width=140, file=io.StringIO())
-    console.print(cli.latency_table(run, 140))
+    console.print(cli.latency_table(run))
     printed = console.file.getvalue()
     d = drive()
     page = d.open()
