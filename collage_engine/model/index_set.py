@@ -63,26 +63,3 @@ def first(bits: BitSet[Member]) -> Member:
     """Return the smallest member; the set must not be empty."""
     rest = int(bits)
     return (rest & -rest).bit_length() - 1  # type: ignore[return-value]  # As in ``members``.
-
-
-def to_text(bits: BitSet[Member]) -> str:
-    """Returns a set as text like ``{3..5,9}``.
-
-    Runs of three or more are written with dots, as the upstream project Collage prints them.
-    """
-    parts: list[str] = []
-    run: list[int] = []
-
-    def flush() -> None:
-        if len(run) >= 3:
-            parts.append(f"{run[0]}..{run[-1]}")
-        else:
-            parts.extend(map(str, run))
-        run.clear()
-
-    for index in members(bits):
-        if run and index != run[-1] + 1:
-            flush()
-        run.append(index)
-    flush()
-    return "{" + ",".join(parts) + "}"

@@ -1,1 +1,1 @@
-"""Which sub-graphs each toolchain could run: patterns, rules, combiners, regions. No TVM."""
+"""Which sub-graphs each toolchain could run: patterns, rules, combiners, blocks. No TVM."""

@@ -10,7 +10,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.format import Formats
-from collage_engine.records.numbering import NodeSet, OperatorNumber
+from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.reasons import MOST_OF_A_NAME
 from collage_engine.records.toolchain import ToolchainInstance
 
@@ -21,11 +21,6 @@ class CandidatePartition:
 
     sub_graph: SubGraph
     rule: str = ""
-
-    @property
-    def composites(self) -> tuple[tuple[str, NodeSet], ...]:
-        """Return every library call inside: its name and its nodes."""
-        return self.sub_graph.composites
 
     def union(self, other: CandidatePartition) -> CandidatePartition:
         """Return this candidate and another one as one.

@@ -27,7 +27,7 @@ class CandidateSource:
 
     instance: ToolchainInstance
     spec: PartitionSpec | None
-    """Its rules; None: its candidates are single operators, regions, blocks and the whole model."""
+    """Its rules; None: it proposes none beside single operators, blocks and the whole model."""
     supports: Callable[[NodeIndex], str | None]
     """Returns the reason why the instance cannot run a call, by its node index; None: it can."""
     whole_model: bool = True

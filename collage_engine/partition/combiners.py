@@ -49,8 +49,6 @@ class SimpleCombiner:
 A_TO_B = SimpleCombiner("anchor", "broadcast")
 B_TO_R = SimpleCombiner("broadcast", "reduction")
 I_TO_I = SimpleCombiner("injective", "injective")
-A_TO_A = SimpleCombiner("anchor", "anchor")
-"""Any touching candidates without opaque operators: upstream's ArbitraryFusion."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,7 @@ class Pool:
         inside = sub_graph.inside
         place = self.place.get(inside)
         if place is not None:
-            if len(sub_graph.nested) < len(self.found[place].sub_graph.nested):
+            if len(sub_graph.composites) < len(self.found[place].sub_graph.composites):
                 self.found[place] = candidate
                 self._enqueue(place)
             return
@@ -172,9 +170,9 @@ class Pool:
         return True
 
     def improves(self, inside: NodeSet, parts: int) -> bool:
-        """Tell whether a candidate of these nodes and this many nested parts would be kept."""
+        """Tell whether a candidate of these nodes and this many composites would be kept."""
         place = self.place.get(inside)
-        return place is None or parts < len(self.found[place].sub_graph.nested)
+        return place is None or parts < len(self.found[place].sub_graph.composites)
 
 
 class CombinerRule(ABC):
@@ -237,7 +235,7 @@ class AllSimple(CombinerRule):
         """Return the union of two candidates; None where it is known, too much, or a cycle."""
         up, down = above.sub_graph, below.sub_graph
         inside = up.inside | down.inside
-        if not pool.improves(inside, len(up.nested) + len(down.nested)):
+        if not pool.improves(inside, len(up.composites) + len(down.composites)):
             return None
         # Limits are looked at before anything is built: wide graphs have far more unions than
         # are kept.
@@ -346,9 +344,7 @@ class TupleArgument(CombinerRule):
             if pool.limits.tuple_choices and tried > pool.limits.tuple_choices:
                 pool.limited.add(consumer.sub_graph.first)
                 return
-            distinct = list(dict.fromkeys(id(c) for c in chosen))
-            parts = [next(c for c in chosen if id(c) == i) for i in distinct]
-            joined = _disjoint_union([consumer, glue, *parts])
+            joined = _disjoint_union([consumer, glue, *dict.fromkeys(chosen)])
             if joined is not None and joined.sub_graph.feeds_itself is None:
                 yield joined
 

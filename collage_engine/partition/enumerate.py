@@ -1,9 +1,9 @@
 """Enumerates all candidates of all toolchain instances, once each, with their provenance.
 
 Besides what the rule trees propose there are always, and never pruned: every supported operator
-on its own (so that a cover exists), FuseOps groups for native toolchains, greedy partitions,
-regions, and the whole model on everything that can take it. Blocks come on top. Where a toolchain
-can take images channels last, there is a candidate with its whole border so, too.
+on its own (so that a cover exists), FuseOps groups for native toolchains, greedy partitions, and
+the whole model on everything that can take it. Blocks come on top. Where a toolchain can take
+images channels last, there is a candidate with its whole border so, too.
 
 Every candidate is a convex set of *whole ONNX nodes*, whatever the rule that proposed it:
 ``_Collector.add`` completes the nodes that a proposal cuts through, and drops it where the
@@ -27,7 +27,7 @@ from collage_engine.partition.candidate_source import CandidateSource, Composite
 from collage_engine.partition.fuse_ops import fused_groups
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.quantized import completed, find
-from collage_engine.partition.regions import regions, supported_set
+from collage_engine.partition.regions import supported_set
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.counted import counted
 from collage_engine.records.format import Formats
@@ -70,7 +70,7 @@ class Enumeration:
 
 
 def why_not(graph: DataflowGraph, source: CandidateSource, index: NodeIndex) -> Refusal:
-    """Return why a source proposes no candidate for an operator: what failed, and on what.
+    """Return why a source proposes no candidate for an operator.
 
     What it does not take of the operator's ONNX node is why it does not take the operator.
 
@@ -85,15 +85,10 @@ def why_not(graph: DataflowGraph, source: CandidateSource, index: NodeIndex) -> 
         refusal = source.refusal(graph, graph.operators[part])
         if refusal is not None:
             return refusal
-    made = partial(Refusal, operator=graph.nodes[index].op)
-    if is_reduced(source.instance) and graph.nodes[index].op not in PRODUCTS:
-        return made("precision", detail=short(source.instance.precision))
-    if source.spec is None:
-        return made("no-rules")
-    explained = source.spec.rule.why_not(source.spec.scope(graph), index)
-    if explained is not None:
-        return made("pattern" if explained.detail else "alone", detail=explained.detail)
-    return made("calls" if source.instance.library else "partitions")
+    op = graph.nodes[index].op
+    if is_reduced(source.instance) and op not in PRODUCTS:
+        return Refusal("precision", op, short(source.instance.precision))
+    return Refusal("calls" if source.instance.library else "alone", op)
 
 
 def enumerate_candidates(graph: DataflowGraph, sources: Sequence[CandidateSource]) -> Enumeration:
@@ -106,9 +101,8 @@ def enumerate_candidates(graph: DataflowGraph, sources: Sequence[CandidateSource
         sources: The toolchain instances with their rules, in the user's order.
     """
     calls = call_graph(graph)
-    relax = fused_groups(calls)
-    relay = fused_groups(calls, "relay")
-    pieces = completed(calls, blocks(calls, relax))
+    groups = fused_groups(calls)
+    pieces = completed(calls, blocks(calls, groups))
     covers = [greedy(graph, order) for order in _greedy_orders(sources)]
     notes: list[str] = []
     records: list[Candidate] = []
@@ -117,7 +111,7 @@ def enumerate_candidates(graph: DataflowGraph, sources: Sequence[CandidateSource
         collector.rules()
         collector.singles()
         if source.lowers_to_tir:
-            collector.groups([*relax, *relay])
+            collector.groups(groups)
         collector.greedy()
         for cover in covers:
             for partition in cover.partitions:
@@ -125,7 +119,6 @@ def enumerate_candidates(graph: DataflowGraph, sources: Sequence[CandidateSource
                     collector.add(
                         calls.of(partition.operators), "greedy", True, partition.composites
                     )
-        collector.regions()
         # Blocks gain nothing over a native toolchain's groups, but between integer composites:
         # there images keep another layout.
         if not source.lowers_to_tir or find(graph):
@@ -213,9 +206,8 @@ class _Collector:
             return
         number = self.calls.graph.to_operators
         for candidate in spec.candidates(self.calls.graph, self.notes):
-            composites = tuple(
-                sorted(((n, number(inside)) for n, inside in candidate.composites), key=_by_nodes)
-            )
+            calls = ((name, number(inside)) for name, inside in candidate.sub_graph.composites)
+            composites = tuple(sorted(calls, key=_by_nodes))
             operators = self.calls.from_nodes(candidate.sub_graph.inside)
             if operators:
                 self.add(operators, short_rule(candidate.rule), False, composites)
@@ -234,11 +226,6 @@ class _Collector:
         """Add the partitions of the toolchain's greedy partitioning by itself."""
         for partition in greedy(self.calls.graph, [self.source]).partitions:
             self.add(self.calls.of(partition.operators), "greedy", True, partition.composites)
-
-    def regions(self) -> None:
-        """Add the largest regions of supported operators."""
-        for region in regions(self.calls, self.supported):
-            self.add(region, "region", True)
 
     def whole_model(self) -> None:
         """Add the whole model, where the toolchain supports all of it."""

@@ -1,22 +1,19 @@
 """FuseOps on the dataflow graph: which operators TVM would fuse into one kernel.
 
-The algorithm of Relay's and Relax's pass (``graph_partitioner.cc``, TVM v0.18 and v0.27): each
-node is fused to its immediate post-dominator when the kinds on all paths between allow it, in
-three phases: anchors with their epilogues and elementwise chains; injective ones; and injective
-fields into tuples whose reader has taken the tuple in.
+The algorithm of Relax's pass (``graph_partitioner.cc``, TVM v0.27): each node is fused to its
+immediate post-dominator when the kinds on all paths between allow it, in two phases: anchors with
+their epilogues and elementwise chains; then injective ones. (The pass has a third phase for tuples,
+of which Relax has none: arguments of ``call_tir`` are flat.)
 
-The passes differ in what they see. Relax has no tuple nodes (arguments of ``call_tir`` are
-flat) and infers kinds from the loop nest (``Operator.loop_kind``), where an operator that reads one
-input elementwise and broadcasts others is elementwise. Relay has tuple nodes and calls only the
-*edge* to an operand of the result's own type elementwise. Values that leave the function are
-never fused into what reads them.
+Relax infers kinds from the loop nest (``Operator.loop_kind``), where an operator that reads one
+input elementwise and broadcasts others is elementwise. Values that leave the function are never
+fused into what reads them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import node_set
@@ -25,11 +22,9 @@ from collage_engine.records.graph import KIND_ORDER, Node
 from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorSet
 from collage_engine.records.operators import OPERATORS
 
-Style = Literal["relax", "relay"]
-
-E, B, I, R, A, T, O = (  # noqa: E741 - the letters upstream's comments use
+E, B, I, R, A, O = (  # noqa: E741 - the letters upstream's comments use
     KIND_ORDER[k]
-    for k in ("elementwise", "broadcast", "injective", "reduction", "anchor", "tuple", "opaque")
+    for k in ("elementwise", "broadcast", "injective", "reduction", "anchor", "opaque")
 )
 
 MAX_GROUP = 256
@@ -37,14 +32,13 @@ MAX_GROUP = 256
 ``relax.FuseOps.max_depth``."""
 
 
-def fused_groups(calls: CallGraph, style: Style = "relax") -> list[OperatorSet]:
+def fused_groups(calls: CallGraph) -> list[OperatorSet]:
     """Return the groups of FuseOps as sets of operators, made whole: they cut through no ONNX node.
 
     Args:
         calls: The operators and what they pass to each other.
-        style: Whose pass: Relay's or Relax's.
     """
-    return calls.whole(calls.from_nodes(group) for group in fuse_ops(calls.graph, style))
+    return calls.whole(calls.from_nodes(group) for group in fuse_ops(calls.graph))
 
 
 @dataclass(frozen=True)
@@ -57,23 +51,18 @@ class _Forward:
     present: list[bool]
 
 
-def fuse_ops(
-    graph: DataflowGraph,
-    style: Style = "relax",
-    max_group: int = MAX_GROUP,
-) -> list[NodeSet]:
+def fuse_ops(graph: DataflowGraph, max_group: int = MAX_GROUP) -> list[NodeSet]:
     """Return the groups of nodes that TVM would fuse into one kernel each.
 
-    They are disjoint, and hold all calls and projections together, in Relay's style tuples, too.
+    They are disjoint, and hold all calls and projections together.
 
     Args:
         graph: The dataflow graph.
-        style: Whether the graph is seen as Relax or as Relay sees it.
         max_group: Nodes of a group at most.
     """
-    forward = _relax_view(graph) if style == "relax" else _relay_view(graph)
-    partitioner = _Partitioner(graph, forward, max_group)
-    for phase in range(3):
+    forward = _forward(graph)
+    partitioner = _Partitioner(forward, max_group)
+    for phase in range(2):
         partitioner.run(phase)
     groups: dict[int, list[NodeIndex]] = {}
     for index, present in enumerate(forward.present):
@@ -97,7 +86,7 @@ def _loop_kind(graph: DataflowGraph, node: Node) -> int:
     return kind
 
 
-def _relax_view(graph: DataflowGraph) -> _Forward:
+def _forward(graph: DataflowGraph) -> _Forward:
     n = len(graph)
     view = _Forward([O] * n, [[] for _ in range(n)], [False] * n, [False] * n)
     for node in graph.nodes:
@@ -124,33 +113,10 @@ def _flat(graph: DataflowGraph, indices: Iterable[int]) -> Iterable[int]:
             yield index
 
 
-def _relay_view(graph: DataflowGraph) -> _Forward:
-    n = len(graph)
-    view = _Forward([O] * n, [[] for _ in range(n)], [False] * n, [False] * n)
-    for node in graph.nodes:
-        if node.form == "call":
-            kind = edge = KIND_ORDER[node.kind]
-        elif node.form == "projection":
-            kind = edge = I
-        elif node.form == "tuple":
-            kind, edge = T, I
-        else:
-            continue
-        view.kind[node.index] = kind
-        view.present[node.index] = True
-        for source in node.inputs:
-            same = graph.nodes[source].types[:1] == node.types[:1] and not node.is_tuple
-            view.readers[source].append((node.index, E if kind == B and same else edge))
-    for output in graph.record.outputs:
-        view.leaves[output] = True
-    return view
-
-
 class _Partitioner:
     """Groups as a union-find over nodes; ``kind``, ``anchor``, ``size`` belong to roots."""
 
-    def __init__(self, graph: DataflowGraph, view: _Forward, max_group: int) -> None:
-        self.graph = graph
+    def __init__(self, view: _Forward, max_group: int) -> None:
         self.view = view
         self.max_group = max_group
         n = len(view.kind)
@@ -210,10 +176,7 @@ class _Partitioner:
             kind = self.kind[index]  # As upstream: the node's own group record, not its root's.
             if kind == O:
                 continue
-            if phase == 2:
-                self._into_tuple(index, sink, kind)
-                continue
-            if self.root(index) == self.root(sink) or self.kind[sink] == T:
+            if self.root(index) == self.root(sink):
                 continue
             path = self.path_kind[index]
             if kind == A:
@@ -222,15 +185,8 @@ class _Partitioner:
             elif kind <= B:
                 if path <= I or path == R:
                     self._fuse(index, sink, _epilogue)
-            elif kind in (I, T) and phase == 1:
+            elif kind == I and phase == 1:
                 self._fuse(index, sink, lambda k, _: k <= I)
-
-    def _into_tuple(self, index: int, sink: int, kind: int) -> None:
-        if kind > I or self.root(index) == self.root(sink):
-            return
-        taken_by = self.kind[self.root(sink)]
-        if self.kind[sink] == T and taken_by <= I:
-            self._fuse(index, sink, lambda k, _: k <= I)
 
     def _fuse(self, index: int, sink: int, allowed: Callable[[int, bool], bool]) -> None:
         """Unite everything between a node and its dominator, if kinds and limits allow it."""

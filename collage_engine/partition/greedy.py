@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import NO_OPERATORS, members
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.partition.matching import Match
+from collage_engine.partition.patterns import Match
 from collage_engine.partition.regions import merge_regions, supported_set
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.numbering import NodeSet, OperatorNumber, OperatorSet

@@ -1,9 +1,7 @@
-"""Matches patterns against the dataflow graph, and reports why a pattern failed.
+"""Matches patterns against the dataflow graph.
 
 A pattern is matched at a root, against the flow of data: an operator pattern looks at its
-inputs. Alternatives and commutative operators are tried in turn (backtracking); of all the
-attempts that fail, the one that got furthest is reported, with the part of the pattern, the
-node it was tried on and what was found there (the idea of the onnxscript rewriter).
+inputs. Alternatives and commutative operators are tried in turn (backtracking).
 
     conv = op("nn.conv2d", anything(), constant("weight"))
     biased = conv.optional(lambda x: op("add", x, constant("bias")))
@@ -20,20 +18,28 @@ from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import node_set
-from collage_engine.partition.matching import Failure, Match, Trace, describe
 from collage_engine.partition.sub_graph import inlinable
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex, NodeSet
-from collage_engine.records.operator_titles import onnx_type
 
-Where = Callable[[DataflowGraph, Node], str | None]
-"""A constraint on a node: a function that returns None when satisfied, else the reason in a few
-words."""
+Where = Callable[[DataflowGraph, Node], bool]
+"""A constraint on a node: a function that tells whether it is satisfied."""
 
 COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
 
 Bound = dict[int, tuple["Pattern", NodeIndex]]
 """The parts of a pattern that are bound: by a part's id, the part and the node that it matched."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """A match says where a pattern matched."""
+
+    root: NodeIndex
+    nodes: NodeSet
+    """Matched nodes, without what only wildcards matched and without inlinable nodes."""
+    bindings: dict[str, NodeIndex]
+    """Node index of every named part."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,40 +59,26 @@ class Pattern(ABC):
         """Returns a pattern of ``wrap`` around this one, or of this one alone."""
         return Either((wrap(self), self))
 
-    def attempt(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
+    def attempt(self, graph: DataflowGraph, index: NodeIndex, bound: Bound) -> Iterator[Bound]:
         """Yields every way in which this part matches at a node, given what is bound already."""
         before = bound.get(id(self))
         if before is not None:
             if before[1] == index:
                 yield bound
-            else:
-                other = describe(trace.graph, before[1])
-                trace.fail(self, index, f"another node than {other}", len(bound))
             return
-        for matched in self.expand(index, bound, trace):
+        for matched in self.expand(graph, index, bound):
             yield {**matched, id(self): (self, index)}
 
-    def possible(self, index: NodeIndex, bound: Bound, trace: Trace) -> bool:
+    def possible(self, graph: DataflowGraph, index: NodeIndex) -> bool:
         """Tells whether the operator alone leaves a match possible, before any part is tried."""
-        ops = self.root_ops
-        if ops is None or trace.graph.nodes[index].op in ops:
-            return True
-        trace.fail(self, index, None, len(bound))
-        return False
+        return self.root_ops is None or graph.nodes[index].op in self.root_ops
 
-    def satisfied(self, index: NodeIndex, bound: Bound, trace: Trace) -> bool:
-        """Tell whether the node passes this part's own condition; a failure is noted."""
-        if self.where is None:
-            return True
-        reason = self.where(trace.graph, trace.graph.nodes[index])
-        if reason is None:
-            return True
-        found = f"{describe(trace.graph, index)}: {reason}"
-        trace.fail(self, index, found, len(bound))
-        return False
+    def satisfied(self, graph: DataflowGraph, index: NodeIndex) -> bool:
+        """Tell whether the node passes this part's own condition."""
+        return self.where is None or self.where(graph, graph.nodes[index])
 
     @abstractmethod
-    def expand(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
+    def expand(self, graph: DataflowGraph, index: NodeIndex, bound: Bound) -> Iterator[Bound]:
         """Return every way in which this part matches at a node."""
 
     @cached_property
@@ -104,18 +96,15 @@ class Pattern(ABC):
 class Anything(Pattern):
     """A wildcard for any node, which stays outside unless another part matches it too."""
 
-    def expand(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
+    def expand(self, graph: DataflowGraph, index: NodeIndex, bound: Bound) -> Iterator[Bound]:
         """Yield one match where the condition holds."""
-        if self.satisfied(index, bound, trace):
+        if self.satisfied(graph, index):
             yield bound
 
     @property
     def inside(self) -> bool:
         """Returns False: what a wildcard matches stays outside."""
         return False
-
-    def __str__(self) -> str:
-        return self.name or "anything"
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,20 +113,14 @@ class Constant(Pattern):
 
     scalar: bool | None = None
 
-    def expand(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
+    def expand(self, graph: DataflowGraph, index: NodeIndex, bound: Bound) -> Iterator[Bound]:
         """Yield one match where the node is a constant of the wanted size."""
-        node = trace.graph.nodes[index]
+        node = graph.nodes[index]
         wanted = node.form == "constant" and (
             self.scalar is None or self.scalar == (node.type.elements == 1)
         )
-        if not wanted:
-            trace.fail(self, index, None, len(bound))
-        elif self.satisfied(index, bound, trace):
+        if wanted and self.satisfied(graph, index):
             yield bound
-
-    def __str__(self) -> str:
-        kind = {None: "constant", True: "scalar constant", False: "tensor constant"}[self.scalar]
-        return f"{kind} '{self.name}'" if self.name else kind
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,57 +138,38 @@ class Op(Pattern):
     dtypes: tuple[str, ...] = ()
     commutative: bool = False
 
-    def expand(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
+    def expand(self, graph: DataflowGraph, index: NodeIndex, bound: Bound) -> Iterator[Bound]:
         """Yield every way in which the call's arguments match, in either order if commutative."""
-        node = trace.graph.nodes[index]
-        if node.form != "call" or node.op not in self.ops:
-            trace.fail(self, index, None, len(bound))
+        node = graph.nodes[index]
+        if node.form != "call" or node.op not in self.ops or not self._has_attributes(node):
             return
-        wrong = self._wrong(node)
-        if wrong:
-            trace.fail(self, index, f"{describe(trace.graph, index)} {wrong}", len(bound) + 1)
-            return
-        if not self.satisfied(index, bound, trace):
+        if not self.satisfied(graph, index):
             return
         if self.args is None:
             yield bound
             return
         if len(node.inputs) != len(self.args):
-            found = f"{describe(trace.graph, index)} with {len(node.inputs)} inputs"
-            trace.fail(self, index, found, len(bound) + 1)
             return
         orders: list[Sequence[NodeIndex]] = [node.inputs]
         if self.commutative and len(node.inputs) == 2 and node.inputs[0] != node.inputs[1]:
             orders.append(node.inputs[::-1])
-        # One more than the parts bound: the operator itself has matched when its inputs fail.
-        started = {**bound, -id(self): (self, index)}
         for order in orders:
-            if all(a.possible(i, started, trace) for a, i in zip(self.args, order, strict=True)):
-                yield from _match_all(self.args, order, started, trace)
+            if all(a.possible(graph, i) for a, i in zip(self.args, order, strict=True)):
+                yield from _match_all(graph, self.args, order, bound)
 
-    def _wrong(self, node: Node) -> str | None:
+    def _has_attributes(self, node: Node) -> bool:
         if self.dtypes and node.type.dtype not in self.dtypes:
-            return f"is {node.type.dtype}, not {' or '.join(self.dtypes)}"
+            return False
         for name, wanted in self.attributes:
             value = node.attributes.get(name)
-            if callable(wanted):
-                if not wanted(value):
-                    return f"has {name}={value}"
-            elif _plain(value) != _plain(wanted):
-                return f"has {name}={value}, not {wanted}"
-        return None
+            if not (wanted(value) if callable(wanted) else _plain(value) == _plain(wanted)):
+                return False
+        return True
 
     @cached_property
     def root_ops(self) -> frozenset[str] | None:
         """Return the operators it may be a call of."""
         return frozenset(self.ops)
-
-    def __str__(self) -> str:
-        text = " or ".join(dict.fromkeys(map(onnx_type, self.ops)))
-        if self.attributes:
-            parts = (n if callable(v) else f"{n}={v}" for n, v in self.attributes)
-            text += "[" + ",".join(parts) + "]"
-        return f"{text} '{self.name}'" if self.name else text
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,22 +178,15 @@ class TupleOf(Pattern):
 
     fields: tuple[Pattern, ...] | None = None
 
-    def expand(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
+    def expand(self, graph: DataflowGraph, index: NodeIndex, bound: Bound) -> Iterator[Bound]:
         """Yield every way in which the fields of the tuple match."""
-        node = trace.graph.nodes[index]
-        if node.form != "tuple":
-            trace.fail(self, index, None, len(bound))
-        elif self.fields is not None and len(self.fields) != len(node.inputs):
-            trace.fail(self, index, f"a tuple of {len(node.inputs)}", len(bound))
-        elif not self.satisfied(index, bound, trace):
+        node = graph.nodes[index]
+        if node.form != "tuple" or not self.satisfied(graph, index):
             return
-        elif self.fields is None:
+        if self.fields is None:
             yield bound
-        else:
-            yield from _match_all(self.fields, node.inputs, bound, trace)
-
-    def __str__(self) -> str:
-        return "a tuple" if self.fields is None else f"a tuple of {len(self.fields)}"
+        elif len(self.fields) == len(node.inputs):
+            yield from _match_all(graph, self.fields, node.inputs, bound)
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,11 +195,11 @@ class Either(Pattern):
 
     choices: tuple[Pattern, ...] = ()
 
-    def expand(self, index: NodeIndex, bound: Bound, trace: Trace) -> Iterator[Bound]:
+    def expand(self, graph: DataflowGraph, index: NodeIndex, bound: Bound) -> Iterator[Bound]:
         """Yield every way in which one of the choices matches, in their order."""
         for choice in self.choices:
-            if choice.possible(index, bound, trace):
-                yield from choice.attempt(index, bound, trace)
+            if choice.possible(graph, index):
+                yield from choice.attempt(graph, index, bound)
 
     @cached_property
     def root_ops(self) -> frozenset[str] | None:
@@ -259,18 +216,15 @@ class Either(Pattern):
         """Returns False: what is matched counts by the choice that matched it."""
         return False  # What a choice matches counts by the choice.
 
-    def __str__(self) -> str:
-        return " or ".join(map(str, self.choices))
-
 
 def _match_all(
-    patterns: Sequence[Pattern], indices: Sequence[NodeIndex], bound: Bound, trace: Trace
+    graph: DataflowGraph, patterns: Sequence[Pattern], indices: Sequence[NodeIndex], bound: Bound
 ) -> Iterator[Bound]:
     if not patterns:
         yield bound
         return
-    for matched in patterns[0].attempt(indices[0], bound, trace):
-        yield from _match_all(patterns[1:], indices[1:], matched, trace)
+    for matched in patterns[0].attempt(graph, indices[0], bound):
+        yield from _match_all(graph, patterns[1:], indices[1:], matched)
 
 
 def _plain(value: Any) -> Any:
@@ -334,22 +288,11 @@ def op(
 def all_matches(graph: DataflowGraph, pattern: Pattern, root: NodeIndex) -> Iterator[Match]:
     """Yield every match at a root that covers a distinct set of nodes, the preferred one first."""
     seen: set[NodeSet] = set()
-    trace = Trace(graph, wanted=False)
-    for bound in pattern.attempt(root, {}, trace):
+    for bound in pattern.attempt(graph, root, {}):
         match = _to_match(graph, root, bound)
         if match.nodes and match.nodes not in seen:
             seen.add(match.nodes)
             yield match
-
-
-def match(graph: DataflowGraph, pattern: Pattern, root: NodeIndex) -> Match | Failure:
-    """Return the first match at a root, or why there is none."""
-    trace = Trace(graph)
-    for bound in pattern.attempt(root, {}, trace):
-        return _to_match(graph, root, bound)
-    if trace.best is None:
-        return Failure(root, str(pattern), describe(graph, root), 0)
-    return trace.best
 
 
 def _to_match(graph: DataflowGraph, root: NodeIndex, bound: Bound) -> Match:

@@ -20,8 +20,8 @@ from weakref import WeakKeyDictionary
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import NO_NODES, members, node_set, one_node, one_operator
 from collage_engine.partition.call_graph import CallGraph
-from collage_engine.partition.matching import Match
 from collage_engine.partition.patterns import (
+    Match,
     Pattern,
     TupleOf,
     Where,
@@ -101,16 +101,11 @@ class Quantized:
 
 
 def _typed(*dtypes: str) -> Where:
-    def where(graph: DataflowGraph, node: Node) -> str | None:
-        found = node.type.dtype if not node.is_tuple else "a tuple"
-        return None if found in dtypes else f"is {found}, not {' or '.join(dtypes)}"
-
-    return where
+    return lambda graph, node: not node.is_tuple and node.type.dtype in dtypes
 
 
-def _not_broadcast(graph: DataflowGraph, node: Node) -> str | None:
-    shapes = {graph.nodes[i].type.shape for i in node.inputs}
-    return None if shapes == {node.type.shape} else "broadcasts an operand"
+def _not_broadcast(graph: DataflowGraph, node: Node) -> bool:
+    return {graph.nodes[i].type.shape for i in node.inputs} == {node.type.shape}
 
 
 def dequantized(name: str) -> Pattern:

@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.anchors import HorizontalRule, VerticalRule
 from collage_engine.partition.combiners import (
-    A_TO_A,
     A_TO_B,
     B_TO_R,
     I_TO_I,
@@ -28,13 +26,12 @@ from collage_engine.partition.rules import (
     PartitionRule,
     PatternRule,
     Predicate,
-    PrimitiveRule,
     UnionRule,
 )
 from collage_engine.partition.sub_graph import SubGraphConfig
 from collage_engine.records.numbering import NodeIndex
 
-FusionStyle = Literal["NoFusion", "TVMFusion", "ArbitraryFusion"]
+FusionStyle = Literal["NoFusion", "TVMFusion"]
 
 PatternEntry = tuple[str, Pattern] | tuple[str, Pattern, Predicate | None]
 """(composite name, pattern, further check of a match)."""
@@ -81,11 +78,11 @@ def byoc_rules(
     name: str = "byoc",
     supports: Callable[[DataflowGraph, NodeIndex], str | None] | None = None,
 ) -> PartitionRule:
-    """Return rules for the composites of a pattern table, joined in one of upstream's styles.
+    """Return rules for the composites of a pattern table, joined or not.
 
     Args:
         patterns: The composites' names and patterns.
-        style: Whether composites are joined with nothing, as FuseOps joins, or with any neighbour.
+        style: Whether composites are joined with nothing, or as FuseOps joins.
         max_depth: Nodes on the longest path through a candidate at most; 0: no bound.
         name: The name of the rule tree.
         supports: Says why a call cannot run on its own; None for one that can. Without it calls
@@ -95,12 +92,11 @@ def byoc_rules(
     if supports is not None:
         rules.append(OpPredicateRule("op", supports))
     tree: PartitionRule = UnionRule("", tuple(rules))
-    if style != "NoFusion":
-        simple = _SIMPLE if style == "TVMFusion" else (A_TO_A,)
-        combiners: tuple[CombinerRule, ...] = (AllSimple(simple), TupleProjection())
+    if style == "TVMFusion":
+        combiners: tuple[CombinerRule, ...] = (AllSimple(_SIMPLE), TupleProjection())
         tree = CombineRule("combine", tree, combiners, max_depth, LIMITS)
     config = SubGraphConfig(max_exits=1, max_depth=max_depth)
-    return PrimitiveRule(name, OnlyValidRule("", tree, config))
+    return OnlyValidRule(name, tree, config)
 
 
 def composite_rules(name: str, patterns: Sequence[PatternEntry]) -> PartitionRule:
@@ -126,16 +122,6 @@ def library_rules(name: str, patterns: Sequence[PatternEntry]) -> PartitionRule:
     """
     rules = (OpCallByKindRule("op", "reduction"), *(_composite(entry) for entry in patterns))
     return _groups(name, UnionRule("", rules))
-
-
-def anchor_rules(vertical: bool = True) -> PartitionRule:
-    """Return rules for anchors with their epilogues, and for anchors of one kind on one input.
-
-    Args:
-        vertical: Whether each anchor with growing parts of its epilogue is a candidate.
-    """
-    rules: list[PartitionRule] = [VerticalRule()] if vertical else []
-    return UnionRule("anchor", (*rules, HorizontalRule()))
 
 
 def union_rules(name: str, *rules: PartitionRule) -> PartitionRule:

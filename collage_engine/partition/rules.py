@@ -1,7 +1,6 @@
 """Partition rules: where candidates come from (RFC 0062, section "Partition rules").
 
-Base rules look at the dataflow graph; combinators work on what other rules found. Every rule
-can also say why it proposes nothing for a node.
+Base rules look at the dataflow graph; combinators work on what other rules found.
 """
 
 from __future__ import annotations
@@ -10,14 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import one_node
 from collage_engine.partition.candidate import CandidatePartition, nest_labels
 from collage_engine.partition.combiners import CombineLimits, CombinerRule, combine
-from collage_engine.partition.matching import Failure, Match, describe
-from collage_engine.partition.patterns import Pattern, all_matches, match
+from collage_engine.partition.patterns import Match, Pattern, all_matches
 from collage_engine.partition.sub_graph import SubGraph, SubGraphConfig
 from collage_engine.records.graph import KIND_ORDER, OpKind
 from collage_engine.records.numbering import NodeIndex, NodeSet
@@ -26,36 +23,15 @@ Predicate = Callable[[DataflowGraph, Match], str | None]
 """A further check of a match: returns None when it holds, else the reason."""
 
 
-class Explanation(NamedTuple):
-    """Why a rule proposes nothing for a node."""
-
-    progress: int
-    """How far the rule got: the explanation of the furthest one is shown."""
-    detail: str
-    """What failed; empty: it takes the operator, but not by itself."""
-
-
 @dataclass(frozen=True)
 class Scope:
     """What a rule works on: a graph, and the partition spec that the rule belongs to."""
 
     graph: DataflowGraph
     name: str = ""
-    """The partition spec's name, for notes and for the ``Compiler`` attribute."""
-    external: bool = True
-    """Whether primitive functions are for an external compiler (``Compiler`` attribute)."""
+    """The partition spec's name, for notes."""
     notes: list[str] = field(default_factory=list)
     """Limits that were hit, for the log."""
-    _found: dict[int, tuple[PartitionRule, list[CandidatePartition]]] = field(
-        default_factory=dict, compare=False, repr=False
-    )
-
-    def found_by(self, rule: PartitionRule) -> list[CandidatePartition]:
-        """Return a rule's candidates, found once: explaining asks for them at every node."""
-        known = self._found.get(id(rule))
-        if known is None:
-            known = self._found[id(rule)] = (rule, rule.candidates(self))
-        return known[1]
 
     def candidate(
         self, inside: NodeSet, rule: str, kind: OpKind | None = None
@@ -72,10 +48,6 @@ class PartitionRule(ABC):
     @abstractmethod
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
         """Return all candidates this rule finds, deterministic in number and order."""
-
-    @abstractmethod
-    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
-        """Return why no candidate holds the node; None when one may."""
 
     def below(self) -> Sequence[PartitionRule]:
         """Return the rules that this one is made of."""
@@ -134,17 +106,6 @@ class PatternRule(PartitionRule):
             for each in at_root
         ]
 
-    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
-        """Return how far the pattern got at the node as its root, and what failed."""
-        result = match(scope.graph, self.pattern, index)
-        if isinstance(result, Failure):
-            return Explanation(result.progress, str(result))
-        if self.predicate is not None:
-            reason = self.predicate(scope.graph, result)
-            if reason is not None:
-                return Explanation(len(result.bindings) + 100, reason)
-        return None
-
     def patterns(self) -> Iterator[tuple[str, PatternRule]]:
         """Return this pattern alone."""
         yield self.name, self
@@ -168,13 +129,6 @@ class OpCallByKindRule(PartitionRule):
             if node.form == "call" and KIND_ORDER[node.kind] <= KIND_ORDER[self.most]
         ]
 
-    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
-        """Say that the node is no call, or of too great a kind."""
-        node = scope.graph.nodes[index]
-        if node.form != "call":
-            return Explanation(0, f"{describe(scope.graph, index)} is no operator call")
-        return Explanation(1, "") if KIND_ORDER[node.kind] > KIND_ORDER[self.most] else None
-
 
 @dataclass(frozen=True)
 class OpPredicateRule(PartitionRule):
@@ -191,13 +145,6 @@ class OpPredicateRule(PartitionRule):
             if node.form == "call" and self.predicate(scope.graph, node.index) is None
         ]
 
-    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
-        """Say that the node is no call, or what the predicate has against it."""
-        if scope.graph.nodes[index].form != "call":
-            return Explanation(0, f"{describe(scope.graph, index)} is no operator call")
-        reason = self.predicate(scope.graph, index)
-        return None if reason is None else Explanation(1, reason)
-
 
 @dataclass(frozen=True)
 class _Wrapping(PartitionRule):
@@ -205,9 +152,6 @@ class _Wrapping(PartitionRule):
 
     name: str
     sub_rule: PartitionRule
-
-    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
-        return self.sub_rule.why_not(scope, index)
 
     def below(self) -> Sequence[PartitionRule]:
         return (self.sub_rule,)
@@ -219,11 +163,8 @@ class CompositeRule(_Wrapping):
 
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
         """Return the sub-rule's candidates, each marked as one composite."""
-        attributes = {"Composite": self.name}
         return [
-            CandidatePartition(
-                c.sub_graph.with_attributes(attributes), nest_labels(self.name, c.rule)
-            )
+            CandidatePartition(c.sub_graph.as_composite(self.name), nest_labels(self.name, c.rule))
             for c in self.sub_rule.candidates(scope)
         ]
 
@@ -231,23 +172,6 @@ class CompositeRule(_Wrapping):
         """Yield the sub-rule's patterns under the composite's name."""
         for _, rule in self.sub_rule.patterns():
             yield self.name, rule
-
-
-@dataclass(frozen=True)
-class PrimitiveRule(_Wrapping):
-    """Marks what the sub-rule finds as a function of its own, for the spec's compiler."""
-
-    def candidates(self, scope: Scope) -> list[CandidatePartition]:
-        """Return the sub-rule's candidates, each marked as a function of its own."""
-        attributes: dict[str, object] = {"Primitive": 1}
-        if scope.external:
-            attributes["Compiler"] = scope.name
-        return [
-            CandidatePartition(
-                c.sub_graph.with_attributes(attributes), nest_labels(self.name, c.rule)
-            )
-            for c in self.sub_rule.candidates(scope)
-        ]
 
 
 class AskedRule(PartitionRule):
@@ -270,11 +194,6 @@ class AskedRule(PartitionRule):
         with self.asking():
             return self.rule.candidates(scope)
 
-    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
-        """Return the rule's explanation."""
-        with self.asking():
-            return self.rule.why_not(scope, index)
-
     def below(self) -> Sequence[PartitionRule]:
         """Return the rule itself."""
         return (self.rule,)
@@ -290,20 +209,6 @@ class UnionRule(PartitionRule):
     def candidates(self, scope: Scope) -> list[CandidatePartition]:
         """Return the candidates of all rules, one rule after the other."""
         return [c.named(self.name) for rule in self.sub_rules for c in rule.candidates(scope)]
-
-    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
-        """Return the explanation of the rule that got furthest.
-
-        None when one rule has no objection.
-        """
-        best: Explanation | None = None
-        for rule in self.sub_rules:
-            reason = rule.why_not(scope, index)
-            if reason is None:
-                return None
-            if best is None or reason.progress > best.progress:
-                best = reason
-        return best or Explanation(0, f"{self.name} has no rules")
 
     def below(self) -> Sequence[PartitionRule]:
         """Return the rules that are united."""
@@ -334,10 +239,6 @@ class CombineRule(PartitionRule):
             )
         return [c.named(self.name) for c in found]
 
-    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
-        """Return the sub-rule's explanation."""
-        return self.sub_rule.why_not(scope, index)
-
     def below(self) -> Sequence[PartitionRule]:
         """Return the rule whose candidates are combined."""
         return (self.sub_rule,)
@@ -353,20 +254,6 @@ class OnlyValidRule(_Wrapping):
         """Return the sub-rule's candidates that are valid."""
         return [
             c.named(self.name)
-            for c in scope.found_by(self.sub_rule)
-            if c.sub_graph.is_valid(self.config) is None
+            for c in self.sub_rule.candidates(scope)
+            if c.sub_graph.is_valid(self.config)
         ]
-
-    def why_not(self, scope: Scope, index: NodeIndex) -> Explanation | None:
-        """Return the sub-rule's explanation, or why each candidate with the node is invalid."""
-        reason = self.sub_rule.why_not(scope, index)
-        if reason is not None:
-            return reason
-        invalid: Explanation | None = None
-        for candidate in scope.found_by(self.sub_rule):
-            if candidate.sub_graph.inside >> index & 1:
-                wrong = candidate.sub_graph.is_valid(self.config)
-                if wrong is None:
-                    return None
-                invalid = invalid or Explanation(200, wrong)
-        return invalid

@@ -7,22 +7,18 @@ from collage_engine.records.refusal import Refusal, RefusalKind
 
 _TEXTS: dict[RefusalKind, str] = {
     "judged": "{detail}",
-    "pattern": "{detail}",
     "alone": "{toolchain} does not take {operator} by itself",
     "calls": (
         "{toolchain} and {library} compute no group of operators with this {operator} together"
     ),
     "device": "{operator} stays on the host, not on {detail}",
     "precision": "{operator} gains nothing in {detail}",
-    "partitions": "none of the partitions that {toolchain}'s rules propose passes its checks",
-    "no-rules": "{toolchain} has no rules of its own",
 }
 
 
 def refusal_text(refusal: Refusal) -> str:
     """Return a refusal as a sentence, in ONNX types and toolchains' titles."""
-    kind = "calls" if refusal.library and refusal.kind == "alone" else refusal.kind
-    return _TEXTS[kind].format(
+    return _TEXTS.get(refusal.kind, _TEXTS["alone"]).format(
         detail=refusal.detail,
         operator=onnx_type(refusal.operator),
         toolchain=refusal.toolchain,
@@ -33,4 +29,4 @@ def refusal_text(refusal: Refusal) -> str:
 def named_refusal_text(refusal: Refusal) -> str:
     """Return the sentence for where nothing around it says whose it is."""
     text = refusal_text(refusal)
-    return f"{refusal.toolchain}: {text}" if refusal.kind in ("judged", "pattern") else text
+    return f"{refusal.toolchain}: {text}" if refusal.kind == "judged" else text

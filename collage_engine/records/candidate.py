@@ -23,11 +23,11 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     label: str
     """Operators joined by ``+``, in order, cut in the middle when long."""
     rule: str = ""
-    """Which rule found it (provenance), e.g. ``tvm.combine``, ``region``, ``whole-model``."""
+    """Which rule found it (provenance), e.g. ``tvm.combine``, ``greedy``."""
     composites: tuple[tuple[str, tuple[OperatorNumber, ...]], ...] = ()
     """(composite name, operator numbers) that map to one library call each."""
     protected: bool = False
-    """Never pruned: FuseOps groups, greedy partitions, regions, the whole model."""
+    """Never pruned: single operators, FuseOps groups, greedy partitions, the whole model."""
     key: str = ""
     """Key of its measurement; equal work has equal keys."""
     device: str = "cpu"

@@ -7,18 +7,17 @@ from typing import Literal
 import msgspec
 
 RefusalKind = Literal[
-    "judged", "pattern", "alone", "calls", "device", "precision", "partitions", "no-rules"
+    "judged", "alone", "calls", "device", "precision", "pattern", "partitions", "no-rules"
 ]
 
 
 class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
     """One toolchain instance's refusal of one operator.
 
-    The kinds are: ``judged``, the toolchain says in ``detail`` why not; ``pattern``, ``detail`` is
-    what a rule of it expected; ``alone``, its rules do not take the operator by itself; ``calls``,
-    no partition with it would call ``library``; ``device``, the operator stays on the host and not
-    on ``detail``; ``precision``, it gains nothing in ``detail``; ``partitions``, no partition that
-    the rules propose passes its checks; ``no-rules``, the toolchain has none of its own.
+    The kinds are: ``judged``, the toolchain says in ``detail`` why not; ``alone``, it takes the
+    operator, but not by itself; ``calls``, no partition with it would call ``library``; ``device``,
+    the operator stays on the host and not on ``detail``; ``precision``, it gains nothing in
+    ``detail``. The last three stand in earlier sessions only, and mean ``alone``.
     """
 
     kind: RefusalKind

@@ -129,7 +129,7 @@ class Measuring:
         """Measure those of the candidates that :meth:`begin` counted which have no cost.
 
         Should the time end early, a cover exists and the likeliest winners have costs: what is
-        never pruned (single operators, FuseOps groups, greedy partitions, regions) comes before the
+        never pruned (single operators, FuseOps groups, greedy partitions) comes before the
         rules' proposals, and small before large, since small ones are shared most.
 
         Args:

@@ -72,7 +72,7 @@ def test_same_groups(name: str) -> None:
     model = import_onnx(zoo.build(name))
     nodes = model.graph.nodes
     ours: Counter[tuple[str, ...]] = Counter()
-    for group in fuse_ops(model.graph, "relax"):
+    for group in fuse_ops(model.graph):
         label = tuple(sorted(plain(nodes[i].op) for i in members(group) if nodes[i].form == "call"))
         if label:
             ours[label] += 1

@@ -15,7 +15,6 @@ from collage_engine.model.index_set import (
     node_set,
     one_node,
     operator_set,
-    to_text,
 )
 from tests.support.graphs import GraphBuilder
 
@@ -81,7 +80,6 @@ def test_sets_are_plain_integers():
     assert one_node(70) == 1 << 70
     assert list(members(node_set([0, 64, 200]))) == [0, 64, 200]
     assert first(node_set([9, 4])) == 4
-    assert to_text(node_set([3, 4, 5, 9])) == "{3..5,9}"
 
 
 @pytest.mark.parametrize("glue", [False, True])

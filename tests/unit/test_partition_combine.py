@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.candidate import CandidatePartition
 from collage_engine.partition.combiners import (
-    A_TO_A,
     A_TO_B,
     B_TO_R,
     I_TO_I,
     AllSimple,
     CombineLimits,
+    SimpleCombiner,
     TupleArgument,
     TupleProjection,
 )
@@ -165,7 +165,7 @@ def test_equals_brute_force_with_tuples(seed: int, operators: int) -> None:
 def test_arbitrary_fusion_equals_brute_force(seed: int, operators: int) -> None:
     graph = random_graph(random.Random(seed), operators, glue=False)
     naive = Naive(graph, (("anchor", "anchor"),), 3, False)
-    assert combined(graph, (AllSimple((A_TO_A,)),), 3) == naive.run()
+    assert combined(graph, (AllSimple((SimpleCombiner("anchor", "anchor"),)),), 3) == naive.run()
 
 
 def star(width: int) -> DataflowGraph:

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import members, node_set
-from collage_engine.partition.anchors import epilogues
+from collage_engine.model.index_set import members
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.partition.candidate import CandidatePartition, candidate_id, shorten
+from collage_engine.partition.candidate import candidate_id, shorten
 from collage_engine.partition.enumerate import (
     CandidateSource,
     Enumeration,
@@ -20,17 +19,12 @@ from collage_engine.partition.enumerate import (
     why_not,
 )
 from collage_engine.partition.patterns import anything, constant, op
-from collage_engine.partition.rule_trees import anchor_rules, byoc_rules, fusion_rules, union_rules
-from collage_engine.partition.rules import OnlyValidRule, OpCallByKindRule, PartitionRule, Scope
+from collage_engine.partition.rule_trees import byoc_rules, fusion_rules
+from collage_engine.partition.rules import PartitionRule
 from collage_engine.partition.spec import PartitionSpec
-from collage_engine.partition.sub_graph import SubGraphConfig
-from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.refusal import Refusal
 from tests.support.graphs import (
-    GraphBuilder,
-    bert,
     chain,
-    conv_block,
     instance,
     random_graph,
     resnet,
@@ -61,16 +55,11 @@ def sources(graph) -> list[CandidateSource]:
     def make(
         name: str, rule: PartitionRule, supports, lowers_to_tir: bool = False
     ) -> CandidateSource:
-        spec = PartitionSpec(name, rule, external=not lowers_to_tir)
+        spec = PartitionSpec(name, rule)
         return CandidateSource(instance(name), spec, supports, lowers_to_tir=lowers_to_tir)
 
     return [
-        make(
-            "a",
-            union_rules("a", fusion_rules("tvm"), anchor_rules()),
-            everything,
-            lowers_to_tir=True,
-        ),
+        make("a", fusion_rules("tvm"), everything, lowers_to_tir=True),
         make("b", byoc_rules(PATTERNS, "TVMFusion", name="b"), some),
         make("c", byoc_rules(PATTERNS, "NoFusion", name="c"), everything),
     ]
@@ -157,11 +146,11 @@ def test_resnet_numbers() -> None:
         assert 200 < len(mine) < 1500
         assert len({c.label for c in mine}) <= 100
     rules = {r for c in found.candidates for r in c.rule.split(" | ")}
-    assert {"operator", "fuse-ops", "greedy", "region", "whole-model", "block"} <= rules
-    assert {"a.tvm", "anchor.vertical"} <= rules
+    assert {"operator", "fuse-ops", "greedy", "whole-model", "block"} <= rules
+    assert "tvm.combine" in rules
     protected = {c.rule for c in found.candidates if c.protected}
     assert protected and all(
-        any(r in rule for r in ("operator", "fuse-ops", "greedy", "region", "whole-model"))
+        any(r in rule for r in ("operator", "fuse-ops", "greedy", "whole-model"))
         for rule in protected
     )
     assert not any(c.protected for c in found.candidates if c.rule == "block")
@@ -173,24 +162,13 @@ class TestWhyNot:
         b = next(source for source in sources(graph) if source.instance.id == "b")
         assert why_not(graph, b, graph.operators[1]) == Refusal("judged", "mean", "b has no mean")
 
-    def test_the_pattern_that_failed_and_on_what(self) -> None:
-        b = GraphBuilder()
-        x, w = b.parameter("x"), b.parameter("w")
-        graph = b.build(b.call("nn.conv2d", x, w, name="conv"))
-        spec = PartitionSpec("b", byoc_rules(PATTERNS))
-        found = why_not(graph, CandidateSource(instance("b"), spec, lambda i: None), 2)
-        detail = "expected constant 'weight', found parameter 'w'"
-        assert found == Refusal("pattern", "nn.conv2d", detail)
-
-    def test_kind_and_predicate(self) -> None:
+    def test_what_no_partition_holds(self) -> None:
         graph = chain("nn.softmax")
         spec = PartitionSpec("a", fusion_rules("tvm"))
         found = why_not(graph, CandidateSource(instance("a"), spec, lambda i: None), 1)
         assert found == Refusal("alone", "nn.softmax")
-        rules = byoc_rules([("s", op("nn.softmax", anything()), lambda g, m: "axis is not last")])
-        spec = PartitionSpec("b", rules)
-        found = why_not(graph, CandidateSource(instance("b"), spec, lambda i: None), 1)
-        assert found == Refusal("pattern", "nn.softmax", "axis is not last")
+        calling = CandidateSource(instance("a", library="b"), spec, lambda i: None)
+        assert why_not(graph, calling, 1) == Refusal("calls", "nn.softmax")
 
 
 def test_shapes_stay_on_the_host() -> None:
@@ -216,72 +194,3 @@ class TestRecords:
         assert text.startswith("nn.conv2d+add") and text.endswith("add+nn.relu")
         assert shorten("a+b") == "a+b"
         assert len(shorten("x" * 200)) <= 80
-
-
-class TestAnchors:
-    def test_vertical_takes_the_whole_epilogue(self) -> None:
-        b = GraphBuilder((1, 64, 8, 8))
-        x = b.parameter()
-        y = conv_block(b, x, relu=False)
-        y = b.call("nn.relu", b.call("add", y, x))
-        graph = b.build(b.call("mean", b.call("tanh", y)))
-        calls = call_graph(graph)
-        assert [tuple(members(e)) for e in epilogues(calls, 0)] == [
-            (0,),
-            (0, 1),
-            (0, 1, 2),
-            (0, 1, 2, 3),
-            (0, 1, 2, 3, 4),
-        ]
-
-    def test_vertical_stops_at_a_cycle(self) -> None:
-        b = GraphBuilder((1, 64, 8, 8))
-        conv = b.call("nn.conv2d", b.parameter(), b.constant((3, 3)))
-        graph = b.build(b.call("add", conv, b.call("nn.softmax", conv)))
-        assert epilogues(call_graph(graph), 0) == [1]
-
-    def test_horizontal_joins_query_key_value(self) -> None:
-        graph = bert(1)
-        calls = call_graph(graph)
-        matmuls = [o for o, i in enumerate(graph.operators) if graph.nodes[i].op == "matmul"]
-        found = enumerate_candidates(graph, sources(graph)[:1])
-        mine = {c.nodes: c for c in found.candidates}
-        assert tuple(matmuls[:3]) in mine
-        assert tuple(matmuls[:2]) in mine and (matmuls[0], matmuls[2]) in mine
-        biased = tuple(sorted(o for m in matmuls[:3] for o in (m, m + 1)))
-        assert biased in mine
-        assert len(calls.exits(calls.of(biased))) == 3
-
-    def test_horizontal_needs_equal_attributes(self) -> None:
-        b = GraphBuilder((1, 64, 8, 8))
-        x, w = b.parameter(), b.constant((3, 3))
-        left = b.call("nn.conv2d", x, w, strides=[1, 1])
-        right = b.call("nn.conv2d", x, w, strides=[2, 2])
-        graph = b.build(left, right)
-        found = enumerate_candidates(graph, sources(graph)[:1])
-        joint = next(c for c in found.candidates if c.nodes == (0, 1))
-        assert "anchor" not in joint.rule
-
-
-def test_finding_and_explaining_look_for_candidates_only_once() -> None:
-    """Combining candidates takes most of the time of enumerating, so it is not done again."""
-
-    class Around(OpCallByKindRule):
-        """One candidate around a node between, which is not convex; it counts when it is asked."""
-
-        def candidates(self, scope: Scope) -> list[CandidatePartition]:
-            times.append(scope)
-            return [scope.candidate(node_set([NodeIndex(1), NodeIndex(3)]), "around")]
-
-    times: list[Scope] = []
-    graph = chain("abs", "exp", "abs")
-    spec = PartitionSpec("a", OnlyValidRule("a", Around(), SubGraphConfig()), external=False)
-    source = CandidateSource(
-        instance("a"), spec, lambda index: None, made_of=lambda nodes: None, whole_model=False
-    )
-    found = enumerate_candidates(graph, [source])
-    assert not found.candidates
-    for operator in (0, 2):
-        refusal = why_not(graph, source, graph.operators[operator])
-        assert refusal.kind == "pattern" and "not convex" in refusal.detail
-    assert len(times) == 1

@@ -1,10 +1,8 @@
-"""FuseOps on the dataflow graph: phases, kinds, tuples, limits."""
+"""FuseOps on the dataflow graph: phases, kinds, limits."""
 
 from __future__ import annotations
 
 import random
-
-import pytest
 
 from collage_engine.model.index_set import members
 from collage_engine.partition.call_graph import call_graph
@@ -12,54 +10,53 @@ from collage_engine.partition.fuse_ops import fuse_ops
 from tests.support.graphs import GraphBuilder, chain, conv_block, random_graph
 
 
-def groups(graph, style="relax", **limits) -> list[tuple[int, ...]]:
-    return [tuple(members(g)) for g in fuse_ops(graph, style, **limits)]
+def groups(graph, **limits) -> list[tuple[int, ...]]:
+    return [tuple(members(g)) for g in fuse_ops(graph, **limits)]
 
 
-def by_label(graph, style="relax", **limits) -> list[str]:
+def by_label(graph, **limits) -> list[str]:
     return [
         "+".join(graph.nodes[i].op or graph.nodes[i].form for i in g)
-        for g in groups(graph, style, **limits)
+        for g in groups(graph, **limits)
     ]
 
 
-@pytest.mark.parametrize("style", ["relax", "relay"])
-class TestBothStyles:
-    def test_anchor_takes_its_epilogue(self, style) -> None:
+class TestGroups:
+    def test_anchor_takes_its_epilogue(self) -> None:
         b = GraphBuilder((1, 64, 8, 8))
         graph = b.build(conv_block(b, conv_block(b, b.parameter())))
-        assert by_label(graph, style) == ["nn.conv2d+add+nn.relu"] * 2
+        assert by_label(graph) == ["nn.conv2d+add+nn.relu"] * 2
 
-    def test_injective_waits_for_the_second_phase(self, style) -> None:
-        assert by_label(chain("nn.relu", "reshape", "exp"), style) == ["nn.relu+reshape+exp"]
+    def test_injective_waits_for_the_second_phase(self) -> None:
+        assert by_label(chain("nn.relu", "reshape", "exp")) == ["nn.relu+reshape+exp"]
         b = GraphBuilder((1, 64, 8, 8))
         graph = b.build(b.call("reshape", conv_block(b, b.parameter())))
-        assert by_label(graph, style) == ["nn.conv2d+add+nn.relu", "reshape"]
+        assert by_label(graph) == ["nn.conv2d+add+nn.relu", "reshape"]
 
-    def test_diamond_fuses_to_the_post_dominator(self, style) -> None:
+    def test_diamond_fuses_to_the_post_dominator(self) -> None:
         b = GraphBuilder()
         x = b.call("exp", b.parameter())
         graph = b.build(b.call("add", b.call("abs", x), b.call("tanh", x)))
-        assert by_label(graph, style) == ["exp+abs+tanh+add"]
+        assert by_label(graph) == ["exp+abs+tanh+add"]
 
-    def test_a_value_that_leaves_ends_its_group(self, style) -> None:
+    def test_a_value_that_leaves_ends_its_group(self) -> None:
         b = GraphBuilder()
         x = b.call("exp", b.parameter())
         y = b.call("abs", x)
-        assert by_label(b.build(x, y), style) == ["exp", "abs"]
+        assert by_label(b.build(x, y)) == ["exp", "abs"]
 
-    def test_group_limit(self, style) -> None:
+    def test_group_limit(self) -> None:
         graph = chain(*["exp"] * 300)
-        assert [len(g) for g in groups(graph, style)] == [256, 44]
-        assert max(len(g) for g in groups(graph, style, max_group=10)) == 10
-        assert all(len(g) == 1 for g in groups(graph, style, max_group=1))
+        assert [len(g) for g in groups(graph)] == [256, 44]
+        assert max(len(g) for g in groups(graph, max_group=10)) == 10
+        assert all(len(g) == 1 for g in groups(graph, max_group=1))
 
-    def test_groups_are_a_partition_into_convex_sets(self, style) -> None:
+    def test_groups_are_a_partition_into_convex_sets(self) -> None:
         for seed in range(150):
             graph = random_graph(random.Random(seed), 14)
             calls = call_graph(graph)
             seen = 0
-            for group in fuse_ops(graph, style):
+            for group in fuse_ops(graph):
                 assert not group & seen
                 seen |= group
                 operators = calls.from_nodes(group)
@@ -77,38 +74,25 @@ class TestTuples:
         return b.build(b.call("tanh", b.call("concat", fields)))
 
     def test_fields_are_fused_into_their_reader(self) -> None:
-        assert by_label(self.concat(), "relax") == ["exp+reshape+concat+tanh"]
-        assert by_label(self.concat(), "relay") == ["exp+reshape+tuple+concat+tanh"]
+        assert by_label(self.concat()) == ["exp+reshape+concat+tanh"]
 
     def test_a_tuple_that_leaves_is_left_alone(self) -> None:
         b = GraphBuilder()
         x = b.parameter()
         graph = b.build(b.tuple(b.call("exp", x), b.call("abs", x)))
-        assert by_label(graph, "relay") == ["exp", "abs", "tuple"]
-        assert by_label(graph, "relax") == ["exp", "abs"]
-
-    def test_intermediate_tuples_are_not_fused_with_each_other(self) -> None:
-        b = GraphBuilder()
-        x = b.parameter()
-        first = b.call("concat", b.tuple(b.call("exp", x), b.call("abs", x)))
-        second = b.call("concat", b.tuple(first, b.call("tanh", x)))
-        graph = b.build(second)
-        assert by_label(graph, "relay") == ["exp+abs+tuple+concat+tanh+tuple+concat"]
+        assert by_label(graph) == ["exp", "abs"]
 
 
 def test_broadcast_over_an_equal_operand_is_elementwise_for_relax() -> None:
-    # A gate of smaller shape: Relay's edge to it is broadcast, so the anchor that makes it stays
-    # out; Relax sees one elementwise loop nest.
+    # A gate of smaller shape: Relax sees one elementwise loop nest.
     b = GraphBuilder((1, 64, 8, 8))
     x = b.parameter()
     gate = b.call("nn.conv2d", x, b.constant((64, 64, 1, 1)), shape=(1, 64, 1, 1))
     graph = b.build(b.call("multiply", x, gate))
-    assert by_label(graph, "relax") == ["nn.conv2d+multiply"]
-    assert by_label(graph, "relay") == ["nn.conv2d", "multiply"]
+    assert by_label(graph) == ["nn.conv2d+multiply"]
 
 
 def test_reductions_in_several_blocks_are_anchors_for_relax() -> None:
-    assert by_label(chain("exp", "mean", "tanh"), "relax") == ["exp", "mean+tanh"]
-    assert by_label(chain("exp", "mean", "tanh"), "relay") == ["exp+mean", "tanh"]
+    assert by_label(chain("exp", "mean", "tanh")) == ["exp", "mean+tanh"]
     graph = chain("reshape", "take", "exp")
-    assert by_label(graph, "relax") == ["reshape", "take", "exp"]
+    assert by_label(graph) == ["reshape", "take", "exp"]

@@ -1,11 +1,23 @@
-"""The pattern language: what matches, what is bound, and why something does not match."""
+"""The pattern language: what matches, and what is bound."""
 
 from __future__ import annotations
 
 from collage_engine.model.index_set import node_set
-from collage_engine.partition.matching import Failure, Match
-from collage_engine.partition.patterns import TupleOf, all_matches, anything, constant, match, op
+from collage_engine.partition.patterns import (
+    Match,
+    Pattern,
+    TupleOf,
+    all_matches,
+    anything,
+    constant,
+    op,
+)
 from tests.support.graphs import GraphBuilder, chain
+
+
+def match(graph, pattern: Pattern, root: int) -> Match | None:
+    """Return the first match at a root; None: there is none."""
+    return next(all_matches(graph, pattern, root), None)
 
 
 def conv_graph():
@@ -27,31 +39,15 @@ def test_scalar_constants_stay_outside() -> None:
     b = GraphBuilder()
     graph = b.build(b.call("multiply", b.parameter(), b.constant()))
     found = match(graph, op("multiply", anything(), constant(scalar=True)), 2)
-    assert isinstance(found, Match) and found.nodes == node_set([2])
+    assert found is not None and found.nodes == node_set([2])
 
 
 def test_attributes() -> None:
     graph = conv_graph()
-    assert isinstance(match(graph, conv_pattern(strides=(2, 2)), 5), Match)
-    failed = match(graph, conv_pattern(groups=4), 5)
-    assert isinstance(failed, Failure)
-    assert "Conv[groups=4]" in failed.part
-    assert "has groups=1, not 4" in failed.found
-    assert failed.node == 2
-    assert isinstance(match(graph, conv_pattern(groups=lambda g: g < 2), 5), Match)
-    assert isinstance(match(graph, conv_pattern(groups=lambda g: g > 2), 5), Failure)
-
-
-def test_failure_names_the_part_that_got_furthest() -> None:
-    b = GraphBuilder()
-    x, y = b.parameter("x"), b.parameter("y")
-    conv = b.call("nn.conv2d", x, y, name="c")
-    graph = b.build(b.call("nn.relu", conv))
-    failed = match(graph, conv_pattern(), 3)
-    assert isinstance(failed, Failure)
-    assert failed.node == 1 and failed.part == "constant 'weight'"
-    assert failed.found == "parameter 'y'"
-    assert str(failed) == "expected constant 'weight', found parameter 'y'"
+    assert match(graph, conv_pattern(strides=(2, 2)), 5) is not None
+    assert match(graph, conv_pattern(groups=4), 5) is None
+    assert match(graph, conv_pattern(groups=lambda g: g < 2), 5) is not None
+    assert match(graph, conv_pattern(groups=lambda g: g > 2), 5) is None
 
 
 def test_commutative_and_all_matches() -> None:
@@ -66,9 +62,9 @@ def test_commutative_and_all_matches() -> None:
         node_set([w, right, added]),
     }
     swapped = op("add", constant(), op("nn.conv2d", anything(), constant()))
-    assert isinstance(match(conv_graph(), swapped, 4), Match)
+    assert match(conv_graph(), swapped, 4) is not None
     ordered = op("add", constant(), anything(), commutative=False)
-    assert isinstance(match(conv_graph(), ordered, 4), Failure)
+    assert match(conv_graph(), ordered, 4) is None
 
 
 def test_one_part_twice_is_one_node() -> None:
@@ -78,16 +74,13 @@ def test_one_part_twice_is_one_node() -> None:
     graph = b.build(same, other)
     value = anything("v")
     square = op("multiply", value, value)
-    assert isinstance(match(graph, square, same), Match)
-    failed = match(graph, square, other)
-    assert isinstance(failed, Failure) and "another node than" in failed.found
+    assert match(graph, square, same) is not None
+    assert match(graph, square, other) is None
 
 
 def test_wrong_number_of_inputs_and_type() -> None:
-    failed = match(chain("abs"), op("abs", anything(), anything()), 1)
-    assert isinstance(failed, Failure) and failed.found.endswith("with 1 inputs")
-    failed = match(chain("abs"), op("abs", anything(), dtypes=("int8",)), 1)
-    assert isinstance(failed, Failure) and failed.found.endswith("is float32, not int8")
+    assert match(chain("abs"), op("abs", anything(), anything()), 1) is None
+    assert match(chain("abs"), op("abs", anything(), dtypes=("int8",)), 1) is None
 
 
 def test_tuples() -> None:
@@ -98,10 +91,7 @@ def test_tuples() -> None:
     graph = b.build(joined)
     source = anything("source")
     found = match(graph, op("concat", TupleOf((op("exp", source), op("abs", source)))), joined)
-    assert isinstance(found, Match) and found.nodes == node_set([1, 2, 3, 4])
+    assert found is not None and found.nodes == node_set([1, 2, 3, 4])
     part = op("exp", source, name="part")
-    failed = match(graph, op("concat", TupleOf((part, part))), joined)
-    assert isinstance(failed, Failure) and failed.node == second
-    assert "another node than Exp" in failed.found
-    failed = match(graph, op("concat", TupleOf((anything(),))), joined)
-    assert isinstance(failed, Failure) and failed.found == "a tuple of 2"
+    assert match(graph, op("concat", TupleOf((part, part))), joined) is None
+    assert match(graph, op("concat", TupleOf((anything(),))), joined) is None

@@ -187,7 +187,7 @@ def test_composite_is_one_candidate_with_its_name_and_greedy_keeps_it_whole() ->
     spec = PartitionSpec("some", composite_rules("quantized", pattern_table("some")))
     candidates = spec.candidates(graph)
     largest = max(candidates, key=lambda c: c.sub_graph.inside.bit_count())
-    assert [name for name, _ in largest.composites] == ["some.quantized_conv"]
+    assert [name for name, _ in largest.sub_graph.composites] == ["some.quantized_conv"]
     assert graph.to_operators(largest.sub_graph.inside) == tuple(range(len(graph.operators)))
     source = CandidateSource(instance=instance, spec=spec, supports=lambda index: None)
     (partition,) = greedy(graph, [source]).partitions
@@ -208,17 +208,3 @@ def test_blocks_hold_composites_whole_or_not_at_all() -> None:
     assert completed(calls, [cut]) == [a]
     assert completed(calls, [1 << number[x]]) == []
     assert completed(calls, [cut | 1 << number[second]]) == [a | b]
-
-
-def test_failure_says_what_stands_in_the_way() -> None:
-    g = Graph()
-    x = g.dequantize(g.input(1, 4, 8, 8))
-    w = g.input(4, 4, 3, 3, dtype="float32")
-    y = g.quantize(g.conv(x, w))
-    assert not g.found(y)
-    from collage_engine.partition.matching import Failure
-    from collage_engine.partition.patterns import match
-
-    (_, pattern) = quantized.quantized_patterns()[0]
-    failure = match(g.graph(y), pattern, y)
-    assert isinstance(failure, Failure) and "DequantizeLinear 'weights_float'" in failure.part

@@ -15,8 +15,7 @@ import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import NO_NODES, members, node_set
-from collage_engine.partition.matching import Match
-from collage_engine.partition.patterns import Pattern, all_matches, anything
+from collage_engine.partition.patterns import Match, Pattern, all_matches, anything
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.onednn.linear import normalise_last
 from collage_engine.toolchains.onednn.steps import OneDnnProgram

@@ -12,7 +12,7 @@ import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members, node_set, one_node
-from collage_engine.partition.rule_trees import PatternEntry, anchor_rules, byoc_rules, union_rules
+from collage_engine.partition.rule_trees import PatternEntry, byoc_rules
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.format import TO_LOGICAL, TO_STORED, Formats, stored_shape
@@ -246,9 +246,5 @@ def partition_spec(name: str) -> PartitionSpec:
             *chain_patterns(name),
         )
     ]
-    rule = union_rules(
-        name,
-        byoc_rules(table, "TVMFusion", max_depth=6, name=name, supports=reason_against),
-        anchor_rules(),
-    )
+    rule = byoc_rules(table, "TVMFusion", max_depth=6, name=name, supports=reason_against)
     return PartitionSpec(name, rule, against_sub_graph(reason_against))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collage_engine.partition.quantized import pattern_table
-from collage_engine.partition.rule_trees import PatternEntry, anchor_rules, byoc_rules, union_rules
+from collage_engine.partition.rule_trees import PatternEntry, byoc_rules
 from collage_engine.partition.spec import PartitionSpec
 from collage_engine.toolchains.runtime.pattern_table import (
     Reason,
@@ -18,8 +18,8 @@ def partition_spec(name: str, reason_against: Reason) -> PartitionSpec:
     """Returns the rule tree that proposes ONNX Runtime's candidates.
 
     A convolution with bias, sum and activation is one call (NCHWc); so are Gemm, GELU and the
-    norms. Larger pieces come from blocks, regions and the whole model, which suit it better than
-    what combiners would join.
+    norms. Larger pieces come from blocks, greedy partitions and the whole model, which suit it
+    better than what combiners would join.
     """
     takes = against_match(reason_against)
     table: list[PatternEntry] = [*pattern_table(name)]
@@ -30,9 +30,5 @@ def partition_spec(name: str, reason_against: Reason) -> PartitionSpec:
             *chain_patterns(name),
         )
     ]
-    rule = union_rules(
-        name,
-        byoc_rules(table, "NoFusion", max_depth=8, name=name, supports=reason_against),
-        anchor_rules(),
-    )
+    rule = byoc_rules(table, "NoFusion", max_depth=8, name=name, supports=reason_against)
     return PartitionSpec(name, rule, against_sub_graph(reason_against))

@@ -82,9 +82,7 @@ def layer_norm(x: Pattern) -> Pattern:
     """Matches ``norm(x) · scale + shift`` with vectors for scale and shift."""
 
     def vector(name: str) -> Pattern:
-        return constant(
-            name, where=lambda graph, node: None if len(node.type.shape) == 1 else "is no vector"
-        )
+        return constant(name, where=lambda graph, node: len(node.type.shape) == 1)
 
     return op("add", op("multiply", norm(x), vector("scale")), vector("shift"))
 

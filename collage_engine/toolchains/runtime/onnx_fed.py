@@ -97,23 +97,21 @@ class OnnxFedToolchain(CppToolchain):
         return None
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
-        """Returns the rule tree: quantised composites as they are, and groups of siblings.
+        """Returns the rule tree: quantised composites as they are.
 
-        The rest comes from blocks, regions and the whole model, which suit a runtime best: a call
-        has a price of its own, and inside a partition it keeps layouts that small ones convert to
-        and fro. So there are no rules for anchors with parts of their epilogues, which would double
-        the candidates and win nothing.
+        The rest comes from blocks, greedy partitions and the whole model, which suit a runtime
+        best: a call has a price of its own, and inside a partition it keeps layouts that small ones
+        convert to and fro. So there are no rules for anchors with parts of their epilogues, which
+        would double the candidates and win nothing.
         """
         from collage_engine.partition.quantized import pattern_table
-        from collage_engine.partition.rule_trees import anchor_rules, composite_rules, union_rules
+        from collage_engine.partition.rule_trees import composite_rules
         from collage_engine.partition.spec import PartitionSpec
 
         # They are whole, as in parts they are float32; runtimes make 8-bit kernels of whole ones.
-        integers = composite_rules("quantized", pattern_table(self.name))
-        rule = union_rules(self.name, integers, anchor_rules(vertical=False))
         return PartitionSpec(
             self.name,
-            rule,
+            composite_rules(self.name, pattern_table(self.name)),
             against_sub_graph(lambda graph, index: self.supports(graph, index, instance)),
         )
 

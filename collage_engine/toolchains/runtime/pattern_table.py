@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.matching import Match
-from collage_engine.partition.patterns import Pattern, anything, constant, op
+from collage_engine.partition.patterns import Match, Pattern, anything, constant, op
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.runtime import chains

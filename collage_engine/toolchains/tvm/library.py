@@ -84,7 +84,7 @@ def made_of(graph: DataflowGraph, library: str, nodes: NodeSet) -> Composites | 
         covered |= inside
     if not found or covered == operators:
         return None
-    if SubGraph(graph, graph.close(nodes)).is_valid(GROUP_CONFIG) is not None:
+    if not SubGraph(graph, graph.close(nodes)).is_valid(GROUP_CONFIG):
         return None
     if any("quantize" in graph.nodes[graph.operators[o]].op for o in members(operators)):
         return None  # 8-bit composites are integer kernels, or the library's own partitions

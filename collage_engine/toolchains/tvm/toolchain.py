@@ -120,7 +120,6 @@ class TvmToolchain(Toolchain):
         """Implements ``Toolchain.partition_spec``."""
         from collage_engine.partition.quantized import pattern_table
         from collage_engine.partition.rule_trees import (
-            anchor_rules,
             composite_rules,
             fusion_rules,
             union_rules,
@@ -138,15 +137,10 @@ class TvmToolchain(Toolchain):
         if instance.library:
             from collage_engine.toolchains.tvm.library import rules
 
-            return PartitionSpec(instance.id, rules(instance), validate, external=False)
+            return PartitionSpec(instance.id, rules(instance), validate)
         integers = composite_rules("quantized", pattern_table(self.name))
-        rule = fusion_rules(self.name)
-        if instance.architecture:
-            rule = union_rules(self.name, integers, rule)
-        else:
-            # Siblings make one call of query, key and value. The tree has vertical groups itself.
-            rule = union_rules(self.name, integers, rule, anchor_rules(vertical=False))
-        return PartitionSpec(instance.id, rule, validate, external=False)
+        rule = union_rules(self.name, integers, fusion_rules(self.name))
+        return PartitionSpec(instance.id, rule, validate)
 
     def library_instances(
         self, threads: int, libraries: Sequence[str]
