@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 from onnx import helper
 from tvm import relax
 from tvm.ir import Expr
@@ -220,20 +219,6 @@ def _cumsum(
     return relax.op.flip(relax.op.cumsum(turned, place, exclusive=exclusive), place)
 
 
-def _lp_normalization(
-    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
-) -> Expr | None:
-    """Converts LpNormalization; what has no length stays as it is, like ONNX Runtime's."""
-    x, kind = inputs[0], dtype_of(inputs[0])
-    axis = [attributes.get("axis", -1)]
-    if attributes.get("p", 2) == 1:
-        length = relax.op.sum(relax.op.abs(x), axis, keepdims=True)
-    else:
-        length = relax.op.sqrt(relax.op.sum(relax.op.multiply(x, x), axis, keepdims=True))
-    tiny = relax.const(float(np.finfo(kind).tiny), kind)
-    return relax.op.divide(x, relax.op.maximum(length, tiny))
-
-
 def _mean_variance_normalization(
     bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
 ) -> Expr | None:
@@ -268,14 +253,6 @@ def _selu(
     return relax.op.multiply(relax.const(gamma, dtype_of(inputs[0])), y)
 
 
-def _thresholded_relu(
-    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
-) -> Expr | None:
-    x, kind = inputs[0], dtype_of(inputs[0])
-    above = relax.op.greater(x, relax.const(attributes.get("alpha", 1.0), kind))
-    return relax.op.where(above, x, relax.const(0.0, kind))
-
-
 CONVERTERS: dict[str, Converter] = {
     **INDEX_CONVERTERS,
     **RESIZE_CONVERTERS,
@@ -286,7 +263,6 @@ CONVERTERS: dict[str, Converter] = {
     "Elu": _elu,
     "IsInf": _isinf,
     "LogSoftmax": _softmax_with(relax.op.nn.log_softmax),
-    "LpNormalization": _lp_normalization,
     "Max": _pairwise(relax.op.maximum),
     "Mean": _mean,
     "MeanVarianceNormalization": _mean_variance_normalization,
@@ -297,7 +273,6 @@ CONVERTERS: dict[str, Converter] = {
     "Softmax": _softmax_with(relax.op.nn.softmax),
     "SpaceToDepth": _space_to_depth,
     "Sum": _pairwise(relax.op.add),
-    "ThresholdedRelu": _thresholded_relu,
     "Tile": _tile,
     "Unsqueeze": _unsqueeze,
 }

@@ -8,10 +8,8 @@ graph, with everything that lies on a path between them. So no candidate can cut
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Collection, Iterable, Mapping
 
-import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto
 
 from collage_engine.model.onnx_outer_values import outer_values
@@ -76,79 +74,34 @@ def enclose(graph: GraphProto, values: Collection[str]) -> list[list[NodeProto]]
     """
     if not values:
         return []
+    import networkx as nx  # takes 0.2 s to import
+
     nodes = list(graph.node)
     producer = {o: i for i, node in enumerate(nodes) for o in node.output if o}
-    reads = [
-        {producer[v] for v in (*node.input, *outer_values(node)) if v in producer} for node in nodes
-    ]
-    enclosure = _components(nodes, reads, producer, values)
-    members: dict[int, list[int]] = {}
-    for place, label in enumerate(enclosure):
-        members.setdefault(int(label), []).append(place)
+    edges: nx.DiGraph[int] = nx.DiGraph()
+    edges.add_nodes_from(range(len(nodes)))
+    for i, node in enumerate(nodes):
+        for value in (*node.input, *outer_values(node)):
+            if value in producer:
+                edges.add_edge(producer[value], i)
+                if value in values:
+                    edges.add_edge(i, producer[value])
+    # A maker and its readers reach each other over an edge back, so that they, and whatever lies on
+    # a path between them, are one strongly connected component.
+    components = nx.condensation(edges)
+    members = {label: sorted(held) for label, held in components.nodes(data="members")}
     if len(members) == len(nodes):
         return []
-    order = _topological(members, enclosure, reads)
+    order = list(nx.lexicographical_topological_sort(components, key=lambda c: members[c][0]))
     copies = [NodeProto() for _ in nodes]
     sources = [nodes[i] for label in order for i in members[label]]
     for copy, source in zip(copies, sources, strict=True):
         copy.CopyFrom(source)
-    sizes = [len(members[label]) for label in order]
     del graph.node[:]
     graph.node.extend(copies)
     ordered, place, enclosures = list(graph.node), 0, []
-    for size in sizes:
+    for size in (len(members[label]) for label in order):
         if size > 1:
             enclosures.append(ordered[place : place + size])
         place += size
     return enclosures
-
-
-def _components(
-    nodes: list[NodeProto],
-    reads: list[set[int]],
-    producer: Mapping[str, int],
-    values: Collection[str],
-) -> np.ndarray:
-    """Return the enclosure of each node by number; a node alone has one of its own.
-
-    A maker and its readers reach each other over an edge back, so that they, and whatever lies on
-    a path between them, are one strongly connected component.
-    """
-    from scipy.sparse import csr_matrix  # takes 0.1 s to import
-    from scipy.sparse.csgraph import connected_components
-
-    edges = {(source, i) for i, sources in enumerate(reads) for source in sources}
-    for i, node in enumerate(nodes):
-        for value in (*node.input, *outer_values(node)):
-            if value in values and value in producer:
-                edges.add((i, producer[value]))
-    rows = [a for a, _ in edges]
-    columns = [b for _, b in edges]
-    size = len(nodes)
-    matrix = csr_matrix((np.ones(len(edges), np.int8), (rows, columns)), shape=(size, size))
-    _, labels = connected_components(matrix, directed=True, connection="strong")
-    return np.asarray(labels)
-
-
-def _topological(
-    members: Mapping[int, list[int]], enclosure: np.ndarray, reads: list[set[int]]
-) -> list[int]:
-    """Returns the enclosures in an order in which they can run, close to the file's order."""
-    waits: dict[int, set[int]] = {}
-    followers: dict[int, set[int]] = {label: set() for label in members}
-    for label, places in members.items():
-        before = {int(enclosure[s]) for i in places for s in reads[i]} - {label}
-        waits[label] = before
-        for other in before:
-            followers[other].add(label)
-    ready = [(places[0], label) for label, places in members.items() if not waits[label]]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        _, label = heapq.heappop(ready)
-        order.append(label)
-        for follower in followers[label]:
-            waits[follower].discard(label)
-            if not waits[follower]:
-                heapq.heappush(ready, (members[follower][0], follower))
-    return order

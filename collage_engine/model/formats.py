@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from weakref import WeakKeyDictionary
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import members
 from collage_engine.records.format import HOST, NHWC, PLAIN, Formats, differs
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.operators import names_where
@@ -170,42 +169,3 @@ def _results(graph: DataflowGraph, index: NodeIndex) -> Iterator[NodeIndex]:
         yield from (u for u in graph.users[index] if graph.nodes[u].form == "projection")
     else:
         yield index
-
-
-def layout_blind(graph: DataflowGraph, nodes: NodeSet, takes: Formats, gives: Formats) -> bool:
-    """Tells whether a candidate does the very same work whatever order its images' axes lie in.
-
-    So it is when all its operators are elementwise over operands of one type (scalars aside), and
-    all of its border is in one format.
-
-    Args:
-        graph: The model's dataflow graph.
-        nodes: The candidate's calls.
-        takes: The formats of its inputs, by the operator number of their producers.
-        gives: The formats of its outputs, by operator number.
-    """
-    nodes = graph.close(nodes)
-    inputs, outputs = graph.boundary(nodes)
-    kinds: set[tuple[int, ...]] = set()
-    for index in members(nodes):
-        node = graph.nodes[index]
-        if node.form == "constant":
-            if node.type.elements != 1:
-                return False
-            continue
-        if node.form != "call" or node.is_tuple or node.kind not in ("elementwise", "broadcast"):
-            return False
-        kinds.update(
-            graph.nodes[i].type.shape
-            for i in _operands(graph, index)
-            if graph.nodes[i].form != "constant"
-        )
-        kinds.add(node.type.shape)
-    if len(kinds) != 1:
-        return False
-    border = [(index, takes) for index in inputs] + [(index, gives) for index in outputs]
-    names = {
-        formats.get(graph.operator_number.get(graph.producer(index), -1), PLAIN)
-        for index, formats in border
-    }
-    return len(names) == 1

@@ -29,7 +29,7 @@ from collage_engine.model.onnx_types import dtype_name
 from collage_engine.model.opaque import OpaqueOperator, is_standard, operator_of
 from collage_engine.records.errors import ModelError
 from collage_engine.records.graph import TEXT_BYTES, TensorType
-from collage_engine.records.reasons import last_line, short_reason
+from collage_engine.records.reasons import short_reason
 
 OTHER_DOMAINS = {
     "com.microsoft": {"BiasGelu", "EmbedLayerNormalization", "FastGelu", "SkipLayerNormalization"}
@@ -204,8 +204,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         try:
             results = self._convert(node)
         except Exception as error:  # converters raise whatever their author chose
-            said = _readable(last_line(str(error))) or type(error).__name__
-            return self._opaque_call(alone, said[:300])
+            return self._opaque_call(alone, short_reason(error))
         usable = min(len(results), USABLE_OUTPUTS.get(node.op_type, len(results)))
         if any(name in self._readers for name in node.output[usable:]):
             return self._opaque_call(alone, f"only its first {usable} outputs can be imported")
@@ -318,16 +317,3 @@ def _as_one_node(operator: OpaqueOperator) -> onnx.NodeProto:
     return onnx.helper.make_node(
         operator.name, operator.inputs, operator.outputs, name=node_name(operator.nodes[0])
     )
-
-
-def _readable(text: str) -> str:
-    """Return what TVM says, with its operators and numbers by their names and not in full."""
-    while (start := text.find("ir.Op(")) >= 0:
-        depth, end = 0, start
-        for end in range(start + len("ir.Op"), len(text)):
-            depth += {"(": 1, ")": -1}.get(text[end], 0)
-            if not depth:
-                break
-        name = re.search(r'name="(?:relax\.)?([^"]+)"', text[start : end + 1])
-        text = text[:start] + (name.group(1) if name else "the operator") + text[end + 1 :]
-    return re.sub(r"\bT\.(?:int|float|bool)\d*\(([^()]*)\)", r"\1", text)

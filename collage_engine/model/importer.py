@@ -31,7 +31,6 @@ from collage_engine.model.onnx_index import OnnxIndex
 from collage_engine.model.onnx_standard import check_standard, in_known_opset
 from collage_engine.model.opaque import OpaqueOperator
 from collage_engine.model.opaque_names import is_opaque
-from collage_engine.model.post_dominators import post_dominators
 from collage_engine.model.random_inputs import random_inputs
 from collage_engine.model.relax_graph import (
     OpenSize,
@@ -292,11 +291,6 @@ def _records(
     """Return the dataflow graph's records, and the user's node names that live on in it."""
     index = {id(v): NodeIndex(i) for i, v in enumerate(values)}
     outputs = tuple(index[id(v)] for v in resolver.outputs)
-    users: list[list[NodeIndex]] = [[] for _ in values]
-    for value in values:
-        for source in dict.fromkeys(index[id(i)] for i in value.inputs):
-            users[source].append(index[id(value)])
-    tree = post_dominators(users, set(outputs).__contains__, list(index.values()))
     origins = {
         index[id(value)]: _origins(value, resolver, clean)
         for value in values
@@ -328,7 +322,6 @@ def _records(
                 scope=come_from[0].scope if come_from else (),
                 onnx_type=come_from[0].type if come_from and not is_opaque(value.op) else "",
                 onnx_value=value.onnx_value,
-                post_dominator=tree.parent[number],
                 is_output=number in outputs,
                 scalar=value.form == "constant" and value.types[0].shape == (),
             )

@@ -26,6 +26,10 @@ from collage_engine.model.onnx_standard import check_inference, check_sizes, inf
 from collage_engine.records.errors import ModelError
 from collage_engine.records.graph import OPEN_SIZE
 
+MOST_NODES = 200_000
+"""Nodes of a model after its local functions are written out, at most. Chosen: the largest exports
+with functions known (language models, node by node) have a quarter of it."""
+
 
 class Origin(NamedTuple):
     """Where a node of a cleaned model comes from."""
@@ -259,6 +263,10 @@ def _inlined(model: ModelProto) -> ModelProto:
     leaves out. They are therefore written into the calls first, and calls are replaced from the
     outside inwards: whether a call within a function leaves an attribute out can depend on the
     attributes of the call around it. What one round makes is in the graph when the next begins.
+
+    Raises:
+        ModelError: A file of kilobytes can hold functions that call each other so often that their
+            nodes fit no memory ("billion laughs").
     """
     flat = ModelProto()
     flat.CopyFrom(model)
@@ -278,6 +286,10 @@ def _inlined(model: ModelProto) -> ModelProto:
             if called is not None:
                 node.attribute.extend(a for a in called.attribute_proto if a.name not in given)
         flat = _without_calls(flat, list(outer))
+        if len(flat.graph.node) > MOST_NODES:
+            raise ModelError(
+                f"it has more than {MOST_NODES} nodes when its functions are written out"
+            )
     return flat
 
 

@@ -15,7 +15,6 @@ ones hold), and names that stand twice.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 import onnx
 from onnx import (
@@ -30,25 +29,20 @@ from onnx import (
 )
 
 from collage_engine.machine.cgroups import memory_bytes
-from collage_engine.model.draft import Draft, node_name
+from collage_engine.model.draft import Draft
 from collage_engine.model.mapped_weights import LEAST_BYTES, is_mapped
 from collage_engine.model.onnx_outer_values import with_branches
 from collage_engine.model.opaque import is_standard
 from collage_engine.records.errors import ModelError
-from collage_engine.records.reasons import MOST_CHARACTERS, shown
+from collage_engine.records.reasons import shown
 
 OLDEST_OPSET = 7
 """Operator set of the standard from which on models are imported as they are; older ones broadcast
 by attributes."""
 CONVERTED_TO = 13
 """Operator set that older models are converted to; chosen: every converter and runtime knows it."""
-MOST_NODES = 200_000
-"""Nodes of a model after its local functions are written out, at most. Chosen: the largest exports
-with functions known (language models, node by node) have a quarter of it."""
 _OF_RUNTIMES = "of runtimes"
 """Domain by which the checker is told of operators that the standard lacks."""
-_FunctionName = tuple[str, str, str]
-"""The domain, name and overload of a model-local function."""
 
 
 def check_standard(model: ModelProto, path: str) -> None:
@@ -64,15 +58,12 @@ def check_standard(model: ModelProto, path: str) -> None:
                 f"{path} uses ONNX operator set {imported.version}; {newest} is the newest that is "
                 "known here: convert it (onnx.version_converter)."
             )
-    _check_functions(model, path)
     try:
         checker.check_model(_skeleton(model))
     except checker.ValidationError as error:
-        raise ModelError(
-            f"{path} is not what the ONNX standard allows: {one_line(str(error))}"
-        ) from None
+        raise ModelError(f"{path} is not what the ONNX standard allows: {error}") from None
     except ValueError as error:  # more than protobuf can write
-        raise ModelError(f"{path} cannot be checked: {one_line(str(error))}") from None
+        raise ModelError(f"{path} cannot be checked: {error}") from None
 
 
 def in_known_opset(model: ModelProto) -> ModelProto:
@@ -114,7 +105,7 @@ def check_inference(skeleton: ModelProto, path: str) -> ModelProto:
     own = [line for line in lines if line.count("(op_type:") < 2]
     if not own:
         return infer_loosely(skeleton, path)
-    raise ModelError(f"{path}: the inputs of a node do not fit it: {one_line(own[0])}")
+    raise ModelError(f"{path}: the inputs of a node do not fit it: {own[0]}")
 
 
 def infer_loosely(skeleton: ModelProto, path: str) -> ModelProto:
@@ -126,7 +117,7 @@ def infer_loosely(skeleton: ModelProto, path: str) -> ModelProto:
     try:
         return shape_inference.infer_shapes(skeleton, data_prop=True)
     except shape_inference.InferenceError as error:
-        raise ModelError(f"{path}: the model's shapes do not fit: {one_line(str(error))}") from None
+        raise ModelError(f"{path}: the model's shapes do not fit: {error}") from None
 
 
 def check_sizes(draft: Draft) -> None:
@@ -148,12 +139,6 @@ def check_sizes(draft: Draft) -> None:
                 f"{draft.path}: the value '{shown(name)}' of size {shape} does not fit into this "
                 f"machine's memory of {most / 2**30:.0f} GiB."
             )
-
-
-def one_line(said: str) -> str:
-    """Return what a library says on one line of bearable length."""
-    words = " ".join(shown(word) for word in said[: 10 * MOST_CHARACTERS].split())
-    return words if len(words) <= MOST_CHARACTERS else words[: MOST_CHARACTERS - 1] + "…"
 
 
 def _skeleton(model: ModelProto) -> ModelProto:
@@ -232,47 +217,3 @@ def _plain_branches(node: NodeProto) -> None:
             value.type.CopyFrom(_SCALAR)
         for inner in branch.node:
             _plain_branches(inner)
-
-
-def _check_functions(model: ModelProto, path: str) -> None:
-    """Count the nodes that there are when all local functions are written out; do not write them.
-
-    A file of kilobytes can hold functions that call each other so often that their nodes fit no
-    memory ("billion laughs").
-    """
-    bodies = {(f.domain, f.name, f.overload): f for f in model.functions}
-    known: dict[_FunctionName, int] = {}
-
-    def count(nodes: Iterable[NodeProto], within: tuple[_FunctionName, ...]) -> int:
-        total = 0
-        for node in nodes:
-            total += of_call((node.domain, node.op_type, node.overload), node, within)
-            for attribute in node.attribute:
-                if attribute.HasField("g"):
-                    total += count(attribute.g.node, within)
-        return total
-
-    def of_call(called: _FunctionName, node: NodeProto, within: tuple[_FunctionName, ...]) -> int:
-        if called not in bodies:
-            return 1
-        if called in within:
-            raise ModelError(
-                f"{path}: the function '{shown(called[1])}' calls itself (node "
-                f"'{shown(node_name(node))}'), which the ONNX standard does not allow."
-            )
-        if called not in known:
-            known[called] = count(bodies[called].node, (*within, called))
-        return known[called]
-
-    if not bodies:
-        return
-    try:
-        total = count(model.graph.node, ())
-    except RecursionError:
-        raise ModelError(f"{path}: its functions call each other too deeply.") from None
-    if total > MOST_NODES:
-        raise ModelError(
-            f"{path} has {total if total < 10**12 else 'more than a million million'} nodes when "
-            "its "
-            f"functions are written out, and at most {MOST_NODES} are supported."
-        )

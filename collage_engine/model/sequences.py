@@ -26,9 +26,6 @@ from collage_engine.model.observed_types import SAMPLES, Evaluate, sample_inputs
 from collage_engine.records.errors import ModelError
 from collage_engine.records.reasons import short_reason, shown
 
-MOST_ELEMENTS = 256
-"""Tensors of a sequence at the border, at most; chosen: each is an input or output of its own."""
-
 
 def has_sequences(model: ModelProto) -> bool:
     """Tells whether an input or an output of the model is a sequence."""
@@ -93,8 +90,6 @@ def _elements(
             f"{path}: the input '{name}' is a sequence of tensors: give the sizes of each, for "
             f"example --shape '{name}[0]=2,3' --shape '{name}[1]=2,3'."
         )
-    if len(found) > MOST_ELEMENTS:
-        raise ModelError(f"{path}: the sequence '{name}' has more than {MOST_ELEMENTS} tensors.")
     return found
 
 

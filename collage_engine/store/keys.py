@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.formats import border_formats, layout_blind
+from collage_engine.model.formats import border_formats
 from collage_engine.model.index_set import members, node_set
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.numbering import NodeSet
@@ -95,21 +95,13 @@ class KeyMaker:
         return "\n".join(lines)
 
     def form_of(self, record: Candidate) -> str:
-        """Return the canonical form of a candidate, in its formats.
-
-        One that does the same work in any format has the plain one's, and so its measurement.
-        """
+        """Return the canonical form of a candidate, in its formats."""
         nodes = self.graph.to_indices(record.nodes)
         known = (nodes, tuple(record.takes.items()), tuple(record.gives.items()))
         form = self._forms.get(known)
         if form is None:
-            takes: dict[int, str] = {}
-            gives: dict[int, str] = {}
-            if (record.takes or record.gives) and not layout_blind(
-                self.graph, nodes, record.takes, record.gives
-            ):
-                closed = self.graph.close(nodes)
-                takes, gives = border_formats(self.graph, closed, record.takes, record.gives)
+            closed = self.graph.close(nodes)
+            takes, gives = border_formats(self.graph, closed, record.takes, record.gives)
             form = self._forms[known] = self.form(nodes, takes, gives)
         return form
 

@@ -195,7 +195,7 @@ def _sentences() -> dict[str, tuple[ModelProto | Callable[[], bytes], str]]:
         "attribute twice": (_attribute_twice(), "'culprit'|axis"),
         "attribute of another type": (_wrong_attribute_type(), "axis"),
         "not UTF-8": (_bad_text, "not UTF-8"),
-        "recursive functions": (_recursive(), "calls itself"),
+        "recursive functions": (_recursive(), "must not be recursive"),
         "call with more inputs": (
             _call_with_more(["x", "x"], ["y"]),
             "import failed",
