@@ -10,12 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from collage_engine.records.constants import BYTES, LICENCE, WEIGHTS
-from collage_engine.records.counted import counted
 from collage_engine.records.pin import LimitVerdict
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search.limits import (
-    LimitName,
     Runtime,
     RuntimeLimits,
     limits_in_words,
@@ -113,21 +111,7 @@ def export_refusal(cover: Sequence[Candidate], limits: RuntimeLimits | None) -> 
     if limits is None:
         return None
     used = {runtime for candidate in cover for runtime in candidate.instance.runtimes}
-    texts = {name: _violation(name, limits, used) for name in violated_limits(limits, used)}
+    texts = violated_limits(limits, used)
     if "allow" in texts:
         texts.pop("licences", None)  # what is not wanted at all need not state its licences
     return f"beyond the limits: {'; '.join(texts.values())}" if texts else None
-
-
-def _violation(name: LimitName, limits: RuntimeLimits, used: set[str]) -> str:
-    """Return how a cover that uses these runtimes violates a limit."""
-    if name == "allow":
-        names = ", ".join(sorted(used - set(limits.allow or ())))
-        return f"{names} is not among the runtimes"
-    if name == "max_runtimes":
-        return counted(len(used), "runtime")
-    if name == "max_bytes":
-        return f"{limits.bytes_of(used) / 1e6:.4g} MB"
-    allowed = set(limits.licences or ())
-    others = {each: sorted(set(limits.licences_of(each)) - allowed) for each in sorted(used)}
-    return "; ".join(f"{each} brings {', '.join(of)}" for each, of in others.items() if of)

@@ -18,8 +18,8 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.typed import convert
-from collage_engine.search.check import check_cover, violated_limits
-from collage_engine.search.pins import honours
+from collage_engine.search.check import broken_limits, check_cover
+from collage_engine.search.pins import breaks
 from collage_engine.search.problem import Problem, ProblemCandidate
 from collage_engine.session.document import Document
 
@@ -128,9 +128,7 @@ def broken_pins(problem: Problem, parts: Sequence[ProblemCandidate]) -> frozense
     return frozenset(
         place
         for place, pin in enumerate(problem.pins)
-        for wanted in [set(pin.nodes)]
-        for part in parts
-        if not wanted.isdisjoint(part.nodes) and not honours(part, pin, wanted)
+        if any(breaks(part, pin, set(pin.nodes)) for part in parts)
     )
 
 
@@ -161,6 +159,6 @@ def _examined(placement: Placement, us: float, problem: Problem) -> MeasuredPlac
         placement=placement,
         us=us,
         broken_pins=broken_pins(problem, parts),
-        keeps_limits=not violated_limits(problem, parts),
+        keeps_limits=not broken_limits(problem, parts),
         expected_us=expected_us(placement, problem),
     )

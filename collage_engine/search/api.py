@@ -79,8 +79,12 @@ def _answer(
     problem: Problem, search: Search, solution: Solution, started: float, with_bounds: bool
 ) -> Answer:
     if solution.cost is None:
-        if not solution.decided:
-            return _undecided(search, solution, started)
+        if not solution.decided:  # no cover was found in time, and none is proved not to exist
+            return Answer(
+                lower_bound_us=search.to_us(solution.lower_bound),
+                states=solution.states,
+                seconds=time.perf_counter() - started,
+            )
         return explain_infeasible(search, problem.pins, started)
     cover = tuple(problem.candidates[c].id for c in solution.cover)
     cost = search.to_us(solution.cost)
@@ -195,12 +199,3 @@ def _regret_bounds_of_unmeasured(
         if total is not None:
             bounds[problem.candidates[index].id] = max(0.0, optimistic.to_us(total) - least)
     return bounds
-
-
-def _undecided(search: Search, solution: Solution, started: float) -> Answer:
-    """Return the answer where no cover was found in time and none is proved not to exist."""
-    return Answer(
-        lower_bound_us=search.to_us(solution.lower_bound),
-        states=solution.states,
-        seconds=time.perf_counter() - started,
-    )

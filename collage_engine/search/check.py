@@ -1,8 +1,8 @@
 """An independent check of covers: is it one, and what does it cost?
 
-It shares nothing with the search but the problem's definition: it reads the problem anew, checks
-disjointness, coverage, acyclicity and pins, and adds the costs up as the definition in
-:mod:`collage_engine.search.problem` says, in floating point with :func:`math.fsum`.
+It shares nothing with the search but the problem's definition and what pins and limits mean: it
+reads the problem anew, checks disjointness, coverage and acyclicity, and adds the costs up as the
+definition in :mod:`collage_engine.search.problem` says, in floating point with :func:`math.fsum`.
 """
 
 from __future__ import annotations
@@ -13,18 +13,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from collage_engine.records.counted import counted
-from collage_engine.search.problem import HOST, PLAIN, toolchain_matches
+from collage_engine.search.limits import violated_limits
+from collage_engine.search.pins import breaks
+from collage_engine.search.problem import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from collage_engine.search.problem import (
-        CandidateId,
-        Problem,
-        ProblemCandidate,
-        ProblemPin,
-    )
+    from collage_engine.search.problem import CandidateId, Problem, ProblemCandidate
 
 
 class CoverCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +58,13 @@ def examine_cover(problem: Problem, cover: Sequence[CandidateId]) -> CoverCheck:
         for node in problem.nodes
         if node.id not in owner
     ]
-    pins, limits = _violated_pins(problem, chosen), violated_limits(problem, chosen)
+    limits = broken_limits(problem, chosen)
+    pins = [
+        f"candidate {candidate.id} breaks pin {index}"
+        for index, pin in enumerate(problem.pins)
+        for candidate in chosen
+        if breaks(candidate, pin, set(pin.nodes))
+    ]
     cycle = _cycle(problem, owner, len(chosen))
     faults = [*unknown, *twice, *missing, *pins, *limits]
     if cycle is not None:
@@ -132,56 +134,13 @@ def _owners(chosen: Sequence[ProblemCandidate]) -> tuple[dict[int, int], list[st
     return owner, faults
 
 
-def _violated_pins(problem: Problem, chosen: Sequence[ProblemCandidate]) -> list[str]:
-    """Return in words which pins the cover breaks."""
-    return [
-        f"candidate {candidate.id} breaks pin {index}"
-        for index, pin in enumerate(problem.pins)
-        for candidate in chosen
-        if set(pin.nodes) & set(candidate.nodes) and not _honours(pin, candidate)
-    ]
-
-
-def violated_limits(problem: Problem, chosen: Sequence[ProblemCandidate]) -> list[str]:
+def broken_limits(problem: Problem, chosen: Sequence[ProblemCandidate]) -> list[str]:
     """Return in words which limits on runtimes the cover breaks."""
     limits = problem.limits
     if limits is None:
         return []
-    used: set[str] = set()
-    for candidate in chosen:
-        name = candidate.toolchain
-        used.update(limits.needs.get(name, (name.split("[")[0],)))
-    faults = []
-    if limits.allow is not None and not used.issubset(limits.allow):
-        others = ", ".join(sorted(used.difference(limits.allow)))
-        faults.append(f"it uses {others}, which is not allowed")
-    if limits.max_runtimes is not None and len(used) > limits.max_runtimes:
-        runtimes = counted(len(used), "runtime")
-        faults.append(f"it uses {runtimes}; at most {limits.max_runtimes} are allowed")
-    known = {name: limits.runtimes[name] for name in used if name in limits.runtimes}
-    size = limits.base_bytes + sum(runtime.bytes for runtime in known.values())
-    if limits.max_bytes is not None and size > limits.max_bytes:
-        faults.append(f"it takes {size} bytes; at most {limits.max_bytes} are allowed")
-    if limits.licences is not None:
-        faults += [
-            f"{name} is under {licence}, which is not allowed"
-            for name, runtime in sorted(known.items())
-            for licence in runtime.licences
-            if licence not in limits.licences
-        ]
-    return faults
-
-
-def _honours(pin: ProblemPin, candidate: ProblemCandidate) -> bool:
-    if pin.toolchain is not None and not toolchain_matches(pin.toolchain, candidate.toolchain):
-        return False
-    if pin.not_toolchain is not None and toolchain_matches(pin.not_toolchain, candidate.toolchain):
-        return False
-    if pin.device is not None and (candidate.device or HOST) != pin.device:
-        return False
-    if pin.exactly and set(pin.nodes) != set(candidate.nodes):
-        return False
-    return not (pin.together or pin.unsplit) or set(pin.nodes) <= set(candidate.nodes)
+    used = {runtime for c in chosen for runtime in limits.runtimes_of(c.toolchain)}
+    return list(violated_limits(limits, used).values())
 
 
 def _cycle(problem: Problem, owner: dict[int, int], parts: int) -> list[int] | None:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from collage_engine.records.counted import NAMED
 from collage_engine.search.limited_search import RuntimeSets, solve_within_limits
 from collage_engine.search.limits import (
     LimitName,
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 Constraint = int | LimitName
 """The index of a pin, or the name of a limit."""
-MOST_CONFLICTS = 8
-"""Disjoint conflicts that are looked for (a count; chosen: who has mended so many asks again)."""
 
 
 def explain_infeasible(search: Search, pins: Sequence[ProblemPin], started: float) -> Answer:
@@ -93,7 +92,7 @@ class _ConflictFilter:
         if not rest or self._leaves_no_cover([]):
             return []
         found: list[Conflict] = []
-        while len(found) < MOST_CONFLICTS and (not found or self._leaves_no_cover(rest)):
+        while len(found) < NAMED and (not found or self._leaves_no_cover(rest)):
             self.undecided = False
             core = self._minimal([], [], rest)
             found.append(self._described(core))
@@ -205,13 +204,10 @@ def _infeasible_by_itself(search: Search) -> Infeasible:
     if nodes:
         reason = f"no measured candidate covers {nodes_in_words(nodes)}"
     else:
-        nodes = search.solver.furthest_uncovered()
         reason = (
             "every node has measured candidates, but no combination of them is a placement: "
             "partitions would overlap or wait for each other, or a conversion does not exist"
         )
-        if nodes:
-            reason = f"{reason}; the search gets no further than {nodes_in_words(nodes)}"
     return Infeasible(reason=reason, nodes=nodes)
 
 

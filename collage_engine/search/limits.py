@@ -77,20 +77,28 @@ class RuntimeLimitVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What the reason of a limit that is honoured says beside its text and state."""
 
 
-def violated_limits(limits: RuntimeLimits, used: Iterable[str]) -> list[LimitName]:
-    """Return the limits that a cover with these runtimes violates."""
+def violated_limits(limits: RuntimeLimits, used: Iterable[str]) -> dict[LimitName, str]:
+    """Return the limits that a cover with these runtimes violates, each with how it does."""
     names = set(used)
-    violated: list[LimitName] = []
+    violated: dict[LimitName, str] = {}
     if limits.allow is not None and not names <= set(limits.allow):
-        violated.append("allow")
+        others = ", ".join(sorted(names.difference(limits.allow)))
+        violated["allow"] = f"it uses {others}, which is not allowed"
     if limits.max_runtimes is not None and len(names) > limits.max_runtimes:
-        violated.append("max_runtimes")
-    if limits.max_bytes is not None and limits.bytes_of(names) > limits.max_bytes:
-        violated.append("max_bytes")
-    if limits.licences is not None and any(
-        set(limits.licences_of(name)) - set(limits.licences) for name in names
-    ):
-        violated.append("licences")
+        runtimes = counted(len(names), "runtime")
+        violated["max_runtimes"] = f"it uses {runtimes}; at most {limits.max_runtimes} are allowed"
+    size = limits.bytes_of(names)
+    if limits.max_bytes is not None and size > limits.max_bytes:
+        violated["max_bytes"] = f"it takes {size} bytes; at most {limits.max_bytes} are allowed"
+    if limits.licences is not None:
+        others = "; ".join(
+            f"{name} is under {licence}, which is not allowed"
+            for name in sorted(names)
+            for licence in limits.licences_of(name)
+            if licence not in limits.licences
+        )
+        if others:
+            violated["licences"] = others
     return violated
 
 

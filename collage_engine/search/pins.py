@@ -21,31 +21,29 @@ from collage_engine.search.problem import (
 def forbidden_by(problem: Problem, pin: ProblemPin) -> list[int]:
     """Return the indices of the candidates that a pin rules out."""
     wanted = set(pin.nodes)
-    return [
-        index
-        for index, candidate in enumerate(problem.candidates)
-        if not wanted.isdisjoint(candidate.nodes) and not honours(candidate, pin, wanted)
-    ]
+    return [i for i, each in enumerate(problem.candidates) if breaks(each, pin, wanted)]
 
 
-def honours(candidate: ProblemCandidate, pin: ProblemPin, wanted: set[int]) -> bool:
-    """Tell whether a candidate may be chosen under a pin.
+def breaks(candidate: ProblemCandidate, pin: ProblemPin, wanted: set[int]) -> bool:
+    """Tell whether a candidate may not be part of a cover under a pin.
 
     Args:
-        candidate: A candidate that holds some of the pin's nodes.
+        candidate: A candidate; one that holds none of the pin's nodes breaks nothing.
         pin: The pin.
         wanted: The pin's nodes.
     """
+    if wanted.isdisjoint(candidate.nodes):
+        return False
     name = candidate.toolchain
     if pin.toolchain is not None and not toolchain_matches(pin.toolchain, name):
-        return False
+        return True
     if pin.not_toolchain is not None and toolchain_matches(pin.not_toolchain, name):
-        return False
+        return True
     if pin.device is not None and (candidate.device or HOST) != pin.device:
-        return False
+        return True
     if pin.exactly and wanted != set(candidate.nodes):
-        return False
-    return not (pin.together or pin.unsplit) or wanted.issubset(candidate.nodes)
+        return True
+    return (pin.together or pin.unsplit) and not wanted.issubset(candidate.nodes)
 
 
 def describe(pin: ProblemPin) -> str:

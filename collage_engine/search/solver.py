@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from collage_engine.records.time_limits import ANSWER_S, STEP_SHARE
 from collage_engine.search.label_setting import LabelSetting
 from collage_engine.search.pricing import IMPOSSIBLE
-from collage_engine.search.problem import PLAIN
 from collage_engine.search.solution import Solution
 from collage_engine.search.state_space import StateSpace
 from collage_engine.search.states import SearchLimitExceeded
@@ -167,28 +166,6 @@ class Solver:
         if solution.optimal:
             self._latest = key, solution
         return replace(solution)
-
-    def furthest_uncovered(self) -> tuple[int, ...]:
-        """Return the node at which the exact search got stuck, where it found no cover.
-
-        Returns:
-            The id of the first uncovered node of the state that covers most without a move on; the
-            nodes whose formats disagree when all can be covered; empty when nothing was explored.
-        """
-        space = self.space
-        if space.ordered is None:
-            return ()
-        dead_ends = [state for state in space.ordered if not any(space.moves(state))]
-        furthest = max(dead_ends, key=lambda state: state.rank)
-        if furthest.first_uncovered == space.count:  # only impossible conversions prevent a cover
-            return tuple(node.id for node in self.problem.nodes if self._formats_differ(node.id))
-        return (self.problem.nodes[space.order[furthest.first_uncovered]].id,)
-
-    def _formats_differ(self, node: int) -> bool:
-        """Tell whether candidates disagree on the format of this node's value."""
-        formats = {c.gives.get(node, PLAIN) for c in self.problem.candidates if node in c.nodes}
-        formats |= {c.takes[node] for c in self.problem.candidates if node in c.takes}
-        return len(formats) > 1
 
 
 def usable_costs(problem: Problem, optimistic: bool) -> tuple[list[int], list[float | None]]:
