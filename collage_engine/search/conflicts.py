@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from collage_engine.records.counted import NAMED
 from collage_engine.search.limited_search import RuntimeSets, solve_within_limits
 from collage_engine.search.limits import (
     LimitName,
@@ -92,7 +91,7 @@ class _ConflictFilter:
         if not rest or self._leaves_no_cover([]):
             return []
         found: list[Conflict] = []
-        while len(found) < NAMED and (not found or self._leaves_no_cover(rest)):
+        while not found or self._leaves_no_cover(rest):
             self.undecided = False
             core = self._minimal([], [], rest)
             found.append(self._described(core))

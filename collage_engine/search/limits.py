@@ -89,7 +89,8 @@ def violated_limits(limits: RuntimeLimits, used: Iterable[str]) -> dict[LimitNam
         violated["max_runtimes"] = f"it uses {runtimes}; at most {limits.max_runtimes} are allowed"
     size = limits.bytes_of(names)
     if limits.max_bytes is not None and size > limits.max_bytes:
-        violated["max_bytes"] = f"it takes {size} bytes; at most {limits.max_bytes} are allowed"
+        most = f"at most {limits.max_bytes / 1e6:.4g} MB are allowed"
+        violated["max_bytes"] = f"it takes {size / 1e6:.4g} MB; {most}"
     if limits.licences is not None:
         others = "; ".join(
             f"{name} is under {licence}, which is not allowed"

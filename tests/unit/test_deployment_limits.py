@@ -113,18 +113,23 @@ def test_a_baseline_beyond_the_limits_is_barred(toolchains):
     )
     assert limits.export_refusal(
         [candidate_on(ort, (0,)), candidate_on(tvm, (1,))], constraints
-    ) == ("beyond the limits: 2 runtimes")
+    ) == ("beyond the limits: it uses 2 runtimes; at most 1 are allowed")
     said = limits.export_refusal([candidate_on(ort, (0,)), candidate_on(dnn, (1,))], constraints)
-    assert said == ("beyond the limits: 2 runtimes; 0.000108 MB")
+    runtimes, size = (
+        "it uses 2 runtimes; at most 1 are allowed",
+        "it takes 0.000108 MB; at most 0.000104 MB are allowed",
+    )
+    assert said == f"beyond the limits: {runtimes}; {size}"
     facts = runtime_facts(toolchains, 100)
     constraints = limits.runtime_limits(RunSettings(licences=("MIT",)), facts)
     assert limits.export_refusal([candidate_on(dnn, (0,))], constraints) == (
-        "beyond the limits: dnn brings Apache-2.0, BSD-3-Clause"
+        "beyond the limits: dnn is under Apache-2.0, which is not allowed; "
+        "dnn is under BSD-3-Clause, which is not allowed"
     )
     constraints = limits.runtime_limits(
         RunSettings(licences=("MIT",), allow_runtimes=("tvm",)), facts
     )
     assert limits.export_refusal([candidate_on(dnn, (0,))], constraints) == (
-        "beyond the limits: dnn is not among the runtimes"
+        "beyond the limits: it uses dnn, which is not allowed"
     )
     assert limits.export_refusal([candidate_on(dnn, (0,))], None) is None
