@@ -40,7 +40,7 @@ from collage_engine.records.files import check_writable
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Baseline, Partition, Run
-from collage_engine.records.precision import LONG
+from collage_engine.records.precision import LONG, Precision
 from collage_engine.records.report_format import ReportFormat
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice, combined
@@ -135,7 +135,7 @@ def place(
         inputs_npz=input_archive(given),
         shapes=_typed("shapes", shapes or {}, Sizes),
         toolchains=_typed("toolchains", toolchains, tuple[str, ...]),
-        precision=LONG.get(precision, precision),
+        precision=_typed("precision", LONG.get(precision, precision), Precision),
         **settings,
     )
     pins = _typed("pins", pins, tuple[str, ...])

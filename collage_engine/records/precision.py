@@ -9,6 +9,7 @@ is rounded to 8 bits, and candidates that compute that in whole numbers are righ
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 import msgspec
 
@@ -21,7 +22,7 @@ INT8 = "int8"
 TF32 = "tf32"
 """Float32 whose products' operands are rounded to ten bits of mantissa: NVIDIA's tensor cores."""
 FLOAT16 = "float16"
-PRECISIONS = (FLOAT32, TF32, FLOAT16, BFLOAT16, INT8)
+Precision = Literal["float32", "tf32", "float16", "bfloat16", "int8"]
 """The precisions of a run."""
 
 TOLERANCES = {

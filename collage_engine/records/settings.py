@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from collage_engine.records.durations import LONGEST_S
-from collage_engine.records.errors import InvalidValue
-from collage_engine.records.precision import PRECISIONS
-from collage_engine.records.ranges import LARGEST_INTEGER
+from collage_engine.records.precision import Precision
+from collage_engine.records.ranges import Count
 from collage_engine.records.typed import Checked
 
 Objective = Literal["latency", "throughput", "p99"]
 """What a placement is best at."""
-MOST_THREADS = 4096
-"""Threads above which no number of them is believed; chosen, above the cores of any one machine."""
+MOST_THREADS = 8192
+"""Threads above which no number of them is believed: the most processors that Linux can be built
+for on x86-64 (``CONFIG_NR_CPUS``)."""
 
 
 class RunSettings(Checked, frozen=True, kw_only=True, omit_defaults=True):
@@ -27,9 +29,9 @@ class RunSettings(Checked, frozen=True, kw_only=True, omit_defaults=True):
     toolchains: tuple[str, ...] = ()
     """Names in the user's order (for greedy partitioning and exact ties); empty: all."""
     target: str = "cpu"
-    threads: int = 0
+    threads: Annotated[int, Meta(ge=0, le=MOST_THREADS)] = 0
     """0: physical cores, or fewer where the fastest whole model is faster on fewer."""
-    budget_s: float = 600.0
+    budget_s: Annotated[float, Meta(gt=0, lt=LONGEST_S)] = 600.0
     """Seconds of the whole run, from its start to the exported artifact."""
     confirmation: Literal["full", "quick"] = "full"
     """``quick``: the best cover is timed against the placement of the run before and the best
@@ -38,17 +40,17 @@ class RunSettings(Checked, frozen=True, kw_only=True, omit_defaults=True):
     """``needed``: measure what the best cover could consist of."""
     in_place: bool = True
     """Run covers whole, look into them, and search again on what their partitions take there."""
-    tune_budget_s: float = 0.0
+    tune_budget_s: Annotated[float, Meta(ge=0, lt=LONGEST_S)] = 0.0
     shapes: dict[str, tuple[int, ...]] = {}
     objective: Objective = "latency"
     """What the confirmation compares: the median of single calls, the calls that ``streams``
     instances finish together, or the 99th percentile of single calls."""
-    streams: int = 1
+    streams: Annotated[int, Meta(ge=1, le=MOST_THREADS)] = 1
     """Instances that run at once, each with ``threads`` threads; for throughput only."""
-    precision: str = "float32"
-    tolerance: float | None = None
-    """Bound on the whole model's max_rel_error; None: the precision's own."""
-    seed: int = 0
+    precision: Precision = "float32"
+    tolerance: Annotated[float, Meta(gt=0, lt=1)] | None = None
+    """Bound on the whole model's max_rel_error, such as 0.01 for 1 %; None: the precision's own."""
+    seed: Count = 0
     inputs_npz: bytes | None = None
     """Representative inputs: the bytes of an .npz file, keyed by input name; or of an archive of
     such files and of ONNX test data sets (``candidates/input_files.py``)."""
@@ -58,50 +60,14 @@ class RunSettings(Checked, frozen=True, kw_only=True, omit_defaults=True):
     """The user's own placements: ONNX node name → toolchain; each becomes a baseline."""
     allow_runtimes: tuple[str, ...] = ()
     """Toolchains that the artifact may hold partitions of; empty: all."""
-    max_runtimes: int = 0
+    max_runtimes: Count = 0
     """At most so many different ones; 0: any number."""
-    max_artifact_bytes: int = 0
+    max_artifact_bytes: Count = 0
     """Weights and runtime libraries together; 0: any size."""
-    max_memory_bytes: int = 0
+    max_memory_bytes: Count = 0
     """Resident memory of the process that runs the placement, at most; 0: any."""
     licences: tuple[str, ...] = ()
     """SPDX identifiers, or families (``BSD``), of allowed runtime libraries; empty: all."""
     strict: bool = False
     """Refuse to export figures that were taken while others used the machine."""
     name: str = ""
-
-    def __post_init__(self) -> None:
-        """Raise ``InvalidValue`` where no run can have these settings."""
-        super().__post_init__()
-        if not 0 < self.budget_s < LONGEST_S:
-            raise InvalidValue(
-                f"budget_s is {self.budget_s!r}: it must be a number of seconds above 0 and below "
-                f"{LONGEST_S:g}"
-            )
-        if not 0 <= self.tune_budget_s < LONGEST_S:
-            raise InvalidValue(
-                f"tune_budget_s is {self.tune_budget_s!r}: it must be a number of seconds from 0 "
-                f"(no tuning) to {LONGEST_S:g}"
-            )
-        if self.tolerance is not None and not 0 < self.tolerance < 1:
-            raise InvalidValue(
-                f"tolerance is {self.tolerance!r}: it must be a relative error above 0 and below "
-                "1, such as 0.01 for 1 %"
-            )
-        if self.precision not in PRECISIONS:
-            raise InvalidValue(
-                f"there is no precision {self.precision!r}; known are {', '.join(PRECISIONS)}"
-            )
-        if self.inputs_npz is not None and self.inputs_npz[:2] != b"PK":
-            raise InvalidValue("inputs_npz holds no .npz file: give the bytes of one")
-        for name, least, most in (
-            ("threads", 0, MOST_THREADS),
-            ("streams", 1, MOST_THREADS),
-            ("seed", 0, LARGEST_INTEGER),
-            ("max_runtimes", 0, LARGEST_INTEGER),
-            ("max_artifact_bytes", 0, LARGEST_INTEGER),
-            ("max_memory_bytes", 0, LARGEST_INTEGER),
-        ):
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise InvalidValue(f"{name} is {value}: it must be from {least} to {most}")

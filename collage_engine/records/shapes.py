@@ -5,23 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from collage_engine.records.errors import UsageError
 from collage_engine.records.ranges import Count, Figure, Positive
+from collage_engine.records.time_limits import LEAST_S
 from collage_engine.records.typed import Checked, convert
 
 MOST_SHAPES = 64
 """Shapes of one artifact, at most; chosen: each is a run of its own, which takes minutes."""
-STOPPED_BUDGET_S = 1.0
-"""Seconds of budget for each shape that is left when the user ends the run with what it has;
-chosen: the first stage alone, which times each toolchain on the whole model, takes about that."""
+STOPPED_BUDGET_S = LEAST_S
+"""Seconds of budget for each shape that is left when the user ends the run with what it has."""
 MOST_AXES = 64
 """Sizes of one input, at most: NPY_MAXDIMS, the most of NumPy's arrays."""
-MOST_ELEMENTS = 2**40
-"""Elements of an input, at most; chosen: terabytes, more than any machine has."""
+MOST_ELEMENTS = 2**48
+"""Elements of an input, at most: an x86-64 processor addresses so many bytes."""
+
+_Size = Annotated[int, msgspec.Meta(ge=0, le=MOST_ELEMENTS)]
+_Sizes = Annotated[tuple[_Size, ...], msgspec.Meta(min_length=1, max_length=MOST_AXES)]
+_Entries = Annotated[list[dict[str, _Size | _Sizes]], msgspec.Meta(min_length=1)]
+"""For each shape the sizes of dimensions and of whole inputs, by name."""
 
 AxesOfValues = dict[str, tuple[int, ...]]
 """Axes by the name of an input or output."""
@@ -81,24 +86,19 @@ def listed(data: Any, option: str) -> tuple[ShapeChoice, ...]:
     Raises:
         UsageError: It is no such list.
     """
-    if not isinstance(data, list) or not data or not all(isinstance(each, dict) for each in data):
-        raise UsageError(
-            f'{option}: expected a list of objects such as [{{"batch": 1}}, {{"batch": 4}}]'
-        )
-    _check_count(len(data), option)
+    try:
+        entries = convert(data, _Entries, json=True)
+    except msgspec.ValidationError as error:
+        example = '[{"batch": 1}, {"x": [2, 3]}]'
+        raise UsageError(f"{option}: {error} (write it like {example})") from error
+    _check_count(len(entries), option)
     found = []
-    for entry in data:
-        dims: dict[str, int] = {}
-        shapes: dict[str, tuple[int, ...]] = {}
-        for name, size in entry.items():
-            if _is_size(size):
-                dims[name] = size
-            elif _is_shape(size):
-                if math.prod(size) > MOST_ELEMENTS:
-                    raise UsageError(f"{option}: {name} = {size} is larger than any memory")
-                shapes[name] = tuple(size)
-            else:
-                raise UsageError(f"{option}: {name!r} is neither a size nor a list of sizes")
+    for entry in entries:
+        dims = {name: size for name, size in entry.items() if isinstance(size, int)}
+        shapes = {name: size for name, size in entry.items() if isinstance(size, tuple)}
+        for name, sizes in shapes.items():
+            if math.prod(sizes) > MOST_ELEMENTS:
+                raise UsageError(f"{option}: {name} = {list(sizes)} is larger than any memory")
         found.append(ShapeChoice(dims=dims, shapes=shapes))
     for place, choice in enumerate(found):
         if not choice.dims and not choice.shapes:
@@ -106,14 +106,6 @@ def listed(data: Any, option: str) -> tuple[ShapeChoice, ...]:
         if choice in found[:place]:
             raise UsageError(f"{option}: {choice.text} is listed twice")
     return tuple(found)
-
-
-def _is_shape(value: Any) -> bool:
-    return isinstance(value, list) and 0 < len(value) <= MOST_AXES and all(map(_is_size, value))
-
-
-def _is_size(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= MOST_ELEMENTS
 
 
 def _check_count(count: int, option: str) -> None:

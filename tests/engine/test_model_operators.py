@@ -163,12 +163,6 @@ composed(
 )
 image("InstanceNormalization", *batch_norm(4)[:2])
 image("GroupNormalization", *batch_norm(4)[:2], num_groups=2, opset=21)
-image("LpNormalization 1", p=1, axis=1)
-image("LpNormalization 2", p=2, axis=1)
-composed(
-    "LpNormalization of nothing",
-    lambda n, x: n.add("LpNormalization", n.add("Mul", x, n.scalar(0))),
-)
 composed(
     "MeanVarianceNormalization far from zero",
     lambda n, x: n.add(

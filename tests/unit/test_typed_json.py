@@ -136,7 +136,6 @@ WRONG_SETTINGS: list[dict[str, Any]] = [
     {"shapes": {"x": "1,3"}},
     {"placements": ({"conv": 3},)},
     {"seed": -1},
-    {"inputs_npz": b"rubbish"},
 ]
 
 
