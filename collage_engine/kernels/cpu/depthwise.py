@@ -20,7 +20,7 @@ from tvm.ir import Expr
 from collage_engine.kernels.cpu.convolution.padded_phases import Planes, layout_of, write_plane
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.cpu.convolution.reference import input_at, taps_of
-from collage_engine.kernels.cpu.convolution.shape import ConvShape, copy_run, prepare
+from collage_engine.kernels.cpu.convolution.shape import ConvShape, fill_run, prepare, run_of, zeros
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import columns_below, tile
@@ -196,11 +196,12 @@ def write_last(
         data = prepare(shape, context)
         rows = prod(shape.out[:-1])
         share = context.share(shape.work)
-        step = (1,) * len(shape.out) if data.sampled else shape.strides
 
         def source(n: Index, place: tuple[Index, ...], k: tuple[Index, ...], c: Index) -> Expr:
             at: Index = int64(n)
-            for p, s, t, d, e in zip(place, step, k, shape.dilation, data.size, strict=True):
+            for p, s, t, d, e in zip(
+                place, shape.strides, k, shape.dilation, data.size, strict=True
+            ):
                 at = at * e + (p * s + t * d)
             return load(data.flat, at * data.pitch + c)
 
@@ -239,13 +240,11 @@ def _by_bands(
             at = int64(r) * line_size
             start = (int64(n) * shape.size[0] + y) * inside
             copy = seq(
-                copy_run(band, at, None, 0, left, lanes, zero=True) if left else None,
-                copy_run(band, at + left, flat, start, inside, lanes),
-                copy_run(band, at + (left + inside), None, 0, right, lanes, zero=True)
-                if right
-                else None,
+                fill_run(band, at, left, lanes, zeros) if left else None,
+                fill_run(band, at + left, inside, lanes, run_of(flat, start)),
+                fill_run(band, at + (left + inside), right, lanes, zeros) if right else None,
             )
-            empty = copy_run(band, at, None, 0, line_size, lanes, zero=True)
+            empty = fill_run(band, at, line_size, lanes, zeros)
             return when(all_of([y >= 0, y < shape.size[0]]), copy, empty) or seq()
 
         def source(_: Index, place: tuple[Index, ...], k: tuple[Index, ...], c: Index) -> Expr:

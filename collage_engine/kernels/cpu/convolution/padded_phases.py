@@ -10,7 +10,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx import Buffer
 
-from collage_engine.kernels.cpu.convolution.shape import ConvShape, copy_run
+from collage_engine.kernels.cpu.convolution.shape import ConvShape, fill_run, run_of, zeros
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.tir_builder import (
     Index,
@@ -60,12 +60,7 @@ def layout_of(shape: ConvShape) -> tuple[int, tuple[int, ...]]:
 def make_planes(shape: ConvShape, context: Context, may_alias: bool) -> Planes:
     """Returns all channels' planes, with slack behind so that vectors may read past the end."""
     size, pitches = layout_of(shape)
-    if (
-        may_alias
-        and shape.taps == 1
-        and not shape.has_padding
-        and all(s == 1 for s in shape.strides)
-    ):
+    if may_alias and shape.pointwise:
         return Planes(context.views.flat(shape.data), size, pitches, shape.strides, None)
     count = shape.batch * shape.ci
     slack = 8 * context.cpu.lanes("float32")
@@ -120,9 +115,9 @@ def write_plane(
                     tests.append(y < e)
             at = base + (number * phase_size + inner * pitch)
             begin = start * width + (low * stride + first)
-            zeros = [(o, n) for o, n in ((0, low), (high, pitch - high)) if n]
+            rims = [(o, n) for o, n in ((0, low), (high, pitch - high)) if n]
             inside = seq(
-                *(copy_run(buffer, at + o, None, 0, n, lanes, zero=True) for o, n in zeros),
+                *(fill_run(buffer, at + o, n, lanes, zeros) for o, n in rims),
                 gather(
                     buffer,
                     at + low,
@@ -134,7 +129,7 @@ def write_plane(
                     width - (low * stride + first),
                 ),
             )
-            empty = copy_run(buffer, at, None, 0, pitch, lanes, zero=True)
+            empty = fill_run(buffer, at, pitch, lanes, zeros)
             return when(all_of(tests), inside, empty) or seq()
 
         return nest(pitches[:-1], row)
@@ -165,7 +160,7 @@ def gather(
         room: The number of elements of the source, from ``start`` on, that may be read.
     """
     if stride == 1:
-        return copy_run(target, at, source, start, count, lanes)
+        return fill_run(target, at, count, lanes, run_of(source, start))
     if stride != 2 or lanes < 4:
         return loop(count, lambda q: store(target, load(source, start + q * stride), at + q))
     full = min(count // lanes, room // (2 * lanes))

@@ -105,8 +105,8 @@ class ConvProblem(msgspec.Struct, frozen=True, tag_field="family", tag="conv"):
 
     @property
     def pointwise(self) -> bool:
-        """Tells whether every output position reads one input position, those skipped left out."""
-        return self.taps == 1 and not self.is_padded
+        """Tells whether output positions are input positions, one by one."""
+        return self.taps == 1 and not self.is_padded and all(s == 1 for s in self.strides)
 
     @property
     def image(self) -> tuple[int, int]:

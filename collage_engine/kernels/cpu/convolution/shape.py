@@ -5,11 +5,12 @@ Some of the sizes are those that convolutions of every layout and element type h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from tvm import tirx
 from tvm.ir import Expr
 from tvm.tirx import Buffer
 
@@ -75,8 +76,8 @@ class ConvSizes:
 
     @property
     def pointwise(self) -> bool:
-        """Tells whether every output position reads one input position, those skipped left out."""
-        return self.taps == 1 and not self.has_padding
+        """Tells whether output positions are input positions, one by one."""
+        return self.taps == 1 and not self.has_padding and all(s == 1 for s in self.strides)
 
     @property
     def taps(self) -> int:
@@ -155,33 +156,36 @@ class ConvShape(ConvSizes):
         return (n, *spatial, c) if self.channels_last else (n, c, *spatial)
 
 
-def copy_run(
-    target: Any, at: Index, source: Any, start: Index, size: int, lanes: int, zero: bool = False
-) -> Stmt:
-    """Returns loops that copy contiguous elements between flat buffers, or set them to zero.
-
-    Numbers that are held in bfloat16 become float32.
+def fill_run(target: Any, at: Index, size: int, lanes: int, value: Callable[[Index], Expr]) -> Stmt:
+    """Returns loops that store contiguous elements of a flat buffer, in vectors.
 
     Args:
         target: The flat buffer that is written.
         at: The index of the first element that is written.
-        source: The flat buffer that is read.
-        start: The index of the first element that is read.
         size: The number of elements.
         lanes: The lanes of a vector.
-        zero: Whether the elements are set to zero and nothing is read.
+        value: A function that returns an element by its place in the run.
     """
 
     def vector(offset: Index, width: int) -> Stmt:
-        def lane(x: Index) -> Stmt:
-            value = f32(0.0) if zero else load(source, start + (offset + x))
-            if not zero and str(source.dtype) == "uint16":
-                value = real(value)
-            return store(target, value, at + (offset + x))
-
-        return vectorized(width, lane)
+        return vectorized(width, lambda x: store(target, value(offset + x), at + (offset + x)))
 
     return in_vectors(size, lanes, vector)
+
+
+def zeros(_: Index) -> Expr:
+    """Returns the element of a rim of zeros."""
+    return f32(0.0)
+
+
+def run_of(source: Any, start: Index) -> Callable[[Index], Expr]:
+    """Returns what reads a run of a flat buffer; numbers held in bfloat16 become float32."""
+
+    def element(offset: Index) -> Expr:
+        value = load(source, start + offset)
+        return real(value) if str(source.dtype) == "uint16" else value
+
+    return element
 
 
 CONFLICTING_BYTES = 2 << 10
@@ -200,102 +204,64 @@ def spread_pitch(channels: int, lanes: int) -> int:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Data that a kernel reads at ``flat[position · pitch + channel]``, or channels first."""
+    """Data that a kernel reads at ``flat[position · pitch + channel]``, channels last."""
 
     flat: Any
     pitch: int
-    """Elements from one position to the next where channels are last; 1 where channels are
-    first."""
+    """Elements from one position to the next."""
     size: tuple[int, ...]
     """Positions that the data has along each spatial axis."""
     loops: Stmt | None
-    sampled: bool = False
-    """Whether the buffer holds only the positions that strides reach."""
 
 
-def prepare(shape: ConvShape, context: Context, turn: bool = False) -> Prepared:
-    """Adds the rim of zeros, drops what strides skip, and avoids harmful distances.
+def prepare(shape: ConvShape, context: Context) -> Prepared:
+    """Returns the data channels last, with its rim of zeros, and without harmful distances.
 
     A copy with a few spare channels per position (``spread_pitch``) costs next to nothing beside a
-    tile whose positions compete for the same lines. Without cause there is no copy. ``turn``:
-    channels first becomes channels last.
+    tile whose positions compete for the same lines. Without cause there is no copy.
     """
     lanes = context.cpu.lanes("float32")
-    sampled = shape.taps == 1 and any(s > 1 for s in shape.strides) and not shape.has_padding
-    if turn and not shape.channels_last:
-        return _turned(shape, context, sampled)
-    pitch = shape.ci if shape.channels_last else 1
-    if shape.channels_last and prod(shape.out) > 4:
-        pitch = spread_pitch(shape.ci, lanes)
-    if not shape.has_padding and not sampled and pitch in (1, shape.ci):
-        return Prepared(context.views.flat(shape.data), pitch, shape.size, None)
-    size = shape.out if sampled else shape.padded
-    planes = shape.batch if shape.channels_last else shape.batch * shape.ci
-    buffer = workspace((planes * prod(size) * pitch,), name="prepared")
-    context.buffers.append(buffer)
-    source = context.views.flat(shape.data)
-    share = context.share(shape.batch * shape.ci * prod(shape.padded))
-
-    def point(at: Index, start: Index) -> Stmt:
-        return copy_run(buffer, at * pitch, source, start * shape.ci, shape.ci, lanes)
-
-    if sampled:
-
-        def sampled_row(index: Index) -> Stmt:
-            plane, *place = split_index(index, (planes, *size[:-1]))
-            start: Index = int64(plane)
-            for p, s, e in zip(place, shape.strides, shape.size, strict=False):
-                start = start * e + p * s
-            start = start * shape.size[-1]
-            at = int64(index) * size[-1]
-            step = shape.strides[-1]
-            if shape.channels_last:
-                return loop(size[-1], lambda x: point(at + x, start + x * step))
-            return loop(size[-1], lambda x: store(buffer, load(source, start + x * step), at + x))
-
-        loops = share(planes * prod(size[:-1]), sampled_row)
-        return Prepared(buffer, pitch, size, loops, True)
-    return Prepared(buffer, pitch, size, pad_into(shape, context, buffer, pitch))
-
-
-def _turned(shape: ConvShape, context: Context, sampled: bool) -> Prepared:
-    """Turns channels-first data into a channels-last copy with its rim of zeros."""
-    lanes = context.cpu.lanes("float32")
-    size = shape.out if sampled else shape.padded
-    step = shape.strides if sampled else (1,) * len(size)
     pitch = spread_pitch(shape.ci, lanes)
+    if not shape.channels_last:
+        return _turned(shape, context, pitch)
+    if prod(shape.out) <= 4:
+        pitch = shape.ci
+    if not shape.has_padding and pitch == shape.ci:
+        return Prepared(context.views.flat(shape.data), pitch, shape.size, None)
+    buffer = workspace((shape.batch * prod(shape.padded) * pitch,), name="prepared")
+    context.buffers.append(buffer)
+    loops = pad_into(shape, context, buffer, pitch, run_of, zeros)
+    return Prepared(buffer, pitch, shape.padded, loops)
+
+
+def _turned(shape: ConvShape, context: Context, pitch: int) -> Prepared:
+    """Turns channels-first data into a channels-last copy with its rim of zeros.
+
+    Squares of vectors are transposed in registers; the last ones of a row overlap those before.
+    """
+    lanes = context.cpu.lanes("float32")
+    size, positions = shape.padded, prod(shape.size)
     length = shape.batch * prod(size) * pitch
     buffer = workspace((length + lanes,), name="prepared")
     context.buffers.append(buffer)
     source = context.views.flat(shape.data)
-    plane = prod(shape.size)
-    before = (0,) * len(size) if sampled else shape.before
-    inner = shape.out if sampled else shape.size
-    share = context.share(shape.batch * shape.ci * prod(shape.padded))
+    share = context.share(shape.batch * shape.ci * prod(size))
     clear = None
     if shape.has_padding:
         row = size[-1] * pitch
         clear = share(
             shape.batch * prod(size[:-1]),
-            lambda i: copy_run(buffer, int64(i) * row, None, 0, row, lanes, zero=True),
+            lambda i: fill_run(buffer, int64(i) * row, row, lanes, zeros),
         )
 
     def target(n: Index, position: Index, c: Index) -> Any:
         index: Index = int64(n)
-        for p, e, b in zip(split_index(position, inner), size, before, strict=True):
+        for p, e, b in zip(split_index(position, shape.size), size, shape.before, strict=True):
             index = index * e + (p + b)
         return index * pitch + c
 
     def origin(n: Index, c: Index, position: Index) -> Any:
-        if not sampled:
-            return (int64(n) * shape.ci + c) * plane + position
-        index: Index = int64(n) * shape.ci + c
-        for p, s, e in zip(split_index(position, inner), step, shape.size, strict=True):
-            index = index * e + p * s
-        return index
-
-    positions = prod(inner)
-    squares = 0 if sampled or lanes < 4 else positions // lanes
+        return (int64(n) * shape.ci + c) * positions + position
 
     def square(n: Index, c: Index, p: Index) -> Stmt:
         def put(j: Index, value: Expr) -> Stmt:
@@ -304,32 +270,23 @@ def _turned(shape: ConvShape, context: Context, sampled: bool) -> Prepared:
         return bound(
             origin(n, c, p),
             lambda begin: transposed_tile(
-                lanes, lambda i: vector_load(source, begin + i * plane, lanes), put
+                lanes, lambda i: vector_load(source, begin + i * positions, lanes), put
             ),
         )
 
-    def single(n: Index, first: Index, count: int, p: Index) -> Stmt:
-        return loop(
-            count,
-            lambda c: store(buffer, load(source, origin(n, first + c, p)), target(n, p, first + c)),
-        )
+    def single(n: Index, c: Index, p: Index) -> Stmt:
+        return store(buffer, load(source, origin(n, c, p)), target(n, p, c))
 
-    blocks, rest = divmod(shape.ci, lanes)
-    if squares == 0:
-        blocks, rest = 0, shape.ci
+    side = lanes if lanes >= 4 and min(shape.ci, positions) >= lanes else 1
+    one = square if side > 1 else single
+
+    def start(number: Index, count: int) -> Any:
+        return tirx.min(int64(number) * side, int64(count - side))
 
     def block(index: Index) -> Stmt:
-        n, b = split_index(index, (shape.batch, blocks))
-        c = int64(b) * lanes
-        return seq(
-            loop(squares, lambda p: square(n, c, int64(p) * lanes)),
-            loop(
-                positions - squares * lanes,
-                lambda p: single(n, c, lanes, int64(squares * lanes) + p),
-            )
-            if positions % lanes
-            else None,
-        )
+        n, b = split_index(index, (shape.batch, -(-shape.ci // side)))
+        c = start(b, shape.ci)
+        return loop(-(-positions // side), lambda p: one(n, c, start(p, positions)))
 
     loops = seq(
         # Keeps the buffer longer than its source, also after TVM has shortened it to what is
@@ -337,44 +294,38 @@ def _turned(shape: ConvShape, context: Context, sampled: bool) -> Prepared:
         # intermediate of the kernel, while that is still read (its check misses bound values).
         store(buffer, f32(0.0), int64(length + lanes - 1)),
         clear,
-        share(shape.batch * blocks, block) if blocks else None,
-        share(
-            shape.batch * positions,
-            lambda i: single(
-                split_index(i, (shape.batch, positions))[0],
-                int64(blocks * lanes),
-                rest,
-                split_index(i, (shape.batch, positions))[1],
-            ),
-        )
-        if rest
-        else None,
+        share(shape.batch * -(-shape.ci // side), block),
     )
-    return Prepared(buffer, pitch, size, loops, sampled)
+    return Prepared(buffer, pitch, size, loops)
 
 
-def pad_into(shape: ConvShape, context: Context, buffer: Buffer, pitch: int) -> Stmt:
-    """Returns loops that copy the data into a flat buffer with its rim of zeros.
+def pad_into(
+    shape: ConvSizes,
+    context: Context,
+    buffer: Buffer,
+    pitch: int,
+    copied: Callable[[Any, Index], Callable[[Index], Expr]],
+    outside: Callable[[Index], Expr],
+) -> Stmt:
+    """Returns loops that copy channels-last data into a flat buffer with a rim.
 
     Args:
         shape: The sizes of the convolution.
         context: The context in which the kernel is written.
         buffer: The flat buffer.
-        pitch: Elements from one position to the next, where channels are last.
+        pitch: Elements from one position to the next; those behind the channels are like the rim.
+        copied: A function from the flat data and a start in it to what gives the run's elements.
+        outside: A function that gives the elements of the rim.
     """
-    lanes = context.cpu.lanes("float32")
-    padded = shape.padded
+    lanes = context.cpu.lanes(str(buffer.dtype))
+    padded, size, before, after = shape.padded, shape.size, shape.before, shape.after
     source = context.views.flat(shape.data)
-    unit = shape.ci if shape.channels_last else 1
-    planes = shape.batch if shape.channels_last else shape.batch * shape.ci
-    outer = padded[:-1]
-    size, before, after = shape.size, shape.before, shape.after
 
-    def zeros(at: Index, positions: int) -> Stmt:
-        return copy_run(buffer, at, None, 0, positions * pitch, lanes, zero=True)
+    def rim(at: Index, count: int) -> Stmt | None:
+        return fill_run(buffer, at, count, lanes, outside) if count else None
 
     def row(index: Index) -> Stmt:
-        plane, *place = split_index(index, (planes, *outer))
+        n, *place = split_index(index, (shape.batch, *padded[:-1]))
         inside = all_of(
             [
                 test
@@ -382,28 +333,27 @@ def pad_into(shape: ConvShape, context: Context, buffer: Buffer, pitch: int) -> 
                 for test in ((p >= b) if b else True, (p < b + s) if a else True)
             ]
         )
-        start: Index = int64(plane)
+        start: Index = int64(n)
         for p, b, s in zip(place, before, size, strict=False):
             start = start * s + (p - b)
+        start = start * (size[-1] * shape.ci)
         at = int64(index) * (padded[-1] * pitch)
-        begin = start * (size[-1] * unit)
-        if pitch == unit:
-            middle = copy_run(
-                buffer, at + before[-1] * pitch, source, begin, size[-1] * unit, lanes
-            )
-        else:
-            middle = loop(
-                size[-1],
-                lambda x: copy_run(
-                    buffer, at + (before[-1] + x) * pitch, source, begin + x * unit, unit, lanes
-                ),
-            )
-        body = seq(
-            zeros(at, before[-1]) if before[-1] else None,
-            zeros(at + (before[-1] + size[-1]) * pitch, after[-1]) if after[-1] else None,
-            middle,
-        )
-        return when(inside, body, zeros(at, padded[-1])) or seq()
+        first = at + before[-1] * pitch
 
-    share = context.share(shape.batch * shape.ci * prod(shape.padded))
-    return share(planes * prod(outer), row)
+        def point(x: Index) -> Stmt:
+            to = first + x * pitch
+            run = fill_run(buffer, to, shape.ci, lanes, copied(source, start + x * shape.ci))
+            return seq(run, rim(to + shape.ci, pitch - shape.ci))
+
+        whole = size[-1] * shape.ci
+        body = seq(
+            rim(at, before[-1] * pitch),
+            fill_run(buffer, first, whole, lanes, copied(source, start))
+            if pitch == shape.ci
+            else loop(size[-1], point),
+            rim(first + size[-1] * pitch, after[-1] * pitch),
+        )
+        return when(inside, body, rim(at, padded[-1] * pitch)) or seq()
+
+    share = context.share(shape.batch * prod(padded) * pitch)
+    return share(shape.batch * prod(padded[:-1]), row)

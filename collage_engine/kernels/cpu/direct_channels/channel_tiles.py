@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Literal
+from typing import Any
 
 from msgspec.structs import replace
 from tvm import tirx
@@ -59,9 +59,6 @@ class ChannelsPlan(Plan, frozen=True):
     rows: AtLeastOne
     columns: AtLeastOne
     """Positions of a register tile: parts of one row, or several whole rows of an image."""
-    turn: Literal["group", "whole"] | None = None
-    """Whether channels-first data becomes channels last group by group of positions, or as a whole
-    before; None: group by group where that stays in the second-level cache."""
     inside: bool | None = None
     """Whether blocks of channels are the inner loop and positions the outer one; None: where the
     weight fits half the second-level cache."""
@@ -81,8 +78,6 @@ class ChannelSizes:
     taps: int
     image: tuple[int, int]
     """Rows and columns of positions; a run of positions is one column."""
-    turns: bool = False
-    """Whether channels-first data can be turned group by group."""
 
     def default(self, cpu: Cpu) -> ChannelsPlan:
         """Returns the block of output channels and the chunk of input channels whose weights fit.
@@ -123,9 +118,6 @@ class ChannelSizes:
 
     def neighbours(self, plan: ChannelsPlan, cpu: Cpu) -> Iterator[ChannelsPlan]:
         """Yields plans that differ in one respect, the respects that matter most first."""
-        if self.turns:
-            for turn in ("group", "whole"):
-                yield replace(plan, turn=turn)
         yield from self._other_blocks(plan, cpu)
         yield from self._other_tiles(plan, cpu)
         chunks = [
@@ -206,8 +198,6 @@ class ChannelTiles:
         self.collapsed = epilogue.collapsed(1 if shape.channels_last else 2, len(shape.out))
         inside = 4 * prod(shape_of(shape.weight)) <= cpu.l2_bytes // 2
         self.channels_inside = inside if plan.inside is None else plan.inside
-        self.first: Any = 0
-        """The first position that ``data`` holds, when it holds one group's only."""
         self.vectors = [(i * self.lanes, self.lanes) for i in range(self.block // self.lanes)]
 
     # Where things are --------------------------------------------------------------------------
@@ -219,8 +209,6 @@ class ChannelTiles:
     def input(self, n: Index, c: Index, place: tuple[Index, ...], k: tuple[Index, ...]) -> Expr:
         """Returns the input element that tap ``k`` of the output at ``place`` reads."""
         shape, data = self.shape, self.data
-        if data.loops is None and not shape.channels_last:
-            return load(data.flat, (place[-1] - self.first) * data.pitch + c)
         if self.plain:
             spatial: Any = place[-1]
         else:

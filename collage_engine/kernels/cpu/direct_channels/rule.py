@@ -42,7 +42,7 @@ class DirectChannels(KernelRule[ConvProblem, ChannelsPlan, Cpu]):
     def neighbours(
         self, problem: ConvProblem, plan: ChannelsPlan, machine: Cpu
     ) -> Iterator[ChannelsPlan]:
-        """Returns other turns, blocks, tiles, chunks, loop orders, prefetches and groups."""
+        """Returns other blocks, tiles, chunks, loop orders and groups."""
         return sizes_of(problem).neighbours(plan, machine)
 
     def check(self, problem: ConvProblem, plan: ChannelsPlan, machine: Cpu) -> None:
@@ -79,12 +79,4 @@ class DirectChannels(KernelRule[ConvProblem, ChannelsPlan, Cpu]):
 
 def sizes_of(problem: ConvProblem) -> ChannelSizes:
     """Returns what of a convolution the plan depends on."""
-    turns = (
-        not problem.channels_last
-        and problem.pointwise
-        and problem.groups == 1
-        and all(s == 1 for s in problem.strides)
-    )
-    return ChannelSizes(
-        problem.co_group, problem.ci_group, problem.taps, problem.image, turns=turns
-    )
+    return ChannelSizes(problem.co_group, problem.ci_group, problem.taps, problem.image)

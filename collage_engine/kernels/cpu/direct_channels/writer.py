@@ -7,36 +7,26 @@ Products with a packed operand are written the same way: rows are positions.
 
 Where the input channels are many, their weights are used chunk by chunk: a group of tile rows,
 as many as fit the first-level cache, adds one chunk after the other to sums in a buffer, and
-leaves when all are added; channels first, by transposed squares of the sums. Channels-first data
-may be turned group by group as well, into a second buffer.
+leaves when all are added; channels first, by transposed squares of the sums.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 from tvm import tirx
 from tvm.ir import Expr
 
-from collage_engine.kernels.cpu.convolution.shape import ConvShape, Prepared, prepare, spread_pitch
+from collage_engine.kernels.cpu.convolution.shape import ConvShape, prepare
 from collage_engine.kernels.cpu.direct_channels.channel_tiles import ChannelsPlan, ChannelTiles
 from collage_engine.kernels.cpu.writing.context import Context
-from collage_engine.kernels.cpu.writing.epilogue import Epilogue
-from collage_engine.kernels.cpu.writing.register_transpose import (
-    transposed_tile,
-    vector_load,
-    vector_store,
-)
 from collage_engine.kernels.cpu.writing.tile_choice import spans
 from collage_engine.kernels.cpu.writing.transposed_stores import give_squares
-from collage_engine.kernels.program import shape_of
 from collage_engine.kernels.tir_builder import (
     Index,
     Stmt,
     allocate,
-    bound,
     f32,
     for_range,
     int64,
@@ -45,7 +35,6 @@ from collage_engine.kernels.tir_builder import (
     nest,
     prefetch,
     seq,
-    split_index,
     store,
     vectorized,
     when,
@@ -54,11 +43,12 @@ from collage_engine.kernels.tir_builder import (
 
 
 def by_chunks(tiles: ChannelTiles) -> Stmt:
-    """Returns the loops over groups of rows whose sums wait in a buffer while all chunks are added.
+    """Returns the loops over groups of rows.
 
-    Without data made ready before, every group first turns its own data to channels last.
+    The sums of a group wait in a buffer while all chunks are added.
     """
-    return _Chunks(tiles).write()
+    chunks = _Chunks(tiles)
+    return tiles.spread((chunks.groups,), chunks.group)
 
 
 @dataclass(frozen=True)
@@ -113,67 +103,9 @@ class _Chunks:
                 return per_group, groups, last
             per_group += 1
 
-    def write(self) -> Stmt:
-        if self.tiles.data.flat is None:
-            return self._turning()
-        return self.tiles.spread((self.groups,), self._group)
-
-    def _turning(self) -> Stmt:
-        """Writes groups that turn their own data first, once for all blocks of channels."""
-        tiles = self.tiles
-        shape, groups, group_rows = tiles.shape, self.groups, self.per_group * self.height
-        pitch = spread_pitch(shape.ci, tiles.lanes)
-        length = self.most * pitch
-        turned = workspace((length + tiles.lanes,), name="turned")
-        tiles.data = Prepared(turned, pitch, shape.size, None)
-
-        def task(index: Index) -> Stmt:
-            n, group = split_index(index, (shape.batch, groups))
-            tiles.first = int64(group) * group_rows
-            held: Index = int64(self.last_rows if groups == 1 else group_rows)
-            if groups > 1 and self.last_rows != group_rows:
-                held = tirx.Select(group == groups - 1, int64(self.last_rows), held)
-            return seq(
-                allocate(turned),
-                # It is longer than any source, so never in its place: see ``convolution/shape.py``.
-                store(turned, f32(0.0), int64(length + tiles.lanes - 1)),
-                self._turn(n, turned, pitch, held),
-                loop(tiles.blocks, lambda b: self._group(n, (), int64(0), b, group)),
-            )
-
-        return tiles.context.share(shape.work)(shape.batch * groups, task)
-
-    def _turn(self, n: Index, target: Any, pitch: int, count: Any) -> Stmt:
-        """Returns the group's positions of all channels, channels last.
-
-        The last square overlaps.
-        """
-        tiles = self.tiles
-        shape, lanes = tiles.shape, tiles.lanes
-        plane = prod(shape.size)
-        source = tiles.context.views.flat(shape.data)
-
-        def square(c: Index, i: Index) -> Stmt:
-            start = tirx.min(int64(i) * lanes, count - lanes)
-            channel = (int64(n) * shape.ci + int64(c) * lanes) * plane + tiles.first + start
-            return bound(
-                channel,
-                lambda begin: bound(
-                    start * pitch + int64(c) * lanes,
-                    lambda end: transposed_tile(
-                        lanes,
-                        lambda r: vector_load(source, begin + r * plane, lanes),
-                        lambda j, v: vector_store(target, v, end + j * pitch, lanes),
-                    ),
-                ),
-            )
-
-        squares = (count + (lanes - 1)) // lanes
-        return loop(shape.ci // lanes, lambda c: for_range(squares, lambda i: square(c, i)))
-
     # One group ---------------------------------------------------------------------------------
 
-    def _group(self, n: Index, lead: tuple[Index, ...], g: Index, b: Index, number: Any) -> Stmt:
+    def group(self, n: Index, lead: tuple[Index, ...], g: Index, b: Index, number: Any) -> Stmt:
         """Clears the sums of a group, adds all chunks to them, and has them leave."""
         groups, per_group = self.groups, self.per_group
         last = number == groups - 1 if groups > 1 else True
@@ -329,43 +261,15 @@ class _Chunks:
         )
 
 
-def write(shape: ConvShape, plan: ChannelsPlan, epilogue: Epilogue, context: Context) -> Stmt:
-    """Returns the loops of a convolution, its data made ready where that is needed."""
-    if turns_by_group(shape, plan, epilogue, context):
-        # Each group of positions is turned where it is used, so it stays in the caches.
-        nothing = Prepared(None, shape.ci, shape.size, None)
-        return by_chunks(ChannelTiles(shape, plan, epilogue, context, nothing))
-    return write_prepared(shape, plan, epilogue, context)
-
-
-def write_prepared(shape: ConvShape, plan: ChannelsPlan, epilogue: Any, context: Context) -> Stmt:
-    """Returns the same, all data made ready first.
+def write(shape: ConvShape, plan: ChannelsPlan, epilogue: Any, context: Context) -> Stmt:
+    """Returns the loops of a convolution, its data made ready where that is needed.
 
     ``epilogue`` offers what an ``Epilogue`` does.
     """
-    prepared = prepare(shape, context, turn=True)
+    prepared = prepare(shape, context)
     tiles = ChannelTiles(shape, plan, epilogue, context, prepared)
     alone = tiles.chunks == 1 and (shape.channels_last or not tiles.turns_back())
     return seq(prepared.loops, in_registers(tiles) if alone else by_chunks(tiles))
-
-
-def turns_by_group(
-    shape: ConvShape, plan: ChannelsPlan, epilogue: Epilogue, context: Context
-) -> bool:
-    """Tells whether channels-first data is made channels last group by group."""
-    lanes = context.cpu.lanes("float32")
-    half_l2 = context.cpu.l2_bytes // 2
-    stays = 4 * prod(shape_of(shape.weight)) <= half_l2 < 4 * shape.ci * prod(shape.size)
-    return (
-        not shape.channels_last
-        and shape.pointwise
-        and all(s == 1 for s in shape.strides)
-        and shape.groups == 1
-        and shape.ci % lanes == 0
-        and lanes >= 4
-        and (plan.turn == "group" or (plan.turn is None and stays))
-        and epilogue.collapsed(2, len(shape.out)) is not None
-    )
 
 
 def in_registers(tiles: ChannelTiles) -> Stmt:

@@ -21,7 +21,7 @@ from tvm import tirx
 from tvm.ir import Expr
 
 from collage_engine.kernels.bfloat16_numbers import ADD_PRODUCTS, LANES
-from collage_engine.kernels.cpu.convolution.shape import ConvSizes, of_points
+from collage_engine.kernels.cpu.convolution.shape import ConvSizes, of_points, pad_into
 from collage_engine.kernels.cpu.dots.problem import DotProblem
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.expressions import NotUnderstood, loads
@@ -29,14 +29,8 @@ from collage_engine.kernels.program import Stage
 from collage_engine.kernels.tir_builder import (
     Index,
     Stmt,
-    in_vectors,
     int64,
     load,
-    loop,
-    seq,
-    split_index,
-    store,
-    vectorized,
     workspace,
 )
 
@@ -107,8 +101,7 @@ class DotShape(ConvSizes):
     @property
     def flat(self) -> bool:
         """Tells whether output positions are input positions, one by one."""
-        plain = self.taps == 1 and not self.run
-        return plain and self.padded == self.size and all(s == 1 for s in self.strides)
+        return self.pointwise and not self.run
 
     @property
     def image(self) -> tuple[int, int]:
@@ -149,9 +142,16 @@ class Data:
             self.pitch = -(-shape.ci // together) * together
             self.pitch += together if shape.groups > 1 else 0
         length = shape.batch * prod(self.size) * self.pitch + beyond
-        source, self.flat = self.flat, workspace((length,), shape.stored, "prepared")
+        self.flat = workspace((length,), shape.stored, "prepared")
         context.buffers.append(self.flat)
-        self.loops = self._copy(source, context)
+
+        def copied(source: Any, start: Index) -> Callable[[Index], Expr]:
+            return lambda offset: unsigned(load(source, start + offset), shape.signed)
+
+        def rim(_: Index) -> Expr:
+            return tirx.const(shape.zero, shape.stored)
+
+        self.loops = pad_into(shape, context, self.flat, self.pitch, copied, rim)
 
     def at(self, n: Index, place: Sequence[Index], channel: Index) -> Any:
         """Returns the flat index of a channel at a position.
@@ -168,65 +168,6 @@ class Data:
         """Tells whether bytes are still signed where they are read."""
         return self.shape.signed and not self.copied
 
-    def _copy(self, source: Any, context: Context) -> Stmt:
-        shape, lanes = self.shape, context.cpu.lanes(self.shape.stored)
-        columns = self.size[-1]
-        whole = self.pitch == shape.ci
-
-        def fill(at: Index, count: int) -> Stmt:
-            value = tirx.const(shape.zero, shape.stored)
-            return _runs(count, lanes, lambda o: store(self.flat, value, at + o))
-
-        def element(at: Index, start: Index) -> Callable[[Index], Stmt]:
-            def one(offset: Index) -> Stmt:
-                return store(
-                    self.flat, unsigned(load(source, start + offset), shape.signed), at + offset
-                )
-
-            return one
-
-        def row(index: Index) -> Stmt:
-            n, *place = split_index(index, (shape.batch, *self.size[:-1]))
-            at = int64(index) * (columns * self.pitch)
-            inner = [p - b for p, b in zip(place, shape.before, strict=False)]
-            start: Index = int64(n)
-            for p, e in zip(inner, shape.size, strict=False):
-                start = start * e + p
-            start = start * (shape.size[-1] * shape.ci)
-            before, after = shape.before[-1], shape.after[-1]
-            end = (before + shape.size[-1]) * self.pitch
-            if whole:
-                middle = _runs(
-                    shape.size[-1] * shape.ci, lanes, element(at + before * self.pitch, start)
-                )
-            else:
-                rim = self.pitch - shape.ci
-
-                def point(x: Index) -> Stmt:
-                    to = at + (int64(x) + before) * self.pitch
-                    return seq(
-                        _runs(shape.ci, lanes, element(to, start + int64(x) * shape.ci)),
-                        fill(to + shape.ci, rim),
-                    )
-
-                middle = loop(shape.size[-1], point)
-            filled = seq(fill(at, before * self.pitch), middle, fill(at + end, after * self.pitch))
-            tests = [
-                t
-                for p, e, b, a in zip(inner, shape.size, shape.before, shape.after, strict=False)
-                if b or a
-                for t in (p >= 0, p < e)
-            ]
-            if not tests:
-                return filled
-            condition = tests[0]
-            for test in tests[1:]:
-                condition = tirx.And(condition, test)
-            return tirx.IfThenElse(condition, filled, fill(at, columns * self.pitch))
-
-        share = context.share(shape.batch * prod(self.size) * self.pitch // 4)
-        return share(shape.batch * prod(self.size[:-1]), row)
-
 
 def unsigned(value: Expr, signed: bool) -> Expr:
     """Returns a byte as the unsigned number it stands for: signed ones are moved up by 128."""
@@ -234,15 +175,6 @@ def unsigned(value: Expr, signed: bool) -> Expr:
         return value
     moved = tirx.BitwiseXor(value, tirx.const(-128, "int8"))
     return tirx.call_intrin("uint8", "tirx.reinterpret", moved)
-
-
-def _runs(count: int, lanes: int, body: Callable[[Index], Stmt]) -> Stmt:
-    """Returns ``body(offset)`` for each element of a run, in vectors."""
-
-    def vector(start: Index, width: int) -> Stmt:
-        return vectorized(width, lambda x: body(start + x))
-
-    return in_vectors(count, lanes, vector)
 
 
 class Quads:

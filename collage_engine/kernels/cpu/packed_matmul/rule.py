@@ -18,7 +18,7 @@ from tvm.ir import Expr
 
 from collage_engine.kernels.cpu.convolution.shape import ConvShape, of_points
 from collage_engine.kernels.cpu.direct_channels.channel_tiles import ChannelSizes, ChannelsPlan
-from collage_engine.kernels.cpu.direct_channels.writer import write_prepared
+from collage_engine.kernels.cpu.direct_channels.writer import write
 from collage_engine.kernels.cpu.matmul.problem import PackedMatmul
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.expressions import NotUnderstood, loads
@@ -83,7 +83,7 @@ class Packed(KernelRule[PackedMatmul, AnyPlan, Cpu]):
         lead = anchor.extents[:-1]
         rows, columns, depth = prod(lead), anchor.extents[-1], shape_of(left)[-1]
         points = ConvShape(channels_last=True, **of_points(left, right, rows, depth, columns))
-        return write_prepared(points, self.cut(problem, plan), _Rows(epilogue, lead), context)
+        return write(points, self.cut(problem, plan), _Rows(epilogue, lead), context)
 
 
 def operands_of(epilogue: Epilogue) -> tuple[Index, Index]:

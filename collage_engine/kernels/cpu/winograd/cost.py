@@ -37,7 +37,8 @@ bytes."""
 def takes(problem: ConvProblem, cpu: Cpu) -> bool:
     """Tells whether a convolution can be written so at all."""
     return (
-        problem.dims == 2
+        problem.channels_last
+        and problem.dims == 2
         and problem.kernel == (TAPS, TAPS)
         and all(s == 1 for s in (*problem.strides, *problem.dilation))
         and problem.groups == 1

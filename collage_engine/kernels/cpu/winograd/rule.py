@@ -1,7 +1,7 @@
 """Decides on 3×3 convolutions by Winograd's method (Winograd 1980; Lavin and Gray 2016).
 
-Fewer products than multiplying out, for transforms of the data, the weight and the results. It is
-preferred where both are estimated and it clearly saves time.
+For data with channels last. Fewer products than multiplying out, for transforms of the data, the
+weight and the results. It is preferred where both are estimated and it clearly saves time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Winograd(KernelRule[ConvProblem, WinogradPlan, Cpu]):
     multiplies_out = False
 
     def matches(self, problem: ConvProblem, machine: Cpu) -> bool:
-        """Tells whether it is a plain 3×3 convolution of enough channels."""
+        """Tells whether it is a plain 3×3 convolution of enough channels, which are last."""
         return cost.takes(problem, machine)
 
     def worthwhile(self, problem: ConvProblem, machine: Cpu) -> bool:
