@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 import tvm
-from msgspec import structs
 from tvm import relax
 
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
@@ -154,10 +153,9 @@ def test_default_plans_follow_the_registers_and_the_caches(width: int) -> None:
     for processor in (narrow, wide):
         plan = RULES.default(problem, processor).plan  # type: ignore[union-attr]
         assert plan.columns * plan.vectors <= processor.registers - SPARE_REGISTERS
-    first = structs.replace(
-        problem, channels_last=False, data=(1, 3, 64, 64), out_shape=(1, 4, 64, 64)
+    first = ConvProblem(
+        False, (1, 3, 64, 64), (1, 4, 64, 64), (4, 3, 3, 3), 1, (1, 1), (1, 1, 1, 1), (1, 1)
     )
-    first = structs.replace(first, weight=(4, 3, 3, 3), groups=1)
     spatial = RULES.rule("conv spatial")
     for processor, band in ((narrow, 48 << 10), (wide, 96 << 10)):
         plan = spatial.default(first, processor)
