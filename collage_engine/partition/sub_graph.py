@@ -32,10 +32,9 @@ class SubGraphConfig:
 def inlinable(node: Node) -> bool:
     """Tell whether a node is copied into every function that reads it instead of being an input.
 
-    These are operators as nodes of their own (``other``) and scalar constants, as in upstream's
-    ``CanInline``.
+    These are scalar constants, as in upstream's ``CanInline``.
     """
-    return node.form == "other" or (node.form == "constant" and node.scalar)
+    return node.form == "constant" and node.scalar
 
 
 def node_kind(node: Node) -> OpKind:

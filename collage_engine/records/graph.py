@@ -14,8 +14,7 @@ import msgspec
 
 from collage_engine.records.numbering import NodeIndex
 
-NodeForm = Literal["parameter", "constant", "call", "tuple", "projection", "other"]
-"""``other`` takes part in nothing; upstream's graphs number operators and functions too."""
+NodeForm = Literal["parameter", "constant", "call", "tuple", "projection"]
 
 OpKind = Literal["elementwise", "broadcast", "injective", "reduction", "anchor", "tuple", "opaque"]
 """Relay's op pattern kinds; anchor is out-elementwise-fusable."""

@@ -64,16 +64,6 @@ class GraphBuilder:
         self.inputs.append(index)
         return index
 
-    def other(self, op: str = "", *inputs: int) -> int:
-        """Adds an operator or function as a node of its own, as upstream numbers them."""
-        return self._add(form="other", op=op, inputs=inputs)
-
-    def skip_to(self, index: int, op: str = "") -> None:
-        """Fill up with operator nodes until the next node has this index."""
-        while len(self.nodes) < index:
-            self.other(op)
-        assert len(self.nodes) == index
-
     def constant(self, shape: Sequence[int] = (), name: str = "") -> int:
         kind = TensorType(tuple(shape), self.default.dtype)
         return self._add(form="constant", name=name, types=(kind,), scalar=not shape)
