@@ -21,7 +21,7 @@ from collage_engine.model.onnx_file import parse_model, read_model
 from collage_engine.model.onnx_standard import check_standard
 from collage_engine.records.errors import ModelError, UsageError
 from tests import zoo
-from tests.support import broken_models
+from tests.support.written import written
 from tests.zoo.net import Net
 
 
@@ -204,16 +204,29 @@ def test_special_files_are_refused_before_they_are_opened(tmp_path: Path, kind: 
         read_model(path)
 
 
+def laughs(levels: int) -> onnx.ModelProto:
+    """Return functions that each call the one before twice: 2**levels nodes in a few kilobytes."""
+    kinds = ["Relu", *(f"local.f{level}" for level in range(levels))]
+    functions = "".join(
+        f'<domain: "local", opset_import: ["": 17, "local": 1]> f{level} (a) => (c)'
+        f" {{ b = {kinds[level]}(a) c = {kinds[level]}(b) }}"
+        for level in range(levels)
+    )
+    call = f"(float[2,3] x) => (y) {{ y = {kinds[-1]}(x) }}"
+    return written(f"{call} {functions}", opset=17, more='"local": 1')
+
+
 def test_functions_that_double_end_before_they_fill_the_memory() -> None:
-    assert len(plainly_written(broken_models.laughs(12)).graph.node) == 2**12
+    assert len(plainly_written(laughs(12)).graph.node) == 2**12
     with pytest.raises(ModelError, match=f"more than {MOST_NODES} nodes"):
-        plainly_written(broken_models.laughs(34))
+        plainly_written(laughs(34))
 
 
 def _clean_up_lines(inputs: int) -> int:
     """Lines of Python that cleaning up a Sum of so many inputs takes."""
-    node = helper.make_node("Sum", [f"x{i}" for i in range(inputs)], ["y"], name="sum")
-    made = broken_models.model([node], {f"x{i}": [2] for i in range(inputs)})
+    names = [f"x{i}" for i in range(inputs)]
+    given = ", ".join(f"float[2] {name}" for name in names)
+    made = written(f"({given}) => (float[2] y) {{ y = Sum({', '.join(names)}) }}")
     lines = 0
 
     def count(frame, event, argument):
