@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from collage_engine.records.placement import CandidateCounts, Run
+from collage_engine.records.placement import CandidateCounts, Partition, Run
 
 
 def run_record(**fields: Any) -> Run:
@@ -26,3 +26,11 @@ def run_record(**fields: Any) -> Run:
         "seconds": {},
     }
     return Run(**given | fields)
+
+
+def partition(
+    *nodes: int, toolchain: str = "onednn", us: float | None = None, **more: Any
+) -> Partition:
+    """Make a partition of these operators with the cost that it is estimated to have."""
+    given: dict[str, Any] = {"id": "p0", "candidate": "c", "config": {}, "onnx_nodes": ()}
+    return Partition(toolchain=toolchain, nodes=nodes, estimated_us=us, **given | more)

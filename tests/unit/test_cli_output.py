@@ -33,28 +33,20 @@ from collage_engine.records.event import Log, Progress, Provisional, Stage
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.operator_titles import NodeTitles
-from collage_engine.records.placement import Baseline, Partition, Placement, Run
+from collage_engine.records.placement import Baseline, Placement, Run
 from collage_engine.records.text import printable
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
 from collage_engine.report.progress import ProgressReport
 from collage_engine.store.measurement import Measurement
 from collage_engine.store.store import Store
 from tests.support.json_schemas import assert_fits
-from tests.support.runs import run_record
+from tests.support.runs import partition, run_record
 
 BASIC = ToolchainInstance(toolchain="onnxruntime", config=(("level", "basic"),))
 
 
 def run() -> Run:
-    part = Partition(
-        id="p0",
-        candidate="c",
-        toolchain="onnxruntime",
-        config={"level": "basic"},
-        nodes=(0, 1),
-        onnx_nodes=("a", "b"),
-        estimated_us=20.0,
-    )
+    part = partition(0, 1, toolchain="onnxruntime", config={"level": "basic"}, us=20.0)
     placement = Placement(
         partitions=(part,),
         estimated_us=30.0,
@@ -173,15 +165,7 @@ def test_the_best_placement_so_far_is_told() -> None:
 def test_the_best_so_far_is_told_beside_the_fastest_other_one_of_the_same_rounds() -> None:
     """What is the best so far may take more than the last answer took a minute ago."""
     file = io.StringIO()
-    part = Partition(
-        id="p0",
-        candidate="c",
-        toolchain="fast",
-        config={},
-        nodes=(0,),
-        onnx_nodes=("relu",),
-        estimated_us=None,
-    )
+    part = partition(0, toolchain="fast")
     with ProgressReport(Console(file=file, width=200)) as report:
         placement = Placement(partitions=(part,), estimated_us=None, measured_us=36_000.0)
         report("d", Provisional(run=a_run(placement, winner="collage")))

@@ -11,6 +11,7 @@ from collage_engine.drawing.scene import scene
 from collage_engine.drawing.svg import placement_svg
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.placement import Conversion, Partition, Placement
+from tests.support.runs import partition
 
 VALUE = TensorType((1, 64, 56, 56), "float32")
 
@@ -34,16 +35,7 @@ def graph(count: int = 4) -> GraphRecord:
 
 
 def part(name: str, toolchain: str, nodes: tuple[int, ...], **fields: object) -> Partition:
-    return Partition(
-        id=name,
-        candidate=f"{toolchain}:{name}",
-        toolchain=toolchain,
-        config={},
-        nodes=nodes,
-        onnx_nodes=(),
-        estimated_us=10.0,
-        **fields,  # type: ignore[arg-type]
-    )
+    return partition(*nodes, id=name, toolchain=toolchain, us=10.0, **fields)
 
 
 def placed(*parts: Partition, conversions: tuple[Conversion, ...] = ()) -> Placement:

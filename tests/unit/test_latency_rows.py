@@ -9,11 +9,11 @@ from collage_engine.drawing.figures import verdict_sentence
 from collage_engine.drawing.latencies import EXPORTED, latency_rows
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node
-from collage_engine.records.placement import Baseline, Partition, Placement, Run
+from collage_engine.records.placement import Baseline, Placement, Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.session.document import Document
 from collage_engine.trials.baselines import check_placements
-from tests.support.runs import run_record
+from tests.support.runs import partition, run_record
 
 GRAPH = GraphRecord(
     nodes=(Node(index=0, form="call", op="add", onnx_nodes=("sum",)),),
@@ -30,17 +30,6 @@ def no_titles_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(palette, "_learned", {})
 
 
-PART = Partition(
-    id="p0",
-    candidate="c",
-    toolchain="onednn",
-    config={},
-    nodes=(0,),
-    onnx_nodes=(),
-    estimated_us=1.0,
-)
-
-
 def run(winner: str, measured: float) -> Run:
     return run_record(
         placement=Placement(partitions=(), estimated_us=1.0, measured_us=measured),
@@ -50,7 +39,7 @@ def run(winner: str, measured: float) -> Run:
             Baseline(name="onednn", kind="whole-model", reason="cannot"),
         ],
         winner=winner,
-        rivals=[Placement(partitions=(PART,), estimated_us=1.0, measured_us=9.0)],
+        rivals=[Placement(partitions=(partition(0, us=1.0),), estimated_us=1.0, measured_us=9.0)],
     )
 
 

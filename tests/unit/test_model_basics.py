@@ -15,9 +15,9 @@ from collage_engine.model.networkx_graph import networkx_graph
 from collage_engine.model.post_dominators import post_dominators
 from collage_engine.model.random_inputs import RANGES, random_inputs
 from collage_engine.records.graph import GraphRecord, Node, TensorType
-from collage_engine.records.numbering import OperatorNumber
-from collage_engine.records.placement import Partition, Placement
+from collage_engine.records.placement import Placement
 from tests.support.graphs import GraphBuilder
+from tests.support.runs import partition
 
 
 def _users(inputs: list[list[int]]) -> list[list[int]]:
@@ -52,17 +52,7 @@ def test_the_graph_as_a_networkx_graph() -> None:
     both = b.call("add", left, left, name="sum")
     graph = b.build(both)
     placement = Placement(
-        partitions=(
-            Partition(
-                id="p0",
-                candidate="c",
-                toolchain="onednn",
-                config={"threads": "2"},
-                nodes=(OperatorNumber(0),),
-                onnx_nodes=(),
-                estimated_us=3.5,
-            ),
-        ),
+        partitions=(partition(0, config={"threads": "2"}, us=3.5),),
         estimated_us=4.0,
     )
     view = networkx_graph(graph.record, placement)

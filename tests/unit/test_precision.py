@@ -7,11 +7,11 @@ import msgspec
 from collage_engine.drawing.facts import fact_lines, run_facts
 from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
 from collage_engine.records.accuracy import Accuracy, RoundedProduct, RoundingTrial
-from collage_engine.records.placement import Partition, Placement, Run
+from collage_engine.records.placement import Placement, Run
 from collage_engine.records.precision import in_bfloat16
 from collage_engine.records.toolchain import ToolchainInstance
 from tests.support.graphs import resnet
-from tests.support.runs import run_record
+from tests.support.runs import partition, run_record
 
 FULL = ToolchainInstance(toolchain="lib")
 NARROW = in_bfloat16(FULL)
@@ -36,17 +36,7 @@ def test_reduced_candidates_hold_a_product_and_all_others_are_offered_in_float32
 
 
 def run_of(precision: str, measured: float, accuracy: Accuracy | None) -> Run:
-    part = Partition(
-        id="p0",
-        candidate="c",
-        toolchain="lib",
-        config={},
-        nodes=(0, 1),
-        onnx_nodes=(),
-        estimated_us=measured,
-        precision=precision,
-        max_rel_error=2e-3,
-    )
+    part = partition(0, 1, toolchain="lib", us=measured, precision=precision, max_rel_error=2e-3)
     return run_record(
         id="r",
         model={"nodes": 2},
@@ -92,16 +82,3 @@ def test_nothing_is_said_to_be_won_where_everything_stayed_float32() -> None:
     for tried, said in (((broke,), True), ((broke, late), False)):
         run = run_of("float32", 3000.0, msgspec.structs.replace(about, tried=tried))
         assert ("none is faster and keeps the tolerance" in words_of(run)) == said
-
-
-def test_partitions_of_older_sessions_are_float32() -> None:
-    old = {
-        "id": "p0",
-        "candidate": "c",
-        "toolchain": "lib",
-        "config": {},
-        "nodes": [0],
-        "onnx_nodes": [],
-        "estimated_us": 1.0,
-    }
-    assert msgspec.convert(old, Partition).precision == "float32"

@@ -9,21 +9,14 @@ from collage_engine.drawing.roofline import partition_roofs
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.graph import GraphRecord, Node, TensorType
-from collage_engine.records.placement import Partition, Placement
+from collage_engine.records.placement import Placement
 from collage_engine.records.toolchain import ToolchainInstance
+from tests.support.runs import partition
 
 
 def part(name: str, nodes: tuple[int, ...], us: float | None, last_us: float | None = None):
-    return Partition(
-        id=name,
-        candidate=f"c{name}",
-        toolchain="tvm" if nodes[0] == 0 else "onednn",
-        config={},
-        nodes=nodes,
-        onnx_nodes=(),
-        estimated_us=us,
-        in_place_us=last_us,
-    )
+    toolchain = "tvm" if nodes[0] == 0 else "onednn"
+    return partition(*nodes, id=name, toolchain=toolchain, us=us, in_place_us=last_us)
 
 
 def network() -> GraphRecord:

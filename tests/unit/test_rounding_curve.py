@@ -10,7 +10,8 @@ import pytest
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.rounding import RoundingCurve, operator_roundings
 from collage_engine.records.accuracy import Accuracy, RoundedProduct, RoundingTrial
-from collage_engine.records.placement import Baseline, Partition, Placement, Run
+from collage_engine.records.placement import Baseline, Placement, Run
+from tests.support.runs import partition
 from tests.unit.test_precision import run_of
 
 COUNT = 9
@@ -107,14 +108,10 @@ def test_operators_are_told_apart_by_what_is_rounded() -> None:
             RoundedProduct(operator=3, operations=1.0, error=3e-3, rank=0),
         ),
     )
-    part = Partition(
-        id="p0",
-        candidate="c",
+    part = partition(
+        *range(5),
         toolchain="tvm",
         config={"precision": "bf16", "float32": "2+4"},
-        nodes=(0, 1, 2, 3, 4),
-        onnx_nodes=(),
-        estimated_us=1.0,
         precision="bfloat16",
     )
     placement = Placement(partitions=(part,), estimated_us=1.0)

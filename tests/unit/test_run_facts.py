@@ -11,25 +11,13 @@ from collage_engine.records.pin import LimitVerdict, PinVerdict
 from collage_engine.records.placement import (
     CandidateCounts,
     Conversion,
-    Partition,
     Placement,
 )
 from collage_engine.records.tuning import TuneCounts
-from tests.support.runs import run_record
+from tests.support.runs import partition, run_record
 
 PARTS = tuple(
-    Partition(
-        id=f"p{k}",
-        candidate=f"c{k}",
-        toolchain="onednn",
-        config={},
-        nodes=(k,),
-        onnx_nodes=(),
-        estimated_us=10.0,
-        precision=precision,
-        max_rel_error=error,
-        gives=gives,
-    )
+    partition(k, id=f"p{k}", us=10.0, precision=precision, max_rel_error=error, gives=gives)
     for k, (precision, error, gives) in enumerate(
         [("bfloat16", 2e-3, {0: "nhwc"}), ("float32", 1e-7, {}), ("bfloat16", 3e-3, {})]
     )

@@ -16,7 +16,6 @@ from collage_engine.records.graph import ModelRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import (
     Baseline,
-    Partition,
     Placement,
     Run,
 )
@@ -26,7 +25,7 @@ from collage_engine.session.document import Document
 from collage_engine.wording.constraints import NOT_MEASURED
 from tests.support.candidates import row
 from tests.support.graphs import chain
-from tests.support.runs import run_record
+from tests.support.runs import partition, run_record
 
 GRAPH = chain("nn.relu", "nn.relu")
 
@@ -104,22 +103,19 @@ def test_a_pinned_node_has_the_prices_of_other_pins_in_that_ones_place():
     assert explain_document(opened, 0)[0].prices_instead == {}, "such a pin stays beside another"
 
 
-def partition(c: CandidateRecord, place: int = 0) -> Partition:
-    return Partition(
-        id=f"p{place}",
-        candidate=c.id,
-        toolchain=c.instance.toolchain,
-        config={},
-        nodes=c.nodes,
-        onnx_nodes=(),
-        estimated_us=c.cost.median_us,
-    )
-
-
 def placement(*parts: CandidateRecord, measured_us: float | None) -> Placement:
     known = [c.cost.median_us for c in parts]
     return Placement(
-        partitions=tuple(partition(c, place) for place, c in enumerate(parts)),
+        partitions=tuple(
+            partition(
+                *c.nodes,
+                id=f"p{place}",
+                candidate=c.id,
+                toolchain=c.instance.toolchain,
+                us=c.cost.median_us,
+            )
+            for place, c in enumerate(parts)
+        ),
         estimated_us=sum(us for us in known if us is not None) if None not in known else None,
         measured_us=measured_us,
     )

@@ -13,7 +13,7 @@ from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.errors import SessionError
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node, TensorType
 from collage_engine.records.pin import Pin
-from collage_engine.records.placement import CandidateCounts, Partition, Placement
+from collage_engine.records.placement import CandidateCounts, Placement
 from collage_engine.records.refusal import Refusal
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
@@ -21,7 +21,7 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import SESSION_FORMAT
 from collage_engine.session.document import Document, PlacedShape
 from collage_engine.session.file import load_session, save_session
-from tests.support.runs import run_record
+from tests.support.runs import partition, run_record
 
 F32 = (TensorType((1, 4), "float32"),)
 
@@ -44,17 +44,7 @@ def a_document() -> Document:
     )
     instance = ToolchainInstance(toolchain="onednn", config=(("k", "v"),), threads=2)
     placement = Placement(
-        partitions=(
-            Partition(
-                id="p0",
-                candidate="c",
-                toolchain="onednn",
-                config={"k": "v"},
-                nodes=(0,),
-                onnx_nodes=("relu",),
-                estimated_us=3.0,
-            ),
-        ),
+        partitions=(partition(0, config={"k": "v"}, onnx_nodes=("relu",), us=3.0),),
         estimated_us=4.0,
         measured_us=5.0,
         additive_error_us=1.0,
