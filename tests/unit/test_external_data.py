@@ -3,7 +3,6 @@ them."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -118,14 +117,6 @@ def test_weights_outside_of_the_models_folder_are_never_read(
     with pytest.raises(ModelError) as error:
         read_model(path)
     assert "BBBB" not in str(error.value) and "\n" not in str(error.value)
-
-
-def test_a_weight_that_is_a_pipe_is_not_waited_for(folders: Path) -> None:
-    os.mkfifo(folders / "A/pipe")
-    path = folders / "A/m.onnx"
-    path.write_bytes(_in_a_function("pipe").SerializeToString())
-    with pytest.raises(ModelError, match="pipe"):
-        read_model(path)
 
 
 @pytest.mark.parametrize("place", _OUTSIDE)

@@ -31,37 +31,6 @@ def change(path: Path, *statements: str) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        ENDLESS + "select a as position, a as json from t",
-        "select 0 as position, zeroblob(900000000) as json",
-    ],
-)
-def test_a_table_that_is_a_query_is_refused_unread(session, query):
-    change(session, "drop table documents", f"create view documents as {query}")
-    with pytest.raises(SessionError, match="is not a readable Collage session"):
-        load_session(session)  # queries that are run never end
-
-
-def test_a_trigger_is_refused(session):
-    change(session, "create trigger t after insert on documents begin select 1; end")
-    with pytest.raises(SessionError, match="is not a readable Collage session"):
-        load_session(session)
-
-
-def test_a_computed_column_is_refused(session):
-    change(
-        session,
-        "drop table documents",
-        "create table documents (position integer, shape, is_own, sha256, "
-        "json text generated always as (printf('%.*c', 200000000, 'x')))",
-        "insert into documents (position) values (1)",
-    )
-    with pytest.raises(SessionError, match="is not a readable Collage session"):
-        load_session(session)
-
-
 def test_reading_ends_at_its_time_limit(session, monkeypatch):
     monkeypatch.setattr(session_file, "ANSWER_S", -1.0)
     change(session, *["insert into documents select null, '{}', 0, 'x', '' from documents"] * 17)
@@ -88,24 +57,32 @@ def test_reading_changes_no_byte_and_leaves_no_file(session):
     assert [path.name for path in session.parent.iterdir()] == ["a.collage"]
 
 
-MISFITS = {
-    "a document that was changed": "update documents set json = replace(json, 'r1', 'r2')",
-    "no text": "update documents set json = null",
-    "other bytes": "update documents set json = x'00ff'",
-    "nested too deeply": "update documents set json = printf('%.*c', 100000, '[')",
-    "another digest": "update documents set sha256 = 'x'",
-    "no own document": "update documents set is_own = 0",
-    "no documents": "delete from documents",
-    "a table with a name of 70 KB": f"create table {'t' * 70_000} (a)",
-    "a table of an earlier version": "create table meta (key text, value text)",
+MISFITS: dict[str, tuple[str, ...]] = {
+    "a table that is a query without end": (
+        "drop table documents",
+        f"create view documents as {ENDLESS} select a as position, a as json from t",
+    ),
+    "a trigger": ("create trigger t after insert on documents begin select 1; end",),
+    "a computed column": (
+        "drop table documents",
+        "create table documents (position integer, shape, is_own, sha256, "
+        "json text generated always as (printf('%.*c', 200000000, 'x')))",
+        "insert into documents (position) values (1)",
+    ),
+    "a document that was changed": ("update documents set json = replace(json, 'r1', 'r2')",),
+    "other bytes": ("update documents set json = x'00ff'",),
+    "nested too deeply": ("update documents set json = printf('%.*c', 100000, '[')",),
+    "no own document": ("update documents set is_own = 0",),
+    "no documents": ("delete from documents",),
+    "a table of an earlier version": ("create table meta (key text, value text)",),
 }
 
 
 @pytest.mark.parametrize("name", MISFITS)
 def test_what_this_program_did_not_write_is_refused_in_a_sentence(session, name):
-    change(session, MISFITS[name])
+    change(session, *MISFITS[name])
     with pytest.raises(SessionError, match="is not a readable Collage session") as caught:
-        load_session(session)
+        load_session(session)  # queries that are run never end
     assert len(str(caught.value)) < 500
 
 

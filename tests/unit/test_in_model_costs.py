@@ -6,6 +6,7 @@ Constants of hand-overs and launches: arithmetic on a made-up machine.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -49,16 +50,7 @@ def observations(count: int = 60, noise: float = 0.0) -> list[Observation]:
 def test_one_slow_moment_teaches_little():
     seen = observations(noise=0.02)
     spoilt = [
-        Observation(
-            toolchain=s.toolchain,
-            isolated_us=s.isolated_us,
-            in_model_us=s.in_model_us * 9,
-            weight_bytes=s.weight_bytes,
-            value_bytes=s.value_bytes,
-            share=s.share,
-        )
-        if number in (7, 21)
-        else s
+        replace(s, in_model_us=s.in_model_us * 9) if number in (7, 21) else s
         for number, s in enumerate(seen)
     ]
     model = fit(spoilt)

@@ -8,10 +8,9 @@ from collage_engine.drawing import palette
 from collage_engine.drawing.figures import verdict_sentence
 from collage_engine.drawing.latencies import EXPORTED, latency_rows
 from collage_engine.records.errors import UsageError
-from collage_engine.records.graph import GraphRecord, ModelRecord, Node
+from collage_engine.records.graph import GraphRecord, Node
 from collage_engine.records.placement import Baseline, Placement, Run
 from collage_engine.records.settings import RunSettings
-from collage_engine.session.document import Document
 from collage_engine.trials.baselines import check_placements
 from tests.support.runs import partition, run_record
 
@@ -73,11 +72,6 @@ def test_an_artifact_that_takes_another_time_than_its_baseline_has_its_own_row()
         ("onednn only", "whole model", None),
     ]
     assert [r.chosen for r in rows] == [True, False, False, False, False]
-
-
-def document(sha256: str = "a", runs: tuple[Run, ...] = ()) -> Document:
-    model = ModelRecord(path="m.onnx", sha256=sha256, nodes=1)
-    return Document(model=model, graph=GRAPH, runs=list(runs))
 
 
 def test_a_users_placement_is_checked_before_anything_is_measured():

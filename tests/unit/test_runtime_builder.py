@@ -145,13 +145,6 @@ def test_without_a_compiler_the_package_ziglang_links(
         link.check_linker()
 
 
-def test_libraries_lie_beside_it(source: builder.RuntimeSource, tmp_path: Path) -> None:
-    library = tmp_path / "libelsewhere.so.1.2"
-    library.write_bytes(b"")
-    runtime = builder.build(replace(source, beside=(("libelsewhere.so.1", library),)))
-    assert (runtime.path.parent / "libelsewhere.so.1").resolve() == library
-
-
 def test_another_environment_of_the_machine_uses_it_with_its_own_libraries(
     source: builder.RuntimeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,17 +188,6 @@ def test_unwritable_cache_is_said(
     with pytest.raises(builder.CannotBuild, match="cannot be kept in") as caught:
         builder.build(source)
     assert "COLLAGE_CACHE_DIR" in caught.value.advice
-
-
-def test_without_a_compiler_what_one_has_compiled_is_used(
-    source: builder.RuntimeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    built = builder.build(source)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("CXX", raising=False)
-    assert builder.build(source) == built
-    with pytest.raises(builder.CannotBuild, match=r"no C\+\+ compiler"):
-        builder.build(replace(source, library_version="2.0"))
 
 
 @pytest.mark.parametrize("times", [1, 2])

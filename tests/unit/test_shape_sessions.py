@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,7 @@ class EngineWithoutChildren(Engine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.runs = 0
+        self.budgets_s: list[float] = []
 
     def input_shapes(self, path: Any, choices: Any) -> tuple[dict[str, tuple[int, ...]], ...]:
         return tuple({"x": (choice.dims["batch"],)} for choice in choices)
@@ -49,23 +51,27 @@ class EngineWithoutChildren(Engine):
         return document_for(shapes["x"][0])
 
     def enumerate(self, handle: str, settings: RunSettings) -> list[Any]:
-        assert not self.runs, "it is done before the first run"
+        assert not self.budgets_s, "it is done before the first run"
         return []
 
     def run(self, handle: str, settings: RunSettings, **_: Any) -> Run:
-        self.runs += 1
-        run = msgspec.structs.replace(a_document().runs[0], id=f"n{self.runs}-{id(self)}")
+        self.budgets_s.append(settings.budget_s)
+        name = f"n{len(self.budgets_s)}-{id(self)}"
+        run = msgspec.structs.replace(a_document().runs[0], id=name)
         self.document(handle).document.runs.append(run)
         return run
 
 
+@pytest.fixture
+def engine() -> Iterator[EngineWithoutChildren]:
+    with contextlib.closing(EngineWithoutChildren()) as made:
+        yield made
+
+
 def placed(session: Path, *batches: int) -> several.ShapesPlaced:
-    engine = EngineWithoutChildren()
-    try:
+    with contextlib.closing(EngineWithoutChildren()) as engine:
         wanted = choices_of(*(batches or BATCHES))
         return place_shapes(engine, "m.onnx", wanted, RunSettings(), session=session)
-    finally:
-        engine.close()
 
 
 def runs_in(session: Path) -> dict[str, int]:
@@ -84,44 +90,31 @@ def test_a_second_placing_keeps_the_runs_of_the_first(tmp_path: Path) -> None:
 
 
 def test_an_artifact_that_cannot_be_written_loses_no_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: EngineWithoutChildren, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise ArtifactError("no space left")
 
     monkeypatch.setattr(several, "combine_artifacts", full)
     session = tmp_path / "s.collage"
-    engine = EngineWithoutChildren()
-    try:
-        with pytest.raises(ArtifactError, match="no space left"):
-            place_shapes(
-                engine,
-                "m.onnx",
-                choices_of(*BATCHES),
-                RunSettings(),
-                session=session,
-                out=tmp_path / "out",
-            )
-    finally:
-        engine.close()
+    with pytest.raises(ArtifactError, match="no space left"):
+        place_shapes(
+            engine,
+            "m.onnx",
+            choices_of(*BATCHES),
+            RunSettings(),
+            session=session,
+            out=tmp_path / "out",
+        )
     assert runs_in(session) == {"batch=1": 1, "batch=4": 1}
     assert list(tmp_path.iterdir()) == [session]
 
 
-def test_each_shape_gets_an_equal_share_of_what_is_left_of_the_budget() -> None:
-    budgets: list[float] = []
-
-    class Placing(EngineWithoutChildren):
-        def run(self, handle: str, settings: RunSettings, **_: Any) -> Run:
-            budgets.append(settings.budget_s)
-            return super().run(handle, settings)
-
-    engine = Placing()
-    try:
-        place_shapes(engine, "m.onnx", choices_of(1, 4), RunSettings(budget_s=1000))
-    finally:
-        engine.close()
-    first, second = budgets  # the runs themselves take no time here
+def test_each_shape_gets_an_equal_share_of_what_is_left_of_the_budget(
+    engine: EngineWithoutChildren,
+) -> None:
+    place_shapes(engine, "m.onnx", choices_of(1, 4), RunSettings(budget_s=1000))
+    first, second = engine.budgets_s  # the runs themselves take no time here
     assert first == pytest.approx(500, abs=5) and second == pytest.approx(1000, abs=10)
 
 
@@ -132,33 +125,27 @@ def test_shapes_that_are_not_placed_again_stay_in_the_session(tmp_path: Path) ->
     assert runs_in(session) == {"batch=16": 1, "batch=4": 2, "batch=1": 1}
 
 
-def test_one_shape_joins_a_session_of_several(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("batch", "choice", "runs"),
+    [
+        (4, None, {"batch=1": 1, "batch=4": 2}),
+        (2, choices_of(2)[0], {"batch=2": 1, "batch=1": 1, "batch=4": 1}),  # as the user wrote it
+    ],
+)
+def test_one_shape_joins_a_session_of_several(
+    engine: EngineWithoutChildren,
+    tmp_path: Path,
+    batch: int,
+    choice: ShapeChoice | None,
+    runs: dict[str, int],
+) -> None:
     path = tmp_path / "s.collage"
     placed(path)
-    engine = EngineWithoutChildren()
-    try:
-        session = Session.of_model(engine, "m.onnx", {"x": (4,)})
-        session.continue_from(path)
-        assert len(session.runs) == 1
-        session.place(RunSettings())
-        session.save(path)
-    finally:
-        engine.close()
-    assert runs_in(path) == {"batch=1": 1, "batch=4": 2}
-
-
-def test_a_new_shape_of_a_session_is_called_as_the_user_wrote_it(tmp_path: Path) -> None:
-    path = tmp_path / "s.collage"
-    placed(path)
-    engine = EngineWithoutChildren()
-    try:
-        session = Session.of_model(engine, "m.onnx", {"x": (2,)})
-        session.continue_from(path, choices_of(2)[0])
-        session.place(RunSettings())
-        session.save(path)
-    finally:
-        engine.close()
-    assert runs_in(path) == {"batch=2": 1, "batch=1": 1, "batch=4": 1}
+    session = Session.of_model(engine, "m.onnx", {"x": (batch,)})
+    session.continue_from(path, choice)
+    session.place(RunSettings())
+    session.save(path)
+    assert runs_in(path) == runs
 
 
 def test_several_shapes_go_on_where_a_session_of_one_ended(tmp_path: Path) -> None:
@@ -170,33 +157,31 @@ def test_several_shapes_go_on_where_a_session_of_one_ended(tmp_path: Path) -> No
     assert runs_in(session) == {"batch=1": 1, "batch=4": len(one.runs) + 1}
 
 
-def test_a_session_of_one_shape_does_not_become_that_of_another(tmp_path: Path) -> None:
+def test_a_session_of_one_shape_does_not_become_that_of_another(
+    engine: EngineWithoutChildren, tmp_path: Path
+) -> None:
     session = tmp_path / "s.collage"
     save_session(document_for(4), session)
-    engine = EngineWithoutChildren()
-    try:
-        with pytest.raises(UsageError, match="of other input sizes"):
-            Session.of_model(engine, "m.onnx", {"x": (1,)}).continue_from(session)
-    finally:
-        engine.close()
+    with pytest.raises(UsageError, match="of other input sizes"):
+        Session.of_model(engine, "m.onnx", {"x": (1,)}).continue_from(session)
 
 
-def test_a_shape_of_a_session_is_chosen_by_its_dimensions(tmp_path: Path) -> None:
+def test_a_shape_of_a_session_is_chosen_by_its_dimensions(
+    engine: EngineWithoutChildren, tmp_path: Path
+) -> None:
     path = tmp_path / "s.collage"
     placed(path)
-    engine = EngineWithoutChildren()
-    try:
-        session = Session.of_file(engine, path)
-        assert session.shapes == choices_of(*BATCHES)
-        assert session.of_shape({"batch": 4}).model.shapes == {"x": (4,)}
-        with pytest.raises(UsageError, match="no shape with batch=2: it has batch=1, batch=4"):
-            session.of_shape({"batch": 2})
-    finally:
-        engine.close()
+    session = Session.of_file(engine, path)
+    assert session.shapes == choices_of(*BATCHES)
+    assert session.of_shape({"batch": 4}).model.shapes == {"x": (4,)}
+    with pytest.raises(UsageError, match="no shape with batch=2: it has batch=1, batch=4"):
+        session.of_shape({"batch": 2})
 
 
 @pytest.mark.parametrize("what", ["another file", "another model", "no folder", "a long name"])
-def test_what_cannot_be_a_session_is_found_before_the_first_run(tmp_path: Path, what: str) -> None:
+def test_what_cannot_be_a_session_is_found_before_the_first_run(
+    engine: EngineWithoutChildren, tmp_path: Path, what: str
+) -> None:
     session = tmp_path / "s.collage"
     if what == "another file":
         session.write_text("the only copy of a novel")
@@ -208,14 +193,10 @@ def test_what_cannot_be_a_session_is_found_before_the_first_run(tmp_path: Path, 
         session = tmp_path / "none" / "s.collage"
     else:
         session = tmp_path / ("s" * 300)
-    engine = EngineWithoutChildren()
     before = session.read_bytes() if what.startswith("another") else None
-    try:
-        with pytest.raises(UsageError):
-            place_shapes(engine, "m.onnx", choices_of(1, 4), RunSettings(), session=session)
-    finally:
-        engine.close()
-    assert engine.runs == 0
+    with pytest.raises(UsageError):
+        place_shapes(engine, "m.onnx", choices_of(1, 4), RunSettings(), session=session)
+    assert not engine.budgets_s
     if what.startswith("another"):
         assert session.read_bytes() == before
 

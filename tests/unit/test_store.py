@@ -8,7 +8,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import tracemalloc
 
 import msgspec
 import pytest
@@ -124,17 +123,6 @@ def test_damaged_file_is_named_and_can_be_cleared(tmp_path):
         assert store.get("a").median_us == 1
 
 
-def test_damage_in_the_middle(tmp_path):
-    path = tmp_path / "m.db"
-    with Store(path) as store:
-        store.put_many([measured(f"k{i}", 1.0) for i in range(2000)])
-    data = bytearray(path.read_bytes())
-    data[4096:] = b"\xff" * (len(data) - 4096)
-    path.write_bytes(data)
-    with Store(path) as store, pytest.raises(MeasureError, match="damaged"):
-        store.get_many([f"k{i}" for i in range(2000)])
-
-
 def test_another_database_and_another_version(tmp_path):
     path = tmp_path / "other.db"
     with sqlite3.connect(path) as connection:
@@ -177,49 +165,25 @@ def test_a_disk_that_is_full_from_the_start_is_no_damage(tmp_path, monkeypatch):
         assert store.get("a").median_us == 1
 
 
-def used_read_only(store):
-    """A store that cannot be written is read; what is measured now lasts as long as it is open."""
-    with StoreReader(store.path) as reader:
-        assert reader.info().measurements == 1 and not reader.info().writable
-        assert reader.get("a").median_us == 1
-    notice = store.check()
-    assert notice is not None and "cannot be written" in notice
-    store.put(measured("b", 2))
-    assert store.get("a").median_us == 1 and store.get("b").median_us == 2
-    with pytest.raises(MeasureError, match=r"m\.db cannot be written; check its permissions"):
-        store.import_(store.path.parent / "all.jsonl")
-    with pytest.raises(MeasureError, match=r"m\.db cannot be written; check its permissions"):
-        store.clear()
-
-
-def test_a_store_whose_permissions_forbid_writing_is_used_read_only(store, monkeypatch):
-    store.put(measured("a", 1))
-    store.close()
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    used_read_only(store)
-
-
 def test_a_store_on_a_read_only_disk_is_used_read_only(store):
+    """It is read; what is measured now lasts as long as it is open."""
     store.put(measured("a", 1))
     store.close()
     with read_only(store.path.parent):
-        used_read_only(store)
+        with StoreReader(store.path) as reader:
+            assert reader.info().measurements == 1 and not reader.info().writable
+            assert reader.get("a").median_us == 1
+        notice = store.check()
+        assert notice is not None and "cannot be written" in notice
+        store.put(measured("b", 2))
+        assert store.get("a").median_us == 1 and store.get("b").median_us == 2
+        for change in (store.clear, lambda: store.import_(store.path.parent / "all.jsonl")):
+            with pytest.raises(
+                MeasureError, match=r"m\.db cannot be written; check its permissions"
+            ):
+                change()
         store.close()
     assert store.check() is None and store.get("b") is None
-
-
-def test_what_a_killed_engine_left_in_the_log_is_read_on_a_read_only_disk(store):
-    code = (
-        "import sys, os; sys.path[:] = eval(sys.argv[2])\n"
-        "from tests.unit.test_store import Store, measured\n"
-        "store = Store(sys.argv[1]); store.put(measured('a', 1))\n"
-        "os.kill(os.getpid(), 9)"
-    )
-    subprocess.run([sys.executable, "-c", code, str(store.path), repr(sys.path)], check=False)
-    assert store.path.with_name("m.db-wal").stat().st_size > 0
-    with read_only(store.path.parent):
-        used_read_only(store)
-        store.close()
 
 
 def test_a_folder_that_cannot_be_made_is_noticed_and_no_obstacle(tmp_path):
@@ -230,18 +194,13 @@ def test_a_folder_that_cannot_be_made_is_noticed_and_no_obstacle(tmp_path):
         assert store.get("a").median_us == 1
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "create trigger t after insert on measurements begin delete from measurements; end",
-        "drop table constants; create view constants as select 1 as name, 2 as value",
-    ],
-)
-def test_a_store_that_would_run_something_is_refused(store, statement):
+def test_a_store_that_would_run_something_is_refused(store):
     store.put(measured("a", 1))
     store.close()
     with sqlite3.connect(store.path) as connection:
-        connection.executescript(statement)
+        connection.execute(
+            "create trigger t after insert on measurements begin delete from measurements; end"
+        )
     connection.close()
     with pytest.raises(MeasureError, match="collage store clear"):
         store.get("a")
@@ -341,18 +300,7 @@ def test_a_result_for_one_model_only_leaves_the_others_alone(store, tmp_path):
         assert other.get("a", "x").state == "invalid" and other.get("a").median_us == 5.0
 
 
-def test_an_import_is_read_a_line_at_a_time_and_has_a_last_one(store, tmp_path, monkeypatch):
-    path = tmp_path / "long.jsonl"
-    head = json.dumps({"collage_store": STORE_EXPORT}) + "\n"
-    path.write_text(head + "{}\n" * 500_000)
-    tracemalloc.start()
-    try:
-        with pytest.raises(MeasureError, match="line 2"):
-            store.import_(path)
-        # All lines at once take ten times the file's size.
-        assert tracemalloc.get_traced_memory()[1] < 5 * path.stat().st_size
-    finally:
-        tracemalloc.stop()
+def test_an_import_has_a_last_line(store, tmp_path, monkeypatch):
     monkeypatch.setattr(import_file, "MOST_ROWS", 1)
     path = exported(tmp_path, {})
     assert store.import_(path) == 1

@@ -226,24 +226,6 @@ def test_what_was_there_comes_back_when_moving_fails(place, monkeypatch):
     assert content(place) == {"a": "1"} and os.listdir(place.parent) == ["out"]
 
 
-def test_the_last_of_several_writers_that_come_to_their_end_at_once_wins(place, monkeypatch):
-    write_whole(place, filling("1", "a"))
-    rename = Path.rename
-    others = iter(("2", "3"))
-
-    def overtaken(self: Path, target: Path) -> Path:
-        """Another one moves its folder there after this one has moved away what was there."""
-        if self.suffix == ".partial" and (text := next(others, None)):
-            monkeypatch.setattr(Path, "rename", rename)
-            write_whole(place, filling(text, "other"))
-            monkeypatch.setattr(Path, "rename", overtaken)
-        return rename(self, target)
-
-    monkeypatch.setattr(Path, "rename", overtaken)
-    write_whole(place, filling("4", "a"))
-    assert content(place) == {"a": "4"} and os.listdir(place.parent) == ["out"]
-
-
 def test_a_folder_that_is_mounted_by_itself_is_refused_before_the_work(place, monkeypatch):
     place.mkdir(parents=True)
     monkeypatch.setattr(os.path, "ismount", lambda path: Path(path) == place)
@@ -304,20 +286,6 @@ def test_only_folders_of_the_dead_are_removed(temporary):
             process.stdout.close()
 
 
-def test_a_folder_without_locks_keeps_what_may_be_in_use(temporary, monkeypatch):
-    def refuse(path, *, wait=True):
-        path.touch()
-        raise OSError("no locks here")
-
-    monkeypatch.setattr(folders, "HeldLock", refuse)
-    first, second = Scratch(), Scratch()
-    assert first.path.is_dir()
-    first.empty()
-    for each in (first, second):
-        each.close()
-    assert not list(temporary.iterdir())
-
-
 def test_one_that_cannot_be_made_is_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,19 +301,16 @@ def test_an_artifact_for_throughput_on_a_full_disk_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, out = tmp_path / "made", tmp_path / "out"
-    for name in ("manifest.json", "model.so", "loader/run_artifact.py"):
-        (made / name).parent.mkdir(parents=True, exist_ok=True)
-        (made / name).write_text(name)
+    (made / "loader").mkdir(parents=True)
+    (made / "loader" / "run_artifact.py").write_text("loader")
     _copy(made, out)
-    before = {path.relative_to(out): path.is_file() for path in out.rglob("*")}
-    assert len(before) == 4 and (out / "loader/run_artifact.py").read_text()
+    assert (out / "loader/run_artifact.py").read_text() == "loader"
 
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(shutil, "copyfile", full)
-    with pytest.raises(ArtifactError) as error:
+    with pytest.raises(ArtifactError, match=r"cannot be written to .*out: No space left"):
         _copy(made, out)
-    assert str(error.value) == (f"the artifact cannot be written to {out}: No space left on device")
-    assert before == {path.relative_to(out): path.is_file() for path in out.rglob("*")}
+    assert (out / "loader/run_artifact.py").read_text() == "loader"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["made", "out"]
