@@ -2,7 +2,7 @@
 
 ``xvfb-run -a python tests/benchmarks/bench_desktop.py [MODEL.onnx] [SESSION.collage]`` measures
 from the start of the program to its window, from a file to its picture, from a click on a node
-to the prices of pinning it (also what the engine computes for it), and from a pin to its price.
+to the prices of pinning it, and from a pin to its price.
 Without a session nothing is priced; without a model the sample model is opened.
 """
 
@@ -138,25 +138,6 @@ def engine_times(model: str, session: str) -> dict[str, float]:
     return found
 
 
-def click_times(session: str) -> dict[str, float]:
-    """Seconds of processor time that the engine takes to answer a click: the first, and others."""
-    from collage_engine.planning.explanation import explain_document
-    from collage_engine.session.file import load_session
-
-    document = load_session(session)
-    search, times = None, []
-    operators = document.model.nodes
-    for operator in range(0, operators, max(1, operators // CLICKS)):
-        begin = time.process_time()
-        _, search = explain_document(document, operator, search)
-        times.append(time.process_time() - begin)
-    return {
-        "engine, the first click, processor time": times[0],
-        "engine, later clicks, processor time, median": statistics.median(times[1:]),
-        "engine, later clicks, processor time, worst": max(times[1:]),
-    }
-
-
 def main() -> None:
     """Measure everything and print it as a table, and as JSON in the last line."""
     if "--start" in sys.argv:
@@ -169,8 +150,6 @@ def main() -> None:
     files = [each for each in sys.argv[1:] if not each.startswith("-")]
     model = files[0] if files else str(ROOT / "resources" / "models" / "mnist.onnx")
     found |= engine_times(model, files[1] if len(files) > 1 else "")
-    if len(files) > 1:
-        found |= click_times(files[1])
     for name, value in found.items():
         count = name.endswith(("operators", "boxes", "of the model"))
         print(f"{name:62} {value:>9.0f}" if count else f"{name:62} {value * 1e3:>9.1f} ms")

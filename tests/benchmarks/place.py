@@ -78,7 +78,7 @@ def placed(model: Path, out: Path, options: str, own_store: bool = True) -> dict
 
 def print_head(titles: str) -> None:
     """Print the head of a table in Markdown, of titles with ``|`` between them."""
-    print(f"| {titles.replace('|', ' | ')} |\n{'|---' * (titles.count('|') + 1)}|")
+    print(f"| {titles.replace('|', ' | ')} |\n{'|---' * (titles.count('|') + 1)}|", flush=True)
 
 
 def print_row(cells: Sequence[object]) -> None:

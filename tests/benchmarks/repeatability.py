@@ -78,19 +78,17 @@ def main() -> None:
     options.add_argument("--runs", type=int, default=20)
     options.add_argument("--threads", type=int, default=1)
     options.add_argument("--budget", type=float, default=60.0, help="seconds of each run")
-    options.add_argument("--most-s", type=float, default=1e9, help="begin no run after so long")
     options.add_argument("--warm", action="store_true", help="the store is full already")
     options.add_argument("--log", type=Path, help="add the runs to those in this file")
     given = options.parse_args()
     settings = RunSettings(threads=given.threads, budget_s=given.budget)
     runs = json.loads(given.log.read_text()) if given.log and given.log.exists() else []
-    end = time.monotonic() + given.most_s
     with tempfile.TemporaryDirectory() as folder:
         model = model_file(given.model, Path(folder))
         with api.open_model(model) as session:
             if not given.warm:
                 session.place(settings)
-            while len(runs) < given.runs and time.monotonic() < end:
+            while len(runs) < given.runs:
                 began = time.monotonic()
                 run = session.place(settings)
                 runs.append(told(run, time.monotonic() - began))

@@ -73,30 +73,22 @@ GUI_MAY_USE = {
 
 
 @cache
-def imports(path: Path) -> set[str]:
-    """Every module that a file imports: at its top, inside functions and for type checkers."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-            if node.module in ("collage_engine", "collage_engine.service"):
-                found.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return found
+def imports(path: Path, for_checkers: bool = True) -> set[str]:
+    """Every module, or name of a module, that a file imports, also inside functions.
 
-
-def imports_at_run_time(path: Path) -> set[str]:
-    """Like ``imports``, without what only type checkers read."""
+    ``for_checkers``: with what only type checkers read.
+    """
     found: set[str] = set()
 
     def visit(node: ast.AST) -> None:
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            return
-        if isinstance(node, ast.Import):
+            if not for_checkers:
+                return
+        elif isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module)
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
         for child in ast.iter_child_nodes(node):
             visit(child)
 
@@ -106,14 +98,7 @@ def imports_at_run_time(path: Path) -> set[str]:
 
 def may_import(room: str) -> set[str]:
     """A room's direct allowance and all that follows from it."""
-    allowed: set[str] = set()
-    waiting = list(MAY_IMPORT[room])
-    while waiting:
-        other = waiting.pop()
-        if other not in allowed:
-            allowed.add(other)
-            waiting.extend(MAY_IMPORT[other])
-    return allowed
+    return nx.descendants(nx.DiGraph(MAY_IMPORT), room)
 
 
 def room_of(module: str) -> str | None:
@@ -141,29 +126,14 @@ def test_the_table_has_no_circle_and_no_gap():
     assert rooms - {"_resources"} == MAY_IMPORT.keys() - {"resources", "api"}
 
 
-def module_of(path: Path) -> str:
-    """The dotted name of a file of the engine or the desktop."""
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-
-
 def module_imports() -> nx.DiGraph[str]:
     """Which module of the product imports which, inside functions and for type checkers too."""
-    graph: nx.DiGraph[str] = nx.DiGraph()
-    for package in ("collage_engine", "collage_gui"):
-        for path in (ROOT / package).rglob("*.py"):
-            graph.add_node(module_of(path))
-    for module in list(graph):
-        path = ROOT.joinpath(*module.split("."))
-        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                used = {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                used = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-            else:
-                continue
-            graph.add_edges_from((module, other) for other in used if other in graph)
-    return graph
+    paths = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for package in ("collage_engine", "collage_gui")
+        for path in (ROOT / package).rglob("*.py")
+    }
+    return nx.DiGraph({m: imports(path) & paths.keys() - {m} for m, path in paths.items()})
 
 
 def test_no_modules_import_each_other_in_a_circle():
@@ -176,7 +146,7 @@ def test_plain_rooms_import_no_toolchain(room):
     wrong = [
         f"{path.relative_to(ROOT)} imports {module}"
         for path in (ENGINE / room).rglob("*.py")
-        for module in imports_at_run_time(path)
+        for module in imports(path, for_checkers=False)
         if module.split(".")[0] in HEAVY
     ]
     assert not wrong, "\n".join(wrong)
@@ -225,11 +195,11 @@ def test_a_toolchain_knows_no_other_toolchain():
 
 
 def test_every_init_imports_next_to_nothing():
-    light = {"__future__", "importlib", "typing", "collage_engine.records.versions"}
+    light = ("__future__", "importlib", "typing", "collage_engine.records.versions")
     wrong = [
         str(path.relative_to(ROOT))
         for path in ENGINE.rglob("__init__.py")
-        if imports_at_run_time(path) - light
+        if any(not m.startswith(light) for m in imports(path, for_checkers=False))
     ]
     assert not wrong
 

@@ -23,29 +23,24 @@ from tests.zoo import text as zoo_text
 from tests.zoo import vision as zoo_vision
 
 LIGHT = (
-    "bvlc_alexnet",
     "densenet121",
     "inception_v1",
     "inception_v2",
     "resnet50",
     "shufflenet",
     "squeezenet",
-    "vgg19",
-    "zfnet512",
 )
 # Variance times fan-in of a weight, less where residual sums would let activations grow.
 _GAINS = {
     "resnet50": 0.7,
     "shufflenet": 0.4,
     "inception_v1": 1.0,
-    "bvlc_alexnet": 1.4,
-    "vgg19": 1.6,
 }
 _LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 
 
 def light(name: str, seed: int = 0) -> ModelProto:
-    """One of onnx's nine ``light_*`` models with its ConstantOfShape weights filled in.
+    """One of onnx's ``light_*`` models with its ConstantOfShape weights filled in.
 
     ``name`` without ``light_`` and ``.onnx``, e.g. ``resnet50``. Weights are He-scaled and
     damped so that activations stay tame and the softmax is not saturated.

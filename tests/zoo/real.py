@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 from onnx import ModelProto
 
 from tests.zoo.net import Net
+from tests.zoo.quantized import quantize
 from tests.zoo.text import bert, encoder_layer, gpt2
 
 
@@ -92,58 +92,18 @@ def se_resnet50(size: int = 224, classes: int = 1000, reduction: int = 16) -> Mo
     return net.model()
 
 
-def resnet_block(quantized: bool = False, wide: int = 256, size: int = 56) -> ModelProto:
-    """ResNet-50's bottleneck at 56² (256 → 64 → 64 → 256, residual), batch norms folded.
-
-    ``quantized``: the same weights rounded to int8 a channel, and QuantizeLinear/DequantizeLinear
-    around everything, as static quantisers write it. The plain one has the rounded weights too,
-    so that the two compute the same function but for the activations' steps.
-    """
-    net = Net("resnet_block_int8" if quantized else "resnet_block", opset=13, seed=33)
+def resnet_block(wide: int = 256, size: int = 56) -> ModelProto:
+    """ResNet-50's bottleneck at 56² (256 → 64 → 64 → 256, residual), batch norms folded."""
+    net = Net("resnet_block", opset=13, seed=33)
     narrow = wide // 4
-    net.random.bit_generator.state = np.random.default_rng(33).bit_generator.state
-
-    def step(x: str, scale: float, zero: int) -> str:
-        """A value rounded to uint8."""
-        if not quantized:
-            return x
-        s, z = net.const(np.float32(scale)), net.const(np.uint8(zero))
-        return net.op("DequantizeLinear", net.op("QuantizeLinear", x, s, z), s, z)
-
-    def conv(x: str, scale: float, taken: int, given: int, kernel: int, gain: float) -> str:
-        """Convolution of a value whose step is ``scale``."""
-        bound = np.float32((3 * gain / (taken * kernel * kernel)) ** 0.5)
-        values = net.random.uniform(-bound, bound, (given, taken, kernel, kernel))
-        steps = (np.abs(values).max(axis=(1, 2, 3)) / 127).astype(np.float32)
-        whole = np.rint(values / steps[:, None, None, None]).astype(np.int8)
-        bias = np.rint(net.random.uniform(-0.1, 0.1, given) / (steps * scale)).astype(np.int32)
-        if quantized:
-            kinds = ((whole, steps, np.int8), (bias, (steps * np.float32(scale)), np.int32))
-            weights = [
-                net.op(
-                    "DequantizeLinear",
-                    net.const(v),
-                    net.const(s),
-                    net.const(np.zeros(given, zero)),
-                    axis=0,
-                )
-                for v, s, zero in kinds
-            ]
-        else:
-            weights = [
-                net.const((whole * steps[:, None, None, None]).astype(np.float32)),
-                net.const((bias * (steps * np.float32(scale))).astype(np.float32)),
-            ]
-        return net.op("Conv", x, *weights, kernel_shape=[kernel, kernel], pads=[kernel // 2] * 4)
-
-    data = step(net.input("x", [1, wide, size, size]), 0.03, 128)
-    y = step(net.op("Relu", conv(data, 0.03, wide, narrow, 1, 2.0)), 0.02, 0)
-    y = step(net.op("Relu", conv(y, 0.02, narrow, narrow, 3, 2.0)), 0.02, 0)
-    y = step(conv(y, 0.02, narrow, wide, 1, 1.0), 0.03, 128)
-    net.output(step(net.op("Relu", net.op("Add", y, data)), 0.03, 0))
+    data = net.input("x", [1, wide, size, size])
+    y = net.op("Relu", net.conv(data, wide, narrow, 1))
+    y = net.op("Relu", net.conv(y, narrow, narrow))
+    y = net.conv(y, narrow, wide, 1, gain=1.0)
+    net.output(net.op("Relu", net.op("Add", y, data)))
     return net.model()
 
 
 def resnet_block_int8() -> ModelProto:
     """``resnet_block`` quantised."""
-    return resnet_block(quantized=True)
+    return quantize(resnet_block())
