@@ -24,7 +24,6 @@ from collage_engine.machine.worker import (
     call_in_child,
 )
 from collage_engine.records.errors import Cancelled, InfeasibleError, ToolchainError
-from tests.support.children import map_in_children
 from tests.support.worker_targets import Unpicklable
 
 DO = "tests.support.worker_targets:do"
@@ -212,17 +211,9 @@ def test_whole_family_dies_with_the_parent(tmp_path):
     assert wait_gone(*family)
 
 
-def test_map_in_children_keeps_order_and_isolates_failures():
-    requests = [
-        {"do": "env", "name": "COLLAGE_N"},
-        {"do": "segv"},
-        {"do": "raise-ours", "text": "no"},
-        {"do": "sleep", "s": 60},
-        {"do": "env", "name": "COLLAGE_N"},
-    ]
-    found = map_in_children(DO, requests, workers=2, timeout_s=10, env={"COLLAGE_N": "5"})
-    assert found[0] == found[4] == "5"
-    assert [type(f) for f in found[1:4]] == [WorkerCrashed, ToolchainError, WorkerTimeout]
+def test_a_child_has_the_environment_that_it_is_given():
+    with Worker(DO, env={"COLLAGE_N": "5"}) as worker:
+        assert worker.call({"do": "env", "name": "COLLAGE_N"}) == "5"
 
 
 def test_no_descriptor_is_left_behind(worker):

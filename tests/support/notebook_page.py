@@ -1,7 +1,4 @@
-"""Runs the notebook of ``resources/examples`` and writes it as a page of HTML, as Jupyter shows it.
-
-usage: python -m tests.support.notebook_page OUT.html
-"""
+"""Runs the notebook of ``resources/examples``, and returns it as a page as Jupyter shows it."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,14 +59,3 @@ def run_notebook(folder: Path, cache: Path) -> tuple[str, str]:
         if cell["cell_type"] == "code":
             page.append(f"<div>{next(outputs)}</div>")
     return "\n".join(page), done.stderr
-
-
-def main(out: Path) -> None:
-    """Write the page."""
-    with tempfile.TemporaryDirectory(prefix="collage-") as folder:
-        page, _ = run_notebook(Path(folder), Path(folder, "cache"))
-    out.write_text(page)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
