@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from itertools import product
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,9 +20,9 @@ from collage_engine.partition.combiners import (
     TupleArgument,
     TupleProjection,
 )
-from collage_engine.partition.rules import CombineRule, OnlyValidRule, OpCallByKindRule
+from collage_engine.partition.rules import CombineRule, OpCallByKindRule
 from collage_engine.partition.spec import PartitionSpec
-from collage_engine.partition.sub_graph import SubGraphConfig, node_kind
+from collage_engine.partition.sub_graph import node_kind
 from collage_engine.records.graph import KIND_ORDER
 from tests.support.graphs import GraphBuilder, chain, random_graph
 
@@ -164,43 +163,6 @@ def test_arbitrary_fusion_equals_brute_force(seed: int, operators: int) -> None:
     graph = random_graph(random.Random(seed), operators, glue=False)
     naive = Naive(graph, (("anchor", "anchor"),), 3, False)
     assert combined(graph, (AllSimple((SimpleCombiner("anchor", "anchor"),)),), 3) == naive.run()
-
-
-def upstream_graphs() -> dict[str, DataflowGraph]:
-    """Return graphs of TVM v0.18's ``test_pass_collage_partition.py``."""
-
-    def begun() -> tuple[GraphBuilder, int, int]:
-        b = GraphBuilder()
-        v0 = b.call("nn.relu", b.parameter())
-        return b, v0, b.call("abs", v0)
-
-    found = {"relu_chain": chain("nn.relu", "nn.relu", "nn.relu")}
-    b, _, v1 = begun()
-    found["diamond_valid_topology"] = b.build(b.call("add", v1, b.call("nn.relu", v1)))
-    b, v0, v1 = begun()
-    found["double_residual"] = b.build(b.call("add", v1, b.call("add", v0, v1)))
-    b, v0, v1 = begun()
-    found["intermediate_tuple"] = b.build(b.call("concatenate", b.tuple(v0, v1), shape=(20, 10)))
-    return found
-
-
-@pytest.mark.parametrize(
-    ("name", "depth", "count"),
-    [
-        ("relu_chain", 1, 3),
-        ("relu_chain", 2, 5),
-        ("relu_chain", 3, 6),
-        ("diamond_valid_topology", 1, 4),
-        ("double_residual", 4, 7),
-        ("intermediate_tuple", 3, 3),
-    ],
-)
-def test_candidates_are_as_many_as_upstreams(name: str, depth: int, count: int) -> None:
-    """The numbers are of upstream's test, or of its model in commit ``954a7d05``."""
-    combiners = (AllSimple((A_TO_B, B_TO_R, I_TO_I)), TupleArgument(), TupleProjection())
-    rule = CombineRule("", OpCallByKindRule(""), combiners, depth)
-    valid = OnlyValidRule("", rule, SubGraphConfig(max_exits=1, max_depth=depth))
-    assert len(PartitionSpec("tvm", valid).candidates(upstream_graphs()[name])) == count
 
 
 def star(width: int) -> DataflowGraph:

@@ -1,13 +1,14 @@
-"""What TVM v0.18 combines wrongly, and what upstream's own pass tests expect of candidates.
+"""The rules of TVM v0.18's Collage give the candidate sets that its own pass tests expect.
 
-Upstream's pass tests (test_pass_collage_partition.py): its candidate sets, and its costs.
-
-Our own candidates for the same specs, searched by our search, never make a worse cover.
+The graphs, costs and numbers are those of upstream's ``test_pass_collage_partition.py``; where that
+tells no number of candidates, it is that of a model of upstream's combining. That model
+(``tests/support/upstream_collage.py`` of commit ``954a7d05``) found the sets of our rules in every
+case but one, which is marked. Searched by our search, the candidates make no worse cover.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -15,42 +16,31 @@ import pytest
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.partition.combiners import AllSimple
-from collage_engine.partition.patterns import anything, op
+from collage_engine.partition.combiners import (
+    A_TO_B,
+    B_TO_R,
+    I_TO_I,
+    AllSimple,
+    SimpleCombiner,
+    TupleArgument,
+    TupleProjection,
+)
+from collage_engine.partition.patterns import Pattern, anything, op
 from collage_engine.partition.rules import (
     CombineRule,
     CompositeRule,
+    OnlyValidRule,
+    OpCallByKindRule,
     PatternRule,
     UnionRule,
 )
 from collage_engine.partition.spec import PartitionSpec
+from collage_engine.partition.sub_graph import SubGraphConfig
 from collage_engine.search.api import solve
 from collage_engine.search.problem import Problem, ProblemCandidate, ProblemNode
-from tests.support import upstream_graphs as graphs
-from tests.support.upstream_collage import (
-    A_TO_A,
-    HostRule,
-    byoc_spec,
-    prune_candidates,
-    tvm_spec,
-    upstream_candidates,
-)
+from tests.support.graphs import GraphBuilder, chain
 
-
-def relu() -> PatternRule:
-    return PatternRule("relu_pattern", op("nn.relu", anything()))
-
-
-class TestDefectsNotRepeated:
-    def test_duplicate_patterns_are_one_candidate(self) -> None:
-        pads = UnionRule("", (CompositeRule("a", relu()), CompositeRule("a", relu())))
-        rule = CombineRule("combine", pads, (AllSimple((A_TO_A,)),), 3)
-        found = PartitionSpec("s", rule).candidates(graphs.standard())
-        assert [c.sub_graph.members for c in found] == [(4,), (5,), (4, 5)]
-
-
-T, H = "tvm_llvm", "example_target_hook"
-
+A_TO_A = SimpleCombiner("anchor", "anchor")
 TABLE = [
     ("relu", op("nn.relu", anything())),
     ("add", op("add", anything(), anything())),
@@ -58,8 +48,70 @@ TABLE = [
 ]
 
 
-def specs(tvm_depth: int, byoc_depth: int) -> list[PartitionSpec]:
-    return [tvm_spec(T, tvm_depth), byoc_spec(H, TABLE, "ArbitraryFusion", byoc_depth)]
+def single_op() -> DataflowGraph:
+    return chain("nn.relu")
+
+
+def relu_chain() -> DataflowGraph:
+    return chain("nn.relu", "nn.relu", "nn.relu")
+
+
+def diamond() -> DataflowGraph:
+    b = GraphBuilder()
+    v1 = b.call("abs", b.call("nn.relu", b.parameter()))
+    return b.build(b.call("add", v1, b.call("nn.relu", v1)))
+
+
+def pruning_heuristic() -> DataflowGraph:
+    b = GraphBuilder()
+    v0 = b.call("nn.relu", b.parameter())
+    v1 = b.call("nn.relu", v0)
+    return b.build(b.call("add", v1, b.call("add", v0, v1)))
+
+
+def output_tuple() -> DataflowGraph:
+    b = GraphBuilder()
+    v0 = b.call("nn.relu", b.parameter())
+    v1 = b.call("nn.relu", v0)
+    return b.build(b.tuple(v0, v1, b.call("abs", v1)))
+
+
+def intermediate_tuple() -> DataflowGraph:
+    b = GraphBuilder()
+    v0 = b.call("nn.relu", b.parameter())
+    both = b.tuple(v0, b.call("nn.relu", v0))
+    return b.build(b.call("concatenate", both, shape=(20, 10)))
+
+
+def fusion_benefit() -> DataflowGraph:
+    b = GraphBuilder()
+    x = b.parameter()
+    v1 = b.call("nn.relu", b.call("nn.relu", x))
+    v3 = b.call("nn.relu", b.call("abs", x))
+    return b.build(b.call("abs", b.call("nn.relu", b.call("add", v1, v3))))
+
+
+def double_residual() -> DataflowGraph:
+    b = GraphBuilder()
+    v0 = b.call("nn.relu", b.parameter())
+    v1 = b.call("abs", v0)
+    return b.build(b.call("add", v1, b.call("add", v0, v1)))
+
+
+def tvm_spec(max_depth: int) -> PartitionSpec:
+    """Returns upstream's spec for a TVM target, e.g. ``tvm_llvm``."""
+    combiners = (AllSimple((A_TO_B, B_TO_R, I_TO_I)), TupleArgument(), TupleProjection())
+    combine = CombineRule("", OpCallByKindRule(""), combiners, max_depth)
+    config = SubGraphConfig(max_exits=1, max_depth=max_depth)
+    return PartitionSpec("tvm_llvm", OnlyValidRule("", combine, config))
+
+
+def byoc_spec(max_depth: int, table: Sequence[tuple[str, Pattern]] = TABLE) -> PartitionSpec:
+    """Returns upstream's spec for an external target with a pattern table and arbitrary fusion."""
+    rules = tuple(CompositeRule(label, PatternRule("", p)) for label, p in table)
+    tree = CombineRule("", UnionRule("", rules), (AllSimple((A_TO_A,)),), max_depth)
+    config = SubGraphConfig(max_exits=1, max_depth=max_depth)
+    return PartitionSpec("example_target_hook", OnlyValidRule("", tree, config))
 
 
 @dataclass(frozen=True)
@@ -67,54 +119,48 @@ class Case:
     name: str
     graph: Callable[[], DataflowGraph]
     costs: tuple[float, float]
-    """Cost of an operator on T and on H; each further one of a partition costs 10 % less."""
+    """Cost of an operator on TVM and on the other target; each further one of a partition costs
+    10 % less."""
     depths: tuple[int, int]
-    counts: tuple[int, int, int] | None
-    """Candidates of T, of H, and of both after pruning."""
+    counts: tuple[int, int]
+    """Candidates of TVM and of the other target."""
     cost: float
     """What upstream's test says that its cover costs."""
 
 
 CASES = [
-    Case("single_op_llvm", graphs.single_op, (1, 2), (8, 8), (1, 1, 2), 1),
-    Case("single_op_byoc", graphs.single_op, (2, 1), (8, 8), (1, 1, 2), 1),
-    Case("diamond_valid_topology_1", graphs.diamond_valid_topology, (2, 1), (1, 1), (4, 3, 7), 5),
-    Case("diamond_valid_topology_3", graphs.diamond_valid_topology, (2, 1), (1, 3), None, 4.9),
-    Case("tvm_max_depth_1", graphs.relu_chain, (100, 99), (1, 1), (3, 3, 6), 297),
-    Case("tvm_max_depth_2", graphs.relu_chain, (100, 99), (2, 1), (5, 3, 8), 289),
-    Case("tvm_max_depth_3", graphs.relu_chain, (100, 99), (3, 1), (6, 3, 9), 271),
-    Case("byoc_max_depth_1", graphs.relu_chain, (99, 100), (1, 1), (3, 3, 6), 297),
-    Case("byoc_max_depth_2", graphs.relu_chain, (99, 100), (1, 2), (3, 5, 8), 289),
-    Case("byoc_max_depth_3", graphs.relu_chain, (99, 100), (1, 3), (3, 6, 9), 271),
-    Case("output_tuple", graphs.output_tuple, (2, 1), (2, 2), None, 4),
-    Case("intermediate_tuple", graphs.intermediate_tuple, (2, 1), (3, 5), None, 3),
-    Case("fusion_benefit", graphs.fusion_benefit, (5, 6), (1, 5), None, 34.5706),
-    Case("double_residual", graphs.double_residual, (2, 1), (4, 4), None, 4.9),
-    Case("pruning_heuristic", graphs.pruning_heuristic, (2, 1), (4, 4), (7, 7, 2), 3.439),
+    Case("single_op_llvm", single_op, (1, 2), (8, 8), (1, 1), 1),
+    Case("single_op_byoc", single_op, (2, 1), (8, 8), (1, 1), 1),
+    Case("diamond_valid_topology_1", diamond, (2, 1), (1, 1), (4, 3), 5),
+    Case("diamond_valid_topology_3", diamond, (2, 1), (1, 3), (4, 4), 4.9),
+    Case("tvm_max_depth_1", relu_chain, (100, 99), (1, 1), (3, 3), 297),
+    Case("tvm_max_depth_2", relu_chain, (100, 99), (2, 1), (5, 3), 289),
+    Case("tvm_max_depth_3", relu_chain, (100, 99), (3, 1), (6, 3), 271),
+    Case("byoc_max_depth_1", relu_chain, (99, 100), (1, 1), (3, 3), 297),
+    Case("byoc_max_depth_2", relu_chain, (99, 100), (1, 2), (3, 5), 289),
+    Case("byoc_max_depth_3", relu_chain, (99, 100), (1, 3), (3, 6), 271),
+    Case("output_tuple", output_tuple, (2, 1), (2, 2), (3, 2), 4),
+    Case("intermediate_tuple", intermediate_tuple, (2, 1), (3, 5), (3, 3), 3),
+    # Upstream finds 15: it never combines an old candidate with a new one below it.
+    Case("fusion_benefit", fusion_benefit, (5, 6), (1, 5), (7, 17), 34.5706),
+    Case("double_residual", double_residual, (2, 1), (4, 4), (7, 4), 4.9),
+    Case("pruning_heuristic", pruning_heuristic, (2, 1), (4, 4), (7, 7), 3.439),
 ]
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if case.counts is not None], ids=lambda c: c.name
-)
-def test_candidate_sets_are_upstreams(case: Case) -> None:
-    graph = case.graph()
-    found = [upstream_candidates(spec, graph) for spec in specs(*case.depths)]
-    host = upstream_candidates(PartitionSpec("host", HostRule("")), graph)
-    pruned = prune_candidates([*found[0], *found[1], *host])
-    left = sum(c.spec_name != "host" for c in pruned)
-    assert (len(found[0]), len(found[1]), left) == case.counts
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
-def test_our_candidates_make_no_worse_cover(case: Case) -> None:
+def test_candidate_sets_are_upstreams_and_make_no_worse_cover(case: Case) -> None:
     graph = case.graph()
     calls = call_graph(graph)
-    costs = dict(zip((T, H), case.costs, strict=True))
+    found = [
+        make(depth).candidates(graph)
+        for make, depth in zip((tvm_spec, byoc_spec), case.depths, strict=True)
+    ]
+    assert tuple(map(len, found)) == case.counts
     offered = [
-        (spec.name, members(calls.from_nodes(candidate.sub_graph.inside)))
-        for spec in specs(*case.depths)
-        for candidate in spec.candidates(graph)
+        (target, tuple(members(calls.from_nodes(candidate.sub_graph.inside))))
+        for target, candidates in enumerate(found)
+        for candidate in candidates
     ]
     problem = Problem(
         nodes=tuple(
@@ -124,19 +170,18 @@ def test_our_candidates_make_no_worse_cover(case: Case) -> None:
         candidates=tuple(
             ProblemCandidate(
                 id=number,
-                nodes=tuple(nodes),
-                toolchain=name,
-                cost_us=sum(costs[name] * 0.9**k for k in range(len(tuple(nodes)))),
+                nodes=nodes,
+                toolchain=str(target),
+                cost_us=sum(case.costs[target] * 0.9**k for k in range(len(nodes))),
             )
-            for number, (name, nodes) in enumerate(offered)
+            for number, (target, nodes) in enumerate(offered)
         ),
     )
     answer = solve(problem)
     assert answer.cost_us is not None and answer.cost_us <= case.cost + 1e-6
 
 
-def test_upstream_loses_candidates_of_one_spec_on_the_same_nodes() -> None:
-    twice = byoc_spec(H, [TABLE[0], ("again", TABLE[0][1])], "NoFusion", 1)
-    found = upstream_candidates(twice, graphs.single_op())
-    assert len(found) == 2
-    assert prune_candidates(found) == []
+def test_duplicate_patterns_are_one_candidate_and_not_none_as_in_upstream() -> None:
+    twice = [TABLE[0], ("again", TABLE[0][1])]
+    found = byoc_spec(3, twice).candidates(chain("nn.relu", "nn.relu"))
+    assert [c.sub_graph.members for c in found] == [(1,), (2,), (1, 2)]
