@@ -405,16 +405,16 @@ def _write(path: str | Path, content: bytes | str) -> None:
 
 
 def _store(options: argparse.Namespace) -> int:
-    from collage_engine.store.store import Store, StoreReader
+    from collage_engine.store.store import Store
 
     if options.action == "info":
-        info = msgspec.to_builtins(StoreReader().info())
+        info = msgspec.to_builtins(Store().info())
         if options.json:
             output.print_json(info)
         else:
             output.print_store(info)
     elif options.action == "export":
-        count = StoreReader().export(Path(options.file))
+        count = Store().export(Path(options.file))
         say(f"{counted(count, 'measurement')} written to {options.file}")
     elif options.action == "import":
         count = Store().import_(Path(options.file))

@@ -53,12 +53,8 @@ def can_be_written(path: Path) -> bool:
     )
 
 
-def open_database(path: Path, *, writes: bool) -> Database:
-    """Open a store.
-
-    Args:
-        path: The file; for writing it is made if need be.
-        writes: Whether the connection may change the file, which must then be possible.
+def open_database(path: Path) -> Database:
+    """Open a store, whose file can be written and is made if need be.
 
     Raises:
         MeasureError: The file is of another version, or is no store.
@@ -66,17 +62,15 @@ def open_database(path: Path, *, writes: bool) -> Database:
     """
     from sqlite_utils import Database
 
-    uri = f"{path.resolve().as_uri()}?mode={'rwc' if writes else 'ro'}"
-    connection = sqlite3.connect(uri, uri=True, timeout=ANSWER_S, check_same_thread=False)
+    connection = sqlite3.connect(path, timeout=ANSWER_S, check_same_thread=False)
     try:
-        if writes:
-            # Going over to a WAL fails at once, whatever the timeout, while another does too.
-            with locked(path.with_name(path.name + ".lock")):
-                if _is_empty(connection):
-                    connection.execute("pragma journal_mode = wal")
-                    _make_tables(connection)
-            # NORMAL: a killed process loses nothing; only a power cut may lose the last ones.
-            connection.execute("pragma synchronous = normal")
+        # Going over to a WAL fails at once, whatever the timeout, while another does too.
+        with locked(path.with_name(path.name + ".lock")):
+            if _is_empty(connection):
+                connection.execute("pragma journal_mode = wal")
+                _make_tables(connection)
+        # NORMAL: a killed process loses nothing; only a power cut may lose the last ones.
+        connection.execute("pragma synchronous = normal")
         _check(connection, path)
         return Database(connection)
     except BaseException:
@@ -84,50 +78,37 @@ def open_database(path: Path, *, writes: bool) -> Database:
         raise
 
 
-def copy_in_memory(path: Path, *, writes: bool) -> Database:
+def copy_in_memory(path: Path) -> Database:
     """Open a copy in memory of a store whose file, or whose folder, cannot be written.
 
     SQLite reads a database with a write-ahead log only where it can make a file beside it. So the
-    file and its log are copied to a folder for temporary files first; where there is none, what is
-    in the file itself is read.
+    file and its log are copied to a folder for temporary files first. What is written to the copy
+    ends with the process.
 
     Args:
         path: The file; where there is none, the copy is empty.
-        writes: Whether the copy can be changed. What is written to it ends with the process.
 
     Raises:
         MeasureError: The file is of another version, or is no store.
         sqlite3.Error: The file is damaged.
-        OSError: The file cannot be read.
+        OSError: The file cannot be read, or there is no folder for temporary files.
     """
     from sqlite_utils import Database
 
+    copy = sqlite3.connect(":memory:", check_same_thread=False)
     if not path.exists():
-        empty = sqlite3.connect(":memory:", check_same_thread=False)
-        _make_tables(empty)
-        return Database(empty)
-    try:
-        with tempfile.TemporaryDirectory(prefix="collage-store-") as folder:
-            place = Path(folder) / "store.db"
-            for end in ("", "-wal"):
-                source = Path(f"{path}{end}")
-                if source.exists():
-                    shutil.copyfile(source, f"{place}{end}")
-            return Database(_loaded(sqlite3.connect(place), path, writes=writes))
-    except OSError:
-        uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
-        return Database(_loaded(sqlite3.connect(uri, uri=True), path, writes=writes))
-
-
-def _loaded(connection: sqlite3.Connection, path: Path, *, writes: bool) -> sqlite3.Connection:
-    """Check an open file, close it, and return a copy of it in memory."""
-    with contextlib.closing(connection):
-        _check(connection, path)
-        copy = sqlite3.connect(":memory:", check_same_thread=False)
-        connection.backup(copy)
-    if not writes:
-        copy.execute("pragma query_only = on")
-    return copy
+        _make_tables(copy)
+        return Database(copy)
+    with tempfile.TemporaryDirectory(prefix="collage-store-") as folder:
+        place = Path(folder) / "store.db"
+        for end in ("", "-wal"):
+            source = Path(f"{path}{end}")
+            if source.exists():
+                shutil.copyfile(source, f"{place}{end}")
+        with contextlib.closing(sqlite3.connect(place)) as connection:
+            _check(connection, path)
+            connection.backup(copy)
+    return Database(copy)
 
 
 def _version_of(connection: sqlite3.Connection) -> int:
@@ -186,33 +167,20 @@ PASSING = frozenset(
 
 def in_words(error: Exception, path: Path) -> MeasureError:
     """Return what an error of SQLite or of the system means, and what to do about it."""
-    text = str(error)
+    text = getattr(error, "strerror", None) or str(error)
     name = f"the measurement store {path}"
-    if isinstance(error, OSError):
-        return MeasureError(f"{name} cannot be used: {error.strerror or text}")
-    code = _code(error)
-    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
-        return MeasureError(
-            f"{name} cannot be written; check its permissions, or choose another folder "
-            "with COLLAGE_CACHE_DIR"
-        )
-    if code == sqlite3.SQLITE_FULL:
-        return MeasureError(f"{name} cannot grow: the disk is full")
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return MeasureError(f"{name} is locked by another program")
     if is_damage(error):
         return MeasureError(
             f"{name} is damaged ({text}); move the file away or run 'collage store clear'"
         )
-    return MeasureError(f"{name}: {text}")
+    return MeasureError(
+        f"{name} cannot be used: {text}; check its permissions and the disk, or choose another "
+        "folder with COLLAGE_CACHE_DIR"
+    )
 
 
 def is_damage(error: Exception) -> bool:
     """Return whether an error means that the file's content is not what was written."""
     damaging = isinstance(error, (sqlite3.DatabaseError, msgspec.MsgspecError))
-    return damaging and _code(error) not in PASSING
-
-
-def _code(error: Exception) -> int:
-    """Return SQLite's primary result code (sqlite.org/rescode.html); 0: it is no error of its."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+    # SQLite's primary result code (sqlite.org/rescode.html); 0: it is no error of its.
+    return damaging and getattr(error, "sqlite_errorcode", 0) & 0xFF not in PASSING

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -17,15 +16,6 @@ from collage_engine.records.reasons import shown
 from collage_engine.records.typed import decode
 from collage_engine.records.versions import STORE_EXPORT
 from collage_engine.store.measurement import Measurement
-
-CLOCKS_APART = timedelta(hours=26)
-"""By how much another machine's clock may be ahead of this one's: zones that were set wrong lie up
-to 26 hours apart (UTC-12 and UTC+14, tz database)."""
-
-
-def latest_moment() -> str:
-    """Return the latest moment that a measurement can carry now, as ``now_text`` writes it."""
-    return (datetime.now(UTC) + CLOCKS_APART).isoformat(timespec="seconds")
 
 
 def read_export(source: Path) -> Iterator[Measurement]:
@@ -48,7 +38,6 @@ def read_export(source: Path) -> Iterator[Measurement]:
             f"{source} has format {shown(repr(version))}; this version reads format "
             f"{STORE_EXPORT} only"
         )
-    latest = latest_moment()
     for number, line in enumerate(lines, start=2):
         if number - 1 > MOST_ROWS:
             raise MeasureError(f"{source} has more than {MOST_ROWS:,} measurements")
@@ -56,31 +45,16 @@ def read_export(source: Path) -> Iterator[Measurement]:
             measurement = decode(line, Measurement)
         except msgspec.MsgspecError as error:
             raise MeasureError(f"{source}, line {number}: {error}") from None
-        wrong = _fault(measurement, latest)
+        wrong = _fault(measurement)
         if wrong:
             raise MeasureError(f"{source}, line {number}: {wrong}")
         yield measurement
 
 
-def _fault(measurement: Measurement, latest: str) -> str | None:
+def _fault(measurement: Measurement) -> str | None:
     """Return why a measurement cannot be taken; None: it can."""
-    cost = measurement.cost
     if not measurement.key:
         return "it has no key"
-    if cost.state == "unknown":
+    if measurement.cost.state == "unknown":
         return "its cost is not known"
-    if cost.measured_at is not None and not _is_moment(cost.measured_at):
-        return f"{cost.measured_at[:80]!r} is no moment in UTC"
-    if (cost.measured_at or "") > latest:
-        return f"it was measured in the future ({cost.measured_at}): check the clocks"
-    return cost_fault(cost)
-
-
-def _is_moment(text: str) -> bool:
-    """Return whether moments can be compared with this one as text."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    in_utc = moment.utcoffset() in (None, timedelta(0))
-    return in_utc and text.startswith(f"{moment.year:04d}-")
+    return cost_fault(measurement.cost)

@@ -174,8 +174,30 @@ class KeyContext:
     """Of the processor beside it, which runs what is on no device; empty: it is the device."""
 
     def key(self, form: str, instance: ToolchainInstance) -> str:
-        """Return the key of a canonical form on an instance; see ``measurement_key``."""
-        return measurement_key(form, instance, self)
+        """Return the SHA-256, in hexadecimal digits, of all that a time depends on.
+
+        Args:
+            form: The canonical form of the sub-graph.
+            instance: The toolchain instance, with its threads and precision.
+        """
+        parts = (
+            form,
+            instance.id,
+            str(instance.threads),
+            instance.precision,
+            "+".join(self.versions.get(name, "") for name in instance.runtimes),
+            "+".join(self.sources.get(name, "") for name in instance.runtimes),
+            self.tvm_version,
+            self.target,
+            self.fingerprint if instance.architecture else self.host or self.fingerprint,
+            str(self.protocol),
+        )
+        digest = hashlib.sha256()
+        for part in parts:
+            data = part.encode()
+            digest.update(len(data).to_bytes(8, "little"))
+            digest.update(data)
+        return digest.hexdigest()
 
 
 def constant_name(what: str, about: Sequence[object]) -> str:
@@ -186,31 +208,3 @@ def constant_name(what: str, about: Sequence[object]) -> str:
         about: Numbers, texts and lists of these; equal ones give equal names.
     """
     return f"{what}:{hashlib.sha256(json.dumps(about).encode()).hexdigest()}"
-
-
-def measurement_key(form: str, instance: ToolchainInstance, context: KeyContext) -> str:
-    """Return the SHA-256, in hexadecimal digits, of all that a time depends on.
-
-    Args:
-        form: The canonical form of the sub-graph.
-        instance: The toolchain instance, with its threads and precision.
-        context: What a measurement depends on besides.
-    """
-    parts = (
-        form,
-        instance.id,
-        str(instance.threads),
-        instance.precision,
-        "+".join(context.versions.get(name, "") for name in instance.runtimes),
-        "+".join(context.sources.get(name, "") for name in instance.runtimes),
-        context.tvm_version,
-        context.target,
-        context.fingerprint if instance.architecture else context.host or context.fingerprint,
-        str(context.protocol),
-    )
-    digest = hashlib.sha256()
-    for part in parts:
-        data = part.encode()
-        digest.update(len(data).to_bytes(8, "little"))
-        digest.update(data)
-    return digest.hexdigest()

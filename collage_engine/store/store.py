@@ -1,7 +1,7 @@
 """Keeps measurements across models, runs and days, in one SQLite file of the cache folder.
 
 Several engines may use it at once (write-ahead log). Every measurement is committed at once,
-so an engine that is killed loses none. ``StoreReader`` cannot change anything; ``Store`` can.
+so an engine that is killed loses none.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from collage_engine.store.database import (
     is_damage,
     open_database,
 )
-from collage_engine.store.import_file import latest_moment, read_export
+from collage_engine.store.import_file import read_export
 from collage_engine.store.measurement import Measurement, StoreInfo, now_text
 
 if TYPE_CHECKING:
@@ -42,13 +42,17 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 FILE_NAME = "measurements.db"
+ADVICE = "check its permissions, or choose another folder with COLLAGE_CACHE_DIR"
 
 
-class StoreReader:
+class Store:
     """Costs by key, and named constants of this machine. Safe to use from several threads.
 
     Every method raises ``MeasureError`` with one clear sentence when the file is damaged, is
-    no store, or is of another version. Where there is no file, nothing is known.
+    no store, or is of another version, or when the disk is full. Where there is no file, nothing
+    is known. Where the file or its folder cannot be written, a copy in memory is used instead:
+    ``notice`` says so, what is put lasts as long as this object, and ``import_`` and ``clear``
+    refuse to work.
 
     Args:
         path: The file; by default the one in the user's cache folder.
@@ -205,9 +209,13 @@ class StoreReader:
     def _open(self) -> Database:
         self.notice = None
         if can_be_written(self.path):
-            return open_database(self.path, writes=False)
-        self.notice = f"the measurement store {self.path} cannot be written: it is only read"
-        return copy_in_memory(self.path, writes=False)
+            return open_database(self.path)
+        self.notice = (
+            f"the measurement store {self.path} cannot be written: what it holds is used, and what "
+            f"is measured now is not kept; {ADVICE}"
+        )
+        _LOG.warning("%s", self.notice, extra=SHOWN)
+        return copy_in_memory(self.path)
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[Database | None]:
@@ -227,14 +235,7 @@ class StoreReader:
                 self.close()
             raise in_words(error, self.path) from error
 
-
-class Store(StoreReader):
-    """A store that can also be changed.
-
-    Every method raises ``MeasureError`` as those of ``StoreReader``, and when the disk is full.
-    Where the file or its folder cannot be written, a copy in memory is used instead: ``notice``
-    says so, what is put lasts as long as this object, and ``import_`` and ``clear`` refuse to work.
-    """
+    # -- what changes it ---------------------------------------------------------------
 
     def check(self) -> str | None:
         """Open the store; what the user should know of it (``notice``), None if nothing."""
@@ -311,24 +312,9 @@ class Store(StoreReader):
         self.put_many(taken)
         return len(taken)
 
-    def _open(self) -> Database:
-        self.notice = None
-        if can_be_written(self.path):
-            return open_database(self.path, writes=True)
-        self.notice = (
-            f"the measurement store {self.path} cannot be written: what it holds is used, and what "
-            "is measured now is not kept; check its permissions, or choose another folder with "
-            "COLLAGE_CACHE_DIR"
-        )
-        _LOG.warning("%s", self.notice, extra=SHOWN)
-        return copy_in_memory(self.path, writes=True)
-
     def _must_be_writable(self) -> None:
         if not can_be_written(self.path):
-            raise MeasureError(
-                f"the measurement store {self.path} cannot be written; check its permissions, or "
-                "choose another folder with COLLAGE_CACHE_DIR"
-            )
+            raise MeasureError(f"the measurement store {self.path} cannot be written; {ADVICE}")
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[Database]:
@@ -353,9 +339,8 @@ def _usable(key: str, text: str) -> Cost | None:
 
 
 def _moment(cost: Cost) -> str:
-    """Returns when a cost was measured; empty where that is not known, or a clock went wrong."""
-    at = cost.measured_at or ""
-    return at if at <= latest_moment() else ""
+    """Returns when a cost was measured, in UTC; empty where that is not known."""
+    return cost.measured_at or ""
 
 
 def _row_key(key: str, model: str) -> str:

@@ -18,7 +18,7 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import STORE_EXPORT, STORE_SCHEMA
 from collage_engine.store import database, import_file
 from collage_engine.store.measurement import Measurement
-from collage_engine.store.store import Store, StoreReader
+from collage_engine.store.store import Store
 from tests.support.read_only_folder import read_only
 
 INSTANCE = ToolchainInstance(toolchain="onednn", config=(("a", "b"),), threads=2)
@@ -135,9 +135,8 @@ def test_another_database_and_another_version(tmp_path):
         with sqlite3.connect(other) as connection:
             connection.execute(f"pragma user_version={version}")
         connection.close()
-        for opened in (Store, StoreReader):
-            with opened(other) as store, pytest.raises(MeasureError, match=f"format {version},"):
-                store.get("a")
+        with Store(other) as store, pytest.raises(MeasureError, match=f"format {version},"):
+            store.get("a")
         with Store(other) as store:
             assert store.clear() == 0
             store.put(measured("a", 1))
@@ -148,7 +147,7 @@ def test_disk_full(store):
     with store._writing() as database:
         pages = database.execute("pragma page_count").fetchone()[0]
         database.execute(f"pragma max_page_count={pages}")
-    with pytest.raises(MeasureError, match=r"m\.db cannot grow: the disk is full"):
+    with pytest.raises(MeasureError, match=r"m\.db cannot be used: .* disk is full"):
         store.put_many([measured(f"key{i}", 1.0) for i in range(5000)])
     assert store.get("a").median_us == 1.0
 
@@ -158,7 +157,7 @@ def test_a_disk_that_is_full_from_the_start_is_no_damage(tmp_path, monkeypatch):
         database, "TABLES", "pragma max_page_count = 1; create table a (b); create table c (d);"
     )
     with Store(tmp_path / "m.db") as store:
-        with pytest.raises(MeasureError, match="the disk is full"):
+        with pytest.raises(MeasureError, match="disk is full"):
             store.put(measured("a", 1))
         monkeypatch.undo()
         store.put(measured("a", 1))
@@ -170,7 +169,7 @@ def test_a_store_on_a_read_only_disk_is_used_read_only(store):
     store.put(measured("a", 1))
     store.close()
     with read_only(store.path.parent):
-        with StoreReader(store.path) as reader:
+        with Store(store.path) as reader:
             assert reader.info().measurements == 1 and not reader.info().writable
             assert reader.get("a").median_us == 1
         notice = store.check()
@@ -212,7 +211,6 @@ IMPOSSIBLE = {
     "negative": {"median_us": -5.0},
     "1e308": {"median_us": 1e308},
     "a count of 2^63": {"count": 2**63},
-    "2099": {"measured_at": "2099-01-01T00:00:00+00:00"},
     "invalid without a reason": {"state": "invalid", "median_us": None},
 }
 
@@ -240,12 +238,6 @@ def test_a_stored_cost_that_cannot_be_is_measured_again(store):
     bad = msgspec.structs.replace(measured("b", 5.0).cost, median_us=1e308)
     store.put(msgspec.structs.replace(measured("b", 5.0), cost=bad))
     assert store.get_many(["a", "b"]).keys() == {"a"}
-
-
-def test_an_import_replaces_what_a_wrong_clock_dated_in_the_future(store, tmp_path):
-    store.put(measured("a", 9.0, when="2099-01-01T00:00:00+00:00"))
-    assert store.import_(exported(tmp_path, {})) == 1
-    assert store.get("a").median_us == 5.0
 
 
 def test_several_processes_and_threads_write_at_once(store):
