@@ -44,7 +44,6 @@ from collage_engine.records.precision import LONG, Precision
 from collage_engine.records.report_format import ReportFormat
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice, combined
-from collage_engine.records.toolchain import ToolchainState
 from collage_engine.records.typed import convert
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
@@ -76,7 +75,6 @@ __all__ = [
     "place",
     "place_shapes",
     "run_artifact",
-    "toolchains",
 ]
 
 Listener = Callable[[Event], None]
@@ -207,12 +205,7 @@ def open_model(
         UsageError: There is no such file, or a shape is missing or does not fit.
         ModelError: The file cannot be read, or holds something that cannot be imported.
     """
-    engine = _engine(listener)
-    try:
-        return Session.of_model(engine, model, shapes)
-    except BaseException:
-        engine.close()
-        raise
+    return _opened(listener, lambda engine: Session.of_model(engine, model, shapes))
 
 
 def place_shapes(
@@ -241,58 +234,19 @@ def place_shapes(
         UsageError: The model has no such dimension, or a value contradicts it.
         CollageError: A run failed; the sentence names its shape. No artifact is written.
     """
-    engine = _engine(listener)
-    try:
-        return place_on(
+    from collage_engine.deployment import shapes
+
+    pins = _typed("pins", pins, tuple[str, ...])
+    with contextlib.closing(_engine(listener)) as engine:
+        return shapes.place_shapes(
             engine,
             _path(path),
             _typed("choices", choices, tuple[ShapeChoice, ...]),
             _settings(settings),
-            None if out is None else _path(out),
-            nearest,
-            _typed("pins", pins, tuple[str, ...]),
+            out=None if out is None else _path(out),
+            nearest=nearest,
+            prepare=lambda handle: set_pins(engine, handle, pins),
         )
-    finally:
-        engine.close()
-
-
-def place_on(
-    engine: Engine,
-    path: str | Path,
-    choices: Sequence[ShapeChoice],
-    settings: RunSettings,
-    out: str | Path | None,
-    nearest: bool = False,
-    pins: Sequence[str] = (),
-    session: Path | None = None,
-    spent_s: float = 0.0,
-) -> ShapesPlaced:
-    """Place a model for several shapes on an engine; see ``place_shapes``.
-
-    Args:
-        engine: Does the runs.
-        path: The ``.onnx`` file.
-        choices: The shapes.
-        settings: The options of all runs together.
-        out: Folder of the artifact.
-        nearest: Whether the artifact pads inputs.
-        pins: Pins as text.
-        session: The file in which all shapes are kept.
-        spent_s: Seconds of the budget that were spent before.
-    """
-    from collage_engine.deployment import shapes
-
-    return shapes.place_shapes(
-        engine,
-        path,
-        choices,
-        settings,
-        out=out,
-        nearest=nearest,
-        prepare=lambda handle: set_pins(engine, handle, pins),
-        session=session,
-        spent_s=spent_s,
-    )
 
 
 def set_pins(engine: Engine, handle: str, texts: Sequence[str]) -> None:
@@ -311,25 +265,17 @@ def load_session(path: str | Path, *, listener: Listener | None = None) -> Sessi
     Raises:
         SessionError: There is no such file, or it is no session.
     """
+    return _opened(listener, lambda engine: Session.of_file(engine, _path(path)))
+
+
+def _opened(listener: Listener | None, make: Callable[[Engine], Session]) -> Session:
+    """Make a session on an engine of its own, which ends where that fails."""
     engine = _engine(listener)
     try:
-        return Session.of_file(engine, _path(path))
+        return make(engine)
     except BaseException:
         engine.close()
         raise
-
-
-def toolchains(*, anew: bool = False) -> tuple[ToolchainState, ...]:
-    """Return which toolchains are on this machine, and what is missing for the others.
-
-    Args:
-        anew: Look again instead of trusting what was found in the last minutes.
-    """
-    engine = _engine(None)
-    try:
-        return engine.toolchains(anew=anew).toolchains
-    finally:
-        engine.close()
 
 
 def run_artifact(folder: str | Path, *, benchmark: bool = False) -> dict[str, Any]:

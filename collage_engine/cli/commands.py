@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from collage_engine.api import Session, place_on, run_artifact
+from collage_engine.api import Session, run_artifact, set_pins
 from collage_engine.cli import output
 from collage_engine.cli.check_command import check, not_slower
 from collage_engine.cli.farm_command import farm, place_on_farm
@@ -126,16 +126,18 @@ def _place_shapes(
     began: float,
 ) -> int:
     """Place a model for several shapes, for one artifact."""
+    from collage_engine.deployment.shapes import place_shapes
+
     session = None if options.session is None else Path(options.session)
     with ProgressReport(ERR) as progress, interruptible_engine(progress, keep=True) as engine:
-        placed = place_on(
+        placed = place_shapes(
             engine,
             model,
             choices,
             settings,
-            options.output,
+            out=options.output,
             nearest=options.nearest,
-            pins=options.pin,
+            prepare=lambda handle: set_pins(engine, handle, options.pin),
             session=session,
             spent_s=time.monotonic() - began,
         )

@@ -50,8 +50,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         _forget_output()
         where = f"{error.filename}: " if error.filename else ""
-        if error.filename is None and not _has_working_folder():
-            return _fail("the current folder does not exist any more: change to another one")
         return _fail(f"{where}{error.strerror or error}")
     except Exception as error:
         _LOG.exception("a defect ended the command")
@@ -59,15 +57,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         kind = type(error).__name__
         return _fail(f"a defect of Collage Explorer: {kind}: {error} ({TRACE}=1 shows where)")
-
-
-def _has_working_folder() -> bool:
-    """Tell whether the folder that relative names begin in is still there."""
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _fail(text: str, status: int = 1) -> int:

@@ -12,6 +12,7 @@ import msgspec
 
 from collage_engine.artifact.artifact import check_target_folder, put_artifact
 from collage_engine.artifact.artifact_run import run_artifact
+from collage_engine.artifact.loader.run_artifact import BENCHMARK_S
 from collage_engine.deployment.work_folder import work_folder
 from collage_engine.machine.device import physical_cores
 from collage_engine.records.counted import counted
@@ -28,9 +29,8 @@ _LOG = logging.getLogger(__name__)
 
 MOST_WAYS = 4
 """Ways of sharing the processors that are tried; chosen: each takes a run of its own."""
-TURN_S = 4.0
-"""Seconds of the budget that are kept for one turn, which loads an artifact and runs it for two
-seconds; chosen."""
+TURN_S = 2 * BENCHMARK_S
+"""Seconds of the budget that are kept for one turn, which loads an artifact and runs it."""
 LEAST_BUDGET_S = 1.0
 """Seconds of budget of a run for which nothing is left; it then takes the fastest whole model."""
 

@@ -13,6 +13,7 @@ from collage_engine.drawing.accuracy import (
 )
 from collage_engine.drawing.facts import Fact, run_facts
 from collage_engine.drawing.figures import (
+    conditions,
     ending_sentences,
     isolated_us,
     latency_us,
@@ -36,9 +37,8 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.csv_table import csv_table
 from collage_engine.records.errors import UsageError
 from collage_engine.records.format import border_words
-from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.operator_titles import NodeTitles
-from collage_engine.records.placement import Partition, Placement, Run
+from collage_engine.records.placement import Placement, Run
 from collage_engine.records.report_format import ReportFormat
 from collage_engine.records.text import printable, printable_json
 from collage_engine.records.versions import __version__
@@ -89,7 +89,7 @@ def render(document: Document, kind: ReportFormat, run: Run | None = None) -> by
     if kind == "explorer":
         return printable_json(msgspec.json.encode(node_data(document, run)).decode()).encode()
     if kind == "svg":
-        text = graph_svg(document, run)
+        text = placement_svg(document.graph, run.placement)
     elif kind == "md":
         text = run_markdown(run)
     elif kind == "graphml":
@@ -116,11 +116,6 @@ def node_data(document: Document, run: Run) -> dict[str, Any]:
     return {"results": results, "gradient": GRADIENT}
 
 
-def instance_name(part: Partition) -> str:
-    """Return the toolchain of a partition with its configuration."""
-    return toolchain_title(part.instance)
-
-
 def candidate_table(document: Document, run: Run) -> Table:
     """Return every candidate, one row each, with all its names.
 
@@ -130,7 +125,7 @@ def candidate_table(document: Document, run: Run) -> Table:
     chosen = {}
     if run.placement:
         chosen = {part.candidate: part for part in run.placement.partitions}
-    names = onnx_names(document)
+    names = [call.onnx_nodes for call in document.graph.calls]
 
     def row(c: CandidateRecord) -> dict[str, Any]:
         cost, part = run.costs.get(c.id, c.cost), chosen.get(c.id)
@@ -238,11 +233,6 @@ TABLES: dict[str, Callable[[Document, Run], Table]] = {
 """The formats that are tables."""
 
 
-def onnx_names(document: Document) -> list[tuple[str, ...]]:
-    """Returns the ONNX node names of each operator, by operator number."""
-    return [call.onnx_nodes for call in document.graph.calls]
-
-
 def report_json(document: Document, run: Run) -> bytes:
     """Return the run, all runs in short, the candidates and the pins."""
     data = {
@@ -263,11 +253,6 @@ def report_json(document: Document, run: Run) -> bytes:
         "transitions": document.constants,
     }
     return msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n"
-
-
-def graph_svg(document: Document, run: Run) -> str:
-    """Return the graph coloured by chosen toolchain."""
-    return placement_svg(document.graph, run.placement)
 
 
 def _html(document: Document, run: Run, name: str) -> str:
@@ -300,17 +285,15 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "placement": placement,
         "bars": _bars(run),
         "partitions": _partitions(document, run),
-        "matrix": transition_matrix(document, placement),
         "svg": placement_svg(document.graph, placement),
         "dark_svg": (
             placement_svg(document.graph, placement, dark=True)
             if len(document.graph.nodes) <= MOST_TWICE
             else ""
         ),
-        "instance": instance_name,
         "headline": verdict_sentence(run),
         "remarks": ending_sentences(run),
-        "conditions": sections.all_conditions(run),
+        "conditions": [pair for pair in conditions(run) if pair[0] != "started"],
         "others": sections.other_runs(document, run),
         "ties": sections.ties_sentences(run),
         "about_latencies": sections.about_latencies(run),
@@ -391,37 +374,3 @@ def _partitions(document: Document, run: Run) -> list[dict[str, Any]]:
         }
         for part in run.placement.partitions
     ]
-
-
-def transition_matrix(document: Document, placement: Placement | None) -> dict[str, Any]:
-    """Returns how many values each toolchain hands to each other one.
-
-    Inputs of the model are left out.
-    """
-    if placement is None:
-        return {"names": [], "rows": []}
-    calls = [call.index for call in document.graph.calls]
-    number = {index: k for k, index in enumerate(calls)}
-    owner = {n: part for part in placement.partitions for n in part.nodes}
-    names = sorted({instance_name(part) for part in placement.partitions})
-    counts = {(a, b): 0 for a in names for b in names}
-    nodes = document.graph.nodes
-
-    def producers(index: NodeIndex) -> list[int]:
-        node = nodes[index]
-        if node.form == "call":
-            return [number[index]]
-        if node.form in ("projection", "tuple"):
-            return [p for source in node.inputs for p in producers(source)]
-        return []
-
-    for index in calls:
-        reader = owner.get(number[index])
-        if reader is None:
-            continue
-        for source in dict.fromkeys(nodes[index].inputs):
-            for made in producers(source):
-                maker = owner.get(made)
-                if maker is not None and maker.id != reader.id:
-                    counts[instance_name(maker), instance_name(reader)] += 1
-    return {"names": names, "rows": [[counts[a, b] for b in names] for a in names]}

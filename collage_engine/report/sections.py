@@ -8,7 +8,6 @@ from typing import Any
 from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.facts import fact_lines, run_facts
 from collage_engine.drawing.figures import (
-    conditions,
     drift_text,
     latency_us,
     winner_title,
@@ -139,8 +138,3 @@ def found(run: Run) -> list[str]:
         )
         said.append(f"The stages took: {stages}.")
     return said
-
-
-def all_conditions(run: Run) -> list[tuple[str, str]]:
-    """Returns the conditions of a run without those that the heading of the report has."""
-    return [pair for pair in conditions(run) if pair[0] != "started"]

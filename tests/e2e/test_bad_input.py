@@ -230,15 +230,6 @@ def test_the_other_commands(here, refused, session, arguments, status, says):
     assert says in refused(*arguments, status=status)
 
 
-def test_a_working_folder_that_is_gone_is_one_sentence(session, tmp_path, monkeypatch, capfd):
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
-    assert main(["place", str(session.parent / "tiny.onnx"), "-o", "out"]) == 1
-    assert "the current folder does not exist any more" in capfd.readouterr().err
-
-
 # -- a full disk -------------------------------------------------------------------------
 
 
