@@ -67,6 +67,14 @@ def report_error(error: CollageError, options: argparse.Namespace) -> int:
     return error.exit_status
 
 
+def _tell(options: argparse.Namespace, document: Any, in_words: Callable[[], None]) -> None:
+    """Print a document as JSON where that was asked for, else in words."""
+    if options.json:
+        output.print_json(document)
+    else:
+        in_words()
+
+
 def _place(options: argparse.Namespace) -> int:
     from collage_engine.artifact.artifact import check_target_folder
 
@@ -109,10 +117,7 @@ def _place(options: argparse.Namespace) -> int:
         finally:
             # Also when interrupted: the session then holds what was measured so far.
             not_saved = _save(session, options.session)
-    if options.json:
-        output.print_json(run_document(run))
-    else:
-        print_run(run, progress.warned)
+    _tell(options, run_document(run), lambda: print_run(run, progress.warned))
     if not_saved is not None:
         return not_saved.exit_status
     return Cancelled.exit_status if run.ended == "stopped" else 0
@@ -141,11 +146,9 @@ def _place_shapes(
             session=session,
             spent_s=time.monotonic() - began,
         )
-    if options.json:
-        runs = [run_document(run) for run in placed.runs]
-        output.print_json({**placed.document(), "runs": runs})
-    else:
-        print_shapes(placed, progress.warned)
+    runs = [run_document(run) for run in placed.runs]
+    document = {**placed.document(), "runs": runs}
+    _tell(options, document, lambda: print_shapes(placed, progress.warned))
     if placed.not_saved is not None:
         complain(f"collage: {placed.not_saved}")
         return placed.not_saved.exit_status
@@ -174,10 +177,7 @@ def _toolchains(options: argparse.Namespace) -> int:
     # The first time on a machine this builds the toolchains' runtimes: most of a minute.
     with ERR.status("looking at what is on this machine"), interruptible_engine() as engine:
         states = engine.toolchains(anew=True).toolchains
-    if options.json:
-        output.print_json({"toolchains": states})
-    else:
-        output.print_toolchains(states)
+    _tell(options, {"toolchains": states}, lambda: output.print_toolchains(states))
     return 0
 
 
@@ -228,12 +228,10 @@ def _candidates(options: argparse.Namespace) -> int:
     settings = settings_from(options)
     with ProgressReport(ERR) as progress, interruptible_engine(progress) as engine:
         session = Session.of_model(engine, options.model, settings.shapes)
-        candidates, graph = session.candidates(settings), session.graph
+        candidates, titles = session.candidates(settings), NodeTitles(session.graph.calls)
         learn(session.document.toolchains)
-    if options.json:
-        output.print_json({"model": session.model, "candidates": candidates})
-    else:
-        output.print_candidates(candidates, NodeTitles(graph.calls))
+    document = {"model": session.model, "candidates": candidates}
+    _tell(options, document, lambda: output.print_candidates(candidates, titles))
     return 0
 
 
@@ -248,13 +246,7 @@ def _explain(options: argparse.Namespace) -> int:
         session = _open_session(engine, options)
         numbers = session.operators(options.node)
         answer = session.explain(numbers[0], options.run)
-    if options.json:
-        output.print_json(answer)
-    else:
-        output.print_node(session.document, numbers)
-        output.print_explanation(answer, session.document.toolchains)
-        if session.runs:
-            output.print_tolerance(session.runs[-1])
+    _tell(options, answer, lambda: output.print_node(answer, session.document, numbers))
     return 0
 
 
@@ -276,10 +268,8 @@ def _diagnose(options: argparse.Namespace) -> int:
             placed = session.place(settings, spent_s=time.monotonic() - began)
         found = diagnosis(session.graph, profiled, placed)
         not_saved = _save(session, options.session)
-    if options.json:
-        output.print_json(found)
-    else:
-        output.print_diagnosis(found, (*session.document.toolchains, *profiled.toolchains))
+    known = (*session.document.toolchains, *profiled.toolchains)
+    _tell(options, found, lambda: output.print_diagnosis(found, known))
     if not_saved is not None:
         raise not_saved
     return 0
@@ -298,12 +288,8 @@ def _compare(options: argparse.Namespace) -> int:
         )
         comparison = session.compare(one, other)
         before, after = session.run(comparison.a), session.run(comparison.b)
-    if options.json:
-        output.print_json(comparison)
-        return 0
-    title = session.document.title
-    output.print_comparison(comparison, (title(before), title(after)), session.document)
-    output.print_changed_facts(before, after)
+    document = session.document
+    _tell(options, comparison, lambda: output.print_comparison(comparison, before, after, document))
     return 0
 
 
@@ -410,11 +396,8 @@ def _store(options: argparse.Namespace) -> int:
     from collage_engine.store.store import Store
 
     if options.action == "info":
-        info = msgspec.to_builtins(Store().info())
-        if options.json:
-            output.print_json(info)
-        else:
-            output.print_store(info)
+        info = Store().info()
+        _tell(options, info, lambda: output.print_store(info))
     elif options.action == "export":
         count = Store().export(Path(options.file))
         say(f"{counted(count, 'measurement')} written to {options.file}")

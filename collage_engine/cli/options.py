@@ -74,32 +74,11 @@ def size(text: str) -> int:
     return int(float(found[1]) * step ** " kmg".index(found[2] or " "))
 
 
-def positive_number(text: str) -> float:
-    """Read a positive, finite number."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
-    return value
-
-
-def relative_error(text: str) -> float:
-    """Return a bound on a relative error: above 0, below 1."""
-    value = positive_number(text)
-    if value >= 1:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no bound on a relative error: write 0.01 for 1 %"
-        )
-    return value
-
-
 def share(text: str) -> float:
     """Return the share that ``3%`` or ``0.03`` means: above 0, below 1."""
     number = text.removesuffix("%")
-    value = positive_number(number.strip()) / (100 if number != text else 1)
-    if value >= 1:
+    value = float(number) / (100 if number != text else 1)
+    if not 0 < value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no share: write 3% or 0.03")
     return value
 

@@ -30,6 +30,7 @@ from collage_engine.records.profile import Diagnosis
 from collage_engine.records.text import printable_json
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.session.document import Document
+from collage_engine.store.measurement import StoreInfo
 
 MOST_NAMES = 6
 """Names of nodes in one line at most: so many of usual length fit in it."""
@@ -129,32 +130,30 @@ def nodes_text(nodes: Sequence[int]) -> str:
     return ranges(nodes, ",", "–")
 
 
-def print_node(document: Document, numbers: Sequence[int]) -> None:
-    """Print which node is explained."""
-    calls = document.graph.calls
-    number = numbers[0]
+def print_node(answer: ExplainAnswer, document: Document, numbers: Sequence[int]) -> None:
+    """Print which node is explained, why it runs where it does, and what else could run it.
+
+    Args:
+        answer: The explanation.
+        document: The session's document.
+        numbers: The operators of the name that was asked for, the explained one first.
+    """
+    learn(document.toolchains)
+    number, calls = numbers[0], document.graph.calls
     titles = NodeTitles(calls)
     names = "".join(f" '{name}'" for name in calls[number].onnx_nodes)
     about = f"node {number}: {titles[number]}{names}, internally {titles.lowered(number)}"
     say(about, style="bold")
     if document.graph.count_nodes(numbers) > 1:
         say(f"Several nodes have this name: {nodes_text(numbers)}; explain them by number.")
-
-
-def print_tolerance(run: Run) -> None:
-    """Print how far outputs may be from the true ones, where the model's rounding decides on it."""
-    for sentence in tolerance_sentences(run):
+    print_explanation(answer)
+    # How far outputs may be from the true ones, where the model's rounding decides on it.
+    for sentence in tolerance_sentences(document.runs[-1]) if document.runs else ():
         say(sentence)
 
 
-def print_explanation(answer: ExplainAnswer, toolchains: Sequence[ToolchainState] = ()) -> None:
-    """Print an explanation in sentences, then a table of what else could run the node.
-
-    Args:
-        answer: The explanation.
-        toolchains: The toolchains of the document, for their titles.
-    """
-    learn(toolchains)
+def print_explanation(answer: ExplainAnswer) -> None:
+    """Print an explanation in sentences, then a table of what else could run the node."""
     for sentence in answer.words:
         say(sentence)
     rows = why_rows(answer)
@@ -171,21 +170,20 @@ def print_explanation(answer: ExplainAnswer, toolchains: Sequence[ToolchainState
     say(f"--json has every candidate here: {counted(len(answer.candidates), 'candidate')}")
 
 
-def print_comparison(found: Comparison, names: tuple[str, str], document: Document) -> None:
-    """Print the latencies of two runs, their partitions by toolchain, and the changed nodes."""
+def print_comparison(found: Comparison, before: Run, after: Run, document: Document) -> None:
+    """Print the latencies of two runs, their partitions by toolchain, and what changed."""
     from collage_engine.planning.explanation import node_names
 
     learn(document.toolchains)
     called = node_names(document.graph)
     a, b = found.measured_us
-    one, other = names
-    say(f"{one}: {time_text(a)}   {other}: {time_text(b)}")
+    titles = document.title(before), document.title(after)
+    say(f"{titles[0]}: {time_text(a)}   {titles[1]}: {time_text(b)}")
     if a is not None and b is not None:
         by = "none" if a == b else f"{signed(b - a)} ({gain_text(b, a)})"
         say(f"difference: {by}")
     for name, (ours, theirs) in found.by_toolchain.items():
-        after = counted(theirs, "partition")
-        say(f"{toolchain_title(name)}: {ours} → {after}")
+        say(f"{toolchain_title(name)}: {ours} → {counted(theirs, 'partition')}")
     moved = [change for change in found.nodes if change.change == "moved"]
     regrouped = [change.node for change in found.nodes if change.change == "regrouped"]
     say(f"{counted(len(moved), 'node')} moved, {len(regrouped)} regrouped")
@@ -197,6 +195,7 @@ def print_comparison(found: Comparison, names: tuple[str, str], document: Docume
         say(f"  {way}: {_names_text(nodes, called)}")
     if regrouped:
         say(f"  in other partitions of the same toolchain: {_names_text(regrouped, called)}")
+    _print_changed_facts(before, after)
 
 
 def _names_text(nodes: Sequence[int], called: Mapping[int, str]) -> str:
@@ -241,7 +240,7 @@ def print_diagnosis(found: Diagnosis, known: Sequence[ToolchainState]) -> None:
         say(f"{title} {how}: {time_text(before)}; {placement}")
 
 
-def print_changed_facts(before: Run, after: Run) -> None:
+def _print_changed_facts(before: Run, after: Run) -> None:
     """Print what else differs: limits, pins, accuracy, memory, formats, tuning."""
     made = Columns("", "before", "after", cut=("before", "after"))
     rows = [
@@ -261,19 +260,18 @@ def signed(us: float) -> str:
     return ("+" if us > 0 else "−") + time_text(abs(us))
 
 
-def print_store(info: dict[str, Any]) -> None:
+def print_store(info: StoreInfo) -> None:
     """Print where the measurements are, how many, of what and since when."""
-    say(f"file: {info['path']}")
-    if not info["exists"]:
+    say(f"file: {info.path}")
+    if not info.exists:
         say("it does not exist yet: nothing has been measured")
         return
-    if not info["writable"]:
+    if not info.writable:
         say("it cannot be written here: what it holds is used, and new measurements are not kept")
-    say(f"size: {bytes_text(info['bytes'])}")
-    say(f"measurements: {info['measurements']}, of them {info['invalid']} invalid")
-    for kind in ("toolchains", "devices"):
-        for name, count in info[kind].items():
-            say(f"  {name}: {count}")
-    say(f"constants of this machine: {info['constants']}")
-    if info["oldest"]:
-        say(f"measured from {info['oldest']} to {info['newest']}")
+    say(f"size: {bytes_text(info.bytes)}")
+    say(f"measurements: {info.measurements}, of them {info.invalid} invalid")
+    for name, count in (*info.toolchains.items(), *info.devices.items()):
+        say(f"  {name}: {count}")
+    say(f"constants of this machine: {info.constants}")
+    if info.oldest:
+        say(f"measured from {info.oldest} to {info.newest}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
 
@@ -15,7 +14,6 @@ from collage_engine.cli.options import (
     add_shape_option,
     duration,
     positive,
-    relative_error,
     share,
     size,
 )
@@ -128,7 +126,22 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, parser_class=_Command
     )
-    for add in _COMMANDS:
+    for add in (
+        _add_place_command,
+        _add_toolchains_command,
+        _add_candidates_command,
+        _add_explain_command,
+        _add_compare_command,
+        _add_diagnose_command,
+        _add_export_command,
+        _add_run_command,
+        _add_check_command,
+        _add_report_command,
+        _add_search_command,
+        _add_store_command,
+        _add_farm_command,
+        _add_serve_command,
+    ):
         add(commands)
     return parser
 
@@ -173,7 +186,7 @@ def _add_place_command(commands: Commands) -> None:
     )
     settings.add_argument(
         "--tolerance",
-        type=relative_error,
+        type=float,
         metavar="REL",
         help="largest max_rel_error of the whole model, kept on the inputs end to end (default: "
         "2e-2 with bf16, else by the model's element types, and for each output three times what "
@@ -437,7 +450,7 @@ def _add_check_command(commands: Commands) -> None:
     )
     check.add_argument(
         "--max-error",
-        type=relative_error,
+        type=float,
         metavar="REL",
         help="largest error of its outputs, max|y-r| / max|r| (default: the artifact's tolerance)",
     )
@@ -546,22 +559,3 @@ def _add_farm_command(commands: Commands) -> None:
 
 def _add_serve_command(commands: Commands) -> None:
     commands.add_parser("serve", help="speak JSON-RPC on standard input and output")
-
-
-_COMMANDS: tuple[Callable[[Commands], None], ...] = (
-    _add_place_command,
-    _add_toolchains_command,
-    _add_candidates_command,
-    _add_explain_command,
-    _add_compare_command,
-    _add_diagnose_command,
-    _add_export_command,
-    _add_run_command,
-    _add_check_command,
-    _add_report_command,
-    _add_search_command,
-    _add_store_command,
-    _add_farm_command,
-    _add_serve_command,
-)
-"""In the order in which the help lists them."""

@@ -229,7 +229,7 @@ def test_two_runs_differ_by_the_same_on_every_face(drive, session, capsys) -> No
     session.runs.append(after)
     difference = compare_runs(before, after, session.graph)
     gain = gain_text(2000.0, before.placement.measured_us)
-    output.print_comparison(difference, ("Run 1", "again"), session)
+    output.print_comparison(difference, before, after, session)
     printed = capsys.readouterr().out
     html = render(session, "html", before).decode()
     d = drive()
