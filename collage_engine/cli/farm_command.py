@@ -24,7 +24,7 @@ from collage_engine.records.shapes import ShapeChoice
 
 if TYPE_CHECKING:
     from collage_engine.farm.client import FarmTask
-    from collage_engine.farm.task import FarmEvent, PlaceAnswer
+    from collage_engine.farm.task import FarmEvent
 
 
 def farm(options: argparse.Namespace) -> int:
@@ -83,17 +83,15 @@ def place_on_farm(
     several, out = len(tasks) > 1, Path(options.output)
     if several and options.session:
         raise UsageError("--session is of one model and shape: each has its own in the folder")
-    folders = {task.name: out / task.name if several else out for task in tasks}
-    sessions = {
-        task.name: Path(f"{folders[task.name]}.collage")
-        if several
-        else Path(options.session)
-        if options.session
-        else None
-        for task in tasks
-    }
-    for folder in folders.values():
-        check_target_folder(folder)
+
+    def places(task: FarmTask) -> tuple[Path, Path | None]:
+        """Return the folder of a task's artifact, and its session; None: it is not kept."""
+        if several:
+            return out / task.name, out / f"{task.name}.collage"
+        return out, Path(options.session) if options.session else None
+
+    for task in tasks:
+        check_target_folder(places(task)[0])
     runs: dict[str, Run] = {}
     failures: dict[str, str] = {}
 
@@ -108,19 +106,20 @@ def place_on_farm(
     try:
         with Farm(options.farm, certificate_path()) as connected, Store() as store:
             for task, answer in connected.place(tasks, kind=options.kind, on_event=tell):
+                folder, session = places(task)
+                failure = answer.failure
                 try:
-                    keep(answer, store, sessions[task.name], folders[task.name])
+                    keep(answer, store, session, folder)
                 except CollageError as error:
-                    answer = msgspec.structs.replace(answer, failure=str(error))
-                run = _of_farm(answer, folders[task.name])
-                if run is not None:
-                    runs[task.name] = run
+                    failure = str(error)
+                if answer.run is not None:
+                    runs[task.name] = answer.run
                     if not options.json:
-                        say(_in_a_line(task, run)) if several else print_run(run)
-                if answer.failure:
-                    failures[task.name] = answer.failure
+                        say(_in_a_line(task, answer.run)) if several else print_run(answer.run)
+                if failure:
+                    failures[task.name] = failure
                     where = f" on {answer.machine}" if answer.machine else ""
-                    complain(f"collage: {task.name}{where}: {answer.failure}")
+                    complain(f"collage: {task.name}{where}: {failure}")
     except FarmError as error:
         complain(f"collage: {error}")
         ended = error.exit_status
@@ -129,7 +128,10 @@ def place_on_farm(
         ended = Cancelled.exit_status
     if options.json:
         documents: dict[str, Any] = {name: run_document(run) for name, run in runs.items()}
-        print_json({"runs": documents, "failed": failures} if several else _only(documents))
+        if several:
+            print_json({"runs": documents, "failed": failures})
+        else:
+            print_json(next(iter(documents.values()), {}))  # empty where it failed
     return ended or bool(failures)
 
 
@@ -161,20 +163,6 @@ def _tasks(
         for choice, sizes in zip(choices, shapes, strict=True):
             chosen = msgspec.structs.replace(settings, shapes=sizes)
             yield FarmTask(f"{name}-{choice.text.replace(' ', '')}", Path(model), chosen, pins)
-
-
-def _of_farm(answer: PlaceAnswer, out: Path) -> Run | None:
-    """Return the run of an answer, with its machine and the artifact's folder here."""
-    run = answer.run
-    if run is not None:
-        run.measured_on = answer.machine
-        run.artifact = str(out) if answer.artifact else None
-    return run
-
-
-def _only(documents: dict[str, Any]) -> Any:
-    """Return the document of the only run; empty where it failed."""
-    return next(iter(documents.values()), {})
 
 
 def _in_a_line(task: FarmTask, run: Run) -> str:

@@ -94,11 +94,11 @@ def print_run(run: Run, warned: Collection[str] = ()) -> None:
     say()
     if run.objective == "latency":
         _print_estimate(placement)
-    if run.measured_on:
-        say(f"Measured on {run.measured_on}, a machine of the farm")
     if clocks := clocks_text(run.machine):
         say(f"Processor clocks at the beginning and the end: {clocks}")
-    for line in fact_lines(run_facts(run), ("Accuracy", "Pins", "Limits", "Memory", "Candidates")):
+    for line in fact_lines(
+        run_facts(run), ("Farm", "Accuracy", "Pins", "Limits", "Memory", "Candidates")
+    ):
         say(line)
     for sentence in ending_sentences(run):
         say(sentence)

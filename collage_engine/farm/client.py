@@ -194,7 +194,7 @@ class Farm:
 
 
 def keep(answer: PlaceAnswer, store: Store, session: Path | None, out: Path | None) -> None:
-    """Write what a task brought: its measurements, its session and its artifact.
+    """Write what a task brought, and note in its run where that was and is.
 
     Args:
         answer: The answer.
@@ -219,3 +219,6 @@ def keep(answer: PlaceAnswer, store: Store, session: Path | None, out: Path | No
     if answer.artifact and out is not None:
         check_target_folder(out)
         write_whole(out, lambda folder: task.unpack(answer.artifact, folder))
+    if answer.run is not None:
+        answer.run.measured_on = answer.machine
+        answer.run.artifact = str(out) if answer.artifact else None

@@ -16,21 +16,12 @@ from rich.progress import (
 from rich.table import Column
 
 from collage_engine.drawing.baselines import baseline_title
-from collage_engine.drawing.formatting import STAGE_TITLES, time_text
+from collage_engine.drawing.formatting import STAGE_TITLES, duration_text, time_text
 from collage_engine.drawing.palette import learn
 from collage_engine.records import event as ev
 from collage_engine.records.counted import counted
 from collage_engine.records.placement import Run
 from collage_engine.records.text import printable
-
-
-def duration_text(seconds: float | None) -> str:
-    """``12 s left``, ``3 min left``; empty where the time is not known."""
-    if seconds is None:
-        return ""
-    if seconds < 90:
-        return f"{seconds:.0f} s left"
-    return f"{seconds / 60:.0f} min left"
 
 
 class ProgressReport:
@@ -135,11 +126,12 @@ class ProgressReport:
         if not self._live or event.stage not in self._tasks:
             return
         rate = f"{event.rate:.1f}/s" if event.rate else ""
+        left = "" if event.left_s is None else f"{duration_text(event.left_s)} left"
         self._bars.update(
             self._tasks[event.stage],
             completed=event.done,
             total=event.total or None,
             count=f"{event.done}/{event.total}" if event.total else "",
-            left="".join(f"{part} · " for part in (rate, duration_text(event.left_s)) if part),
+            left="".join(f"{part} · " for part in (rate, left) if part),
             now=printable(event.now.replace("nn.", "")),
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 
 import numpy as np
@@ -113,11 +112,9 @@ def test_load_module_alone_succeeds_from_any_folder(written, site, tmp_path):
 
 
 def test_the_cpp_loader_links_no_python_and_agrees(cpp_loader, written):
-    done = run_cpp(cpp_loader, str(written), "--benchmark")
+    done = run_cpp(cpp_loader, str(written))
     assert done.returncode == 0, done.stderr
     assert "agrees with the sample" in done.stdout
-    assert "first result after" in done.stdout
-    assert re.search(r"median [\d.]+ us  p90 [\d.]+ us  p99 [\d.]+ us", done.stdout)
     needed = subprocess.run(["ldd", str(cpp_loader)], capture_output=True, text=True).stdout
     assert "libpython" not in needed and "tvm_compiler" not in needed
 

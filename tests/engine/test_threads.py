@@ -121,7 +121,7 @@ def test_the_python_loader_keeps_them_in_a_hostile_shell(artifact, present):
 
 def test_the_cpp_loader_keeps_them_in_a_hostile_shell(artifact, present, cpp_loader):
     process = subprocess.Popen(
-        [str(cpp_loader), str(artifact), "--benchmark"],
+        [str(cpp_loader), str(artifact)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

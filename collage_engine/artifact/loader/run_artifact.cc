@@ -8,7 +8,7 @@
 //   g++ -std=c++17 -O2 $(tvm-ffi-config --cxxflags) run_artifact.cc -o run_artifact -Wl,--no-as-needed
 //     -L$TVM -ltvm_runtime -L$FFI -ltvm_ffi -Wl,-rpath,$TVM -Wl,-rpath,$FFI      (one command line)
 //
-//   ./run_artifact DIR [--benchmark]
+//   ./run_artifact DIR
 //
 // An artifact for several shapes runs each on its sample.
 //
@@ -24,7 +24,6 @@
 
 #include "artifact.h"
 
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -120,30 +119,8 @@ void Compare(const std::string& name, const ffi::Tensor& got, const std::string&
   *scale = *error * static_cast<double>(count) / static_cast<double>(differing);
 }
 
-using Clock = std::chrono::steady_clock;
-
-double SecondsSince(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-void Benchmark(const Model& model, const std::vector<ffi::Tensor>& inputs, double load_s, double first_result_s) {
-  constexpr size_t kLeastCalls = 10, kMostCalls = 10000;  // as latencies in run_artifact.py
-  std::vector<double> seconds;
-  const auto begin = Clock::now();
-  while (seconds.size() < kLeastCalls || (SecondsSince(begin) < 2 && seconds.size() < kMostCalls)) {
-    const auto start = Clock::now();
-    model.Call(inputs);
-    seconds.push_back(SecondsSince(start));
-  }
-  std::sort(seconds.begin(), seconds.end());
-  std::printf("loaded in %.0f ms, first result after %.0f ms\n", load_s * 1e3, first_result_s * 1e3);
-  std::printf("median %.1f us  p90 %.1f us  p99 %.1f us  (%zu calls)\n",
-              seconds[seconds.size() / 2] * 1e6, seconds[seconds.size() * 9 / 10] * 1e6,
-              seconds[seconds.size() * 99 / 100] * 1e6, seconds.size());
-}
-
 // Runs an artifact for one shape on its sample; whether it agrees with the truth.
-bool RunOn(const Entry& entry, bool benchmark) {
+bool RunOn(const Entry& entry) {
   for (const auto& [dim, size] : entry.dims) std::printf("%s=%lld\n", dim.c_str(), static_cast<long long>(size));
   const json::Object manifest = Opened(entry.folder);
   const std::string given = ReadFile(entry.folder + "/sample_input.npz");
@@ -151,12 +128,8 @@ bool RunOn(const Entry& entry, bool benchmark) {
   std::vector<ffi::Tensor> inputs;
   for (const Value& value : entry.inputs) inputs.push_back(MakeInput(value, given));
   const std::vector<Region> before = PrivateRegions();
-  const auto load_begin = Clock::now();
   const Model model(entry.folder, manifest);
-  inputs = model.Place(inputs);
-  const double load_s = SecondsSince(load_begin);
-  const ffi::Any result = model.Call(inputs);
-  const double first_result_s = SecondsSince(load_begin);
+  const ffi::Any result = model.Call(model.Place(inputs));
   UseHugePages(before);
   const std::vector<ffi::Tensor> outputs = model.Outputs(result);
   if (entry.outputs.size() != outputs.size()) Fail("the model returned another number of outputs");
@@ -176,28 +149,26 @@ bool RunOn(const Entry& entry, bool benchmark) {
   }
   std::printf("max_abs_error %.3g  max_rel_error %.3g  (tolerance %.3g): %s\n", worst_absolute, worst_relative,
               tolerance, agrees ? "agrees with the sample" : "DIFFERS");
-  if (benchmark) Benchmark(model, inputs, load_s, first_result_s);
   return agrees;
 }
 
-bool Run(const std::string& folder, bool benchmark) {
+bool Run(const std::string& folder) {
   const json::Object manifest = Opened(folder);
   SetEnvironment(manifest);
   bool agree = true;
-  for (const Entry& entry : EntriesOf(folder, manifest)) agree = RunOn(entry, benchmark) && agree;
+  for (const Entry& entry : EntriesOf(folder, manifest)) agree = RunOn(entry) && agree;
   return agree;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool benchmark = argc == 3 && std::string(argv[2]) == "--benchmark";
-  if (argc != (benchmark ? 3 : 2) || argv[1][0] == '-') {
-    std::fprintf(stderr, "usage: %s DIR [--benchmark]\n", argv[0]);
+  if (argc != 2 || argv[1][0] == '-') {
+    std::fprintf(stderr, "usage: %s DIR\n", argv[0]);
     return 2;
   }
   try {
-    return Run(argv[1], benchmark) ? 0 : 1;
+    return Run(argv[1]) ? 0 : 1;
   } catch (const std::exception& error) {  // of TVM's runtime only the first line, without the traceback below it
     const std::string text = error.what();
     std::fprintf(stderr, "%s\n", text.substr(0, text.find('\n')).c_str());
