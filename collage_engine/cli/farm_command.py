@@ -128,10 +128,8 @@ def place_on_farm(
         ended = Cancelled.exit_status
     if options.json:
         documents: dict[str, Any] = {name: run_document(run) for name, run in runs.items()}
-        if several:
-            print_json({"runs": documents, "failed": failures})
-        else:
-            print_json(next(iter(documents.values()), {}))  # empty where it failed
+        single: dict[str, Any] = next(iter(documents.values()), {})  # empty where it failed
+        print_json({"runs": documents, "failed": failures} if several else single)
     return ended or bool(failures)
 
 
