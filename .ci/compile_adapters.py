@@ -41,9 +41,8 @@ def main(folder: Path) -> None:
     for source in sources:
         print(f"compiling {source.kind}", file=sys.stderr)
         built = builder.build(source).path
-        (folder / source.kind).mkdir()
-        for file in (built, built.with_name(builder.RESTS_ON)):
-            shutil.copyfile(file, folder / source.kind / file.name)
+        (folder / built.parent.name).mkdir()
+        shutil.copyfile(built, folder / built.parent.name / built.name)
     tag = f"py3-none-manylinux_2_{_glibc(folder)}_{platform.machine()}"
     wheel = {"tag": tag, "dependencies": [*_installed("cpu"), 'ziglang>=0.13; extra == "cpu"']}
     (folder / "wheel.json").write_text(json.dumps(wheel))

@@ -359,10 +359,12 @@ def _instances(
     """Return a toolchain's instances for the target and the precision of a run."""
     wanted = Target.cuda(target.architecture) if target.kind == "cuda" else Target.cpu(threads)
     with asking(toolchain.name):
-        return _checked(toolchain.name, toolchain.instances(wanted, settings.precision))
+        return checked_instances(toolchain.name, toolchain.instances(wanted, settings.precision))
 
 
-def _checked(name: str, instances: tuple[ToolchainInstance, ...]) -> tuple[ToolchainInstance, ...]:
+def checked_instances(
+    name: str, instances: tuple[ToolchainInstance, ...]
+) -> tuple[ToolchainInstance, ...]:
     """Check a toolchain's instances, and return them.
 
     Raises:
@@ -393,7 +395,9 @@ def _with_libraries(
         if isinstance(toolchain, CallsLibraries):
             with asking(toolchain.name):
                 instances = toolchain.library_instances(threads, libraries)
-                found += [(toolchain, each) for each in _checked(toolchain.name, instances)]
+                found += [
+                    (toolchain, each) for each in checked_instances(toolchain.name, instances)
+                ]
     return found
 
 

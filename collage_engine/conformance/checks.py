@@ -16,6 +16,7 @@ import numpy as np
 from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.build.build import build_cover, write_module
+from collage_engine.candidates.menu import checked_instances
 from collage_engine.conformance.module_checks import (
     calls_leave_nothing,
     modules_are_saved_whole,
@@ -41,13 +42,13 @@ from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains import capabilities, registry, runtime
 from collage_engine.toolchains.base import Toolchain
 from collage_engine.toolchains.capabilities import LowersToTir
-from collage_engine.toolchains.sources import source_hash
 
 KINDS = ("cpu", "cuda")
 """Kinds of devices that a toolchain can compile for."""
-NEARLY = 0.8
+NEARLY = 0.75
 """Similarity (``difflib``'s ratio) from which on a method's name counts as that of a capability,
-misspelt; chosen: two wrong letters of ten, and no method of our own toolchains is taken for one."""
+misspelt: right names of our own toolchains come up to 0.74 near (``library`` to
+``library_table``)."""
 CAPABILITIES = tuple(
     each
     for each in vars(capabilities).values()
@@ -92,13 +93,6 @@ def probe_answers(subject: Subject) -> str:
     raise NotApplicable(f"it is not available here: {state.reason}")
 
 
-def sources_have_a_hash(subject: Subject) -> str:
-    """Its sources have a hash: measurements made with other sources are not taken for these."""
-    found = source_hash(type(subject.toolchain))
-    demand(re.fullmatch(r"[0-9a-f]{64}", found), f"the hash of its sources is {found!r}")
-    return f"hash {found[:12]}…"
-
-
 def capabilities_are_named_right(subject: Subject) -> str:
     """No method is nearly one of a capability, and of a capability it has every method or none."""
     cls = type(subject.toolchain)
@@ -135,31 +129,22 @@ def _squeezed(name: str) -> str:
 
 def instances_are_distinct(subject: Subject) -> str:
     """``instances`` gives float32 configurations, the default first, with the run's threads."""
-    toolchain = subject.toolchain
-    known: list[str] = []
-    for kind in toolchain.about.targets:
-        targets = [Target.cpu(1), Target.cpu(2)] if kind == "cpu" else [subject.target]
-        for target in targets if kind == subject.target.kind else []:
-            found = toolchain.instances(target, "float32")
-            ids = [instance.id for instance in found]
-            demand(ids, f"it has no instance for {kind}")
-            demand(len(set(ids)) == len(ids), f"two instances have one id: {ids}")
-            for instance in found:
-                demand(
-                    instance.toolchain == toolchain.name,
-                    f"the instance {instance.id} says that it is {instance.toolchain}'s",
-                )
-                demand(
-                    instance.precision == "float32",
-                    f"{instance.id} computes in {instance.precision} where float32 was asked for",
-                )
-                if kind == "cpu":
-                    demand(
-                        instance.threads == target.threads,
-                        f"{instance.id} has {instance.threads} threads, the run {target.threads}",
-                    )
-            known = ids
-    return ", ".join(known)
+    toolchain, known = subject.toolchain, ""
+    cpu = subject.target.kind == "cpu"
+    for target in [Target.cpu(1), Target.cpu(2)] if cpu else [subject.target]:
+        found = checked_instances(toolchain.name, toolchain.instances(target, "float32"))
+        demand(found, f"it has no instance for {target.kind}")
+        for instance in found:
+            demand(
+                instance.precision == "float32",
+                f"{instance.id} computes in {instance.precision} where float32 was asked for",
+            )
+            demand(
+                instance.threads == target.threads or not cpu,
+                f"{instance.id} has {instance.threads} threads, the run {target.threads}",
+            )
+        known = ", ".join(instance.id for instance in found)
+    return known
 
 
 def supports_gives_reasons(subject: Subject) -> str:
@@ -175,17 +160,12 @@ def supports_gives_reasons(subject: Subject) -> str:
                 demand(reason == again, f"{op}: asked twice, it says {reason!r} and {again!r}")
                 taken += reason is None
                 refused += reason is not None
-                if reason is not None:
-                    demand(
-                        isinstance(reason, str),
-                        f"{op}: supports() says {reason!r:.40}, which is neither None (it takes "
-                        "the operator) nor a text (why it does not)",
-                    )
-                    good = reason.strip() and "\n" not in reason
-                    demand(
-                        good and len(reason) <= MOST_CHARACTERS,
-                        f"{op}: the reason {reason!r} is not one short line",
-                    )
+                said = isinstance(reason, str) and reason.strip() and "\n" not in reason
+                demand(
+                    reason is None or (said and len(reason) <= MOST_CHARACTERS),
+                    f"{op}: supports() says {reason!r:.40}, which is neither None (it takes the "
+                    "operator) nor one short line (why it does not)",
+                )
     demand(taken, "it supports no operator of any model")
     return f"{counted(taken, 'operator')} supported, {refused} refused with a reason"
 
@@ -261,18 +241,11 @@ def refusals_are_sentences(subject: Subject) -> str:
             try:
                 compile_function(function).close()
             except ToolchainError as error:
-                demand(str(error).strip(), f"{graph.nodes[index].op}: the refusal has no text")
                 demand(
-                    "\n" not in str(error).strip(),
-                    f"{graph.nodes[index].op}: the refusal has several lines: {error}",
+                    str(error).strip() and "\n" not in str(error).strip(),
+                    f"{graph.nodes[index].op}: the refusal {str(error)!r} is not one line",
                 )
                 return f"it says: {error}"
-            except Exception as error:
-                demand(
-                    False,
-                    f"{graph.nodes[index].op}: compile raises {type(error).__name__}, not a "
-                    f"ToolchainError: {error}",
-                )
             # It can do more than it promises, which harms nobody.
     raise NotApplicable("it supports every operator of the models, or compiles it all the same")
 
@@ -350,7 +323,6 @@ Check = Callable[[Subject], str]
 CHECKS: dict[str, Check] = {
     "about is complete": about_is_complete,
     "probe answers": probe_answers,
-    "sources have a hash": sources_have_a_hash,
     "capabilities are named right": capabilities_are_named_right,
     "instances are distinct": instances_are_distinct,
     "libraries are there": libraries_are_there,

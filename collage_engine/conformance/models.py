@@ -9,8 +9,8 @@ import numpy as np
 from onnx import ModelProto, ValueInfoProto, helper, numpy_helper, shape_inference
 
 OPSET = 17
-"""Version of ONNX's operator set of the models; chosen: every operator in them exists unchanged
-since version 14."""
+"""Version of ONNX's operator set of the models: the last one in which a Split needs not say
+how many outputs it has (ONNX's ``Changelog.md``)."""
 
 
 class _Net:

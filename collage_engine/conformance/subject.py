@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from collage_engine.candidates.menu import source_of
 from collage_engine.conformance.models import DEVICE_MODELS, MODELS
 from collage_engine.lowering.accuracy import worst
 from collage_engine.lowering.compile import compile_function
@@ -22,13 +23,12 @@ from collage_engine.records.precision import FLOAT32, TF32, TOLERANCES
 from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.base import Function, Toolchain
-from collage_engine.toolchains.capabilities import LowersToTir, border_formats, composites_of
 
 TOLERANCE = TOLERANCES[FLOAT32]
 """Largest ``max|y−r| / max|r|`` of a float32 candidate of these models."""
 ARCHITECTURE = "sm_86"
-"""What is asked for where a toolchain compiles for NVIDIA devices only; chosen: every one of ours
-compiles for it."""
+"""What is asked for where a toolchain compiles for NVIDIA devices only: the first architecture for
+which all of ours do, since CUTLASS begins with sm_80, which TensorRT-RTX is not for."""
 MOST_COMPILED = 12
 """Candidates of a model that are compiled and run, evenly spread over those that are proposed;
 chosen: some toolchains take a second for each."""
@@ -116,17 +116,7 @@ class Subject:
 
     def source(self, case: Case, instance: ToolchainInstance) -> CandidateSource:
         """Return the source of an instance's candidates of a model, as a run makes it."""
-        graph, toolchain = case.model.graph, self.toolchain
-        return CandidateSource(
-            instance=instance,
-            spec=toolchain.partition_spec(instance, graph),
-            supports=lambda index: toolchain.supports(graph, index, instance),
-            whole_model=toolchain.about.whole_model,
-            lowers_to_tir=isinstance(toolchain, LowersToTir),
-            made_of=lambda nodes: composites_of(toolchain, graph, instance, nodes),
-            formats=border_formats(toolchain, instance),
-            device=instance.device,
-        )
+        return source_of(case.model.graph, self.toolchain, instance)
 
     def candidates(self, case: Case, instance: ToolchainInstance) -> list[Candidate]:
         """Return its candidates of a model, with plain borders and with others."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from tvm import relax, te
-from tvm.ir import Call, Expr, GenericConst
+from tvm.ir import Call, Expr, GenericConst, GlobalVar, Tuple, TupleGetItem
 
 ANCHOR = {"op_pattern": 4}
 """PrimFunc attribute: out-elementwise-fusable, whatever the analysis of its blocks would say."""
@@ -38,6 +38,25 @@ def constant_of(e: Expr) -> np.ndarray | None:
 
 FLOATS = ("float32", "float16")
 """Types the schedules of products take; half precision is multiplied in single precision."""
+
+
+def with_variables(e: Any, of: Callable[[Any], Any]) -> Any:
+    """Return an expression with its variables and called functions replaced.
+
+    Args:
+        e: The expression of a binding.
+        of: What stands for a variable or a global variable.
+    """
+    if isinstance(e, relax.Var | GlobalVar):
+        return of(e)
+    if isinstance(e, Call):
+        return Call(e.op, [with_variables(a, of) for a in e.args], e.attrs, e.ty_args)
+    if isinstance(e, Tuple):
+        return Tuple([with_variables(f, of) for f in e.fields])
+    if isinstance(e, TupleGetItem):
+        value = with_variables(e.tuple_value, of)
+        return value.fields[e.index] if isinstance(value, Tuple) else TupleGetItem(value, e.index)
+    return e
 
 
 def float_operands(

@@ -15,16 +15,16 @@ from collage_engine.lowering.tensors import empty, from_numpy, to_numpy
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.reasons import short_reason
 from collage_engine.toolchains.base import Function, Toolchain
-from collage_engine.toolchains.capabilities import LowersToTir, inside, lower
+from collage_engine.toolchains.capabilities import LowersToTir, inside
 from collage_engine.toolchains.runtime.weight_files import forget
 
 if TYPE_CHECKING:
     import numpy as np
 
-PYTHON_LOOP_FROM_S = 300e-6
-"""Seconds of a call from which a Python loop times it, whose 0.2 µs a call no longer shows; shorter
-ones are timed by TVM's evaluator, which costs one more call each time but only 15 ns per call;
-chosen."""
+PYTHON_LOOP_FROM_S = 0.2e-6 / 1e-3
+"""Seconds of a call from which a Python loop times it, whose 0.2 µs a call are then a tenth of the
+1 % that counts as a tie; shorter ones are timed by TVM's evaluator, which costs one more call each
+time but only 15 ns per call."""
 
 
 def compile_function(function: Function) -> Compiled:
@@ -148,7 +148,8 @@ class NativeCompiled(Compiled):
         from collage_engine.kernels.stack_buffers import PIPELINE
         from collage_engine.lowering.target import build_target, use_threads
 
-        self.lowered = lower(toolchain, function)
+        assert isinstance(toolchain, LowersToTir)
+        self.lowered = toolchain.lower(function)
         use_threads(function.instance.threads)
         try:
             executable = relax.build(self.lowered, build_target(), tir_pipeline=PIPELINE)

@@ -20,7 +20,7 @@ from collage_engine.model.numpy_types import numpy_type
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.graph import TensorType
 from collage_engine.toolchains.base import Function, Toolchain
-from collage_engine.toolchains.capabilities import LowersToTir, inside, lower
+from collage_engine.toolchains.capabilities import LowersToTir, inside
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,7 +102,8 @@ class CudaCompiled(Compiled):
 
         from collage_engine.lowering.device_build import build_module
 
-        lowered = lower(self.toolchain, self.function)
+        assert isinstance(self.toolchain, LowersToTir)
+        lowered = self.toolchain.lower(self.function)
         self._modules.append(lowered)
         executable = build_module(lowered, self.function.instance.architecture)
         bodies: list[Callable[..., Any]] = []

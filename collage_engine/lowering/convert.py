@@ -42,8 +42,6 @@ class ValuesAtHand:
         self._threads = threads
         self._values: dict[int, dict[str, Any]] = {}
         self._kernels: dict[tuple[TensorType, str, str], Any] = {}
-        self.conversions: list[tuple[int, str, str]] = []
-        """(node index, from format, to format), in order."""
 
     def put(self, index: int, value: Any, name: str = PLAIN) -> None:
         """Record the variable that holds a value in a format."""
@@ -69,10 +67,8 @@ class ValuesAtHand:
             # Only plain values are copied.
             if name == HOST:
                 known[HOST] = self._host.take(index, self.get(index, PLAIN))
-                self.conversions.append((index, PLAIN, HOST))
             elif PLAIN not in known and set(known) == {HOST}:
                 known[PLAIN] = self._host.give(index, known[HOST])
-                self.conversions.append((index, HOST, PLAIN))
         if name not in known:
             source, value = next((n, v) for n, v in known.items() if n != HOST)
             kind = self._graph.nodes[index].type
@@ -80,7 +76,6 @@ class ValuesAtHand:
             known[name] = self._builder.emit(
                 relax.call_tir(kernel, (value,), relax_type(stored_type(kind, name)))
             )
-            self.conversions.append((index, source, name))
         return known[name]
 
     def _kernel(self, kind: TensorType, source: str, target: str) -> Any:

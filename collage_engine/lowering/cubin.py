@@ -2,7 +2,7 @@
 
 TVM's wheel compiles kernels when a device is there, and leaves their source in the module when
 not, to be compiled by Python on the machine that loads it. An artifact has to run without Python
-and without a compiler, so whatever is exported is compiled here, by nvcc or by nvrtc.
+and without a compiler, so whatever is exported is compiled here, by nvrtc.
 
 Compiled code is kept between processes and runs, beside the compiled runtimes: a kernel takes a
 second to compile; the same ones come up in the measuring, in every cover that is built, and in
@@ -15,37 +15,19 @@ import contextlib
 import ctypes
 import hashlib
 import struct
-import subprocess
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.files import write_atomically
 from collage_engine.records.reasons import compiler_reason
-from collage_engine.records.time_limits import WORK_S
-from collage_engine.toolchains.runtime.builder import build_folder, find_in_wheel
-from collage_engine.toolchains.runtime.nvcc import find_nvcc, nvcc_version
+from collage_engine.toolchains.runtime.builder import build_folder
+from collage_engine.toolchains.runtime.cuda import cuda_includes, nvrtc
 
 KIND = b"cuda"
 """Module kind under which TVM serialises device code: format, kernels, code."""
 SOURCE = b"cuda"
 """Format of a module that still carries source."""
-
-_NVRTC = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu13")
-_RUNTIME = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13")
-
-
-def compiler() -> str:
-    """Return which compiler of device code would be used here: ``nvcc`` or ``nvrtc``.
-
-    Raises:
-        ToolchainError: Neither is there.
-    """
-    if find_nvcc() is not None:
-        return "nvcc"
-    _nvrtc_library()
-    return "nvrtc"
 
 
 def compile_cubin(source: str, architecture: str) -> bytes:
@@ -59,15 +41,20 @@ def compile_cubin(source: str, architecture: str) -> bytes:
         ToolchainError: There is no compiler, or it refuses the source; the sentence has its first
             error.
     """
-    key = hashlib.sha256(f"{architecture}\0{source}".encode()).hexdigest()
+    libraries = nvrtc()
+    if not libraries:
+        raise ToolchainError("no CUDA compiler: pip install nvidia-cuda-nvrtc")
+    text = f"2\0{libraries[0].stat().st_size}\0{architecture}\0{source}"
+    key = hashlib.sha256(text.encode()).hexdigest()[:32]
     if key not in _compiled:
-        nvcc = find_nvcc()
-        name = _stored_name(source, architecture, None if nvcc else _nvrtc_library())
-        code = _stored(name)
-        if code is None:
-            code = (_by_nvrtc if nvcc is None else _by_nvcc)(source, architecture)
-            _keep(name, code)
-        _compiled[key] = code
+        file = build_folder() / "cubins" / f"{key}.cubin"
+        try:
+            _compiled[key] = file.read_bytes()
+        except OSError:
+            _compiled[key] = _by_nvrtc(libraries, source, architecture)
+            with contextlib.suppress(OSError):  # where the folder cannot be written nothing is kept
+                file.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(file, _compiled[key])
     return _compiled[key]
 
 
@@ -98,88 +85,17 @@ _compiles_for: list[str] = []
 """The architecture that ``compile_for_tvm`` was last called with; empty: it was not called."""
 
 
-def _by_nvcc(source: str, architecture: str) -> bytes:
-    nvcc = find_nvcc()
-    assert nvcc is not None
-    with tempfile.TemporaryDirectory(prefix="collage-cuda-") as folder:
-        code, result = Path(folder) / "kernels.cu", Path(folder) / "kernels.cubin"
-        code.write_text(source)
-        command = [
-            nvcc,
-            "--cubin",
-            "-O3",
-            "-w",
-            f"-arch={architecture}",
-            "-std=c++17",
-            "-U__CUDA_NO_HALF_OPERATORS__",
-            "-U__CUDA_NO_HALF_CONVERSIONS__",
-            "-U__CUDA_NO_BFLOAT16_OPERATORS__",
-            "-U__CUDA_NO_BFLOAT16_CONVERSIONS__",
-            "--expt-relaxed-constexpr",
-            "-o",
-            str(result),
-            str(code),
-        ]
-        try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                timeout=WORK_S,
-                stdin=subprocess.DEVNULL,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise ToolchainError(f"nvcc could not compile the kernels: {error}") from error
-        if done.returncode or not result.exists():
-            raise ToolchainError(f"nvcc refuses the kernels: {compiler_reason(done.stderr)}")
-        return result.read_bytes()
-
-
-def _nvrtc_library() -> Path:
-    """Return the path of nvrtc, of a wheel or of the system.
-
-    Raises:
-        ToolchainError: It is nowhere.
-    """
-    for package in _NVRTC:
-        for major in ("13", "12"):
-            try:
-                return find_in_wheel(package, f"libnvrtc.so.{major}")
-            except ToolchainError:
-                continue
-    for name in ("libnvrtc.so.13", "libnvrtc.so.12"):
-        for folder in ("/usr/local/cuda/lib64", "/usr/lib/x86_64-linux-gnu"):
-            if (Path(folder) / name).exists():
-                return Path(folder) / name
-    raise ToolchainError(
-        "no CUDA compiler: install the CUDA toolkit (nvcc), or pip install nvidia-cuda-nvrtc"
-    )
-
-
-def _headers() -> list[str]:
-    """Return the folders with the CUDA runtime's headers, for nvrtc."""
-    found = []
-    for package in _RUNTIME:
-        try:
-            found.append(str(find_in_wheel(package, "cuda_fp16.h").parent))
-        except ToolchainError:
-            continue
-    usual = "/usr/local/cuda/include"
-    return [*found, usual] if Path(usual).is_dir() else found
-
-
-def _by_nvrtc(source: str, architecture: str) -> bytes:
-    path = _nvrtc_library()
-    for builtins in path.parent.glob("libnvrtc-builtins.so.*"):
-        ctypes.CDLL(str(builtins))  # it looks for them by name, where only a system has them
+def _by_nvrtc(libraries: Sequence[Path], source: str, architecture: str) -> bytes:
+    path, *builtins = libraries
+    for each in builtins:
+        ctypes.CDLL(str(each))  # it looks for them by name, where only a system has them
     library = ctypes.CDLL(str(path))
     program = ctypes.c_void_p()
     options = [
         f"--gpu-architecture={architecture}",
         "--std=c++17",
         "-default-device",
-        *(f"-I{folder}" for folder in _headers()),
-        *(f"-I{folder}/cccl" for folder in _headers()),
+        *(f"-I{folder}" for folder in cuda_includes()),
     ]
     names = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
     if library.nvrtcCreateProgram(
@@ -265,33 +181,3 @@ def _compiled_payload(
                 + code
             )
     raise ToolchainError("the kernels' source cannot be found in TVM's module")
-
-
-def _stored_name(source: str, architecture: str, nvrtc: Path | None) -> str:
-    """Return the file's name: a hash of the source and of what would compile it, for what."""
-    nvcc = find_nvcc()
-    compiler = f"nvrtc {nvrtc}" if nvcc is None else nvcc_version(nvcc)
-    text = f"1\0{compiler}\0{architecture}\0{source}"
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def _stored(name: str) -> bytes | None:
-    """Return code that was kept earlier; None where there is none."""
-    with contextlib.suppress(OSError):
-        return _file(name).read_bytes()
-    return None
-
-
-def _keep(name: str, code: bytes) -> None:
-    """Keep code in a file that is written whole or not at all.
-
-    Nothing is kept where the folder cannot be written.
-    """
-    file = _file(name)
-    with contextlib.suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, code)
-
-
-def _file(name: str) -> Path:
-    return build_folder() / "cubins" / f"{name}.cubin"

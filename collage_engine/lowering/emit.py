@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from collage_engine.lowering.extract import relax_type, substitute
+from collage_engine.lowering.extract import relax_type
 from collage_engine.records.errors import ToolchainError
-from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.base import MODULES, Function
+from collage_engine.toolchains.capabilities import LowersToTir
+from collage_engine.toolchains.registry import get
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,72 @@ class KernelCall:
 
     kernel: str
     partition: int
+
+
+class CompiledParts:
+    """The compiled partitions of a module that is being built, by their positions in a cover."""
+
+    def __init__(self, builder: Any, prefix: str = "") -> None:
+        """Begin without a partition.
+
+        Args:
+            builder: Relax's block builder of the module.
+            prefix: What the names of kernels begin with.
+        """
+        self.externals: list[Any] = []
+        """Runtime modules of external toolchains."""
+        self._builder = builder
+        self._prefix = prefix
+        self._lowered: dict[int, tuple[Any, dict[Any, Any]]] = {}
+        """Modules of what a toolchain lowered to TIR, and the new variable of each kernel."""
+
+    def add(self, position: int, function: Function) -> None:
+        """Compile one partition.
+
+        Raises:
+            ToolchainError: The toolchain cannot take it; the sentence names the partition's
+                operators.
+        """
+        toolchain = get(function.instance.toolchain)
+        try:
+            if isinstance(toolchain, LowersToTir):
+                module = toolchain.lower(function)
+                kernels = add_kernels(self._builder, module, function, self._prefix)
+                self._lowered[position] = module, kernels
+                if module.attrs and MODULES in module.attrs:
+                    self.externals.extend(module.attrs[MODULES])
+            else:
+                self.externals.append(toolchain.compile(function))
+        except ToolchainError as error:
+            first = function.graph.to_operators(function.nodes)[0]
+            raise ToolchainError(f"{function.symbol}, from operator {first} on: {error}") from error
+
+    def call(
+        self, position: int, function: Function, arguments: list[Any], calls: list[KernelCall]
+    ) -> list[Any]:
+        """Emit the bindings of a lowered partition, or the call of an external one.
+
+        Args:
+            position: The partition's position among the given functions.
+            function: What it computes.
+            arguments: The variables of its inputs.
+            calls: Takes the kernels that it calls, in order.
+
+        Returns:
+            The variables of its outputs, in order.
+        """
+        if position in self._lowered:
+            return inline(self._builder, *self._lowered[position], arguments, position, calls)
+        calls.append(KernelCall(function.symbol, position))
+        return call_external(self._builder, function, arguments)
+
+    def module(self) -> Any:
+        """Return the module that was built, with the runtime modules that it calls."""
+        if not any(kernels for _, kernels in self._lowered.values()):
+            # Without a PrimFunc TVM would compile an empty C file to stand in for one.
+            add_placeholder(self._builder, f"{self._prefix}collage_placeholder")
+        module = self._builder.get()
+        return module.with_attr(MODULES, self.externals) if self.externals else module
 
 
 def call_external(builder: Any, function: Function, arguments: list[Any]) -> list[Any]:
@@ -38,7 +106,7 @@ def call_external(builder: Any, function: Function, arguments: list[Any]) -> lis
     return [builder.emit(TupleGetItem(call, field)) for field in range(len(types))]
 
 
-def add_kernels(builder: Any, lowered: Any, function: Function, prefix: str = "") -> dict[Any, Any]:
+def add_kernels(builder: Any, lowered: Any, function: Function, prefix: str) -> dict[Any, Any]:
     """Add the PrimFuncs of a lowered partition to the module that is being built.
 
     Args:
@@ -72,8 +140,8 @@ def add_kernels(builder: Any, lowered: Any, function: Function, prefix: str = ""
 def inline(
     builder: Any,
     lowered: Any,
-    arguments: list[Any],
     callees: dict[Any, Any],
+    arguments: list[Any],
     position: int,
     calls: list[KernelCall],
 ) -> list[Any]:
@@ -82,8 +150,8 @@ def inline(
     Args:
         builder: Relax's block builder.
         lowered: The module of the partition.
-        arguments: The variables that its parameters stand for.
         callees: The global variables of its kernels in the module that is being built.
+        arguments: The variables that its parameters stand for.
         position: The partition's position among the given functions.
         calls: Takes the calls of kernels, in order.
 
@@ -93,19 +161,15 @@ def inline(
     from tvm import relax
     from tvm.ir import Call, GlobalVar, Tuple, TupleGetItem
 
+    from collage_engine.kernels.relax_values import with_variables
+
     main = lowered["main"]
-    known: dict[Any, Any] = dict(zip(main.params, arguments, strict=True))
+    known: dict[Any, Any] = {**callees, **dict(zip(main.params, arguments, strict=True))}
     for block in main.body.blocks:
         for binding in block.bindings:
-            value = substitute(binding.value, known, callees)
-            if isinstance(value, Tuple):
-                known[binding.var] = value
-                continue
-            if isinstance(value, TupleGetItem) and isinstance(value.tuple_value, Tuple):
-                known[binding.var] = value.tuple_value.fields[value.index]
-                continue
+            value = with_variables(binding.value, lambda v: known.get(v, v))
             if not isinstance(value, Call | TupleGetItem):
-                known[binding.var] = value  # another name of the same value
+                known[binding.var] = value  # a tuple, or another name of the same value
                 continue
             known[binding.var] = builder.emit(value)
             if isinstance(value, Call) and value.args:
@@ -114,7 +178,7 @@ def inline(
                     calls.append(KernelCall(str(callee.name_hint), position))
                 elif isinstance(callee, relax.ExternFunc):
                     calls.append(KernelCall(str(callee.global_symbol), position))
-    result = substitute(main.body.body, known, callees)
+    result = with_variables(main.body.body, lambda v: known.get(v, v))
     if isinstance(result, Tuple):
         return list(result.fields)
     if isinstance(result.ty, relax.TupleType):
@@ -122,7 +186,7 @@ def inline(
     return [result]
 
 
-def add_placeholder(builder: Any, name: str = "collage_placeholder") -> None:
+def add_placeholder(builder: Any, name: str) -> None:
     """Add a kernel that nobody calls to the module that is being built."""
     from tvm import te
 

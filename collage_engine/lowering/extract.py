@@ -95,13 +95,14 @@ def relax_module(
     from tvm.ir import Tuple
     from tvm.tirx import PrimFunc
 
+    from collage_engine.kernels.relax_values import with_variables
+
     builder = relax.BlockBuilder()
-    callees = {
+    known: dict[Any, Any] = {
         var: builder.add_func(func, var.name_hint)
         for var, func in model.module.functions.items()
         if isinstance(func, PrimFunc)
     }
-    known: dict[Any, Any] = {}
     params = []
     for index in inputs:
         param = relax.Var(f"v{index}", tensor_type(model, index))
@@ -112,9 +113,8 @@ def relax_module(
         with builder.dataflow():
             for index in members(nodes):
                 if graph.nodes[index].form in ("call", "projection"):  # tuples stand in place
-                    known[model.var(index)] = builder.emit(
-                        substitute(model.expr(index), known, callees)
-                    )
+                    whole = with_variables(model.expr(index), lambda v: known.get(v, v))
+                    known[model.var(index)] = builder.emit(whole)
             results = [known[model.var(index)] for index in outputs]
             result = builder.emit_output(results[0] if len(results) == 1 else Tuple(results))
         builder.emit_func_output(result)
@@ -134,28 +134,3 @@ def relax_type(kind: TensorType) -> Any:
     if kind.is_open:
         return relax.TensorType(None, kind.dtype, ndim=-1 if kind.any_rank else len(kind.shape))
     return relax.TensorType(kind.shape, kind.dtype)
-
-
-def substitute(expr: Any, values: dict[Any, Any], callees: dict[Any, Any]) -> Any:
-    """Return a Relax expression with its variables and called functions replaced.
-
-    Args:
-        expr: The expression.
-        values: What stands for a variable; a variable that is missing stays.
-        callees: What stands for a global variable; one that is missing stays.
-    """
-    from tvm import relax
-    from tvm.ir import Call, GlobalVar, Tuple, TupleGetItem
-
-    if isinstance(expr, relax.Var):
-        return values.get(expr, expr)
-    if isinstance(expr, GlobalVar):
-        return callees.get(expr, expr)
-    if isinstance(expr, Call):
-        args = [substitute(arg, values, callees) for arg in expr.args]
-        return Call(expr.op, args, expr.attrs, expr.ty_args)
-    if isinstance(expr, Tuple):
-        return Tuple([substitute(field, values, callees) for field in expr.fields])
-    if isinstance(expr, TupleGetItem):
-        return TupleGetItem(substitute(expr.tuple_value, values, callees), expr.index)
-    return expr

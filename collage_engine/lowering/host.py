@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from collage_engine.lowering.emit import add_kernels, add_placeholder, call_external, inline
+from collage_engine.lowering.emit import CompiledParts
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.graph import TensorType
-from collage_engine.toolchains.base import MODULES, Function
-from collage_engine.toolchains.capabilities import LowersToTir
+from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.host import PREFIX, module_of
 
 
@@ -78,45 +77,21 @@ def executable_of(function: Function, name: str) -> Any:
         name: What its function is called inside the executable.
     """
     from tvm import relax
-
-    from collage_engine.kernels.stack_buffers import PIPELINE
-    from collage_engine.lowering.extract import relax_type
-    from collage_engine.lowering.target import build_target, use_threads
-    from collage_engine.toolchains.registry import get
-
-    toolchain = get(function.instance.toolchain)
-    builder = relax.BlockBuilder()
-    params = [relax.Var(f"v{i}", relax_type(function.input_type(i))) for i in function.inputs]
-    externals: list[Any] = []
-    callees: dict[Any, Any] = {}
-    lowered = None
-    if isinstance(toolchain, LowersToTir):
-        lowered = toolchain.lower(function)
-        # All executables end up in one library: names must differ.
-        callees = add_kernels(builder, lowered, function, prefix=f"{function.symbol}_")
-        if lowered.attrs and MODULES in lowered.attrs:
-            externals.extend(lowered.attrs[MODULES])
-    else:
-        externals.append(toolchain.compile(function))
-    if not callees:
-        add_placeholder(builder, f"collage_placeholder_{function.symbol}")
-    with builder.function(name, params):
-        with builder.dataflow():
-            if lowered is not None:
-                results = inline(builder, lowered, list(params), callees, 0, [])
-            else:
-                results = call_external(builder, function, list(params))
-            leaving = results[0] if len(results) == 1 else _tuple(results)
-            result = builder.emit_output(leaving)
-        builder.emit_func_output(result)
-    module = builder.get()
-    if externals:
-        module = module.with_attr(MODULES, externals)
-    use_threads(function.instance.threads)
-    return relax.build(module, build_target(), tir_pipeline=PIPELINE).mod
-
-
-def _tuple(fields: list[Any]) -> Any:
     from tvm.ir import Tuple
 
-    return Tuple(fields)
+    from collage_engine.lowering.device_build import build_module
+    from collage_engine.lowering.extract import relax_type
+    from collage_engine.lowering.target import use_threads
+
+    builder = relax.BlockBuilder()
+    params = [relax.Var(f"v{i}", relax_type(function.input_type(i))) for i in function.inputs]
+    # All executables end up in one library: names must differ.
+    compiled = CompiledParts(builder, prefix=f"{function.symbol}_")
+    compiled.add(0, function)
+    with builder.function(name, params):
+        with builder.dataflow():
+            results = compiled.call(0, function, list(params), [])
+            result = builder.emit_output(results[0] if len(results) == 1 else Tuple(results))
+        builder.emit_func_output(result)
+    use_threads(function.instance.threads)
+    return build_module(compiled.module(), "").mod

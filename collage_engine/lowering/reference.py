@@ -2,10 +2,9 @@
 
 The cleaned ONNX model is cut into segments of bounded size, every value of a segment is an output
 of it, and the toolchain that evaluates ONNX runs it as written. A node that it refuses ONNX's own
-reference evaluator computes, and what that cannot compute runs through Relax, unscheduled. A
-segment's values go to ``.npy`` files at once, one per node index, so memory stays bounded by a
-segment; readers map the files. Values inside an ONNX node, which cross no partition's border, are
-not recorded.
+reference evaluator computes. A segment's values go to ``.npy`` files at once, one per node index,
+so memory stays bounded by a segment; readers map the files. Values inside an ONNX node, which cross
+no partition's border, are not recorded.
 """
 
 from __future__ import annotations
@@ -19,17 +18,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
-from collage_engine.lowering.extract import relax_module
-from collage_engine.lowering.tensors import from_numpy, to_numpy
 from collage_engine.model.formats import values_of
-from collage_engine.model.index_set import node_set
 from collage_engine.model.mapped_weights import MAPPED_FROM_BYTES, mapped_weights, with_own_weights
 from collage_engine.model.numpy_types import numpy_type
 from collage_engine.model.observed_types import Evaluate, evaluate_by_definition
 from collage_engine.model.onnx_cleanup import plainly_written
 from collage_engine.records.errors import (
     Cancelled,
-    CollageError,
     MeasureError,
     ModelError,
     ToolchainError,
@@ -158,11 +153,11 @@ class _Recorder:
     def segment(self, calls: Sequence[NodeIndex]) -> None:
         """Record the values of some calls.
 
-        Where ONNX cannot express or run them as a whole they are halved; a single one ONNX's
-        reference evaluator computes then, or Relax.
+        Where they cannot be run as a whole they are halved; a single one ONNX's reference
+        evaluator computes then.
 
         Raises:
-            MeasureError: A call can be run neither by ONNX nor by Relax.
+            MeasureError: Nothing here runs a call.
             Cancelled: The recording was cancelled.
         """
         if self.cancel is not None and self.cancel.is_set():
@@ -185,8 +180,11 @@ class _Recorder:
                 return
             try:
                 results = self.by_onnx(evaluate_onnx, outputs)
-            except _NoOnnxForm:
-                results = self.by_relax(outputs, str(error))
+            except _NoOnnxForm as last:
+                node = self.graph.nodes[calls[0]]
+                raise MeasureError(
+                    f"no true value for {node.op} ({node.name}): {error}; {last}"
+                ) from last
         for index, array in zip(outputs, results, strict=True):
             self.save(index, array)
 
@@ -203,54 +201,15 @@ class _Recorder:
         from collage_engine.model.onnx_slice import read_values, slice_model
 
         inputs = read_values(self.model, [int(known) for known in self.dtypes], outputs)
-        kinds = [self.graph.nodes[i].type for i in (*inputs, *outputs)]
-        if any(kind.dtype == "bfloat16" for kind in kinds):
-            raise _NoOnnxForm("numpy has no bfloat16 to exchange with who evaluates ONNX")
         part = slice_model(self.model, inputs, outputs)
         try:
             results = run(part, {f"v{index}": self.load(index) for index in inputs})
         except Exception as error:  # whatever one cannot take, another may
-            raise _NoOnnxForm(str(error)) from error
+            raise _NoOnnxForm(short_reason(error, line="first")) from error
         return [
             shaped(np.asarray(array), self.graph.nodes[index].type)
             for index, array in zip(outputs, results, strict=True)
         ]
-
-    def by_relax(self, outputs: Sequence[NodeIndex], refusal: str) -> list[np.ndarray]:
-        """Compute the values of one call with Relax.
-
-        Args:
-            outputs: The node indices of the values that are wanted.
-            refusal: Why ONNX cannot run it.
-
-        Raises:
-            MeasureError: Relax cannot either.
-        """
-        try:
-            return self.relax(outputs)
-        except CollageError:
-            raise
-        except Exception as failure:
-            node = self.graph.nodes[self.graph.producer(outputs[0])]
-            raise MeasureError(
-                f"no true value for {node.op} ({node.name}): ONNX: {refusal}; "
-                f"Relax: {short_reason(failure, line='first')}"
-            ) from failure
-
-    def relax(self, outputs: Sequence[NodeIndex]) -> list[np.ndarray]:
-        """Compute values with Relax, from those that are recorded."""
-        needed: set[NodeIndex] = set()
-        waiting = list(outputs)
-        while waiting:
-            index = waiting.pop()
-            if str(index) not in self.dtypes and index not in needed:
-                needed.add(index)
-                waiting += self.graph.nodes[index].inputs
-        nodes = self.graph.close(node_set(needed))
-        inputs, _ = self.graph.boundary(nodes)
-        module = relax_module(self.model, nodes, inputs, tuple(outputs))
-        arrays = [from_numpy(self.load(index), self.graph.nodes[index].type) for index in inputs]
-        return run_relax(module, arrays, len(outputs))
 
     def save(self, index: int, array: np.ndarray) -> None:
         kind = self.graph.nodes[index].type
@@ -328,24 +287,6 @@ def run_by_either(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> li
         return run_onnx(model, feeds)
     except Exception:  # whatever the toolchain's library raises
         return evaluate_onnx(model, feeds)
-
-
-def run_relax(module: Any, inputs: Sequence[Any], outputs: int) -> list[np.ndarray]:
-    """Build a Relax module with TVM's default pipeline, which is slow code, and run it once.
-
-    Args:
-        module: The module.
-        inputs: The tensors that its ``main`` takes.
-        outputs: How many it returns.
-    """
-    from tvm import relax
-    from tvm.runtime import cpu
-
-    from collage_engine.lowering.target import build_target
-
-    vm = relax.VirtualMachine(relax.build(module, build_target()), cpu())
-    result = vm["main"](*inputs)
-    return [to_numpy(t) for t in ([result] if outputs == 1 else list(result))]
 
 
 def original_outputs(

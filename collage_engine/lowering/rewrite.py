@@ -10,29 +10,21 @@ executable builder does).
 
 from __future__ import annotations
 
-import heapq
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from graphlib import CycleError, TopologicalSorter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.lowering.convert import ValuesAtHand
-from collage_engine.lowering.emit import (
-    KernelCall,
-    add_kernels,
-    add_placeholder,
-    call_external,
-    inline,
-)
+from collage_engine.lowering.emit import CompiledParts, KernelCall
 from collage_engine.lowering.extract import tensor_type
 from collage_engine.lowering.host import HostSide
 from collage_engine.model.index_set import members
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import HOST, PLAIN
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.toolchains.base import MODULES, Function
-from collage_engine.toolchains.capabilities import LowersToTir
+from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.weight_files import files_of
 
 if TYPE_CHECKING:
@@ -49,11 +41,6 @@ class Assembled:
     calls: tuple[KernelCall, ...]
     weight_files: tuple[Path, ...] = ()
     """Files of weights that runtime modules in it read."""
-
-
-def whole_module(model: ImportedModel, partitions: Sequence[Function]) -> Any:
-    """Return the ``IRModule`` of a cover; see ``assemble``."""
-    return assemble(model, partitions).module
 
 
 def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
@@ -92,14 +79,11 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
         at_hand.put(index, parameter)
         params.append(parameter)
 
-    compiled = _CompiledParts()
+    compiled = CompiledParts(builder)
     for position in order:
         # On the host of a device it is compiled when its turn comes, as an executable of its own.
         if host is None or partitions[position].instance.architecture:
-            compiled.add(builder, position, partitions[position])
-    if not any(compiled.callees.values()):
-        # Without a PrimFunc TVM would compile an empty C file to stand in for one.
-        add_placeholder(builder)
+            compiled.add(position, partitions[position])
 
     calls: list[KernelCall] = []
     with builder.function("main", params):
@@ -113,7 +97,7 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
                     at_hand.get(index, function.takes.get(index, PLAIN))
                     for index in function.inputs
                 ]
-                results = compiled.call(builder, position, function, arguments, calls)
+                results = compiled.call(position, function, arguments, calls)
                 for output, result in zip(function.outputs, results, strict=True):
                     at_hand.put(output, result, function.gives.get(output, PLAIN))
             leaving = []
@@ -124,73 +108,11 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
                 leaving.append(at_hand.get(index, PLAIN))
             result = builder.emit_output(leaving[0] if len(leaving) == 1 else Tuple(leaving))
         builder.emit_func_output(result)
-    module = builder.get()
     if any(not f.instance.architecture for f in partitions) and host is not None:
         compiled.externals.append(host.module())
-    if compiled.externals:
-        module = module.with_attr(MODULES, compiled.externals)
+    module = compiled.module()
     files = dict.fromkeys(file for each in compiled.externals for file in files_of(each))
     return Assembled(module, order, tuple(calls), tuple(files))
-
-
-@dataclass
-class _CompiledParts:
-    """The compiled partitions of a cover, by their positions among the given functions."""
-
-    lowered: dict[int, Any] = field(default_factory=dict)
-    """Modules of what a toolchain lowered to TIR."""
-    callees: dict[int, dict[Any, Any]] = field(default_factory=dict)
-    """Their kernels: global variable in their module → in the whole one."""
-    externals: list[Any] = field(default_factory=list)
-    """Runtime modules of external toolchains."""
-
-    def add(self, builder: Any, position: int, function: Function) -> None:
-        """Compile one partition.
-
-        Raises:
-            ToolchainError: The toolchain cannot take it; the sentence names the partition's
-                operators.
-        """
-        from collage_engine.toolchains.registry import get
-
-        toolchain = get(function.instance.toolchain)
-        try:
-            if isinstance(toolchain, LowersToTir):
-                module = self.lowered[position] = toolchain.lower(function)
-                self.callees[position] = add_kernels(builder, module, function)
-                if module.attrs and MODULES in module.attrs:
-                    self.externals.extend(module.attrs[MODULES])
-            else:
-                self.externals.append(toolchain.compile(function))
-        except ToolchainError as error:
-            operators = _span(function.graph.to_operators(function.nodes))
-            raise ToolchainError(f"{function.symbol} ({operators}): {error}") from error
-
-    def call(
-        self,
-        builder: Any,
-        position: int,
-        function: Function,
-        arguments: list[Any],
-        calls: list[KernelCall],
-    ) -> list[Any]:
-        """Emit the bindings of a lowered partition, or the call of an external one.
-
-        Args:
-            builder: Relax's block builder.
-            position: The partition's position among the given functions.
-            function: What it computes.
-            arguments: The variables of its inputs.
-            calls: Takes the kernels that it calls, in order.
-
-        Returns:
-            The variables of its outputs, in order.
-        """
-        if position in self.lowered:
-            kernels = self.callees[position]
-            return inline(builder, self.lowered[position], arguments, kernels, position, calls)
-        calls.append(KernelCall(function.symbol, position))
-        return call_external(builder, function, arguments)
 
 
 def _run_on_host(
@@ -221,39 +143,19 @@ def architecture_of(instances: Sequence[ToolchainInstance]) -> str:
     return found.pop() if found else ""
 
 
-def _span(operators: tuple[int, ...]) -> str:
-    """Return a few words on which operators a partition has."""
-    if len(operators) == 1:
-        return f"operator {operators[0]}"
-    return f"{len(operators)} operators from {operators[0]} to {operators[-1]}"
-
-
 def check_cover(model: ImportedModel, partitions: Sequence[Function]) -> None:
     """Check that every operator call is in exactly one partition.
 
     Raises:
-        ToolchainError: One is in none or in two, or two partitions have the same symbol.
+        ToolchainError: One is in none or in several.
     """
     graph = model.graph
-    owner: dict[int, str] = {}
-    for function in partitions:
-        for index in members(function.nodes):
-            if graph.nodes[index].form != "call":
-                continue
-            number = graph.operator_number[index]
-            if number in owner:
-                raise ToolchainError(
-                    f"operator {number} ({graph.nodes[index].op}) is in both "
-                    f"{owner[number]} and {function.symbol}"
-                )
-            owner[number] = function.symbol
-    missing = [n for n in range(len(graph.operators)) if n not in owner]
-    if missing:
-        shown = ", ".join(map(str, missing[:10])) + (", …" if len(missing) > 10 else "")
-        raise ToolchainError(f"no partition covers operators {shown}")
-    symbols = [function.symbol for function in partitions]
-    if len(set(symbols)) != len(symbols):
-        raise ToolchainError("two partitions have the same symbol")
+    holders = Counter(index for function in partitions for index in members(function.nodes))
+    for number, index in enumerate(graph.operators):
+        if holders[index] != 1:
+            raise ToolchainError(
+                f"operator {number} ({graph.nodes[index].op}) is in {holders[index]} partitions"
+            )
 
 
 def execution_order(partitions: Sequence[Function]) -> tuple[int, ...]:
@@ -265,28 +167,25 @@ def execution_order(partitions: Sequence[Function]) -> tuple[int, ...]:
     Raises:
         ToolchainError: Partitions wait for each other; the sentence names them.
     """
+    import networkx
+
     maker = {
         index: position
         for position, function in enumerate(partitions)
         for index in function.outputs
     }
-    waits = {
-        position: {maker[i] for i in function.inputs if i in maker} - {position}
+    waits = networkx.DiGraph()
+    waits.add_nodes_from(range(len(partitions)))
+    waits.add_edges_from(
+        (maker[index], position)
         for position, function in enumerate(partitions)
-    }
-    sorter = TopologicalSorter(waits)
+        for index in function.inputs
+        if maker.get(index, position) != position
+    )
+    first = [next(iter(members(function.nodes)), 0) for function in partitions]
     try:
-        sorter.prepare()
-    except CycleError as error:
-        names = [partitions[position].symbol for position in error.args[1]]
-        raise ToolchainError(f"partitions wait for each other: {' → '.join(names)}") from error
-    order: list[int] = []
-    ready: list[tuple[int, int]] = []
-    while sorter.is_active():
-        for position in sorter.get_ready():
-            first = next(iter(members(partitions[position].nodes)), 0)
-            heapq.heappush(ready, (first, position))
-        _, position = heapq.heappop(ready)
-        order.append(position)
-        sorter.done(position)
-    return tuple(order)
+        return tuple(networkx.lexicographical_topological_sort(waits, lambda p: first[p]))
+    except networkx.NetworkXUnfeasible as error:
+        names = [partitions[position].symbol for position, _ in networkx.find_cycle(waits)]
+        circle = " → ".join([*names, names[0]])
+        raise ToolchainError(f"partitions wait for each other: {circle}") from error

@@ -29,6 +29,7 @@ from collage_engine.lowering.accuracy import NOISE_FACTOR, counts_values, errors
 from collage_engine.lowering.reference import run_onnx
 from collage_engine.model.mapped_weights import MAPPED_FROM_BYTES, data_bytes
 from collage_engine.records.errors import Cancelled
+from collage_engine.records.time_limits import LEAST_S
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -36,11 +37,9 @@ if TYPE_CHECKING:
 TRIES = 3
 """Times that the numbers are changed, each time with other signs; chosen: where steps of a
 quantised model flip, one try may show a small part of what the next one shows."""
-LIMIT_S = 4.0
-"""Seconds after which no further try begins; chosen. One is always made."""
-FAR_BELOW = 0.01
-"""Share of the default tolerance: noise below it in the first try needs no second one, unless the
-model quantises or gives whole numbers; chosen."""
+FAR_BELOW = NOISE_FACTOR**-2
+"""Share of the default tolerance: noise of the first try that is so much below what would widen the
+tolerance needs no second try, unless the model quantises or gives whole numbers."""
 LAST_BIT = 2.0**-23
 """Relative change. Values of float64 change as much, since toolchains may compute them in float32;
 those of half precision do not change: their tolerance allows for their own roundings."""
@@ -54,9 +53,6 @@ PERTURBED = frozenset(
 )
 """Operators whose float constants are weights. Those of others may be sizes, scales of a resize or
 exponents, where the last bit decides on shapes and not on rounding."""
-CEILING = 0.9
-"""Of the tolerance that noise may ask for; chosen below 1, which is the error of an output that is
-zero everywhere."""
 
 
 def rounding_noise(
@@ -84,7 +80,7 @@ def rounding_noise(
     """
     expected = {value.name for value in model.graph.input}
     given = {name: array for name, array in inputs.items() if name in expected}
-    end = time.monotonic() + LIMIT_S
+    end = time.monotonic() + LEAST_S
     try:
         truth = run_onnx(model, given)
     except Exception:  # whoever evaluates ONNX has error classes of its own
@@ -175,5 +171,8 @@ def _changed_weights(
 
 
 def widened(default: float, noise: float) -> float:
-    """Return the tolerance of an output: the default, or a multiple of its rounding noise."""
-    return max(default, min(CEILING, NOISE_FACTOR * noise))
+    """Return the tolerance of an output: the default, or a multiple of its rounding noise.
+
+    It is less than 1, which is the error of an output that is zero everywhere.
+    """
+    return max(default, min(1 - default, NOISE_FACTOR * noise))

@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import psutil
@@ -37,6 +37,15 @@ def private_bytes(pid: int) -> int:
         memory = psutil.Process(pid).memory_info()
         return int(memory.rss - getattr(memory, "shared", 0))
     return 0
+
+
+def processor_s(pids: Iterable[int]) -> float:
+    """Return the processor time of processes and of those of their children that have ended."""
+    total_s = 0.0
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            total_s += sum(psutil.Process(pid).cpu_times()[:4])
+    return total_s
 
 
 def tree_private_bytes(pid: int) -> int:

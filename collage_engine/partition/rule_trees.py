@@ -73,7 +73,6 @@ def _groups(name: str, seeds: PartitionRule) -> PartitionRule:
 def byoc_rules(
     patterns: Sequence[PatternEntry],
     style: FusionStyle = "NoFusion",
-    max_depth: int = MOST_DEPTH,
     *,
     name: str = "byoc",
     supports: Callable[[DataflowGraph, NodeIndex], str | None] | None = None,
@@ -83,7 +82,6 @@ def byoc_rules(
     Args:
         patterns: The composites' names and patterns.
         style: Whether composites are joined with nothing, or as FuseOps joins.
-        max_depth: Nodes on the longest path through a candidate at most; 0: no bound.
         name: The name of the rule tree.
         supports: Says why a call cannot run on its own; None for one that can. Without it calls
             that are in no pattern are no candidates.
@@ -94,9 +92,8 @@ def byoc_rules(
     tree: PartitionRule = UnionRule("", tuple(rules))
     if style == "TVMFusion":
         combiners: tuple[CombinerRule, ...] = (AllSimple(_SIMPLE), TupleProjection())
-        tree = CombineRule("combine", tree, combiners, max_depth, LIMITS)
-    config = SubGraphConfig(max_exits=1, max_depth=max_depth)
-    return OnlyValidRule(name, tree, config)
+        tree = CombineRule("combine", tree, combiners, MOST_DEPTH, LIMITS)
+    return OnlyValidRule(name, tree, GROUP_CONFIG)
 
 
 def composite_rules(name: str, patterns: Sequence[PatternEntry]) -> PartitionRule:

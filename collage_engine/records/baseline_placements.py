@@ -60,7 +60,7 @@ def _of_candidate(place: int, candidate: CandidateRecord) -> Partition:
 
 
 def _whole_model(instance: str, operators: int) -> Partition:
-    """Return one partition of all operators on an instance like ``onnxruntime[level=basic]``."""
+    """Return one partition of all operators on an instance like ``openvino[precision=bf16]``."""
     toolchain, _, config = instance.rstrip("]").partition("[")
     return Partition(
         id="p0",

@@ -67,7 +67,7 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def instance(self) -> str:
-        """Return the id of its toolchain instance: ``onnxruntime[level=basic]``."""
+        """Return the id of its toolchain instance: ``tvm[library=openblas]``."""
         inside = ",".join(f"{k}={v}" for k, v in sorted(self.config.items()))
         return f"{self.toolchain}[{inside}]" if inside else self.toolchain
 

@@ -9,6 +9,10 @@ import msgspec
 from collage_engine.records.placement import Residual
 from collage_engine.records.ranges import Figure
 
+LEAST_RUNS, MOST_RUNS = 5, 50
+"""Runs of a model that are profiled, at least and at most, ``LEAST_S`` seconds in all; chosen:
+medians of them are steady, files stay small, and the command promises a minute."""
+
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
     """A layer that a runtime executed."""

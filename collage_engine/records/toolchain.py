@@ -11,7 +11,7 @@ class ToolchainInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     """A toolchain with one configuration; two instances never share a measurement.
 
     ``config`` holds what differs between instances used side by side, e.g.
-    ``(("level", "basic"),)``. Threads are the run's, the same for all. ``precision`` is the
+    ``(("library", "openblas"),)``. Threads are the run's, the same for all. ``precision`` is the
     lowest that it rounds float32 values to inside (see ``records.precision``).
     """
 
@@ -30,7 +30,7 @@ class ToolchainInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
     @property
     def id(self) -> str:
-        """Return a name that is unique within a run, such as ``onnxruntime[level=basic]``."""
+        """Return a name that is unique within a run, such as ``tvm[library=openblas]``."""
         if not self.config:
             return self.toolchain
         return self.toolchain + "[" + ",".join(f"{k}={v}" for k, v in self.config) + "]"

@@ -66,18 +66,13 @@ class RoundsSomeProducts(Protocol):
 
 @runtime_checkable
 class LibraryForKernels(Protocol):
-    """The capability to be a library for other toolchains' kernels, one composite a call."""
+    """The capability to be a library for other toolchains' kernels, one composite a call.
+
+    A composite is compiled as any function is, by ``Toolchain.compile``.
+    """
 
     def library_table(self) -> Sequence[PatternEntry]:
         """Returns the patterns of the composites that the library runs as one call."""
-        ...
-
-    def library_call(self, function: Function) -> Any:
-        """Compiles a composite of the table for kernels of ``function.instance``.
-
-        Returns:
-            A runtime module that has ``function.symbol``, as ``Toolchain.compile`` returns it.
-        """
         ...
 
 
@@ -366,30 +361,6 @@ def has_python_session(toolchain: Toolchain, instance: ToolchainInstance) -> boo
     return isinstance(toolchain, HasPythonSession) and toolchain.has_session(instance)
 
 
-def open_python_session(
-    toolchain: Toolchain,
-    file: str,
-    threads: int,
-    precision: str,
-    inputs: Mapping[str, np.ndarray],
-) -> PythonSession:
-    """Opens an ONNX file as the toolchain's own users do.
-
-    Args:
-        toolchain: The toolchain.
-        file: The path of the user's ONNX file.
-        threads: The number of threads that the session may use.
-        precision: The precision of the instance (``records.precision``).
-        inputs: An array for each input, by name.
-
-    Raises:
-        ToolchainError: The toolchain has no such interface, or cannot take the file.
-    """
-    if not isinstance(toolchain, HasPythonSession):
-        raise ToolchainError(f"{toolchain.name} has no Python interface of its own")
-    return toolchain.open_session(file, threads, precision, inputs)
-
-
 def border_formats(toolchain: Toolchain, instance: ToolchainInstance) -> tuple[str, ...]:
     """Returns the formats that a toolchain's partitions can take and give.
 
@@ -444,17 +415,6 @@ def tuner_of(toolchain: Toolchain) -> Tuner:
     if not isinstance(toolchain, Tunes):
         raise ToolchainError(f"{toolchain.name} has nothing to tune")
     return toolchain.tuner()
-
-
-def lower(toolchain: Toolchain, function: Function) -> Any:
-    """Return the function as an ``IRModule``; see ``LowersToTir``.
-
-    Raises:
-        ToolchainError: The toolchain does not lower to TIR, or cannot take the function.
-    """
-    if not isinstance(toolchain, LowersToTir):
-        raise ToolchainError(f"{toolchain.name} does not lower to TIR")
-    return toolchain.lower(function)
 
 
 def rounds(

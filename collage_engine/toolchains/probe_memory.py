@@ -3,12 +3,12 @@
 An answer is taken from here only while nothing that it rests on has changed: this project's own
 sources, the machine, the Python environment's folders of packages, the variables that choose
 libraries and compilers, the NVIDIA driver's traces, and size and time of every library and module
-the probe had loaded when it answered. What is missing is asked again after minutes all the same
-(no list of places where it might appear is complete). That a probe was ended at a limit is kept as
-long as an answer: waiting for it again would cost every command that time. What crashed is asked
-again.
-Different surroundings, such as two Python environments on one machine, each have a file of their
-own, so that those who use them in turn do not probe each time.
+the probe had loaded when it answered. What is missing is asked again after as long as one piece of
+work, such as installing it, may take (no list of places where it might appear is complete). That a
+probe was ended at a limit is kept as long as an answer: waiting for it again would cost every
+command that time. What crashed is asked again.
+Two Python environments on one machine each have a file of their own, so that those who use them in
+turn do not probe each time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import site
 import sys
 import sysconfig
 import time
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -30,15 +29,10 @@ import msgspec
 from collage_engine.machine.device import fingerprint
 from collage_engine.machine.folders import cache_folder
 from collage_engine.records.files import write_atomically
+from collage_engine.records.time_limits import WORK_S
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.records.typed import decode
-from collage_engine.toolchains.sources import SUFFIXES, hash_files, package_files
-
-HERE_SECONDS = 7 * 86400.0
-"""Seconds for which an available toolchain's state is taken from here; chosen."""
-MISSING_SECONDS = 600.0
-"""Seconds for which a missing toolchain's state is taken from here: no list of places where it
-might appear is complete. Chosen: a session's length, short enough for whoever installs it."""
+from collage_engine.toolchains.sources import hash_files, package_files, source_files
 
 _ENGINE = Path(__file__).resolve().parents[1]
 _VARIABLES = (
@@ -54,7 +48,7 @@ _VARIABLES = (
 )
 """Beginnings of the names of environment variables that choose what is loaded, compiled with, or
 seen. Those that begin with the toolchain's name count, too."""
-_DRIVER = ("/etc/ld.so.cache", "/dev/dxg", "/proc/driver/nvidia/version", "/usr/lib/wsl/lib")
+_DRIVER = ("/etc/ld.so.cache", "/dev/dxg", "/usr/lib/wsl/lib")
 
 Stamp = tuple[int, int]
 """Bytes of a file, and nanoseconds of its last change since 1970, by which two versions of it are
@@ -79,16 +73,13 @@ class _Kept(msgspec.Struct, frozen=True, kw_only=True):
 
 def recall(name: str, target: str) -> ToolchainState | None:
     """Return the state found earlier, if nothing it rests on has changed; None: probe."""
-    around = surroundings(name, target)
     try:
-        kept = decode(_file(name, around).read_bytes(), _Kept)
+        kept = decode(_file(name).read_bytes(), _Kept)
     except (OSError, msgspec.DecodeError):
         return None
     state = kept.probed.state
-    lasts = HERE_SECONDS if state.available or state.fault else MISSING_SECONDS
-    if not 0 <= time.time() - kept.at < lasts:
-        return None
-    if kept.surroundings != around:
+    lasts = state.available or state.fault or 0 <= time.time() - kept.at < WORK_S
+    if not lasts or kept.surroundings != surroundings(name, target):
         return None
     if any(_stamp(path) != stamp for path, stamp in kept.probed.files.items()):
         return None
@@ -108,13 +99,9 @@ def keep(name: str, probed: Probed, before: str) -> None:
     if not probed.files and not probed.state.fault:
         return
     kept = msgspec.json.encode(_Kept(surroundings=before, at=time.time(), probed=probed))
-    file = _file(name, before)
     with contextlib.suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, kept)
-        for other in file.parent.glob(f"{name}*.json"):
-            if time.time() - other.stat().st_mtime > HERE_SECONDS:
-                other.unlink()
+        _file(name).parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(_file(name), kept)
 
 
 def surroundings(name: str, target: str) -> str:
@@ -128,7 +115,8 @@ def surroundings(name: str, target: str) -> str:
     variables = {k: v for k, v in os.environ.items() if k.startswith(begins)}
     devices = sorted(str(path) for path in Path("/dev").glob("nvidia*"))
     packages = {folder: _stamp(folder) for folder in _package_folders()}
-    driver = {path: _stamp(path, content=path.startswith("/proc")) for path in _DRIVER}
+    driver = {path: _stamp(path) for path in _DRIVER}
+    version = Path("/proc/driver/nvidia/version")
     parts = [
         target,
         sys.executable,
@@ -140,6 +128,7 @@ def surroundings(name: str, target: str) -> str:
         devices,
         packages,
         driver,
+        version.read_text() if version.exists() else "",
     ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -162,20 +151,12 @@ def files_in_use() -> dict[str, Stamp]:
         and not file.startswith(own)
         and ("-packages" in file or not file.startswith(standard))
     )
-    return _stamps((*mapped, *loaded))
-
-
-def _stamps(paths: Iterable[str]) -> dict[str, Stamp]:
-    found = {path: _stamp(path) for path in sorted(set(paths))}
+    found = {path: _stamp(path) for path in {*mapped, *loaded}}
     return {path: stamp for path, stamp in found.items() if stamp is not None}
 
 
-def _stamp(path: str, *, content: bool = False) -> Stamp | None:
-    """Returns a file's size and time; with ``content`` its hash, for files that have no times."""
+def _stamp(path: str) -> Stamp | None:
     try:
-        if content:
-            digest = hashlib.sha256(Path(path).read_bytes()).digest()
-            return 0, int.from_bytes(digest[:7], "big")
         stat = os.stat(path)
     except OSError:
         return None
@@ -192,13 +173,7 @@ def _package_folders() -> list[str]:
 @cache
 def _sources() -> str:
     """Hashes the toolchains' sources and those by which they learn about the machine."""
-    digest = hashlib.sha256()
-    for room in ("machine", "kernels", "toolchains"):
-        for path in sorted((_ENGINE / room).rglob("*")):
-            if path.suffix in SUFFIXES:
-                digest.update(f"{path.relative_to(_ENGINE)}\0".encode())
-                digest.update(path.read_bytes() + b"\0")
-    return digest.hexdigest()
+    return hash_files(source_files(_ENGINE / room for room in ("machine", "kernels", "toolchains")))
 
 
 @cache
@@ -208,5 +183,7 @@ def _foreign_sources(module: str) -> str:
     return "" if own else hash_files(package_files(module))
 
 
-def _file(name: str, around: str) -> Path:
-    return cache_folder() / "probes" / f"{name}-{around[:12]}.json"
+def _file(name: str) -> Path:
+    environment = f"{sys.executable}\0{os.environ.get('PYTHONPATH', '')}"
+    digest = hashlib.sha256(environment.encode()).hexdigest()
+    return cache_folder() / "probes" / f"{name}-{digest[:12]}.json"

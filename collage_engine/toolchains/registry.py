@@ -14,36 +14,28 @@ import importlib
 import importlib.metadata
 import logging
 import math
-import os
 import re
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from collage_engine.drawing.palette import with_look
-from collage_engine.records.errors import ToolchainError, UsageError
-from collage_engine.records.reasons import fault_reason, last_line
+from collage_engine.machine.processes import STEP_S, descendants, processor_s
+from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout
+from collage_engine.records.errors import Cancelled, CollageError, ToolchainError, UsageError
+from collage_engine.records.flag import Flag, FlagWhen
+from collage_engine.records.reasons import fault_reason
+from collage_engine.records.time_limits import LEAST_S, SHORTEST_RUN_S, WORK_S
 from collage_engine.records.toolchain import ToolchainAbout, ToolchainState
-from collage_engine.records.typed import decode
 from collage_engine.toolchains.base import Toolchain
 from collage_engine.toolchains.capabilities import ConvertsFormats, EvaluatesOnnx
 from collage_engine.toolchains.probe_memory import Probed, files_in_use, keep, recall, surroundings
-from collage_engine.toolchains.probe_process import (
-    ProbeEnded,
-    ProbeLimits,
-    end_probes,
-    end_with_parent,
-    run_probe,
-)
 
 _LOG = logging.getLogger(__name__)
 
@@ -68,11 +60,17 @@ GROUP = "collage.toolchains"
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 """The names that a toolchain may have: instance ids, pins and options are parsed for them."""
 
-PROBE = ProbeLimits()
-"""The limits at which a probe is ended."""
+IDLE_S = (LEAST_S + SHORTEST_RUN_S) / 2
+"""Seconds that a probe and its children may pass without any processor time: more than any one step
+takes, less than the shortest run waits for toolchains. Whoever loads a library, compiles, or polls
+the lock of another process that compiles uses some."""
 
 NOT_READY = "it was not ready in time: what it needs is compiled and tried once per machine"
 """Reason of a toolchain whose probe was not waited for to the end; it is asked again next time."""
+
+_JOB = "collage_engine.toolchains.registry:probe_here"
+
+_NEVER = FlagWhen(lambda: False)
 
 Found = TypeVar("Found")
 _probed: dict[str, ToolchainState] = {}
@@ -183,11 +181,11 @@ def onnx_evaluator() -> EvaluatesOnnx | None:
 
 def probe(
     name: str,
-    limits: ProbeLimits = PROBE,
     *,
     anew: bool = False,
     on_child: Callable[[str], None] = lambda name: None,
     ready_by: float = math.inf,
+    stop: Flag = _NEVER,
 ) -> ToolchainState:
     """Returns what a child process found out about one toolchain.
 
@@ -196,11 +194,11 @@ def probe(
 
     Args:
         name: The toolchain's name.
-        limits: When the child is ended.
         anew: Whether earlier processes' answers do not count.
         on_child: Is called with the name before a child is started, which may compile a runtime.
         ready_by: A moment of the monotonic clock, in seconds; a toolchain without an answer by then
             is ``late``: not available for now.
+        stop: Ends the child when it is set.
     """
     _check(name)
     with _probing:
@@ -212,7 +210,7 @@ def probe(
             if left_s <= 0:
                 return _unavailable(name, NOT_READY, late=True)
             on_child(name)
-            known = _probe_in_child(name, replace(limits, whole_s=min(limits.whole_s, left_s)))
+            known = _probe_in_child(name, min(WORK_S, left_s), stop)
             if not known.available and time.monotonic() >= ready_by:
                 return _unavailable(name, NOT_READY, late=True)
             if known.fault:
@@ -224,7 +222,6 @@ def probe(
 
 def probe_all(
     names: Sequence[str] | None = None,
-    limits: ProbeLimits = PROBE,
     *,
     anew: bool = False,
     on_child: Callable[[str], None] = lambda name: None,
@@ -235,7 +232,6 @@ def probe_all(
 
     Args:
         names: Which ones; None: all, also entry points that are not used, with the reason.
-        limits: When a probe is ended.
         anew: Whether what this process or an earlier one found before does not count.
         on_child: Is called with the name of each toolchain for which a child is started.
         ready_by: A moment of the monotonic clock, in seconds, after which probes are not waited
@@ -250,17 +246,18 @@ def probe_all(
         _check(name)
     if anew:
         forget_probes()
+    stop = threading.Event()
 
     def ask(name: str) -> ToolchainState:
         until = math.inf if name in waited_for else ready_by
-        return probe(name, limits, anew=anew, on_child=on_child, ready_by=until)
+        return probe(name, anew=anew, on_child=on_child, ready_by=until, stop=stop)
 
     pool = ThreadPoolExecutor(max_workers=2)
     try:
         states = tuple(pool.map(ask, chosen))
     except BaseException:  # Ctrl-C: what is being probed is ended, the rest not begun
+        stop.set()
         pool.shutdown(wait=False, cancel_futures=True)
-        end_probes()
         raise
     finally:
         pool.shutdown()
@@ -281,38 +278,45 @@ def forget_probes() -> None:
         _probed.clear()
 
 
-def _probe_command(name: str) -> list[str]:
-    # With -P, what lies in the user's working folder (a checkout named tvm) is no module of ours.
-    return [sys.executable, "-P", "-m", "collage_engine.toolchains.registry", name]
+class _Idle:
+    """A flag that is set when a probe is to be ended: nobody waits for it, or it does nothing."""
+
+    def __init__(self, worker: Worker, stop: Flag) -> None:
+        self._worker, self._stop = worker, stop
+        self._used_s = -1.0
+        self._looked = self._busy = time.monotonic()
+
+    def is_set(self) -> bool:
+        """Tell whether the probe is to be ended; it looks at its processes from time to time."""
+        now = time.monotonic()
+        if now - self._looked > STEP_S and self._worker.warden_pid:
+            used_s = processor_s(descendants(self._worker.warden_pid))
+            self._looked, before_s, self._used_s = now, self._used_s, used_s
+            self._busy = now if used_s != before_s else self._busy
+        return self._stop.is_set() or now - self._busy > IDLE_S
 
 
-def _child_environment() -> dict[str, str]:
-    """Return our variables, with this copy of the project findable from any folder."""
-    root = str(Path(__file__).resolve().parents[2])
-    before = os.environ.get("PYTHONPATH")
-    return os.environ | {"PYTHONPATH": root + (os.pathsep + before if before else "")}
-
-
-def _probe_in_child(name: str, limits: ProbeLimits) -> ToolchainState:
+def _probe_in_child(name: str, limit_s: float, stop: Flag) -> ToolchainState:
     before = surroundings(name, _targets()[name])
-    try:
-        status, printed, said = run_probe(_probe_command(name), _child_environment(), limits)
-    except ProbeEnded as error:
-        state = _unavailable(name, f"{error}; `collage toolchains` tries it again")
-        return msgspec.structs.replace(state, fault=True)
-    if status == 0:
+    with Worker(_JOB, name="collage-probe") as worker:
         try:
-            probed = decode(last_line(printed), Probed)
-        except msgspec.DecodeError:
-            return _unavailable(name, "its probe printed no state")
-        if probed.state.name != name:
-            return _unavailable(name, f"its probe speaks for {probed.state.name!r:.40}")
-        keep(name, probed, before)
-        return probed.state
-    if status < 0:
-        return _unavailable(name, f"it crashed when loaded (signal {-status})")
-    _LOG.info("the probe of %s said: %s", name, said)
-    return _unavailable(name, last_line(said, f"its probe ended with {status}"))
+            probed: Probed = worker.call(name, limit_s, _Idle(worker, stop))
+        except (WorkerTimeout, Cancelled) as error:
+            if stop.is_set():
+                raise
+            reason = f"probing it took longer than {limit_s:g} s"
+            if isinstance(error, Cancelled):
+                reason = f"probing it did nothing for longer than {IDLE_S:g} s"
+            state = _unavailable(name, f"{reason}; `collage toolchains` tries it again")
+            return msgspec.structs.replace(state, fault=True)
+        except WorkerCrashed as error:
+            return _unavailable(name, f"it ended the process that probes it: {error}")
+        except CollageError as error:
+            return _unavailable(name, str(error))
+    if probed.state.name != name:
+        return _unavailable(name, f"its probe speaks for {probed.state.name!r:.40}")
+    keep(name, probed, before)
+    return probed.state
 
 
 def _unavailable(name: str, reason: str, *, late: bool = False) -> ToolchainState:
@@ -334,27 +338,19 @@ def described(state: ToolchainState, about: ToolchainAbout) -> ToolchainState:
     )
 
 
-def _main(name: str) -> None:
-    """Prints one toolchain's state and what it rests on as a line of JSON, in a child process."""
-    end_with_parent()
+def probe_here(name: str) -> Probed:
+    """Probes a toolchain in this process, a child of whoever asks.
+
+    Raises:
+        ToolchainError: It raised an exception, which is no answer and is not kept.
+    """
     try:
         toolchain = get(name)
     except ToolchainError as error:
         state = _unavailable(name, str(error))
     else:
         try:
-            found = toolchain.probe()
-        except Exception as error:  # no answer, which is not kept
-            if not isinstance(error, ToolchainError):
-                traceback.print_exc()
-            sys.exit(fault_reason(error))
-        state = described(found, toolchain.about)
-    probed = Probed(state=state, files=files_in_use())
-    sys.stdout.write("\n" + msgspec.json.encode(probed).decode() + "\n")
-
-
-if __name__ == "__main__":
-    # This runs as __main__; the module that knows the toolchains is the imported one.
-    from collage_engine.toolchains import registry
-
-    registry._main(sys.argv[1])
+            state = described(toolchain.probe(), toolchain.about)
+        except (Exception, SystemExit) as error:
+            raise ToolchainError(fault_reason(error)) from error
+    return Probed(state=state, files=files_in_use())

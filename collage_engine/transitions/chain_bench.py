@@ -227,7 +227,7 @@ class ChainBench:
 
         from collage_engine.lowering.device_build import build_module
         from collage_engine.lowering.extract import function_of
-        from collage_engine.lowering.rewrite import whole_module
+        from collage_engine.lowering.rewrite import assemble
         from collage_engine.lowering.target import device_of, use_threads
 
         model = self.models[len(chain)]
@@ -235,7 +235,7 @@ class ChainBench:
             function_of(model, self.instances[name], (place,), f"link{place}_{name}")
             for place, name in enumerate(chain)
         ]
-        module = whole_module(model, functions)
+        module = assemble(model, functions).module
         use_threads(max(self.instances[name].threads for name in chain))
         first = self.instances[chain[0]]
         executable = build_module(module, first.architecture)

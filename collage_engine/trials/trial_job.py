@@ -35,7 +35,7 @@ from collage_engine.records.memory import MemorySeen
 from collage_engine.records.precision import FLOAT32
 from collage_engine.timing.clock import timed
 from collage_engine.timing.messages import WRONG_NUMBERS
-from collage_engine.toolchains.capabilities import PythonSession, open_python_session
+from collage_engine.toolchains.capabilities import HasPythonSession, PythonSession
 from collage_engine.toolchains.registry import get
 
 SPIN_CHECK_S = 0.004
@@ -200,7 +200,8 @@ def _session(request: OpenPlacement, inputs: dict[str, np.ndarray]) -> PythonSes
     """Open an ONNX file in a toolchain's Python session, bind it to inputs, and run it once."""
     assert request.session is not None
     toolchain, file = get(request.session), str(request.onnx)
-    session = open_python_session(toolchain, file, request.threads, request.precision, inputs)
+    assert isinstance(toolchain, HasPythonSession)
+    session = toolchain.open_session(file, request.threads, request.precision, inputs)
     session.call()
     return session
 

@@ -223,7 +223,7 @@ def measure(name: str, threads: int, keep: Path, options: argparse.Namespace) ->
 
 def round_trip(threads: int) -> float | None:
     """What a cache line takes between two cores and back, in ns; at one thread nobody asks."""
-    return round_trip_ns(find_compiler().command) if threads > 1 else None
+    return round_trip_ns(find_compiler()) if threads > 1 else None
 
 
 def compared(entry: Entry, precision: str) -> tuple[str, list[float]] | None:

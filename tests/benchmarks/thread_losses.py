@@ -213,7 +213,7 @@ def measure(path: str, threads: int, rounds: int) -> None:
     lost = {kind: sum(row.lost[kind] for row in rows) for kind in LOSSES}
     kernels = [sum(row.one for row in rows), sum(row.all for row in rows)]
     lost["between"] = max(0.0, all_ - kernels[1]) * (1 - 1 / threads)
-    trip = round_trip_ns(find_compiler().command)
+    trip = round_trip_ns(find_compiler())
     print(
         f"\n{path}: {one / 1000:.3f} ms at one thread, {all_ / 1000:.3f} at {threads}, efficiency "
         f"{one / threads / all_:.2f}; {len(rows)} kernels, launch {launch:.2f} µs, copy "

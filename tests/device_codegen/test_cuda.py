@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from collage_engine.lowering.cubin import compile_cubin, compiler
+from collage_engine.lowering.cubin import compile_cubin
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.records.errors import ToolchainError
+from collage_engine.toolchains.runtime.cuda import nvrtc
 from tests.support.command import collage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,15 +19,7 @@ CUDA_ELF = 190
 """e_machine of a cubin."""
 
 
-def _has_compiler() -> bool:
-    try:
-        compiler()
-    except ToolchainError:
-        return False
-    return True
-
-
-pytestmark = pytest.mark.skipif(not _has_compiler(), reason="no CUDA compiler here")
+pytestmark = pytest.mark.skipif(not nvrtc(), reason="no CUDA compiler here")
 no_device = pytest.mark.skipif(bool(cuda_probe().devices), reason="a device is here")
 
 

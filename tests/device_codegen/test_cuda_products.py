@@ -25,9 +25,9 @@ from collage_engine.kernels.cuda.product.plan import (
 )
 from collage_engine.kernels.program import shape_of
 from collage_engine.kernels.verify import build, difference
-from collage_engine.lowering.cubin import compile_cubin, compiler
+from collage_engine.lowering.cubin import compile_cubin
 from collage_engine.machine.cuda import cuda_target
-from collage_engine.records.errors import ToolchainError
+from collage_engine.toolchains.runtime.cuda import nvrtc
 from tests.device_codegen.cuda_on_cpu.emulator import Kernel, headers, source_of
 from tests.device_codegen.cuda_on_cpu.whole import Emulated
 
@@ -42,16 +42,8 @@ DTYPES = {"plain": "float32", "f16": "float16", "bf16": "bfloat16", "tf32": "flo
 TOLERANCES = {"plain": 1e-5, "f16": 1e-3, "bf16": 1e-2, "tf32": 1e-3}
 
 
-def has_compiler() -> bool:
-    try:
-        compiler()
-    except ToolchainError:
-        return False
-    return True
-
-
 needs_headers = pytest.mark.skipif(headers() is None, reason="no CUDA headers here")
-needs_compiler = pytest.mark.skipif(not has_compiler(), reason="no CUDA compiler here")
+needs_compiler = pytest.mark.skipif(not nvrtc(), reason="no CUDA compiler here")
 
 
 def module_of(build_body: Any, inputs: dict[str, tuple[int, ...]], dtype: str) -> tvm.IRModule:

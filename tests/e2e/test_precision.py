@@ -9,17 +9,15 @@ import numpy as np
 import onnx
 import pytest
 
-from collage_engine.machine.device import processor
 from collage_engine.records.precision import in_bfloat16
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.toolchains.onednn.toolchain import NEEDED, OneDnnToolchain
+from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
+from collage_engine.toolchains.runtime.toolchain import has_bfloat16
 from tests.support.caches import fresh_cache
 from tests.support.command import collage
 from tests.support.toolchain_cases import Net, error, imported, reference, run, whole
 
-pytestmark = pytest.mark.skipif(
-    not NEEDED & frozenset(processor().flags), reason="the processor has no bfloat16 products"
-)
+pytestmark = pytest.mark.skipif(not has_bfloat16(), reason="the processor has no bfloat16 products")
 
 
 def network() -> onnx.ModelProto:

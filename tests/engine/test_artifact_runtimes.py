@@ -168,8 +168,7 @@ def test_threads_spin_unless_two_runtimes_have_threads_of_their_own():
     assert may_spin([candidate_on(tvm, (0,)), candidate_on(blas, (1,))])  # both use TVM's threads
     assert not may_spin([candidate_on(tvm, (0,)), candidate_on(ort, (1,))])
     assert not may_spin([candidate_on(blas, (0,)), candidate_on(ort, (1,))])
-    basic = ToolchainInstance(toolchain="onnxruntime", config=(("level", "basic"),))
-    assert may_spin([candidate_on(basic, (0,)), candidate_on(ort, (1,))])  # one runtime, one pool
+    assert may_spin([candidate_on(ort, (0,)), candidate_on(ort, (1,))])  # one runtime, one pool
 
 
 def test_a_model_with_two_outputs_and_an_unused_input(tmp_path, site, cpp_loader):

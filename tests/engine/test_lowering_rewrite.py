@@ -105,8 +105,8 @@ def test_a_cyclic_cover_is_refused_and_its_partitions_are_named():
 @pytest.mark.parametrize(
     ("groups", "words"),
     [
-        ([[0, 1], [1, 2, 3, 4]], r"operator 1 \(exp\) is in both part0 and part1"),
-        ([[0, 1], [3, 4]], r"no partition covers operators 2"),
+        ([[0, 1], [1, 2, 3, 4]], r"operator 1 \(exp\) is in 2 partitions"),
+        ([[0, 1], [3, 4]], r"operator 2 .* is in 0 partitions"),
     ],
 )
 def test_every_operator_is_covered_exactly_once(groups, words):

@@ -9,7 +9,7 @@ import pytest
 
 from collage_engine.build.build import build_cover
 from collage_engine.lowering.accuracy import worst
-from collage_engine.lowering.reference import TrueValues, _Recorder, original_outputs
+from collage_engine.lowering.reference import TrueValues, original_outputs
 from collage_engine.lowering.tensors import from_numpy, to_numpy
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.toolchain import ToolchainInstance
@@ -84,8 +84,7 @@ def test_three_toolchains_in_one_module(name):
 
 
 @pytest.mark.parametrize("name", zoo.SMALL)
-def test_every_value_of_the_graph_is_recorded_and_right(name, tmp_path, monkeypatch):
-    monkeypatch.delattr(_Recorder, "relax")  # every one has an ONNX form
+def test_every_value_of_the_graph_is_recorded_and_right(name, tmp_path):
     model = import_onnx(zoo.build(name), shapes=zoo.SHAPES.get(name))
     inputs = model.random_inputs(0)
     truth = original_outputs(model, inputs)

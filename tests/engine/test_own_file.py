@@ -6,6 +6,7 @@ Whole models in the Python interfaces of the toolchains that have one.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,14 +16,12 @@ from onnx import ModelProto
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.model.own_file import own_model
-from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.capabilities import (
     HasPythonSession,
     has_python_session,
-    open_python_session,
 )
 from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
 from tests import zoo
@@ -133,6 +132,12 @@ SESSIONS = [
 ]
 
 
+def session_of(toolchain: str) -> Any:
+    found = registry.get(toolchain)
+    assert isinstance(found, HasPythonSession)
+    return found.open_session
+
+
 @pytest.mark.parametrize("toolchain", SESSIONS)
 @pytest.mark.parametrize("name", ["mnist", "several", "outputs", "dynamic_batch", "encoder"])
 def test_sessions_compute_the_models_values(toolchain: str, name: str, tmp_path: Path) -> None:
@@ -141,7 +146,7 @@ def test_sessions_compute_the_models_values(toolchain: str, name: str, tmp_path:
     model = import_model(str(file), zoo.SHAPES.get(name, {}))
     inputs = model.random_inputs(0)
     truth = original_outputs(model, inputs)
-    session = open_python_session(registry.get(toolchain), str(file), 1, "float32", inputs)
+    session = session_of(toolchain)(str(file), 1, "float32", inputs)
     for _ in range(2):
         session.call()
     found = session.results()
@@ -152,7 +157,7 @@ def test_sessions_compute_the_models_values(toolchain: str, name: str, tmp_path:
 
 
 def test_openvino_keeps_float32_unless_the_run_admits_less(tmp_path: Path) -> None:
-    from collage_engine.toolchains.openvino.toolchain import has_bfloat16
+    from collage_engine.toolchains.runtime.toolchain import has_bfloat16
 
     if not has_bfloat16():
         pytest.skip("this processor does not multiply in bfloat16")
@@ -163,7 +168,7 @@ def test_openvino_keeps_float32_unless_the_run_admits_less(tmp_path: Path) -> No
     (truth,) = original_outputs(model, inputs).values()
     errors = []
     for precision in ("float32", "bfloat16"):
-        session = open_python_session(registry.get("openvino"), str(file), 1, precision, inputs)
+        session = session_of("openvino")(str(file), 1, precision, inputs)
         session.call()
         errors.append(error(session.results()[0], truth))
     assert errors[0] < 1e-5 < errors[1] < 2e-2
@@ -183,5 +188,4 @@ def test_which_instances_users_run_from_python() -> None:
             toolchain="openvino", config=(("precision", "bf16"),), precision="bfloat16"
         ),
     )
-    with pytest.raises(ToolchainError, match="no Python interface"):
-        open_python_session(registry.get("onednn"), "x.onnx", 1, "float32", {})
+    assert not isinstance(registry.get("onednn"), HasPythonSession)

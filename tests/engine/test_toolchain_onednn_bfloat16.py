@@ -9,10 +9,10 @@ import pytest
 from onnx import ModelProto
 
 from collage_engine.kernels.rounding import balanced
-from collage_engine.machine.device import processor
 from collage_engine.records.precision import TOLERANCES, careful, in_bfloat16, is_reduced
 from collage_engine.records.toolchain import Target, ToolchainInstance
-from collage_engine.toolchains.onednn.toolchain import NEEDED, OneDnnToolchain
+from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
+from collage_engine.toolchains.runtime.toolchain import has_bfloat16
 from tests.engine.test_toolchain_onednn import attention, conv_then
 from tests.engine.test_toolchain_onednn_operators import CONVOLUTIONS, PRODUCTS
 from tests.support.onednn_checks import steps
@@ -31,9 +31,7 @@ from tests.support.toolchain_cases import (
 )
 from tests.zoo import build
 
-pytestmark = pytest.mark.skipif(
-    not NEEDED & frozenset(processor().flags), reason="the processor has no bfloat16 products"
-)
+pytestmark = pytest.mark.skipif(not has_bfloat16(), reason="the processor has no bfloat16 products")
 BF16 = in_bfloat16(ToolchainInstance(toolchain="onednn"))
 BOUND = TOLERANCES["bfloat16"]
 

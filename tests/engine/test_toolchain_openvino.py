@@ -84,7 +84,7 @@ def test_inside_shows_executed_layers(toolchain: OpenVinoToolchain) -> None:
 def test_bfloat16_is_an_instance_of_its_own(
     toolchain: OpenVinoToolchain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from collage_engine.toolchains.openvino import toolchain as module
+    from collage_engine.toolchains.runtime import toolchain as module
 
     assert [i.id for i in toolchain.instances(Target.cpu(2), "float32")] == ["openvino"]
     monkeypatch.setattr(module, "has_bfloat16", lambda: False)
@@ -97,7 +97,7 @@ def test_bfloat16_is_an_instance_of_its_own(
 
 
 def test_bfloat16_rounds_only_when_asked(toolchain: OpenVinoToolchain) -> None:
-    from collage_engine.toolchains.openvino.toolchain import has_bfloat16
+    from collage_engine.toolchains.runtime.toolchain import has_bfloat16
 
     if not has_bfloat16():
         pytest.skip("this processor does not multiply in bfloat16")

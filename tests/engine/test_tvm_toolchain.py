@@ -202,7 +202,7 @@ def test_kernels_that_no_rule_writes_are_counted() -> None:
 
     lowered = lower_module(function([(4, 3)], body), cpu(1))
     (kernel,) = [k for k in lowered.kernels.values() if k.unscheduled]
-    assert lowered.unscheduled == 1 < len(lowered.kernels)
+    assert len(lowered.kernels) > 1
     assert kernel.reason
     found = describe(lowered.module)
     assert found["unscheduled"] == 1

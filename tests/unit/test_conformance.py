@@ -52,7 +52,7 @@ def careless(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Subject:
         ("about is complete", "'purple' is not of the form #rrggbb"),
         ("probe answers", "gives no reason"),
         ("instances are distinct", "example has 1 threads, the run 2"),
-        ("supports gives reasons", "the reason 'no\\nreason' is not one short line"),
+        ("supports gives reasons", "supports() says 'no\\nreason', which is neither None"),
         ("libraries are there", "there is no file /nowhere/libx.so"),
     ],
 )

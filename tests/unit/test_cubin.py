@@ -64,21 +64,21 @@ def test_compiled_code_is_kept_between_processes(
 ) -> None:
     compiled: list[str] = []
 
-    def compile_now(source: str, architecture: str) -> bytes:
+    def compile_now(libraries: list[Path], source: str, architecture: str) -> bytes:
         compiled.append(architecture)
         return f"{source} for {architecture}".encode()
 
+    library = tmp_path / "libnvrtc.so.13"
+    library.write_bytes(b"1")
     monkeypatch.setenv("COLLAGE_BUILD_DIR", str(tmp_path))
-    monkeypatch.setattr(cubin, "find_nvcc", lambda: "nvcc")
-    monkeypatch.setattr(cubin, "nvcc_version", lambda nvcc: "13.0")
-    monkeypatch.setattr(cubin, "_by_nvcc", compile_now)
+    monkeypatch.setattr(cubin, "nvrtc", lambda: [library])
+    monkeypatch.setattr(cubin, "_by_nvrtc", compile_now)
     for _ in range(2):
         monkeypatch.setattr(cubin, "_compiled", {})  # as in another process
         assert cubin.compile_cubin("a", "sm_90a") == b"a for sm_90a"
     assert compiled == ["sm_90a"]
     assert cubin.compile_cubin("a", "sm_80") == b"a for sm_80"
-    monkeypatch.setattr(cubin, "_compiled", {})
-    monkeypatch.setattr(cubin, "nvcc_version", lambda nvcc: "13.1")
+    library.write_bytes(b"another release")
     cubin.compile_cubin("a", "sm_90a")
     assert compiled == ["sm_90a", "sm_80", "sm_90a"]
     assert not list(tmp_path.rglob(".cubin-*"))

@@ -35,7 +35,7 @@ def test_without_a_device_it_has_instances_on_the_cpu_only(
     finally:
         providers.present_providers.cache_clear()
     cpu = OnnxRuntimeToolchain().instances(Target.cpu(2), "float32")
-    assert [one.id for one in cpu] == ["onnxruntime", "onnxruntime[level=basic]"]
+    assert [one.id for one in cpu] == ["onnxruntime"]
     assert all(providers.provider_plan(one) == {} for one in cpu)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from pathlib import Path
 
@@ -12,15 +11,15 @@ import pytest
 
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.toolchains import probe_memory, registry
-from collage_engine.toolchains.probe_process import ProbeLimits
 
 NAME = "fake"
 CHILD = """
-import sys
-sys.path.insert(0, sys.argv[1])
 import collage_engine.toolchains.registry as r
 r.TOOLCHAINS["fake"] = "fake_toolchain:T"
-r._main("fake")
+def probe(name):
+    with open({asked!r}, "a") as file:
+        file.write("x")
+    return r.probe_here(name)
 """
 TOOLCHAIN = """
 import fake_library
@@ -42,12 +41,12 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.asked = 0
+        (folder / "asked").write_text("")
+        (folder / "fake_child.py").write_text(CHILD.format(asked=str(folder / "asked")))
 
-    def command(self, name: str) -> list[str]:
-        """Of a child that probes; it is counted."""
-        self.asked += 1
-        return [sys.executable, str(self.folder / "child.py"), str(self.folder)]
+    @property
+    def asked(self) -> int:
+        return len((self.folder / "asked").read_text())
 
     def install(self, *, available: bool = True, version: str = "1.0") -> None:
         (self.folder / "fake_toolchain.py").write_text(TOOLCHAIN.format(available=available))
@@ -75,12 +74,12 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    (tmp_path / "child.py").write_text(CHILD)
     monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setitem(registry.TOOLCHAINS, NAME, "fake_toolchain:T")
-    made = Machine(tmp_path)
-    monkeypatch.setattr(registry, "_probe_command", made.command)
+    monkeypatch.setattr(registry, "_JOB", "fake_child:probe")
     monkeypatch.setattr(registry, "_probed", {})
+    made = Machine(tmp_path)
     made.install()
     return made
 
@@ -94,20 +93,20 @@ def test_a_second_process_does_not_probe_again(machine: Machine) -> None:
     assert machine.asked == 2
 
 
-def test_a_probe_that_hangs_is_not_waited_for_again(machine: Machine) -> None:
+def test_a_probe_that_hangs_is_not_waited_for_again(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = TOOLCHAIN.format(available=True).replace(
         "        return", "        __import__('time').sleep(60)\n        return"
     )
     (machine.folder / "fake_toolchain.py").write_text(text)
-    limits = ProbeLimits(idle_s=1.0)
+    monkeypatch.setattr(registry, "IDLE_S", 1.0)
     for anew, asked in ((False, 1), (False, 1), (True, 2)):
-        registry.forget_probes()
-        (state,) = registry.probe_all([NAME], limits, anew=anew)
+        state = machine.ask(anew=anew)
         assert state.fault and "did nothing for longer than 1 s" in (state.reason or "")
         assert machine.asked == asked
-    machine.age(probe_memory.HERE_SECONDS + 1)
     machine.install()
-    assert machine.ask().available
+    assert machine.ask(anew=True).available
 
 
 def test_a_library_that_is_gone_is_probed(machine: Machine) -> None:
@@ -141,12 +140,9 @@ def test_two_environments_in_turn_are_probed_once_each(
         monkeypatch.setenv("PYTHONPATH", str(machine.folder / path))
         machine.ask()
     assert machine.asked == 2 and len(machine.files) == 2
-    weeks_ago = time.time() - probe_memory.HERE_SECONDS - 1
-    for file in machine.files:
-        os.utime(file, (weeks_ago, weeks_ago))
-    monkeypatch.setenv("PYTHONPATH", str(machine.folder / "third"))
+    machine.install(version="2.0")
     machine.ask()
-    assert len(machine.files) == 1, "what is too old to be taken goes"
+    assert machine.asked == 3 and len(machine.files) == 2, "what changed takes its place"
 
 
 def test_what_is_missing_is_asked_again_soon(machine: Machine) -> None:
@@ -154,7 +150,7 @@ def test_what_is_missing_is_asked_again_soon(machine: Machine) -> None:
     machine.ask()
     machine.ask()
     assert machine.asked == 1
-    machine.age(probe_memory.MISSING_SECONDS + 1)
+    machine.age(probe_memory.WORK_S + 1)
     machine.ask()
     assert machine.asked == 2
     machine.age(-60)  # kept in the future: the clock was set back
@@ -165,7 +161,7 @@ def test_what_is_missing_is_asked_again_soon(machine: Machine) -> None:
 def test_a_crash_is_not_kept(machine: Machine) -> None:
     whole = (machine.folder / "fake_library.py").read_text()
     (machine.folder / "fake_library.py").write_text("import os; os.kill(os.getpid(), 11)\n")
-    assert "crashed" in (machine.ask().reason or "")
+    assert "ended the process that probes it" in (machine.ask().reason or "")
     assert not machine.files
     (machine.folder / "fake_library.py").write_text(whole)
     assert machine.ask().available

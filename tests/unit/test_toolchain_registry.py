@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from collage_engine.machine import worker
 from collage_engine.records.errors import UsageError
+from collage_engine.records.flag import Flag
+from collage_engine.records.time_limits import WORK_S
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.toolchains import registry
-from collage_engine.toolchains.probe_process import ProbeLimits
 from collage_engine.toolchains.sources import source_hash
 
 
@@ -62,7 +64,7 @@ class T(PlainToolchain):
 
 
 PROBES = {
-    "crashes": ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "crashed.*signal 11"),
+    "crashes": ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "killed by SIGSEGV"),
     "hangs": ("import time; time.sleep(60)", "did nothing for longer than 1 s"),
     "works_for_ever": ("while True: pass", "took longer than 2 s"),
     "eats_memory": (
@@ -70,7 +72,7 @@ PROBES = {
         "more than .* GiB",
     ),
     "raises": ("raise OSError('libfoo.so: not found')", "OSError: libfoo.so: not found"),
-    "exits": ("import os; os._exit(0)", "printed no state"),
+    "exits": ("import os; os._exit(0)", "ended with status 0"),
     "says_nothing": ("return None", "AttributeError|TypeError"),
     "speaks_for_tvm": (
         "from collage_engine.records.toolchain import ToolchainState\n"
@@ -78,11 +80,12 @@ PROBES = {
         "speaks for 'tvm'",
     ),
 }
-CHANGED_LIMITS = {
-    "hangs": ProbeLimits(idle_s=1.0),
-    "works_for_ever": ProbeLimits(whole_s=2.0),
-    "eats_memory": ProbeLimits(memory_share=0.02),
-}
+CHILD = """
+import collage_engine.toolchains.registry as r
+def probe(name):
+    r.TOOLCHAINS[name] = name + "_toolchain:T"
+    return r.probe_here(name)
+"""
 
 
 @pytest.mark.parametrize("name", PROBES)
@@ -93,21 +96,17 @@ def test_probe_that_fails_is_a_reason(
     (tmp_path / f"{name}_toolchain.py").write_text(
         FAKE.format(name=name) + f"    def probe(self):\n        {body}\n"
     )
+    (tmp_path / "fake_child.py").write_text(CHILD)
+    monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setitem(registry.TOOLCHAINS, name, f"{name}_toolchain:T")
-    child = tmp_path / "child.py"
-    child.write_text(
-        "import sys\n"
-        "sys.path.insert(0, sys.argv[1])\n"
-        "import collage_engine.toolchains.registry as r\n"
-        "r.TOOLCHAINS[sys.argv[2]] = sys.argv[2] + '_toolchain:T'\n"
-        "r._main(sys.argv[2])\n"
-    )
-
-    def command(chosen: str) -> list[str]:
-        return [sys.executable, str(child), str(tmp_path), chosen]
-
-    monkeypatch.setattr(registry, "_probe_command", command)
-    state = registry.probe(name, CHANGED_LIMITS.get(name, ProbeLimits()))
+    monkeypatch.setattr(registry, "_JOB", "fake_child:probe")
+    if name == "hangs":
+        monkeypatch.setattr(registry, "IDLE_S", 1.0)
+    if name == "works_for_ever":
+        monkeypatch.setattr(registry, "WORK_S", 2.0)
+    if name == "eats_memory":
+        monkeypatch.setattr(worker, "MEMORY_SHARE", 0.02)
+    state = registry.probe(name)
     assert not state.available
     assert state.reason is not None
     assert re.search(reason, state.reason)
@@ -116,7 +115,7 @@ def test_probe_that_fails_is_a_reason(
 def test_probe_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def answer(name: str, limits: ProbeLimits) -> ToolchainState:
+    def answer(name: str, limit_s: float, stop: Flag) -> ToolchainState:
         asked.append(name)
         return ToolchainState(name=name, available=True, colour="#123456")
 
@@ -133,11 +132,11 @@ def test_who_is_not_ready_in_time_is_left_out_and_asked_again(
     """Compiling runtimes takes long on a new machine; a run with little time does without them."""
     asked: list[tuple[str, float]] = []
 
-    def answer(name: str, limits: ProbeLimits) -> ToolchainState:
-        asked.append((name, limits.whole_s))
+    def answer(name: str, limit_s: float, stop: Flag) -> ToolchainState:
+        asked.append((name, limit_s))
         compiled = name not in ("onednn", "openvino")
-        if not compiled and limits.whole_s < ProbeLimits().whole_s:
-            time.sleep(limits.whole_s)
+        if not compiled and limit_s < WORK_S:
+            time.sleep(limit_s)
             return ToolchainState(name=name, available=False, reason="probing took too long")
         return ToolchainState(name=name, available=True)
 
@@ -147,7 +146,7 @@ def test_who_is_not_ready_in_time_is_left_out_and_asked_again(
     assert by_name["tvm"].available and by_name["openvino"].available
     assert by_name["onednn"].late
     assert all(s <= 2.0 for name, s in asked if name != "openvino")
-    assert dict(asked)["openvino"] == ProbeLimits().whole_s, "it is waited for"
+    assert dict(asked)["openvino"] == WORK_S, "it is waited for"
     later = {state.name: state for state in registry.probe_all()}
     assert later["onednn"].available, "it is not remembered as missing"
     assert all(state.available for state in later.values())

@@ -5,22 +5,23 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.partition.candidate_source import Composites
+from collage_engine.partition.patterns import anything, op
+from collage_engine.partition.rule_trees import PatternEntry, byoc_rules
+from collage_engine.partition.spec import PartitionSpec
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.numbering import NodeIndex, NodeSet
-from collage_engine.records.toolchain import RuntimeLibrary, Target, ToolchainInstance
+from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.blas.product import CONVOLUTIONS, product_of, reason_against
 from collage_engine.toolchains.runtime.builder import RuntimeSource, find_in_wheel, wheel_version
+from collage_engine.toolchains.runtime.pattern_table import against_match
 from collage_engine.toolchains.runtime.toolchain import CppToolchain
-
-if TYPE_CHECKING:
-    from collage_engine.model.dataflow_graph import DataflowGraph
-    from collage_engine.partition.candidate_source import Composites
-    from collage_engine.partition.rule_trees import PatternEntry
-    from collage_engine.partition.spec import PartitionSpec
 
 PLAN_VERSION = 2
 """Of the plans that the BLAS toolchains' C++ reads; raised when they change."""
@@ -70,34 +71,18 @@ class BlasToolchain(CppToolchain):
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         """Return the libraries that its runtime links, and the runtime itself."""
         libraries = (
-            RuntimeLibrary(
-                file=str(file),
-                name=file.name,
-                toolchain=self.name,
-                version=self.version(),
-                licence=self.licence_of(file.name),
-            )
-            for file in self._libraries()
+            self.carried(file, licence=self.licence_of(file.name)) for file in self._libraries()
         )
         return (*libraries, self.own_library())
-
-    def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
-        """Return its configurations; see ``Toolchain.instances``."""
-        return (ToolchainInstance(toolchain=self.name, threads=target.threads),)
 
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
         """Implements ``Toolchain.supports``."""
-        from collage_engine.toolchains.blas.product import reason_against
-
         return reason_against(graph, index)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
         """Implements ``Toolchain.partition_spec``."""
-        from collage_engine.partition.rule_trees import byoc_rules
-        from collage_engine.partition.spec import PartitionSpec
-
         return PartitionSpec(self.name, byoc_rules(self.library_table(), name=self.name))
 
     def composites_of(
@@ -109,21 +94,11 @@ class BlasToolchain(CppToolchain):
 
     def library_table(self) -> Sequence[PatternEntry]:
         """Implements ``capabilities.LibraryForKernels``."""
-        from collage_engine.partition.patterns import anything, op
-        from collage_engine.toolchains.blas.product import CONVOLUTIONS, reason_against
-        from collage_engine.toolchains.runtime.pattern_table import against_match
-
         product = op(("matmul", *CONVOLUTIONS), anything(), anything(), commutative=False)
         return [(f"{self.name}.product", product, against_match(reason_against))]
 
-    def library_call(self, function: Function) -> Any:
-        """Implements ``capabilities.LibraryForKernels``."""
-        return self.compile(function)
-
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """Return the plan and the weights of a function, for its C++ runtime."""
-        from collage_engine.toolchains.blas.product import product_of
-
         graph = function.graph
         calls = [index for index in graph.operators if function.nodes >> index & 1]
         if len(calls) != 1:

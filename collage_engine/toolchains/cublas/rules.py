@@ -10,6 +10,7 @@ from collage_engine.partition.patterns import Pattern, anything, op
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.records.precision import FLOAT32
 from collage_engine.toolchains.runtime import chains
 from collage_engine.toolchains.runtime.places import Constants, Places
 from collage_engine.toolchains.runtime.products import (
@@ -17,7 +18,6 @@ from collage_engine.toolchains.runtime.products import (
     layout_of,
     layout_of_product,
     products,
-    refusal,
 )
 
 COMPUTE = {
@@ -62,7 +62,9 @@ def plan_of(
     inputs: tuple[NodeIndex, ...],
     outputs: tuple[NodeIndex, ...],
     constants: Constants,
-    precision: str,
+    precision: str = FLOAT32,
+    *,
+    dry: bool = False,
 ) -> tuple[dict[str, Any], bytes]:
     """Returns the plan and the weights of a function.
 
@@ -73,13 +75,14 @@ def plan_of(
         outputs: Node indices of the outputs, in argument order.
         constants: Gives the value of a constant node.
         precision: The precision of the instance.
+        dry: Whether only the shape of the plan counts; constants then have no values.
 
     Raises:
         UnsupportedError: An operator fits in no product; the text names it.
     """
     leaving = node_set(outputs)
     inside = nodes & ~node_set(inputs)
-    places = Places(graph, inputs, outputs, constants)
+    places = Places(graph, inputs, outputs, constants, dry)
     steps = []
     for product in products(graph, inside, leaving, DIALECT):
         places.check_scalars(product.scalars, product.epilogue)
@@ -108,11 +111,6 @@ def plan_of(
             step["c"] = places.read(product.residual)
         steps.append(step)
     return {"steps": steps, "scratch_bytes": places.scratch}, bytes(places.weights)
-
-
-def refused(graph: DataflowGraph, nodes: NodeSet) -> str | None:
-    """Return why these calls are no partition for it, in whatever precision; None when they are."""
-    return refusal(graph, nodes, DIALECT)
 
 
 def _operand(name: str) -> Pattern:

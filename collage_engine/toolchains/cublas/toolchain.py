@@ -44,7 +44,7 @@ class CublasToolchain(CudaToolchain):
     def version(self) -> str:
         """Return the version of the library that is installed here."""
         header = self.header().with_name("cublas_api.h")
-        return version_of(self.wheels, header, "CUBLAS_VER_", ("MAJOR", "MINOR", "PATCH"))
+        return version_of(self.wheels, header, "CUBLAS_VER_")
 
     def header(self) -> Path:
         """Return the library's main header."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,67 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members, node_set
 from collage_engine.partition.patterns import Pattern, anything, constant, op
 from collage_engine.records.errors import UnsupportedError
-from collage_engine.records.graph import Node
+from collage_engine.records.graph import Node, TensorType
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.operator_titles import onnx_type
-from collage_engine.toolchains.cudnn.program import CudnnProgram, Ints, View, dense
-from collage_engine.toolchains.runtime.per_axis import pads, per_axis
-from collage_engine.toolchains.runtime.places import Constants, blank
+from collage_engine.toolchains.runtime.per_axis import Ints, pads, per_axis, row_major
+from collage_engine.toolchains.runtime.places import Constants, Places
 
 SPACE = "DHW"
 """Names of the axes of space in layouts; operators of fewer dimensions use the last ones."""
+TYPES = ("float32", "float16", "bfloat16")
+"""Element types in which cuDNN computes."""
+
+
+@dataclass(frozen=True)
+class View:
+    """A tensor in memory, whose strides count elements."""
+
+    place: dict[str, Any]
+    dims: Ints
+    strides: Ints
+    dtype: str
+
+    def permuted(self, axes: Ints) -> View:
+        """Returns the same memory with its axes in another order."""
+        return View(
+            self.place,
+            tuple(self.dims[a] for a in axes),
+            tuple(self.strides[a] for a in axes),
+            self.dtype,
+        )
+
+    def widened(self, rank: int) -> View:
+        """Returns the tensor with axes of one element in front, so that it has ``rank`` axes."""
+        more = rank - len(self.dims)
+        front = self.strides[0] * self.dims[0] if self.dims else 1
+        return View(self.place, (1,) * more + self.dims, (front,) * more + self.strides, self.dtype)
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the tensor as JSON values for the runtime."""
+        return {
+            **self.place,
+            "dims": list(self.dims),
+            "strides": list(self.strides),
+            "dtype": self.dtype,
+        }
+
+
+def dense(place: dict[str, Any], kind: TensorType) -> View:
+    """Returns memory that holds a value in row-major order."""
+    return View(place, tuple(kind.shape), row_major(kind.shape), kind.dtype)
+
+
+def check(kind: TensorType, what: str) -> None:
+    """Checks that cuDNN can compute with a type.
+
+    Raises:
+        UnsupportedError: It cannot, or the tensor is empty; ``what`` is named in the message.
+    """
+    if kind.dtype not in TYPES:
+        raise UnsupportedError(f"{what}: cuDNN computes no {kind.dtype}")
+    if 0 in kind.shape:
+        raise UnsupportedError(f"{what}: an empty tensor")
 
 
 def in_order(view: View, layout: str, logical: str, op: str) -> View:
@@ -63,19 +116,31 @@ UNARY = {
 BINARY = ("add", "multiply")
 """Relax operators of two operands that cuDNN computes behind a convolution."""
 FUSED = 4
-"""Pointwise operations that may follow a convolution in one graph; chosen, because engines fuse
-few."""
+"""Pointwise operations that may follow a convolution in one graph: those of ``patterns``."""
 
 
 class Generator:
     """Lowers the operators of one function in their order."""
 
-    def __init__(self, program: CudnnProgram, nodes: NodeSet, leaving: NodeSet) -> None:
-        self.program = program
-        self.graph = program.graph
+    def __init__(
+        self,
+        places: Places,
+        inputs: tuple[NodeIndex, ...],
+        nodes: NodeSet,
+        leaving: NodeSet,
+        strict: bool,
+    ) -> None:
+        self.places = places
+        self.graph = places.graph
         self.nodes = nodes
         self.leaving = leaving
+        self.strict = strict
         self.done = 0
+        self.steps: list[dict[str, Any]] = []
+        self.made: dict[int, View] = {
+            index: dense(places.read(index), self.graph.nodes[index].type) for index in inputs
+        }
+        """Tensors of the values that are given, made or constant."""
 
     def lower(self) -> None:
         """Emits the steps of all operators.
@@ -90,8 +155,23 @@ class Generator:
             if node.form == "call" and not self.done >> index & 1:
                 self._call(node)
 
+    def view(self, index: int) -> View:
+        """Returns the tensor of a node's value; a constant is added to the weights first.
+
+        Raises:
+            UnsupportedError: The value has not been computed, or cuDNN cannot compute with its
+                type.
+        """
+        if index not in self.made:
+            node = self.graph.nodes[index]
+            if node.form != "constant":
+                raise UnsupportedError(f"{onnx_type(node.op)} is read before it is made")
+            check(node.type, "a constant")
+            self.made[index] = dense(self.places.read(index), node.type)
+        return self.made[index]
+
     def _call(self, node: Node) -> None:
-        self.program.check(node.type, node.op)
+        check(node.type, node.op)
         if node.op not in CONVOLUTIONS and node.op not in DECONVOLUTIONS:
             raise UnsupportedError(
                 f"{onnx_type(node.op)}: cuDNN runs it only behind a convolution, if at all"
@@ -99,17 +179,16 @@ class Generator:
         self._convolution(node)
 
     def _convolution(self, node: Node) -> None:
-        program, attributes = self.program, node.attributes
+        attributes = node.attributes
         rank = len(node.type.shape) - 2
         logical = "NC" + SPACE[3 - rank :]
         layout = str(attributes.get("data_layout", logical))
         transposed = node.op in DECONVOLUTIONS
-        groups = int(attributes.get("groups", 1))
-        x = in_order(program.view(node.inputs[0]), layout, logical, node.op)
+        x = in_order(self.view(node.inputs[0]), layout, logical, node.op)
         weights_node = self.graph.nodes[node.inputs[1]]
         if weights_node.form != "constant":
             raise UnsupportedError(f"{onnx_type(node.op)}: weights that are computed")
-        array = program.constants(node.inputs[1])
+        array = self.places.constants(node.inputs[1])
         wanted = ("IO" if transposed else "OI") + SPACE[3 - rank :]
         kernel_layout = str(attributes["kernel_layout"])
         if sorted(kernel_layout) != sorted(wanted):
@@ -117,31 +196,35 @@ class Generator:
                 f"{onnx_type(node.op)}: cuDNN has no kernel layout {kernel_layout}"
             )
         array = array.transpose([kernel_layout.index(c) for c in wanted])
-        w = program.constant(array)
+        place = self.places.constant(array)
+        w = View(place, array.shape, row_major(array.shape), str(array.dtype))
         strides, dilation = (per_axis(attributes[k], rank) for k in ("strides", "dilation"))
         begin, end = pads(attributes["padding"], rank)
         if transposed:
-            if groups != 1 and array.shape[0] % groups:
-                raise UnsupportedError(
-                    f"{onnx_type(node.op)}: groups that do not divide the channels"
-                )
             end = deconvolution_end(node, x, array.shape[2:], strides, dilation, begin, layout)
         last, posts = self._posts(node)
-        y = in_order(program.result(last.index), layout, logical, node.op)
-        program.emit(
-            "deconv" if transposed else "conv",
-            node.name or f"{node.op} {node.index}",
-            x=x.as_json(),
-            w=w.as_json(),
-            y=y.as_json(),
-            pre=list(begin),
-            post=list(end),
-            stride=list(strides),
-            dilation=list(dilation),
-            groups=groups,
-            posts=[
-                {k: v.as_json() if isinstance(v, View) else v for k, v in p.items()} for p in posts
-            ],
+        result = dense(self.places.write(last.index), last.type)
+        self.made[last.index] = result
+        # Only what is float32 can lose by being rounded inside; engines that read half precision or
+        # less use tensor cores in any case.
+        exact = self.strict and x.dtype == "float32"
+        self.steps.append(
+            {
+                "op": "deconv" if transposed else "conv",
+                "name": node.name or f"{node.op} {node.index}",
+                "math": "float32" if exact else "any",
+                "x": x.as_json(),
+                "w": w.as_json(),
+                "y": in_order(result, layout, logical, node.op).as_json(),
+                "pre": list(begin),
+                "post": list(end),
+                "stride": list(strides),
+                "dilation": list(dilation),
+                "posts": [
+                    {k: v.as_json() if isinstance(v, View) else v for k, v in p.items()}
+                    for p in posts
+                ],
+            }
         )
 
     def _posts(self, node: Node) -> tuple[Node, list[dict[str, Any]]]:
@@ -179,10 +262,10 @@ class Generator:
         if node.op not in BINARY or node.inputs[0] == node.inputs[1]:
             return None
         other = node.inputs[1] if node.inputs[0] == source else node.inputs[0]
-        known = other in self.program.views or self.graph.nodes[other].form == "constant"
+        known = other in self.made or self.graph.nodes[other].form == "constant"
         if not known:
             return None
-        view = self.program.view(other)
+        view = self.view(other)
         other_view = view.widened(len(node.type.shape))
         sizes = zip(other_view.dims, node.type.shape, strict=True)
         if any(d not in (1, full) for d, full in sizes):
@@ -214,37 +297,14 @@ def plan_of(
     Raises:
         UnsupportedError: cuDNN cannot compute it, for the reason in the message.
     """
-    program = CudnnProgram(graph, constants, strict, dry)
-    for place, index in enumerate((*inputs, *outputs)):
-        kind = graph.nodes[index].type
-        program.check(kind, graph.nodes[index].op or "an input")
-        about = {"where": "argument", "at": place}
-        view = dense(about, kind)
-        (program.views if place < len(inputs) else program.outputs)[index] = view
-    Generator(program, nodes & ~node_set(inputs), node_set(outputs)).lower()
-    return program.as_json(), bytes(program.weights)
-
-
-def dry_plan(graph: DataflowGraph, nodes: NodeSet) -> None:
-    """Checks that cuDNN can compute some operators, from the shapes of their weights only.
-
-    Raises:
-        UnsupportedError: It cannot, for the reason in the message.
-    """
-    closed = graph.close(nodes)
-    inputs, outputs = graph.boundary(closed)
-
-    plan_of(graph, closed, inputs, outputs, blank(graph), dry=True)
-
-
-def refused(graph: DataflowGraph, nodes: NodeSet) -> str | None:
-    """Return why these calls are no partition for it; None when they are."""
-    calls = node_set(i for i in graph.operators if nodes >> i & 1)
-    try:
-        dry_plan(graph, calls)
-    except UnsupportedError as error:
-        return str(error)
-    return None
+    for index in (*inputs, *outputs):
+        check(graph.nodes[index].type, graph.nodes[index].op or "an input")
+    places = Places(graph, inputs, outputs, constants, dry)
+    nodes &= ~node_set(inputs)
+    generator = Generator(places, inputs, nodes, node_set(outputs), strict)
+    generator.lower()
+    plan = {"steps": generator.steps, "scratch_bytes": places.scratch}
+    return plan, bytes(places.weights)
 
 
 def patterns() -> list[tuple[str, Pattern]]:

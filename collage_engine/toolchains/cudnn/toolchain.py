@@ -42,7 +42,7 @@ class CudnnToolchain(CudaToolchain):
     def version(self) -> str:
         """Return the version of the library that is installed here."""
         header = self.header().with_name("cudnn_version.h")
-        return version_of(self.wheels, header, "CUDNN_", ("MAJOR", "MINOR", "PATCHLEVEL"))
+        return version_of(self.wheels, header, "CUDNN_", "PATCHLEVEL")
 
     def header(self) -> Path:
         """Return the library's main header."""

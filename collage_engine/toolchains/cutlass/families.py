@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ALIGNMENTS = (8, 2)
-"""Elements of operands that can be read at once, the widest first. The widest for tensor cores is
-16 bytes, what one instruction loads; the other one is chosen."""
+"""Elements of operands that can be read at once, the widest first: the most and the least that one
+asynchronous copy moves, 16 and 4 bytes (PTX ISA, ``cp.async``)."""
 
 
 @dataclass(frozen=True)

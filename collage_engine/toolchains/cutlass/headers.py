@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from collage_engine.records.errors import ToolchainError
-from collage_engine.toolchains.runtime.builder import find_in_wheel
+from collage_engine.toolchains.runtime.builder import find_in_wheel, header_version
 
 
 @cache
@@ -29,11 +29,4 @@ def headers() -> Path:
 @cache
 def version() -> str:
     """Returns CUTLASS's version, as its headers state it."""
-    numbers = {}
-    for line in (headers() / "cutlass" / "version.h").read_text().splitlines():
-        words = line.split()
-        if len(words) == 3 and words[0] == "#define" and words[1].startswith("CUTLASS_"):
-            numbers[words[1].removeprefix("CUTLASS_")] = words[2]
-    if "MAJOR" not in numbers:
-        raise ToolchainError(f"{headers()} states no version of CUTLASS")
-    return ".".join(numbers.get(part, "?") for part in ("MAJOR", "MINOR", "PATCH"))
+    return header_version(headers() / "cutlass" / "version.h", "CUTLASS_")

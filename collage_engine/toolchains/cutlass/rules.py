@@ -281,16 +281,6 @@ def dry_plan(graph: DataflowGraph, nodes: NodeSet) -> tuple[Family, ...]:
     return plan_of(graph, closed, inputs, outputs, blank(graph), dry=True)[2]
 
 
-def refused(graph: DataflowGraph, nodes: NodeSet) -> str | None:
-    """Returns why these calls are no partition for CUTLASS; None where they are."""
-    calls = node_set(i for i in graph.operators if nodes >> i & 1)
-    try:
-        dry_plan(graph, calls)
-    except UnsupportedError as error:
-        return str(error)
-    return None
-
-
 def patterns() -> list[tuple[str, Pattern]]:
     """Returns the pattern of a convolution with optional bias, residual sum and activation."""
     anchor = op("nn.conv2d", anything("x"), constant("weights"), commutative=False)

@@ -15,7 +15,7 @@ from collage_engine.records.toolchain import (
     ToolchainInstance,
 )
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.runtime import builder
+from collage_engine.toolchains.runtime.builder import RuntimeSource
 from collage_engine.toolchains.runtime.cuda import CudaToolchain, cudart_library
 from collage_engine.toolchains.runtime.nvcc import need_nvcc
 
@@ -55,7 +55,7 @@ class CutlassToolchain(CudaToolchain):
 
         return headers.version()
 
-    def source(self) -> builder.RuntimeSource:
+    def source(self) -> RuntimeSource:
         """Return the sources of its C++ runtime, and the libraries that it links."""
         need_nvcc()
         return self.runtime_source(Path(__file__).parent / "src" / "cutlass_module.cc")
@@ -110,11 +110,10 @@ class CutlassToolchain(CudaToolchain):
         return plan, weights
 
     def kernels(self, families: Iterable[Family], architecture: str) -> dict[str, Path]:
-        """Returns the library of each family by its name, where the runtime finds it."""
+        """Returns the library of each family by its name, open in this process."""
         from collage_engine.toolchains.cutlass import library
 
         found = {family.name: library.build(family, architecture) for family in families}
-        library.put_beside(found.values(), builder.build(self.source()).path.parent)
         for path in found.values():
             try:
                 library.open_library(path)
@@ -128,22 +127,11 @@ class CutlassToolchain(CudaToolchain):
 
     def libraries_for(self, functions: Sequence[Function]) -> tuple[RuntimeLibrary, ...]:
         """Returns the runtime, and the kernels among which these functions may choose."""
-        from collage_engine.toolchains.cutlass.rules import plan_of
-        from collage_engine.toolchains.runtime.places import blank
+        from collage_engine.toolchains.cutlass.rules import dry_plan
 
         found: dict[str, RuntimeLibrary] = {}
         for function in functions:
-            try:
-                _, _, families = plan_of(
-                    function.graph,
-                    function.nodes,
-                    function.inputs,
-                    function.outputs,
-                    blank(function.graph),
-                    dry=True,
-                )
-            except UnsupportedError:
-                continue  # nothing of it was compiled
+            families = dry_plan(function.graph, function.nodes)
             for path in self.kernels(families, function.instance.architecture).values():
                 found[path.name] = self.carried(path)
         return (*self.runtime_libraries(), *found.values())

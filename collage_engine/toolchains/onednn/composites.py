@@ -15,6 +15,7 @@ import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import NO_NODES, members, node_set
+from collage_engine.partition.greedy import closed
 from collage_engine.partition.patterns import Match, Pattern, all_matches, anything
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.onednn.linear import normalise_last
@@ -157,17 +158,6 @@ def _search(graph: DataflowGraph) -> Iterator[Claim]:
                 continue
             for match in all_matches(graph, entry.pattern, root):
                 calls = node_set(i for i in members(match.nodes) if graph.nodes[i].form == "call")
-                if _closed(graph, calls, root):
+                if closed(graph, match):
                     yield Claim(entry, match, calls)
                     break
-
-
-def _closed(graph: DataflowGraph, calls: NodeSet, root: NodeIndex) -> bool:
-    """Tell whether only the root's value is read outside."""
-    return all(
-        index == root
-        or not (
-            graph.output_set >> index & 1 or any(not calls >> u & 1 for u in graph.users[index])
-        )
-        for index in members(calls)
-    )

@@ -18,7 +18,6 @@ ANCHORS = {
     "pool",
     "softmax",
     "layer_norm",
-    "batch_norm",
     "reduce",
     "eltwise",
     "binary",

@@ -1,19 +1,12 @@
-"""Generates the program of the oneDNN runtime from a function, and proposes its partitions.
-
-They are operators with post-ops, written-out functions and fused chains.
-"""
+"""Generates the program of the oneDNN runtime from a function: operators with post-ops."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members, node_set, one_node
-from collage_engine.partition.rule_trees import PatternEntry, byoc_rules
-from collage_engine.partition.spec import PartitionSpec
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.format import TO_LOGICAL, TO_STORED, Formats, stored_shape
 from collage_engine.records.graph import Node
@@ -21,25 +14,11 @@ from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.operator_titles import onnx_type
 from collage_engine.toolchains.onednn import composites, recurrent
 from collage_engine.toolchains.onednn.fuse import fuse
-from collage_engine.toolchains.onednn.linear import LINEAR, batch_norm_field
+from collage_engine.toolchains.onednn.linear import LINEAR
 from collage_engine.toolchains.onednn.pointwise import POINTWISE
 from collage_engine.toolchains.onednn.shaping import SHAPING, split_field
 from collage_engine.toolchains.onednn.spatial import SPATIAL
 from collage_engine.toolchains.onednn.steps import Constants, OneDnnProgram
-from collage_engine.toolchains.runtime.pattern_table import (
-    against_match,
-    against_sub_graph,
-    anchor_patterns,
-    chain_patterns,
-)
-
-
-def _filled(value: float) -> Callable[[OneDnnProgram, Node], int]:
-    def lower(plan: OneDnnProgram, node: Node) -> int:
-        return plan.constant(np.full(node.type.shape or (1,), value, np.float32))
-
-    return lower
-
 
 LOWERINGS: dict[str, Callable[[OneDnnProgram, Node], int]] = {
     **SPATIAL,
@@ -47,13 +26,10 @@ LOWERINGS: dict[str, Callable[[OneDnnProgram, Node], int]] = {
     **SHAPING,
     **LINEAR,
     **dict.fromkeys(recurrent.OPERATORS, recurrent.whole),
-    "ones_like": _filled(1.0),
-    "zeros_like": _filled(0.0),
 }
 """The function that lowers each Relax operator."""
 FIELDS: dict[str, Callable[[OneDnnProgram, Node, int], int]] = {
     "split": split_field,
-    "nn.batch_norm": batch_norm_field,
     **dict.fromkeys(recurrent.OPERATORS, recurrent.field),
 }
 """The function that lowers one field of the tuple that each Relax operator gives."""
@@ -223,28 +199,3 @@ def _refusal(graph: DataflowGraph, index: NodeIndex) -> str | None:
     except UnsupportedError as error:
         return str(error)
     return None
-
-
-_takes = against_match(reason_against)
-
-
-def library_table(prefix: str) -> list[PatternEntry]:
-    """Returns what another toolchain's kernels can call: a product or convolution with post-ops."""
-    return [(n, p, _takes) for n, p in anchor_patterns(prefix)]
-
-
-def partition_spec(name: str) -> PartitionSpec:
-    """Returns the rule tree that proposes oneDNN's candidates.
-
-    They are operators with post-ops, written-out functions, and what TVM's fusion would join of
-    them.
-    """
-    table: list[PatternEntry] = [
-        (label, pattern, _takes)
-        for label, pattern in (
-            *anchor_patterns(name),
-            *chain_patterns(name),
-        )
-    ]
-    rule = byoc_rules(table, "TVMFusion", max_depth=6, name=name, supports=reason_against)
-    return PartitionSpec(name, rule, against_sub_graph(reason_against))

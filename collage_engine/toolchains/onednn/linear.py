@@ -112,21 +112,6 @@ def normalise_last(
     return plan.reshape(out, dims)
 
 
-def batch_norm_field(plan: OneDnnProgram, node: Node, field: int) -> int:
-    """Lowers the first result of nn.batch_norm, with the statistics that the model contains."""
-    if field != 0:
-        raise UnsupportedError("BatchNormalization: oneDNN gives no statistics back")
-    if node.attributes.get("training"):
-        raise UnsupportedError("BatchNormalization: oneDNN runs it for inference only")
-    value = plan.tensor(node.inputs[0])
-    if int(node.attributes["axis"]) % len(plan.dims[value]) != 1:
-        raise UnsupportedError("BatchNormalization: oneDNN normalises over axis 1 only")
-    parts = [plan.tensor(i) for i in node.inputs[1:5]]
-    fields = dict(zip(("scale", "shift", "mean", "variance"), parts, strict=True))
-    epsilon = float(node.attributes["epsilon"])
-    return plan.emit("batch_norm", plan.dims[value], src=value, epsilon=epsilon, **fields)
-
-
 def variance(plan: OneDnnProgram, node: Node) -> int:
     """Lowers the mean of the squared distances from the mean."""
     value = plan.tensor(node.inputs[0])

@@ -8,7 +8,7 @@ from collage_engine.toolchains.onednn.steps import OneDnnProgram
 
 
 def reshape(plan: OneDnnProgram, node: Node) -> int:
-    """Lowers reshape, expand_dims, squeeze and flatten, by the shape of the result."""
+    """Lowers reshape, expand_dims and squeeze, by the shape of the result."""
     return plan.reshape(plan.tensor(node.inputs[0]), node.type.shape)
 
 
@@ -99,18 +99,12 @@ def concat(plan: OneDnnProgram, node: Node) -> int:
     return plan.emit("concat", node.type.shape, srcs=values, axis=axis)
 
 
-def identity(plan: OneDnnProgram, node: Node) -> int:
-    """Lowers an operator that gives what it takes."""
-    return plan.tensor(node.inputs[0])
-
-
 SHAPING = {
-    **dict.fromkeys(("reshape", "expand_dims", "squeeze", "flatten", "nn.batch_flatten"), reshape),
+    **dict.fromkeys(("reshape", "expand_dims", "squeeze"), reshape),
     "permute_dims": permute,
     "broadcast_to": broadcast,
     "strided_slice": strided_slice,
     "take": take,
     "concat": concat,
-    "nn.dropout": identity,
 }
 """The function that lowers each of these Relax operators."""

@@ -135,24 +135,8 @@ def global_pool(plan: OneDnnProgram, value: int, alg: str) -> int:
     )
 
 
-def adaptive_pool(plan: OneDnnProgram, node: Node) -> int:
-    """Lowers an adaptive pooling to one element.
-
-    Raises:
-        UnsupportedError: The result has more elements.
-    """
-    layout = str(node.attributes["layout"])
-    src, undo = _image(plan, node, layout)
-    dims = _logical(node.type.shape, undo)
-    if any(d != 1 for d in dims[2:]):
-        raise UnsupportedError(f"{onnx_type(node.op)}: oneDNN pools adaptively to one element only")
-    out = global_pool(plan, src, "max" if "max" in node.op else "avg")
-    return plan.permute(out, undo)
-
-
 SPATIAL = {
     **{f"nn.conv{d}d": convolution for d in (1, 2, 3)},
     **{f"nn.{kind}_pool{d}d": pool for kind in ("max", "avg") for d in (1, 2, 3)},
-    **{f"nn.adaptive_{kind}_pool{d}d": adaptive_pool for kind in ("max", "avg") for d in (1, 2, 3)},
 }
 """The function that lowers each of these Relax operators."""

@@ -21,7 +21,7 @@ MAX_RANK = 12
 """Dimensions of a memory descriptor, at most (oneDNN's DNNL_MAX_NDIMS)."""
 
 READS = (
-    *("src", "other", "weights", "bias", "scale", "shift", "mean", "variance"),
+    *("src", "other", "weights", "bias", "scale", "shift"),
     *("recurrent", "state", "cell_state"),
 )
 """Keys of a step under which it reads one value."""

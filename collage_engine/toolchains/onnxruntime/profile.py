@@ -15,12 +15,10 @@ import numpy as np
 
 from collage_engine.model.onnx_values import for_onnx
 from collage_engine.records.errors import ToolchainError
-from collage_engine.records.profile import Layer, Profile
+from collage_engine.records.profile import LEAST_RUNS, MOST_RUNS, Layer, Profile
+from collage_engine.records.time_limits import LEAST_S
 from collage_engine.toolchains.onnxruntime.python_session import package
 
-LEAST_RUNS, MOST_RUNS, SECONDS = 5, 50, 5.0
-"""Runs that are profiled, and the time after which no further one begins; chosen: medians of them
-are steady, files stay small, and the command promises a minute."""
 SUFFIX = "_kernel_time"
 INSERTED = re.compile(r"Reorder(In|Out)put|Memcpy\w+")
 """Types of the operators that the optimiser inserts; inserted Casts are known by their names."""
@@ -44,7 +42,7 @@ def profile_layers(file: str, threads: int, inputs: Mapping[str, np.ndarray]) ->
         session = onnxruntime.InferenceSession(file, options, providers=providers)
         feeds = for_onnx(inputs, [value.name for value in session.get_inputs()])
         began, runs = time.monotonic(), 0
-        while runs < LEAST_RUNS or (runs < MOST_RUNS and time.monotonic() - began < SECONDS):
+        while runs < LEAST_RUNS or (runs < MOST_RUNS and time.monotonic() - began < LEAST_S):
             session.run(None, feeds)
             runs += 1
         found = read_profile(json.loads(Path(session.end_profiling()).read_text()))

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from collage_engine.records.errors import ToolchainError
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.partition.quantized import pattern_table
+from collage_engine.partition.spec import PartitionSpec
+from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
     Target,
@@ -31,7 +34,9 @@ from collage_engine.toolchains.onnxruntime.providers import (
 )
 from collage_engine.toolchains.runtime import weight_files
 from collage_engine.toolchains.runtime.builder import HELD, RuntimeSource, find_in_wheel
+from collage_engine.toolchains.runtime.cuda import LICENCE
 from collage_engine.toolchains.runtime.onnx_fed import ARRAY_TYPES, OnnxFedToolchain, serialised
+from collage_engine.toolchains.runtime.pattern_table import fusing_spec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,19 +44,13 @@ if TYPE_CHECKING:
     import numpy as np
     from onnx import ModelProto
 
-    from collage_engine.model.dataflow_graph import DataflowGraph
-    from collage_engine.partition.spec import PartitionSpec
-    from collage_engine.records.numbering import NodeIndex
     from collage_engine.records.profile import Profile
     from collage_engine.toolchains.capabilities import PythonSession
     from collage_engine.toolchains.onnxruntime.python_session import Evaluator
 
-LEVELS = {"none": 0, "basic": 1, "extended": 2, "all": 99}
-"""ONNX Runtime's graph optimisation levels; it ships with ``all``."""
-
 
 class OnnxRuntimeToolchain(OnnxFedToolchain):
-    """ONNX Runtime's CPU provider, whose optimisation levels are configurations, and its others."""
+    """ONNX Runtime's CPU provider with its default settings, and its providers for devices."""
 
     about = ToolchainAbout(
         name="onnxruntime",
@@ -101,11 +100,7 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         """Return its configurations; see ``Toolchain.instances``."""
         if target.kind == "cuda":
             return device_instances(self.name, target.architecture, precision)
-
-        def instance(*config: tuple[str, str]) -> ToolchainInstance:
-            return ToolchainInstance(toolchain=self.name, config=config, threads=target.threads)
-
-        return instance(), instance(("level", "basic"))
+        return super().instances(target, precision)
 
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
@@ -118,23 +113,25 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         return super().supports(graph, index, instance)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
-        """Implements ``Toolchain.partition_spec``."""
-        from collage_engine.toolchains.onnxruntime.rules import partition_spec
+        """Returns the rules of what its optimiser fuses, and of any operator by itself.
 
-        return partition_spec(self.name, lambda graph, i: self.supports(graph, i, instance))
+        Larger pieces come from blocks, regions and the whole model, which suit it better than what
+        combiners would join.
+        """
+        return fusing_spec(
+            self.name,
+            lambda graph, index: self.supports(graph, index, instance),
+            pattern_table(self.name),
+        )
 
     def plan_of(self, function: Function, model: ModelProto) -> tuple[dict[str, Any], bytes]:
         """Return the plan and the weights of a function, for its C++ runtime."""
         from collage_engine.model.mapped_weights import name_files
 
-        level = function.instance.option("level", "all")
-        if level not in LEVELS:
-            raise ToolchainError(f"onnxruntime has no optimisation level {level!r}")
         files = weight_files.provide(name_files(model))
         plan = {
             "input_names": [value.name for value in model.graph.input],
             "output_names": [value.name for value in model.graph.output],
-            "level": LEVELS[level],
             **provider_plan(function.instance),
         }
         if files:
@@ -142,8 +139,8 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         return plan, serialised(model)
 
     def has_session(self, instance: ToolchainInstance) -> bool:
-        """Tells whether this instance is run from Python: the default level is, on the CPU."""
-        return not instance.config and not provider_of(instance)
+        """Tells whether this instance is run from Python: on the CPU it is."""
+        return not provider_of(instance)
 
     def open_session(
         self, file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]
@@ -200,26 +197,17 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         """Return the libraries that its runtime links, and the runtime itself."""
-        return self._carried("libonnxruntime.so.1", self.library()), self.own_library()
+        return self.carried(self.library(), "libonnxruntime.so.1"), self.own_library()
 
     def libraries_for(self, functions: Sequence[Function]) -> tuple[RuntimeLibrary, ...]:
         """Return the libraries of the functions' providers, too."""
         providers = {provider_of(function.instance) for function in functions} - {""}
         files = dict(pair for each in sorted(providers) for pair in provider_libraries(each))
-        further = (self._carried(name, file) for name, file in files.items())
-        return (*self.runtime_libraries(), *further)
-
-    def _carried(self, name: str, file: Path) -> RuntimeLibrary:
-        """Return a library as an artifact carries it."""
-        from collage_engine.toolchains.runtime.cuda import LICENCE
-
-        return RuntimeLibrary(
-            file=str(file),
-            name=name,
-            toolchain=self.name,
-            version=self.version(),
-            licence=self.about.licence if name.startswith("libonnxruntime") else LICENCE,
+        further = (
+            self.carried(file, name, "" if name.startswith("libonnxruntime") else LICENCE)
+            for name, file in files.items()
         )
+        return (*self.runtime_libraries(), *further)
 
     def _provider_files(self) -> tuple[tuple[str, Path], ...]:
         """Return the libraries of the providers for devices that are present."""

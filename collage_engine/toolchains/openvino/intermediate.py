@@ -1,4 +1,4 @@
-"""Converts ONNX to OpenVINO's IR, the form in which an artifact carries its partitions.
+"""Converts ONNX to OpenVINO's IR, in which an artifact carries partitions, and looks into it.
 
 IR needs only its own small frontend where it is deployed (0.6 MB; ONNX's is 6.8 MB), holds every
 constant once, and OpenVINO's constants point into it instead of copying it.
@@ -74,9 +74,8 @@ def write_ir(model: Any, constants: Path) -> bytes:
 def to_ir(model: Any) -> tuple[bytes, bytes]:
     """Return XML and constants of an ``openvino.Model``."""
     with tempfile.TemporaryDirectory(prefix="collage-") as folder:
-        xml, constants = Path(folder) / "model.xml", Path(folder) / "model.bin"
-        openvino().serialize(model, str(xml), str(constants))
-        return xml.read_bytes(), constants.read_bytes()
+        constants = Path(folder) / "model.bin"
+        return write_ir(model, constants), constants.read_bytes()
 
 
 def read_ir(data: bytes, xml_bytes: int) -> Any:
@@ -108,3 +107,51 @@ def reason_of(error: Exception) -> str:
     if kept and kept[0].endswith("with a message:"):
         kept = [f"{kept[0].removesuffix('with a message:')}{' '.join(kept[1:2])}"]
     return kept[0] if kept else next((line for line in lines if line), type(error).__name__)
+
+
+NO_WORK = ("Input", "Output", "Const")
+
+
+def settings_of(plan: dict[str, Any]) -> dict[str, Any]:
+    """Return the properties that our runtime sets, for OpenVINO's own Python interface."""
+    return {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": int(plan["threads"]),
+        "NUM_STREAMS": "1",
+        "INFERENCE_PRECISION_HINT": str(plan["precision"]),
+        "ENABLE_CPU_PINNING": bool(plan["spin"]),
+    }
+
+
+def executed_layers(data: bytes, plan: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns the layers that OpenVINO executes, in order.
+
+    The model is compiled once more, by OpenVINO's Python interface, with the same settings.
+
+    Returns:
+        For each layer what it is, which kernel runs it, its precision and layout, and its
+        operators.
+    """
+    model = read_ir(data, int(plan["xml_bytes"]))
+    compiled = openvino().Core().compile_model(model, "CPU", settings_of(plan))
+    found: list[tuple[int, dict[str, Any]]] = []
+    for layer in compiled.get_runtime_model().get_ordered_ops():
+        info = {key: str(value) for key, value in _pairs(layer.get_rt_info())}
+        what = info.get("layerType", layer.get_type_name())
+        if what in NO_WORK:
+            continue
+        step = {
+            "what": what,
+            "name": layer.get_friendly_name(),
+            "kernel": info.get("primitiveType", ""),
+            "precision": info.get("runtimePrecision", ""),
+            "layout": info.get("outputLayouts", ""),
+            "from": info.get("originalLayersNames", ""),
+        }
+        found.append((int(info.get("execOrder", len(found))), step))
+    return [step for _, step in sorted(found, key=lambda item: item[0])]
+
+
+def _pairs(info: Any) -> list[tuple[str, Any]]:
+    """Returns a map's pairs, their values taken out of OpenVINO's wrappers."""
+    return [(key, getattr(info[key], "value", info[key])) for key in info]

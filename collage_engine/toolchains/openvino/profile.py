@@ -11,17 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from collage_engine.records.profile import Layer, Profile
+from collage_engine.records.profile import LEAST_RUNS, MOST_RUNS, Layer, Profile
+from collage_engine.records.time_limits import LEAST_S
 from collage_engine.toolchains.openvino.python_session import open_request
 
-WARM_UP = 3
-"""Runs before those that are counted; chosen: caches and memory are then as in any later run."""
 SESSIONS = 3
 """Compiled models whose counters are taken, the fewest with a median: a counter is the mean of all
 runs, so that one run which something else interrupts spoils it."""
-LEAST_RUNS, MOST_RUNS, SECONDS = 5, 200, 2.0
-"""Runs of each that are counted, and the time after which no further one begins; chosen: a layer's
-share of them varies little, and the command promises a minute."""
 INSERTED = ("Reorder", "Convert")
 FRONTEND = "/WithoutBiases"
 """What its reader of ONNX adds to the names of convolutions and products with a bias."""
@@ -39,16 +35,16 @@ def profile_layers(
     all_took: list[float] = []
     for _ in range(SESSIONS):
         request, _ = open_request(file, threads, precision, inputs, {"PERF_COUNT": True})
-        for _ in range(WARM_UP):
+        for _ in range(LEAST_RUNS):  # caches and memory are then as in any later run
             request.infer()
         before = {layer.node_name: layer.real_time for layer in request.profiling_info}
         took: list[float] = []
-        while len(took) < LEAST_RUNS or (len(took) < MOST_RUNS and sum(took) < SECONDS):
+        while len(took) < LEAST_RUNS or (len(took) < MOST_RUNS and sum(took) < LEAST_S / SESSIONS):
             began = time.perf_counter()
             request.infer()
             took.append(time.perf_counter() - began)
         # The counters are means since the model was compiled; the first runs are taken out again.
-        runs = WARM_UP + len(took)
+        runs = LEAST_RUNS + len(took)
         rows += [
             [
                 layer.node_name,
@@ -58,7 +54,7 @@ def profile_layers(
                 str(max(total.total_seconds(), 0.0) * 1e3 / len(took)),
             ]
             for layer in request.profiling_info
-            for total in (layer.real_time * runs - before[layer.node_name] * WARM_UP,)
+            for total in (layer.real_time * runs - before[layer.node_name] * LEAST_RUNS,)
         ]
         all_took += took
     return _profile(rows, statistics.median(all_took) * 1e6)

@@ -6,12 +6,9 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collage_engine.machine.device import processor
 from collage_engine.records.errors import ToolchainError
-from collage_engine.records.precision import BFLOAT16, in_bfloat16
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
-    Target,
     ToolchainAbout,
     ToolchainInstance,
 )
@@ -43,11 +40,6 @@ TYPES = frozenset(
 float16 is computed in float32, int64 in int32."""
 
 
-def has_bfloat16() -> bool:
-    """Tell whether the processor multiplies in bfloat16; without, the hint only costs time."""
-    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(processor().flags)
-
-
 class OpenVinoToolchain(OnnxFedToolchain):
     """OpenVINO's CPU plugin, which is best with whole models and large sub-graphs.
 
@@ -66,6 +58,7 @@ class OpenVinoToolchain(OnnxFedToolchain):
     )
     packages = (wheel.PACKAGE,)
     types = TYPES
+    computes_bfloat16 = True
     reads_weight_files = True
 
     def source(self) -> RuntimeSource:
@@ -83,13 +76,6 @@ class OpenVinoToolchain(OnnxFedToolchain):
             links=(library,),
             beside=tuple((file.name, file) for file in found),
         )
-
-    def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
-        """Return its configurations; see ``Toolchain.instances``."""
-        plain = ToolchainInstance(toolchain=self.name, threads=target.threads)
-        if precision != BFLOAT16 or not has_bfloat16():
-            return (plain,)
-        return plain, in_bfloat16(plain)
 
     def misreads(self, node: NodeProto, opset: int) -> bool:
         """Implements ``OnnxFedToolchain.misreads``."""
@@ -145,7 +131,7 @@ class OpenVinoToolchain(OnnxFedToolchain):
 
     def inside(self, module: Any) -> dict[str, Any]:
         """Return the settings, and the layers that its CPU plugin executes."""
-        from collage_engine.toolchains.openvino.layers import executed_layers
+        from collage_engine.toolchains.openvino.intermediate import executed_layers
 
         described = super().inside(module)
         _, plan, model = self.unpack(module)
@@ -156,14 +142,6 @@ class OpenVinoToolchain(OnnxFedToolchain):
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         """Return the libraries that its runtime links, and the runtime itself."""
-        shipped = tuple(
-            RuntimeLibrary(
-                file=str(file),
-                name=file.name,
-                toolchain=self.name,
-                version=self.version(),
-                licence=wheel.LICENCES.get(file.name, self.about.licence),
-            )
-            for file in wheel.runtime_files()
-        )
+        files = wheel.runtime_files()
+        shipped = (self.carried(file, licence=wheel.LICENCES.get(file.name, "")) for file in files)
         return *shipped, self.own_library()

@@ -5,9 +5,9 @@ A wheel may carry it compiled (``.ci/build``), for the versions of libraries tha
 A runtime is one shared library. Its *kind* carries a hash of its sources and plan version, is the
 module kind, the SONAME and the library's name; two runtimes of one kind in a process would
 register the same functions twice and abort, so a library is opened by path only while its kind is
-unknown to the process. The cache folder is chosen by everything that can change the binary, also
-the compiler and the versions of the library and of tvm-ffi. Where these are installed is no part
-of it: a runtime names libraries by their SONAMEs only and finds them by links in its own folder,
+unknown to the process. The cache folder is chosen by the kind and by the versions and files of the
+library and of tvm-ffi; which compiler made it is all the same. Where libraries are installed is no
+part of it: a runtime names them by their SONAMEs only and finds them by links in its own folder,
 which every environment points to its own. So it is compiled once for all environments of a machine.
 """
 
@@ -17,9 +17,9 @@ import contextlib
 import ctypes
 import hashlib
 import importlib.metadata
-import json
 import logging
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -44,9 +44,6 @@ KILLED = "signal terminated program"
 """The text by which GCC's driver reports a compiler that a signal ended."""
 CARRIED = Path(__file__).resolve().parents[2] / "_carried"
 """The compiled runtimes that a wheel for one platform carries (``.ci/build``)."""
-RESTS_ON = "rests_on.json"
-"""File beside a compiled runtime: the versions and files of the libraries that it was made for,
-without the folders in which they lie."""
 
 
 @dataclass(frozen=True)
@@ -91,14 +88,6 @@ class Runtime:
     path: Path
 
 
-@dataclass(frozen=True)
-class Compiler:
-    """A C++ compiler that answers: how it is called, and which it is."""
-
-    command: tuple[str, ...]
-    version: str
-
-
 class CannotBuild(ToolchainError):
     """A runtime cannot be compiled here, whatever is installed of its library.
 
@@ -121,26 +110,29 @@ def build_folder() -> Path:
     return Path(chosen) if chosen else cache_folder() / "native"
 
 
-def find_compiler() -> Compiler:
+def find_compiler() -> tuple[str, ...]:
     """Finds the C++ compiler: $CXX, g++ or clang++, the first that answers.
 
+    Returns:
+        How it is called.
+
     Raises:
-        ToolchainError: There is none.
+        CannotBuild: There is none.
     """
     return _find_compiler(os.environ.get("CXX", ""), os.environ.get("PATH", ""))
 
 
 @cache
-def _find_compiler(cxx: str, path: str) -> Compiler:
+def _find_compiler(cxx: str, path: str) -> tuple[str, ...]:
     choices = [c for c in (shlex.split(cxx), ["g++"], ["clang++"]) if c]
     for command in choices:
         if shutil.which(command[0], path=path) is None:
             continue
         answer = subprocess.run(
-            [*command, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL
+            [*command, "--version"], capture_output=True, stdin=subprocess.DEVNULL
         )
-        if answer.returncode == 0 and answer.stdout.strip():
-            return Compiler(tuple(command), answer.stdout.splitlines()[0].strip())
+        if answer.returncode == 0:
+            return tuple(command)
     tried = ", ".join(shlex.join(c) for c in choices)
     raise CannotBuild(
         f"no C++ compiler found (tried {tried}); install g++ or set CXX to a C++17 compiler",
@@ -151,13 +143,13 @@ def _find_compiler(cxx: str, path: str) -> Compiler:
 def compiler_command() -> tuple[str, ...]:
     """Return how the C++ compiler is called; empty: there is none."""
     try:
-        return find_compiler().command
+        return find_compiler()
     except CannotBuild:
         return ()
 
 
 def build(source: RuntimeSource) -> Runtime:
-    """Returns the runtime library, compiled now or taken from the wheel or the cache.
+    """Returns the runtime library, compiled now or taken from the cache or the wheel.
 
     Several builders on the machine do not disturb each other: one compiles, the rest wait for it,
     and the file appears whole or not at all.
@@ -166,45 +158,29 @@ def build(source: RuntimeSource) -> Runtime:
         ToolchainError: The runtime cannot be compiled; the text has the compiler's first error.
     """
     kind = source.kind
-    rests_on = (
+    digest = hashlib.sha256()
+    for part in (
+        kind,
         source.library_version,
         importlib.metadata.version("apache-tvm-ffi"),
         *map(_fingerprint, (*source.includes, *source.links, *(f for _, f in source.beside))),
-    )
-    carried = _built_earlier(CARRIED, kind, rests_on)
-    try:
-        compiler = None if carried else find_compiler()
-    except ToolchainError:
-        built = _built_earlier(build_folder(), kind, rests_on)
-        if built is None:
-            raise
-        _link_beside(built.parent, source)
-        return Runtime(kind, built)
-    made_by = (*compiler.command, compiler.version) if compiler else ("carried",)
-    digest = hashlib.sha256()
-    for part in (kind, *made_by, *rests_on):
+    ):
         digest.update(part.encode() + b"\0")
     folder = build_folder() / f"{kind}-{digest.hexdigest()[:12]}"
     library = folder / f"lib{kind}.so"
-    if library.exists():
-        _note_what_it_rests_on(folder, rests_on)
-        _link_beside(folder, source)
-        return Runtime(kind, library)
+    carried = CARRIED / folder.name / library.name
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder / "lock"):
-            remove_build_leftovers(build_folder())
-            if not library.exists():
-                _link_beside(folder, source)
-                if carried:
-                    write_atomically(library, carried.read_bytes())
-                elif compiler:
-                    try:
+        if not library.exists():
+            compiler = () if carried.exists() else find_compiler()
+            folder.mkdir(parents=True, exist_ok=True)
+            with locked(folder / "lock"):
+                remove_build_leftovers(build_folder())
+                if not library.exists():
+                    if compiler:
                         _compile(compiler, source, kind, library)
-                    except CompilerKilled as error:
-                        _LOG.warning("compiling %s again: %s", library, error)
-                        _compile(compiler, source, kind, library)
-                _note_what_it_rests_on(folder, rests_on)
+                    else:
+                        write_atomically(library, carried.read_bytes())
+        _link_beside(folder, source)
     except OSError as error:
         raise CannotBuild(
             f"the compiled runtime of {source.toolchain} cannot be kept in {folder}: "
@@ -224,25 +200,6 @@ def _fingerprint(path: Path) -> str:
     return hashlib.sha256(repr(sizes).encode()).hexdigest()
 
 
-def _note_what_it_rests_on(folder: Path, rests_on: tuple[str, ...]) -> None:
-    """Write beside a runtime what it was compiled for, for machines without a compiler."""
-    note = folder / RESTS_ON
-    if not note.exists():
-        with contextlib.suppress(OSError):
-            write_atomically(note, json.dumps(rests_on))
-
-
-def _built_earlier(where: Path, kind: str, rests_on: tuple[str, ...]) -> Path | None:
-    """Return the newest library of this kind that any compiler made for the same libraries."""
-    found: list[tuple[float, Path]] = []
-    for folder in where.glob(f"{kind}*"):
-        library = folder / f"lib{kind}.so"
-        with contextlib.suppress(OSError, ValueError):
-            if json.loads((folder / RESTS_ON).read_text()) == list(rests_on):
-                found.append((library.stat().st_mtime, library))
-    return max(found)[1] if found else None
-
-
 def remove_build_leftovers(folder: Path) -> None:
     """Remove the folders of builds that were killed, once they are too old to be under way."""
     for left in folder.glob("*/build-*"):
@@ -251,7 +208,7 @@ def remove_build_leftovers(folder: Path) -> None:
                 shutil.rmtree(left, ignore_errors=True)
 
 
-def _compile(compiler: Compiler, source: RuntimeSource, kind: str, library: Path) -> None:
+def _compile(compiler: tuple[str, ...], source: RuntimeSource, kind: str, library: Path) -> None:
     import tvm_ffi.libinfo
 
     _LOG.info("compiling %s", library)
@@ -260,7 +217,7 @@ def _compile(compiler: Compiler, source: RuntimeSource, kind: str, library: Path
     links = (Path(tvm_ffi.libinfo.find_libtvm_ffi()), *source.links)
     with atomic_file(library) as result:
         command = [
-            *compiler.command,
+            *compiler,
             "-std=c++17",
             "-O2",
             "-DNDEBUG",
@@ -355,6 +312,27 @@ def wheel_version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         raise ToolchainError(f"the package {package} is not installed") from None
+
+
+def header_version(header: Path, prefix: str, last: str = "PATCH") -> str:
+    """Returns the version that a library's header defines by three macros.
+
+    Args:
+        header: The header.
+        prefix: The beginning of the macros' names, which go on with ``MAJOR`` and ``MINOR``.
+        last: What the third one's name goes on with.
+
+    Raises:
+        ToolchainError: The header tells no version.
+    """
+    text = header.read_text()
+    found = [
+        re.search(rf"^\s*#define\s+{prefix}{part}\s+(\w+)", text, re.MULTILINE)
+        for part in ("MAJOR", "MINOR", last)
+    ]
+    if not all(found):
+        raise ToolchainError(f"{header} states no version")
+    return ".".join(match[1] for match in found if match)
 
 
 @cache

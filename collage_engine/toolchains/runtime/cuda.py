@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from collage_engine.machine.cuda import cuda_probe, generation
-from collage_engine.records.errors import ToolchainError
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import NO_NODES, node_set, one_node
+from collage_engine.partition.candidate_source import Composites
+from collage_engine.partition.patterns import all_matches
+from collage_engine.partition.rule_trees import byoc_rules
+from collage_engine.partition.spec import PartitionSpec
+from collage_engine.records.errors import ToolchainError, UnsupportedError
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.precision import BFLOAT16, FLOAT16, TF32, in_precision
 from collage_engine.records.toolchain import (
@@ -21,13 +26,14 @@ from collage_engine.records.toolchain import (
     ToolchainState,
 )
 from collage_engine.toolchains.runtime import builder
-from collage_engine.toolchains.runtime.builder import RuntimeSource, find_in_wheel
+from collage_engine.toolchains.runtime.builder import (
+    RuntimeSource,
+    find_in_wheel,
+    header_version,
+    wheel_version,
+)
+from collage_engine.toolchains.runtime.places import blank
 from collage_engine.toolchains.runtime.toolchain import CppToolchain
-
-if TYPE_CHECKING:
-    from collage_engine.model.dataflow_graph import DataflowGraph
-    from collage_engine.partition.candidate_source import Composites
-    from collage_engine.partition.spec import PartitionSpec
 
 SHARED = Path(__file__).resolve().parent / "cuda_src"
 SYSTEM = (Path("/usr/local/cuda"), Path("/usr"))
@@ -68,31 +74,14 @@ def find_file(packages: tuple[str, ...], name: str, folder: str = "") -> Path:
     raise ToolchainError(f"{name} is not here (package {packages[0]})")
 
 
-def version_of(packages: tuple[str, ...], header: Path, prefix: str, parts: Sequence[str]) -> str:
-    """Returns a library's version: its wheel's, else that of a header.
-
-    Args:
-        packages: Distributions that may carry the library.
-        header: The header that defines its version.
-        prefix: The beginning of the macros' names.
-        parts: The ends of the macros' names, from the major version on.
-
-    Raises:
-        ToolchainError: The header tells no version.
-    """
+def version_of(packages: tuple[str, ...], header: Path, prefix: str, last: str = "PATCH") -> str:
+    """Returns a library's version: its wheel's, else that of a header (``header_version``)."""
     for package in packages:
         try:
-            return importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
+            return wheel_version(package)
+        except ToolchainError:
             continue
-    numbers = {}
-    for line in header.read_text().splitlines():
-        words = line.split()
-        if len(words) == 3 and words[0] == "#define" and words[1].startswith(prefix):
-            numbers[words[1].removeprefix(prefix)] = words[2]
-    if parts[0] not in numbers:
-        raise ToolchainError(f"{header} states no version")
-    return ".".join(numbers.get(part, "?") for part in parts)
+    return header_version(header, prefix, last)
 
 
 @cache
@@ -141,6 +130,20 @@ def nvrtc() -> list[Path]:
     return [library, *sorted(library.parent.glob("libnvrtc-builtins.so.13.*"))]
 
 
+def device_state(name: str, version: str, reason: str | None, *, builds: bool) -> ToolchainState:
+    """Return the state of a toolchain whose packages are here: available where a device is."""
+    devices = cuda_probe().devices
+    return ToolchainState(
+        name=name,
+        available=bool(devices),
+        version=version,
+        reason=reason,
+        install=None if devices else "install the NVIDIA driver",
+        devices=tuple(device.record().name for device in devices),
+        builds=builds,
+    )
+
+
 class CudaToolchain(CppToolchain):
     """The base of toolchains whose C++ runtime drives an NVIDIA device.
 
@@ -180,16 +183,6 @@ class CudaToolchain(CppToolchain):
             beside=tuple(libraries),
         )
 
-    def carried(self, file: Path, *, name: str = "", licence: str = "") -> RuntimeLibrary:
-        """Return a file of the library's, as an artifact carries it."""
-        return RuntimeLibrary(
-            file=str(file),
-            name=name or file.name,
-            toolchain=self.name,
-            version=self.version(),
-            licence=licence or self.about.licence,
-        )
-
     def probe(self) -> ToolchainState:
         """Implements ``Toolchain.probe``."""
         found = cuda_probe()
@@ -206,15 +199,7 @@ class CudaToolchain(CppToolchain):
                 available=False,
                 reason=str(error),
             )
-        return ToolchainState(
-            name=self.name,
-            available=bool(found.devices),
-            version=version,
-            reason=found.reason,
-            install=None if found.devices else "install the NVIDIA driver",
-            devices=tuple(device.record().name for device in found.devices),
-            builds=True,
-        )
+        return device_state(self.name, version, found.reason, builds=True)
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
         """Return its configurations; see ``Toolchain.instances``."""
@@ -235,58 +220,58 @@ class CudaToolchain(CppToolchain):
         return TF32 if precision in lower and generation(architecture) >= FIRST_TF32 else None
 
     def rules(self) -> Any:
-        """Import ``<folder>/rules.py``: the patterns of its partitions, and why others are none."""
+        """Import ``<folder>/rules.py``: the patterns of its partitions, and their plans."""
         return importlib.import_module(f"{type(self).__module__.rpartition('.')[0]}.rules")
+
+    def refused(self, graph: DataflowGraph, nodes: NodeSet) -> str | None:
+        """Return why these calls are no partition for it, in whatever precision; None: they are."""
+        closed = graph.close(node_set(i for i in graph.operators if nodes >> i & 1))
+        inputs, outputs = graph.boundary(closed)
+        try:
+            self.rules().plan_of(graph, closed, inputs, outputs, blank(graph), dry=True)
+        except UnsupportedError as error:
+            return str(error)
+        return None
 
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
         """Implements ``Toolchain.supports``: an operator by itself, or along with others."""
-        from collage_engine.model.index_set import one_node
-
-        reason: str | None = self.rules().refused(graph, one_node(index))
+        reason = self.refused(graph, one_node(index))
         if reason is None or self._taken_along(graph) >> index & 1:
             return None
         return reason
 
     def _taken_along(self, graph: DataflowGraph) -> NodeSet:
         """Returns the calls of a graph that are in a match of the patterns, found out once."""
-        from collage_engine.model.index_set import NO_NODES
-        from collage_engine.partition.patterns import all_matches
-
         by_name = _TAKEN_ALONG.setdefault(graph, {})
         if self.name not in by_name:
-            rules, found = self.rules(), NO_NODES
-            for _, pattern in rules.patterns():
+            found = NO_NODES
+            for _, pattern in self.rules().patterns():
                 for root in graph.operators:
                     for match in all_matches(graph, pattern, root):
-                        if match.nodes & ~found and rules.refused(graph, match.nodes) is None:
+                        if match.nodes & ~found and self.refused(graph, match.nodes) is None:
                             found |= match.nodes
             by_name[self.name] = found
         return by_name[self.name]
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
         """Implements ``Toolchain.partition_spec``: the matches of the patterns, nothing joined."""
-        from collage_engine.model.index_set import one_node
-        from collage_engine.partition.rule_trees import byoc_rules
-        from collage_engine.partition.spec import PartitionSpec
-
-        rules = self.rules()
         rule = byoc_rules(
             [
-                (name, pattern, lambda graph, match: rules.refused(graph, match.nodes))
-                for name, pattern in rules.patterns()
+                (name, pattern, lambda graph, match: self.refused(graph, match.nodes))
+                for name, pattern in self.rules().patterns()
             ],
             "NoFusion",
             name=self.name,
-            supports=lambda graph, index: rules.refused(graph, one_node(index)),
+            supports=lambda graph, index: self.refused(graph, one_node(index)),
         )
         return PartitionSpec(
-            self.name, rule, lambda sub_graph: rules.refused(sub_graph.graph, sub_graph.inside)
+            self.name, rule, lambda sub_graph: self.refused(sub_graph.graph, sub_graph.inside)
         )
 
     def composites_of(
         self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
     ) -> Composites | None:
         """Return what only goes along with a product is no candidate without one."""
-        return () if self.rules().refused(graph, nodes) is None else None
+        return () if self.refused(graph, nodes) is None else None

@@ -16,11 +16,17 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.partition.quantized import pattern_table
+from collage_engine.partition.rule_trees import composite_rules
+from collage_engine.partition.spec import PartitionSpec
 from collage_engine.records.errors import ToolchainError, UnsupportedError
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.operator_titles import onnx_type
 from collage_engine.records.reasons import fault_reason
-from collage_engine.records.toolchain import RuntimeLibrary, Target, ToolchainInstance
+from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime import python_host
 from collage_engine.toolchains.runtime.builder import RuntimeSource, wheel_version
@@ -29,9 +35,6 @@ from collage_engine.toolchains.runtime.toolchain import CppToolchain
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
-
-    from collage_engine.model.dataflow_graph import DataflowGraph
-    from collage_engine.partition.spec import PartitionSpec
 
 _LOG = logging.getLogger(__name__)
 
@@ -77,10 +80,6 @@ class OnnxFedToolchain(CppToolchain):
         """Return the version of the library that is installed here."""
         return wheel_version(self.package())
 
-    def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
-        """Return one configuration; see ``Toolchain.instances``."""
-        return (ToolchainInstance(toolchain=self.name, threads=target.threads),)
-
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
@@ -104,10 +103,6 @@ class OnnxFedToolchain(CppToolchain):
         convert to and fro. So there are no rules for anchors with parts of their epilogues, which
         would double the candidates and win nothing.
         """
-        from collage_engine.partition.quantized import pattern_table
-        from collage_engine.partition.rule_trees import composite_rules
-        from collage_engine.partition.spec import PartitionSpec
-
         # They are whole, as in parts they are float32; runtimes make 8-bit kernels of whole ones.
         return PartitionSpec(
             self.name,
@@ -251,22 +246,12 @@ class OnnxSessionToolchain(OnnxFedToolchain):
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         """Return the runtime, and the two Python files that it calls."""
-        version = self.version()
-        host = RuntimeLibrary(
-            file=python_host.__file__,
-            name=f"{python_host.PREFIX}{self.name}.py",
-            toolchain=self.name,
-            version=version,
-            licence="Apache-2.0",
-            python=self.module,
+        host = self.carried(
+            Path(python_host.__file__), f"{python_host.PREFIX}{self.name}.py", "Apache-2.0"
         )
-        session = RuntimeLibrary(
-            file=str(self.session),
-            name=f"{self.name}{python_host.SESSION}",
-            toolchain=self.name,
-            version=version,
-            licence=self._licence_of_source(),
-        )
+        host = msgspec.structs.replace(host, python=self.module)
+        name = f"{self.name}{python_host.SESSION}"
+        session = self.carried(self.session, name, self._licence_of_source())
         return host, session, self.own_library()
 
 

@@ -5,10 +5,12 @@ What a toolchain says of a match and of a sub-graph is derived from what it says
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import Match, Pattern, anything, constant, op
+from collage_engine.partition.rule_trees import FusionStyle, PatternEntry, byoc_rules
+from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.runtime import chains
@@ -86,3 +88,22 @@ def against_match(reason: Reason) -> Callable[[DataflowGraph, Match], str | None
 def against_sub_graph(reason: Reason) -> Callable[[SubGraph], str | None]:
     """Return the ``validate`` of a partition spec: every call inside can be taken."""
     return lambda sub_graph: against_nodes(reason, sub_graph.graph, sub_graph.inside)
+
+
+def fusing_spec(
+    name: str, reason: Reason, further: Sequence[PatternEntry] = (), *, joins: bool = False
+) -> PartitionSpec:
+    """Returns the rules of a library that fuses what follows an operator, written out or not.
+
+    Args:
+        name: The toolchain's name.
+        reason: Says why the library cannot take a call.
+        further: More composites, which come first.
+        joins: Whether composites are joined as TVM's fusion would join them.
+    """
+    takes = against_match(reason)
+    patterns = (*anchor_patterns(name), *chain_patterns(name))
+    table = [*further, *((label, pattern, takes) for label, pattern in patterns)]
+    style: FusionStyle = "TVMFusion" if joins else "NoFusion"
+    rule = byoc_rules(table, style, name=name, supports=reason)
+    return PartitionSpec(name, rule, against_sub_graph(reason))

@@ -14,9 +14,9 @@ from collage_engine.records.errors import UnsupportedError
 ALIGN = 256
 """Bytes to which values in device memory are aligned, as cudaMalloc aligns its own (CUDA C++
 Programming Guide, device memory accesses)."""
-NEAR = 2e-3
-"""Relative difference up to which a scalar counts as an expected one: half precision's own rounding
-(0.001) and a little more; chosen."""
+NEAR = 2.0**-9
+"""Relative difference up to which a scalar counts as an expected one: what rounding to bfloat16,
+the shortest type of scalars, changes at most (8 bits of significand)."""
 
 Constants = Callable[[int], np.ndarray]
 

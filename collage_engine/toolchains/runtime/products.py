@@ -13,6 +13,7 @@ import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import NO_NODES, members, node_set, one_node
+from collage_engine.partition.greedy import closed
 from collage_engine.partition.patterns import Pattern, all_matches, anything
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
@@ -136,22 +137,6 @@ def in_an_epilogue_only(op: str, dialect: Dialect) -> str:
     return f"{onnx_type(op)}: it belongs to no product or epilogue that {dialect.name} takes"
 
 
-def refusal(graph: DataflowGraph, nodes: NodeSet, dialect: Dialect) -> str | None:
-    """Return why the calls among these nodes are not all in products; None: they are."""
-    calls, outputs = NO_NODES, NO_NODES
-    for index in graph.operators:
-        if not nodes >> index & 1:
-            continue
-        calls |= one_node(index)
-        if graph.output_set >> index & 1 or any(not nodes >> u & 1 for u in graph.users[index]):
-            outputs |= one_node(index)
-    try:
-        products(graph, calls, outputs, dialect)
-    except UnsupportedError as error:
-        return str(error)
-    return None
-
-
 def layout_of(left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, ...]) -> Layout:
     """Returns the sizes of ``left · right``.
 
@@ -255,7 +240,7 @@ def _epilogue(
         inside = {u for u in users if nodes >> u & 1}
         if outputs >> index & 1 or not inside or inside != users:
             return
-        chain = _chain(graph, index, nodes, users, outputs, dialect)
+        chain = _chain(graph, index, nodes, users, dialect)
         if chain is not None and product.epilogue == "none":
             product.epilogue, product.result, taken, product.scalars = chain
             product.nodes |= taken
@@ -303,7 +288,6 @@ def _chain(
     source: NodeIndex,
     nodes: NodeSet,
     users: set[NodeIndex],
-    outputs: NodeSet,
     dialect: Dialect,
 ) -> tuple[str, NodeIndex, NodeSet, dict[int, float]] | None:
     """Return a written-out activation of a value inside the set.
@@ -322,12 +306,8 @@ def _chain(
                 if match.bindings.get("x") != source:
                     continue
                 calls = node_set(i for i in members(match.nodes) if graph.nodes[i].form == "call")
-                hidden = calls & ~one_node(root)
-                closed = all(
-                    all(calls >> u & 1 for u in graph.users[i]) and not outputs >> i & 1
-                    for i in members(hidden)
-                )
-                if calls & ~nodes == 0 and closed and all(calls >> u & 1 for u in users):
+                held = calls & ~nodes == 0 and all(calls >> u & 1 for u in users)
+                if held and closed(graph, match):
                     bound = match.bindings.items()
                     scalars: dict[int, float] = {
                         i: WRITTEN_OUT[name] for name, i in bound if name != "x"

@@ -6,11 +6,19 @@ import json
 from abc import abstractmethod
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collage_engine.machine.device import processor
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.precision import BFLOAT16, in_bfloat16
 from collage_engine.records.reasons import short_reason
-from collage_engine.records.toolchain import RuntimeLibrary, ToolchainState
+from collage_engine.records.toolchain import (
+    RuntimeLibrary,
+    Target,
+    ToolchainInstance,
+    ToolchainState,
+)
 from collage_engine.toolchains.base import Function, Toolchain
 from collage_engine.toolchains.runtime import builder
 
@@ -18,8 +26,16 @@ if TYPE_CHECKING:
     from collage_engine.records.graph import TensorType
 
 
+def has_bfloat16() -> bool:
+    """Tell whether the processor multiplies in bfloat16; without, asking for it only costs time."""
+    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(processor().flags)
+
+
 class CppToolchain(Toolchain):
     """The base of toolchains that compile a function by writing a plan for their C++ runtime."""
+
+    computes_bfloat16 = False
+    """Whether it has an instance in bfloat16, where the processor multiplies in that."""
 
     @abstractmethod
     def source(self) -> builder.RuntimeSource:
@@ -44,6 +60,13 @@ class CppToolchain(Toolchain):
         Raises:
             UnsupportedError: The runtime cannot compute the function; the text says why.
         """
+
+    def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
+        """Return its configurations; see ``Toolchain.instances``."""
+        plain = ToolchainInstance(toolchain=self.name, threads=target.threads)
+        if self.computes_bfloat16 and precision == BFLOAT16 and has_bfloat16():
+            return plain, in_bfloat16(plain)
+        return (plain,)
 
     def probe(self) -> ToolchainState:
         """Builds and loads the runtime, and the library with it."""
@@ -125,17 +148,23 @@ class CppToolchain(Toolchain):
         _, symbol, plan, weights = fields
         return symbol.decode(), json.loads(plan), weights
 
-    def own_library(self) -> RuntimeLibrary:
-        """Return our runtime as an artifact's NEEDED library."""
-        runtime = builder.build(self.source())
+    def carried(
+        self, file: Path, name: str = "", licence: str = "", *, linked: bool = False
+    ) -> RuntimeLibrary:
+        """Return a file of the library's, as an artifact carries it."""
         return RuntimeLibrary(
-            file=str(runtime.path),
-            name=runtime.path.name,
+            file=str(file),
+            name=name or file.name,
             toolchain=self.name,
             version=self.version(),
-            licence=self._licence_of_source(),
-            linked=True,
+            licence=licence or self.about.licence,
+            linked=linked,
         )
+
+    def own_library(self) -> RuntimeLibrary:
+        """Return our runtime as an artifact's NEEDED library."""
+        path = builder.build(self.source()).path
+        return self.carried(path, licence=self._licence_of_source(), linked=True)
 
     def _licence_of_source(self) -> str:
         """Return the licence of the package that the runtime's source is part of."""

@@ -1,7 +1,11 @@
-"""Builds engines: TensorRT parses a partition's ONNX itself, and is told with what arithmetic."""
+"""Builds engines, and reads their layers.
+
+TensorRT parses a partition's ONNX itself, and is told with what arithmetic.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -214,3 +218,35 @@ def configure(found: Api, config: Any, architecture: str, kinds: set[str], tf32:
         name = bare(architecture).replace("sm_", "SM")
         config.num_compute_capabilities = 1
         config.set_compute_capability(getattr(trt.ComputeCapability, name), 0)
+
+
+def executed_layers(plan: bytes) -> list[dict[str, Any]]:
+    """Returns the layers in execution order with their kernels.
+
+    The list is empty where the engine cannot be opened.
+    """
+    try:
+        found = api()
+    except ToolchainError:
+        return []
+    trt = found.trt
+    engine = trt.Runtime(logger(found)).deserialize_cuda_engine(plan)
+    if engine is None:
+        return []
+    text = engine.create_engine_inspector().get_engine_information(trt.LayerInformationFormat.JSON)
+    try:
+        layers = json.loads(text).get("Layers", [])
+    except ValueError:
+        return []
+    return [_step(layer) for layer in layers]
+
+
+def _step(layer: Any) -> dict[str, Any]:
+    if not isinstance(layer, dict):  # engines built without details tell names only
+        return {"what": "layer", "name": str(layer)}
+    return {
+        "what": str(layer.get("LayerType", "layer")),
+        "name": str(layer.get("Name", "")),
+        "kernel": str(layer.get("TacticName", "")),
+        "from": str(layer.get("Metadata", "")),
+    }

@@ -6,6 +6,8 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.numbering import NodeIndex
@@ -26,10 +28,11 @@ from collage_engine.toolchains.runtime.cuda import (
     cuda_includes,
     cuda_runtime,
     cudart_library,
+    device_state,
 )
 from collage_engine.toolchains.runtime.onnx_fed import OnnxFedToolchain, serialised
 from collage_engine.toolchains.tensorrt import library
-from collage_engine.toolchains.tensorrt.engine import TYPES, build_engine, parses
+from collage_engine.toolchains.tensorrt.engine import TYPES, build_engine, executed_layers, parses
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -117,15 +120,7 @@ class TensorrtToolchain(OnnxFedToolchain):
                 if rtx
                 else f"{reason}, and TensorRT builds an engine only on the device that runs it"
             )
-        return ToolchainState(
-            name=self.name,
-            available=bool(found.devices),
-            version=version,
-            reason=reason,
-            install=None if found.devices else "install the NVIDIA driver",
-            devices=tuple(device.record().name for device in found.devices),
-            builds=rtx or bool(found.devices),
-        )
+        return device_state(self.name, version, reason, builds=rtx or bool(found.devices))
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
         """Return its configurations; see ``Toolchain.instances``."""
@@ -206,8 +201,6 @@ class TensorrtToolchain(OnnxFedToolchain):
 
     def inside(self, module: Any) -> dict[str, Any]:
         """Return the engine's facts, and its layers where it can be opened here."""
-        from collage_engine.toolchains.tensorrt.layers import executed_layers
-
         described = super().inside(module)
         _, _, weights = self.unpack(module)
         described["steps"] = executed_layers(weights)
@@ -215,12 +208,7 @@ class TensorrtToolchain(OnnxFedToolchain):
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         """Return the file that opens engines from Python, CUDA's runtime and its own."""
-        part = RuntimeLibrary(
-            file=str(Path(__file__).parent / "python_runtime.py"),
-            name=PYTHON_PART,
-            toolchain=self.name,
-            version=self.version(),
-            licence="Apache-2.0",
-            python=library.flavour().module,
-        )
+        file = Path(__file__).parent / "python_runtime.py"
+        part = self.carried(file, PYTHON_PART, "Apache-2.0")
+        part = msgspec.structs.replace(part, python=library.flavour().module)
         return part, cudart_library(self.name), self.own_library()

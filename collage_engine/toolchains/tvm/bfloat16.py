@@ -39,7 +39,7 @@ from collage_engine.kernels.target import Cpu
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.precision import PRODUCTS
-from collage_engine.toolchains.tvm.channels_last_operators import is_convolution, name_of
+from collage_engine.toolchains.tvm.channels_last import is_convolution, name_of
 from collage_engine.toolchains.tvm.transposed import sub_pixels
 
 ROUNDED = "collage.rounded_but"

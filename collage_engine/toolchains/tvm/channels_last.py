@@ -8,26 +8,75 @@ plain layout back; a value is converted at most once each way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.ir import Call, GlobalVar, Tuple, TupleGetItem
+from tvm.ir import Call, Expr, GenericConst, Op, Tuple, TupleGetItem, make_node
 
-from collage_engine.kernels.relax_values import constant_of, dtype_of, static_shape
-from collage_engine.toolchains.tvm.channels_last_operators import (
-    TO_FIRST,
-    TO_LAST,
-    Operators,
-    Plain,
-    is_convolution,
-)
+from collage_engine.kernels.relax_values import constant_of, dtype_of, static_shape, with_variables
+from collage_engine.records.format import NHWC, TO_LOGICAL, TO_STORED
+from collage_engine.toolchains.tvm.transposed import emit, sub_pixels
 
+TO_LAST, TO_FIRST = TO_STORED[NHWC], TO_LOGICAL[NHWC]
+"""Orders of axes that turn channels first (NCHW) into channels last (NHWC), and back."""
 MOST = 0.8
 """Share of the convolutions that must gain. Chosen: grouped and narrow ones run faster plain
 (ShuffleNet, a narrow U-Net), and few of them outweigh what the others gain."""
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(f"relax.{name}" for name in text.split())
+
+
+OF_ONE_IMAGE = _names(
+    """
+    abs acos acosh asin asinh astype atan atanh bitwise_not ceil clip cos cosh erf exp floor
+    isfinite isinf isnan log logical_not negative nn.dropout nn.gelu nn.gelu_tanh nn.leakyrelu
+    nn.relu nn.selu nn.silu nn.softplus round rsqrt sigmoid sign sin sinh sqrt square tan tanh
+    trunc nn.max_pool2d nn.avg_pool2d nn.softmax
+    nn.log_softmax nn.prelu split image.resize2d
+    """
+)
+"""Operators that differ for channels last in their attributes only: a layout, or an axis."""
+BINARY = _names(
+    """
+    add divide equal floor_divide floor_mod greater greater_equal less less_equal logical_and
+    logical_or logical_xor maximum minimum mod multiply not_equal power subtract where
+    """
+)
+REDUCTIONS = _names("mean sum max min prod")
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A handler's result that is a plain value, read from one channels last."""
+
+    value: Expr
+
+
+def name_of(call: Expr) -> str:
+    """Return a call's operator by name; empty for other expressions."""
+    return str(call.op.name) if isinstance(call, Call) and isinstance(call.op, Op) else ""
+
+
+def is_convolution(value: Expr) -> bool:
+    """Tell whether a value is a two-dimensional convolution of plain layout."""
+    return (
+        name_of(value) == "relax.nn.conv2d"
+        and str(value.attrs.data_layout) == "NCHW"
+        and isinstance(value.args[1], GenericConst)
+    )
+
+
+def remade(call: Call, operands: Sequence[Any], **changes: Any) -> Call:
+    """Return a call of the same operator on other operands, with some attributes changed."""
+    kind = type(call.attrs).__tvm_ffi_type_info__
+    fields = {field.name: getattr(call.attrs, field.name) for field in kind.fields}
+    return Call(call.op, operands, make_node(kind.type_key, **(fields | changes)), call.ty_args)
 
 
 def worthwhile(function: relax.Function, lanes: int = 16) -> bool:
@@ -81,19 +130,18 @@ def convert(module: tvm.IRModule) -> tvm.IRModule:
     return _Converter(module).run()
 
 
-class _Converter(Operators):
+class _Converter:
     """One pass over the bindings; every value is known plain, channels last, or both."""
 
     def __init__(self, module: tvm.IRModule) -> None:
         self.function = module["main"]
         self.builder = relax.BlockBuilder()
-        self.callees = {
+        self.plain: dict[Any, Any] = {
             variable: self.builder.add_func(function, variable.name_hint)
             for variable, function in module.functions.items()
             if isinstance(function, tvm.tirx.PrimFunc)
         }
-        self.plain = {}
-        self.last = {}
+        self.last: dict[Any, Any] = {}
         self.tuples: dict[Any, Tuple] = {}
         self.takes, self.gives = marks(self.function)
 
@@ -155,34 +203,165 @@ class _Converter(Operators):
             return
         self.plain[var] = self.builder.emit(self._to_plain(value))
 
+    # Calls ------------------------------------------------------------------------------------
+
+    def handler(self, value: Expr) -> Callable[[Call], Any] | None:
+        """Return what writes a call for images that are channels last.
+
+        None for unknown operators.
+        """
+        name = name_of(value)
+        if is_convolution(value):
+            return self._conv
+        if name == "relax.nn.conv2d_transpose":
+            return self._conv_transpose
+        if name in OF_ONE_IMAGE:
+            return self._of_one_image
+        if name in BINARY:
+            return self._binary
+        if name in REDUCTIONS:
+            return self._reduce
+        return {
+            "relax.concat": self._concat,
+            "relax.reshape": self._reshape,
+            "relax.nn.pad": self._pad,
+            "relax.permute_dims": self._permute_dims,
+        }.get(name)
+
+    # The new call; ``Plain`` of one; or None when this one stays plain ----------------------------
+
+    def _conv(self, call: Call) -> Expr:
+        operands = [self._to_last(call.args[0]), call.args[1]]
+        return remade(call, operands, data_layout="NHWC", out_layout="NHWC")
+
+    def _conv_transpose(self, call: Call) -> Expr:
+        found = sub_pixels(call, last=True)
+        if found is None:
+            return None
+        return emit(self.builder, self._to_last(call.args[0]), found, last=True)
+
+    def _of_one_image(self, call: Call) -> Expr:
+        data, *others = call.args
+        if not self._is_last(data):
+            return None
+        changes: dict[str, Any] = {}
+        if hasattr(call.attrs, "layout"):
+            if str(call.attrs.layout) != "NCHW":
+                return None
+            changes = {key: "NHWC" for key in ("layout", "out_layout") if hasattr(call.attrs, key)}
+        elif hasattr(call.attrs, "axis"):
+            changes = {"axis": self._axis(int(call.attrs.axis))}
+        operands = [self.last[data], *map(self._to_plain, others)]
+        if not changes:
+            return Call(call.op, operands, call.attrs, call.ty_args)
+        return remade(call, operands, **changes)
+
+    def _binary(self, call: Call) -> Expr:
+        if not any(self._is_last(a) for a in call.args):
+            return None
+        shape = static_shape(call)
+        if shape is None or len(shape) != 4:
+            return None
+        operands = []
+        for argument in call.args:
+            operand = self._broadcast(argument)
+            if operand is None:
+                return None
+            operands.append(operand)
+        return Call(call.op, operands, call.attrs, call.ty_args)
+
+    def _broadcast(self, e: Any) -> Expr:
+        """Return an operand of fewer or equal dimensions, aligned and channels last."""
+        shape = static_shape(e)
+        if shape is None:
+            return None
+        if len(shape) == 4:
+            return self._to_last(e)
+        full = (1,) * (4 - len(shape)) + shape
+        if all(extent == 1 for extent in full):
+            return self._to_plain(e)
+        array = constant_of(e)
+        if array is not None:
+            array = array.reshape(full).transpose(TO_LAST)
+            return relax.const(np.ascontiguousarray(array), str(array.dtype))
+        wide = self.builder.emit(relax.op.reshape(self._to_plain(e), full))
+        return self._permute(wide, TO_LAST)
+
+    def _axis(self, axis: int) -> int:
+        return TO_LAST.index(axis % 4)
+
+    def _reduce(self, call: Call) -> Expr:
+        if not self._is_last(call.args[0]):
+            return None
+        axes = call.attrs.axis
+        axes = range(4) if axes is None else [int(v) % 4 for v in axes]
+        moved = sorted(self._axis(v) for v in axes)
+        made = remade(call, [self.last[call.args[0]]], axis=moved)
+        if bool(call.attrs.keepdims):
+            return made
+        left = [axis for axis in TO_LAST if axis not in axes]
+        return Plain(made) if left == sorted(left) else None
+
+    def _concat(self, call: Call) -> Expr:
+        fields = call.args[0]
+        if not isinstance(fields, Tuple) or call.attrs.axis is None:
+            return None
+        parts = list(fields.fields)
+        if not any(self._is_last(p) for p in parts):
+            return None
+        if any(len(static_shape(p) or ()) != 4 for p in parts):
+            return None
+        return relax.op.concat([self._to_last(p) for p in parts], self._axis(int(call.attrs.axis)))
+
+    def _reshape(self, call: Call) -> Expr:
+        """Has a reshape of an image of one pixel read the same elements in the same order."""
+        if not self._is_last(call.args[0]) or call.args[0] in self.plain:
+            return None
+        shape = static_shape(call.args[0])
+        if shape is None or shape[2] * shape[3] != 1:
+            return None
+        last = self.last[call.args[0]]
+        self.plain[call.args[0]] = self.builder.emit(relax.op.reshape(last, shape))
+        return None
+
+    def _pad(self, call: Call) -> Expr:
+        if not self._is_last(call.args[0]):
+            return None
+        widths = [int(v) for v in call.attrs.pad_width]
+        pairs = [widths[2 * i : 2 * i + 2] for i in range(4)]
+        order = [v for axis in TO_LAST for v in pairs[axis]]
+        return remade(call, [self.last[call.args[0]]], pad_width=order)
+
+    def _permute_dims(self, call: Call) -> Expr:
+        """Return a transposition that the model itself has may be done by the layout already."""
+        source, axes = call.args[0], call.attrs.axes
+        if len(static_shape(source) or ()) != 4:
+            return None
+        order = [int(a) % 4 for a in axes] if axes is not None else [3, 2, 1, 0]
+        if self._is_last(source):
+            moved = [TO_LAST.index(a) for a in order]
+            last = self.last[source]
+            return Plain(last if moved == [0, 1, 2, 3] else self._permute(last, tuple(moved)))
+        return self._to_plain(source) if tuple(order) == TO_FIRST else None
+
     # Operands ------------------------------------------------------------------------------
 
     def _to_plain(self, e: Any) -> Any:
         """Return the expression over plain values, converting what exists channels last only."""
-        if isinstance(e, relax.Var):
-            if e not in self.plain and e in self.last:
-                last = self.last[e]
-                if isinstance(last.ty, relax.TupleType):
-                    fields = [
-                        self._permute(self.builder.emit(TupleGetItem(last, i)), TO_FIRST)
-                        for i in range(len(last.ty.fields))
-                    ]
-                    self.plain[e] = Tuple(fields)
-                else:
-                    self.plain[e] = self._permute(last, TO_FIRST)
-            return self.plain.get(e, e)
-        if isinstance(e, GlobalVar):
-            return self.callees.get(e, e)
-        if isinstance(e, Call):
-            return Call(e.op, [self._to_plain(a) for a in e.args], e.attrs, e.ty_args)
-        if isinstance(e, Tuple):
-            return Tuple([self._to_plain(f) for f in e.fields])
-        if isinstance(e, TupleGetItem):
-            value = self._to_plain(e.tuple_value)
-            if isinstance(value, Tuple):
-                return value.fields[e.index]
-            return TupleGetItem(value, e.index)
-        return e
+        return with_variables(e, self._plain)
+
+    def _plain(self, e: Any) -> Any:
+        if e not in self.plain and e in self.last:
+            last = self.last[e]
+            if isinstance(last.ty, relax.TupleType):
+                fields = [
+                    self._permute(self.builder.emit(TupleGetItem(last, i)), TO_FIRST)
+                    for i in range(len(last.ty.fields))
+                ]
+                self.plain[e] = Tuple(fields)
+            else:
+                self.plain[e] = self._permute(last, TO_FIRST)
+        return self.plain.get(e, e)
 
     def _to_last(self, e: Any) -> Any:
         """Return a four-dimensional value channels last."""

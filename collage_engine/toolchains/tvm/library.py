@@ -117,7 +117,7 @@ class LibraryCalls:
                 takes={},
                 gives={},
             )
-            self.modules.append(library_of(library).library_call(composite))
+            self.modules.append(library.compile(composite))
             self._roots[root] = composite
             self._inner.update(indices[:-1])
 

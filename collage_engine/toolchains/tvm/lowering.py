@@ -5,7 +5,6 @@ So are kernels that bring a value from one format to another.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 
 import tvm
@@ -27,12 +26,6 @@ class Lowered:
     module: tvm.IRModule
     kernels: dict[str, Kernel] = field(default_factory=dict)
     layout: str = "plain"
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def unscheduled(self) -> int:
-        """Return how many kernels no rule could write, so that TVM's plain loops run."""
-        return sum(kernel.unscheduled for kernel in self.kernels.values())
 
 
 def fused(module: tvm.IRModule, cpu: Cpu) -> tvm.IRModule:
@@ -50,7 +43,6 @@ def fused(module: tvm.IRModule, cpu: Cpu) -> tvm.IRModule:
 
 def lower_module(module: tvm.IRModule, cpu: Cpu) -> Lowered:
     """Schedules everything ``main`` does."""
-    start = time.perf_counter()
     layout = "plain"
     narrow, full = bfloat16.wanted(module["main"])
     narrow = narrow and cpu.bfloat16
@@ -61,14 +53,12 @@ def lower_module(module: tvm.IRModule, cpu: Cpu) -> Lowered:
     if narrow:
         module = bfloat16.with_rounded_products(module, full, cpu)
     legal = fused(module, cpu)
-    middle = time.perf_counter()
     lowered = Lowered(legal, layout=layout)
     for variable, function in list(legal.functions.items()):
         if isinstance(function, tirx.PrimFunc):
             kernel = kernel_for(function, cpu)
             legal.update_func(variable, kernel.function)
             lowered.kernels[str(variable.name_hint)] = kernel
-    lowered.seconds = {"legalize": middle - start, "schedule": time.perf_counter() - middle}
     return lowered
 
 

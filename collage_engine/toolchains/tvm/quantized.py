@@ -1,8 +1,9 @@
 """Writes quantised composites of a function as integer computations.
 
 Done while the function's Relax module is built: each composite of partition/quantized.py becomes
-one kernel over 8-bit values. Images between two of them stay channels last; they are turned where
-somebody else reads them. What has no integer form here stays as the model has it.
+one kernel over 8-bit values, to whose elements activations are applied in float32. Images between
+two of them stay channels last; they are turned where somebody else reads them. What has no integer
+form here stays as the model has it.
 """
 
 from __future__ import annotations
@@ -10,24 +11,409 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tvm import relax
+import numpy as np
+from tvm import relax, te, tirx
+from tvm.ir import Call, Expr
 
+from collage_engine.kernels.cpu.dots.integer_sums import IntegerSums
+from collage_engine.kernels.cpu.dots.problem import DotProblem
+from collage_engine.kernels.cpu.operators import quantization as compute
+from collage_engine.kernels.cpu.operators.quantization import f32
+from collage_engine.kernels.relax_values import ANCHOR, const
 from collage_engine.kernels.target import Cpu, cpu
 from collage_engine.model.index_set import NO_NODES, members, node_set
 from collage_engine.partition import quantized as table
 from collage_engine.partition.quantized import Quantized
+from collage_engine.partition.quantized_numbers import Numbers, Scaling
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.tvm.quantized_writer import NoForm, Writer, permuted
+from collage_engine.toolchains.runtime.per_axis import pads, per_axis
+
+
+class NoForm(Exception):
+    """A composite stays as the model has it."""
+
+
+def limited(value: Expr, low: float, high: float) -> Expr:
+    """Return a value between two limits; an infinite one is none."""
+    if low > -np.inf:
+        value = tirx.max(value, f32(low))
+    return tirx.min(value, f32(high)) if high < np.inf else value
+
+
+def activation(node: Node) -> Callable[[Expr], Expr]:
+    """Return what an activation does to an element."""
+    match node.op:
+        case "nn.relu":
+            return lambda x: limited(x, 0.0, np.inf)
+        case "nn.relu6":
+            return lambda x: limited(x, 0.0, 6.0)
+        case "clip":
+            low, high = float(node.attributes["min"]), float(node.attributes["max"])
+            return lambda x: limited(x, low, high)
+        case "nn.leakyrelu":
+            slope = f32(float(node.attributes["alpha"]))
+            return lambda x: tirx.Select(x > f32(0.0), x, x * slope)
+        case "sigmoid":
+            return tirx.sigmoid
+        case "tanh":
+            return tirx.tanh
+        case "nn.silu":
+            return lambda x: x * tirx.sigmoid(x)
+    raise NoForm
+
+
+class Writer:
+    """Writes one composite as Relax calls; ``NoForm`` where it has no integer form."""
+
+    def __init__(
+        self, integers: Integers, builder: relax.BlockBuilder, value_of: Any, found: Quantized
+    ) -> None:
+        self.integers, self.builder, self.value_of, self.found = integers, builder, value_of, found
+        self.graph = integers.graph
+        self.numbers = Numbers(self.graph, found, integers.function.constant)
+        self.result = self.numbers.result
+        if self.result is not None and not self.result.per_tensor:
+            raise NoForm
+        operands = [n for n in ("data", "residual", "left", "right") if f"{n}_float" in found]
+        if not all(self.numbers.of(n).per_tensor for n in operands):
+            raise NoForm
+
+    def write(self) -> Expr:
+        """Return the value of the composite's root."""
+        kinds = {
+            "conv": self.conv,
+            "matmul": self.matmul,
+            "binary": self.binary,
+            "pool": self.pool,
+            "concat": self.concat,
+            "view": self.view,
+            "unary": self.unary,
+            "requantize": self.requantize,
+        }
+        return kinds[self.found.kind]()
+
+    # Values and their layouts ------------------------------------------------------------------
+
+    @property
+    def anchor(self) -> Node:
+        """Return the node that gives the composite its kind."""
+        return self.graph.nodes[self.found["anchor"]]
+
+    def node_of(self, name: str) -> NodeIndex:
+        """Return the node that plays a part in the composite."""
+        return self.found[name]
+
+    def plain(self, index: NodeIndex) -> Expr:
+        """Return a value in the order the graph has it."""
+        if index in self.integers.plain:
+            return self.integers.plain[index]
+        if index in self.integers.images:
+            return self.integers.turned(self.builder, index)
+        return self.value_of(index)
+
+    def image(self, index: NodeIndex) -> Expr:
+        """Return a value channels last."""
+        if index not in self.integers.images:
+            rank = len(self.graph.nodes[index].type.shape)
+            order = [0, *range(2, rank), 1]
+            self.integers.images[index] = permuted(self.builder, self.plain(index), order)
+        return self.integers.images[index]
+
+    def kernel(self, body: Callable[..., Any], arguments: Sequence[Expr], name: str) -> Expr:
+        """Return a call of one kernel that operators behind it may be fused with."""
+        return self.builder.emit(
+            self.builder.call_te(body, *arguments, primfunc_name_hint=name, primfunc_attrs=ANCHOR)
+        )
+
+    def given_as_image(self, value: Expr) -> Expr:
+        """Return the root's value, which was computed channels last."""
+        root = self.found.root
+        self.integers.images[root] = value
+        if self.integers.read_as_image(root):
+            self.integers.unturned.add(root)
+            return value
+        return self.integers.turned(self.builder, root)
+
+    # Convolutions and products -------------------------------------------------------------------
+
+    def conv(self) -> Expr:
+        """Return a convolution."""
+        node = self.anchor
+        attributes = node.attributes
+        rank = len(node.type.shape) - 2
+        if str(attributes["data_layout"]) != "NC" + "DHW"[3 - rank :]:
+            raise NoForm
+        weights, scales = self.numbers.weights()
+        order = str(attributes["kernel_layout"])
+        weights = weights.transpose([order.index(a) for a in "OI" + "DHW"[3 - rank :]])
+        groups = int(attributes.get("groups", 1))
+        begin, end = pads(attributes["padding"], rank)
+        kernel = self.convolution(
+            node,
+            np.ascontiguousarray(weights),
+            groups,
+            per_axis(attributes["strides"], rank),
+            (*begin, *end),
+            per_axis(attributes["dilation"], rank),
+        )
+        residual = [self.image(self._residual())] if "residual" in self.found else []
+        data = self.image(self.node_of("data"))
+        name = f"quantized_conv{rank}d"
+        value = self.anchored(kernel, data, scales, residual, name)
+        return self.given_as_image(value)
+
+    def matmul(self) -> Expr:
+        """Return a matrix product with a constant."""
+        if "weights" not in self.found:
+            raise NoForm
+        weights, scales = self.numbers.weights()
+        data = self.graph.nodes[self.node_of("data")].type.shape
+        if weights.ndim != 2 or len(data) < 2:
+            raise NoForm
+        residual = []
+        if "residual" in self.found:
+            residual = [self.plain(self._residual())]
+        kernel = self.product(self.anchor, np.ascontiguousarray(weights.T))
+        return self.anchored(
+            kernel, self.plain(self.node_of("data")), scales, residual, "quantized_matmul"
+        )
+
+    def _residual(self) -> NodeIndex:
+        """Return what is added to the sums, element by element: a tensor of their shape."""
+        residual = self.node_of("residual")
+        if self.graph.nodes[residual].type.shape != self.anchor.type.shape:
+            raise NoForm
+        return residual
+
+    def convolution(
+        self,
+        node: Node,
+        weights: np.ndarray,
+        groups: int,
+        strides: tuple[int, ...],
+        padding: tuple[int, ...],
+        dilation: tuple[int, ...],
+    ) -> Expr:
+        """Return what sums a convolution; ``weights`` as in ONNX. ``NoForm`` when nothing does."""
+        shape = node.type.shape
+        data = self.graph.nodes[self.node_of("data")].type.shape
+        return self._sums(
+            (data[0], *data[2:], data[1]),
+            (shape[0], *shape[2:], shape[1]),
+            weights,
+            groups=groups,
+            strides=strides,
+            padding=padding,
+            dilation=dilation,
+        )
+
+    def product(self, node: Node, weights: np.ndarray) -> Expr:
+        """Return what sums a matmul; ``weights``: output columns first."""
+        data = self.graph.nodes[self.node_of("data")].type.shape
+        return self._sums(data, node.type.shape, weights)
+
+    def _sums(
+        self, data: tuple[int, ...], out: tuple[int, ...], weights: np.ndarray, **sizes: Any
+    ) -> IntegerSums:
+        """Return the sums over data with channels last, by our kernel rules."""
+        scaling = self.numbers.of("data")
+        signed = scaling.dtype == "int8"
+        zero = scaling.single("the data")[1] + (128 if signed else 0)
+        problem = DotProblem(
+            "int8", tuple(data), tuple(out), weights.shape, zero=zero, signed=signed, **sizes
+        )
+        return IntegerSums.of(problem, weights, self.integers.cpu)
+
+    def operand(self, kernel: Any) -> np.ndarray:
+        """Return the weights as a kernel takes them."""
+        packed: np.ndarray = kernel.packed()
+        return packed
+
+    def anchored(
+        self, kernel: Any, data: Any, scales: np.ndarray, residual: list[Any], name: str
+    ) -> Expr:
+        """Return the sums, and in the same kernel all that follows them."""
+        step, _ = self.numbers.of("data").single("the data")
+        factor = (scales.astype(np.float64) * step).astype(np.float32)
+        correction = kernel.correction()
+        bias = self.numbers.bias()
+        if bias is not None and self.numbers.bias_fits():
+            whole = np.rint(bias.astype(np.float64) / factor)
+            if np.abs(whole + correction).max(initial=0) < 2**31:
+                correction, bias = (correction + whole).astype(np.int32), None
+        result, limits = self.result, self.numbers.clamp()
+        # Without a sum or a curve in between, one factor does for both scales.
+        merged = result is not None and limits is not None and not residual
+        low, high = -np.inf, np.inf
+        if merged:
+            assert result is not None and limits is not None
+            out, _ = result.single("the result")
+            factor = (factor.astype(np.float64) / out).astype(np.float32)
+            bias = None if bias is None else (bias.astype(np.float64) / out).astype(np.float32)
+            low, high = (limit / out for limit in limits)
+        constants = [const(correction), const(factor)]
+        constants += [] if bias is None else [const(bias)]
+
+        def body(x: te.Tensor, w: te.Tensor, *more: te.Tensor) -> Expr:
+            shift, scale = more[0], more[1]
+            rest = list(more[2:])
+            offset = rest.pop(0) if bias is not None else None
+            sums = kernel.sums(x, w)
+
+            def element(*i: Any) -> Expr:
+                c = i[kernel.axis]
+                value = (sums(*i) + shift(c)).astype("float32") * scale(c)
+                if offset is not None:
+                    value = value + offset(c)
+                if merged and result is not None:
+                    value = limited(value, low, high)
+                    return compute.rounded(value, result, scale=False)
+                if rest:
+                    value = value + compute.real(rest[0](*i), self.numbers.of("residual"))
+                if "activation" in self.found:
+                    value = activation(self.graph.nodes[self.found["activation"]])(value)
+                return value if result is None else compute.rounded(value, result)
+
+            return compute.elementwise(kernel.out, element, "requantized")
+
+        arguments = [data, const(self.operand(kernel)), *constants, *residual]
+        return self.kernel(body, arguments, name)
+
+    # Everything else -----------------------------------------------------------------------------
+
+    def binary(self) -> Expr:
+        """Return a sum, difference or product of two values."""
+        left, right = self.node_of("left"), self.node_of("right")
+        node, result = self.anchor, self.result
+        ranks = {len(self.graph.nodes[i].type.shape) for i in (left, right)}
+        if result is None or len(ranks) > 1:
+            raise NoForm
+        images = len(node.type.shape) == 4 and (
+            left in self.integers.images or right in self.integers.images
+        )
+        read = self.image if images else self.plain
+        scalings = [self.numbers.of("left"), self.numbers.of("right")]
+
+        def combine(a: Expr, b: Expr) -> Expr:
+            return {"add": a + b, "subtract": a - b, "multiply": a * b}[node.op]
+
+        def body(a: te.Tensor, b: te.Tensor) -> Expr:
+            shape = [max(int(p), int(q)) for p, q in zip(a.shape, b.shape, strict=True)]
+
+            def at(x: te.Tensor, i: tuple[Any, ...], scaling: Scaling) -> Expr:
+                """Return an element, of an axis of one the only one."""
+                pairs = zip(i, x.shape, strict=True)
+                return compute.real(x(*(0 if int(e) == 1 else p for p, e in pairs)), scaling)
+
+            def element(*i: Any) -> Expr:
+                value = combine(at(a, i, scalings[0]), at(b, i, scalings[1]))
+                if "activation" in self.found:
+                    value = activation(self.graph.nodes[self.found["activation"]])(value)
+                return compute.rounded(value, result)
+
+            return compute.elementwise(shape, element, "requantized")
+
+        value = self.pointwise(body, [read(left), read(right)], f"quantized_{node.op}")
+        return self.given_as_image(value) if images else value
+
+    def pointwise(self, body: Callable[..., Any], arguments: Sequence[Expr], name: str) -> Expr:
+        """Return a call of an elementwise kernel."""
+        return self.builder.emit(self.builder.call_te(body, *arguments, primfunc_name_hint=name))
+
+    def rescaled(self, value: Expr, source: Scaling) -> Expr:
+        """Returns a quantised value brought from one scale to the result's."""
+        result = self.result
+        if result is None:
+            raise NoForm
+        if source.equals(result):
+            return value
+
+        def body(x: te.Tensor) -> Expr:
+            return compute.elementwise(
+                x.shape, lambda *i: compute.rounded(compute.real(x(*i), source), result), "rescaled"
+            )
+
+        return self.pointwise(body, [value], "rescaled")
+
+    def operator(self, value: Expr) -> Expr:
+        """Return the anchor itself on 8-bit values."""
+        call = self.integers.function.model.expr(self.found["anchor"])
+        return self.builder.emit(Call(call.op, [value, *call.args[1:]], call.attrs, call.ty_args))
+
+    def pool(self) -> Expr:
+        """Return a maximum over windows."""
+        if "max_pool" not in self.anchor.op or self.anchor.op.startswith("nn.adaptive"):
+            raise NoForm  # averages are sums of floats anyway
+        value = self.operator(self.plain(self.node_of("data")))
+        return self.rescaled(value, self.numbers.of("data"))
+
+    def view(self) -> Expr:
+        """Return a change of shape."""
+        value = self.operator(self.plain(self.node_of("data")))
+        return self.rescaled(value, self.numbers.of("data"))
+
+    def concat(self) -> Expr:
+        """Return a concatenation; parts of other scales are rescaled first."""
+        names = [f"part{i}" for i in range(table.MOST_CONCATENATED) if f"part{i}" in self.found]
+        scalings = [self.numbers.of(name) for name in names]
+        if not all(s.per_tensor for s in scalings):
+            raise NoForm
+        parts = [
+            self.rescaled(self.plain(self.node_of(name)), given)
+            for name, given in zip(names, scalings, strict=True)
+        ]
+        axis = int(self.anchor.attributes.get("axis") or 0)
+        return self.builder.emit(relax.op.concat(parts, axis))
+
+    def unary(self) -> Expr:
+        """Return an activation."""
+        result, source = self.result, self.numbers.of("data")
+        function = activation(self.anchor)
+        if result is None:
+            raise NoForm
+
+        def body(x: te.Tensor) -> Expr:
+            return compute.elementwise(
+                x.shape,
+                lambda *i: compute.rounded(function(compute.real(x(*i), source)), result),
+                "requantized",
+            )
+
+        return self.pointwise(body, [self.plain(self.node_of("data"))], "quantized_unary")
+
+    def requantize(self) -> Expr:
+        """Return a change of scale alone."""
+        return self.rescaled(self.plain(self.node_of("data")), self.numbers.of("data"))
+
+
+def permuted(builder: relax.BlockBuilder, value: Expr, order: list[int]) -> Expr:
+    """Return the axes in another order, by a kernel of its own.
+
+    Fused with a conversion to or from float32 it would walk through four times the memory
+    plane by plane; bytes are turned in the caches, and the conversion runs straight.
+    """
+    shape = [int(e) for e in value.ty.shape.values]
+
+    def body(x: te.Tensor) -> Expr:
+        def element(*i: Any) -> Expr:
+            places = dict(zip(order, i, strict=True))
+            return x(*(places[axis] for axis in range(len(order))))
+
+        return compute.elementwise([shape[axis] for axis in order], element, "turned")
+
+    return builder.emit(
+        builder.call_te(body, value, primfunc_name_hint="turned", primfunc_attrs={"op_pattern": 8})
+    )
 
 
 class Integers:
     """The composites of one function, and the values they have made so far."""
 
-    def __init__(self, function: Function) -> None:
-        self.function, self.graph = function, function.graph
+    def __init__(self, function: Function, writer: type[Writer]) -> None:
+        self.function, self.graph, self.writer = function, function.graph, writer
         leaving = node_set(function.outputs)
         self.found = table.within(self.graph, function.nodes, leaving)
         self.inside = node_set(i for each in self.found.values() for i in members(each.nodes))
@@ -57,7 +443,7 @@ class Integers:
         if found is None or self.given_up >> index & 1:
             return None
         try:
-            return self._writer()(self, builder, value_of, found).write()
+            return self.writer(self, builder, value_of, found).write()
         except (NoForm, UnsupportedError):
             self.given_up |= found.nodes
             return None
@@ -70,14 +456,6 @@ class Integers:
             order = [0, rank - 1, *range(1, rank - 1)]
             self.plain[index] = permuted(builder, self.images[index], order)
         return self.plain[index]
-
-    def _writer(self) -> type[Writer]:
-        """Return what writes for a processor, or for the device of an architecture."""
-        if not self.function.instance.architecture:
-            return Writer
-        from collage_engine.toolchains.tvm.cuda.integers import CudaWriter
-
-        return CudaWriter
 
     def opened(self, index: NodeIndex) -> list[NodeIndex]:
         """Returns the nodes of a composite that was given up, which are emitted one by one."""

@@ -6,27 +6,30 @@ from typing import TYPE_CHECKING, Any
 
 import tvm
 from tvm import relax
-from tvm.ir import Call, GlobalVar, Tuple, TupleGetItem
+from tvm.ir import Tuple
 
+from collage_engine.kernels.relax_values import with_variables
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.precision import PRODUCTS, is_reduced
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.tvm.bfloat16 import ROUNDED
 from collage_engine.toolchains.tvm.channels_last import marked
-from collage_engine.toolchains.tvm.quantized import Integers
+from collage_engine.toolchains.tvm.quantized import Integers, Writer
 
 if TYPE_CHECKING:
     from collage_engine.toolchains.tvm.library import LibraryCalls
 
 
-def relax_module(function: Function, calls: LibraryCalls | None = None) -> tvm.IRModule:
+def relax_module(
+    function: Function, calls: LibraryCalls | None = None, writer: type[Writer] = Writer
+) -> tvm.IRModule:
     """Returns ``main(inputs) → outputs`` with the model's own operators, constants in place.
 
     Quantised composites are integer computations from here on, a library's are packed calls. Types
     are logical ones; values of the border in another format are marked.
     """
-    rebuilding = _Rebuilding(function, calls)
+    rebuilding = _Rebuilding(function, calls, writer)
     module = rebuilding.module()
     takes = [k for k, index in enumerate(function.inputs) if index in function.takes]
     gives = [k for k, index in enumerate(function.outputs) if index in function.gives]
@@ -42,21 +45,22 @@ def relax_module(function: Function, calls: LibraryCalls | None = None) -> tvm.I
 class _Rebuilding:
     """A function's operators emitted one by one, with the values that are known so far."""
 
-    def __init__(self, function: Function, calls: LibraryCalls | None) -> None:
+    def __init__(
+        self, function: Function, calls: LibraryCalls | None, writer: type[Writer]
+    ) -> None:
         self.function, self.calls = function, calls
         self.model, self.graph = function.model, function.graph
         self.builder = relax.BlockBuilder()
-        self.callees = {
+        self.known: dict[Any, Any] = {
             variable: self.builder.add_func(callee, variable.name_hint)
             for variable, callee in self.model.module.functions.items()
             if isinstance(callee, tvm.tirx.PrimFunc)
         }
-        self.known: dict[Any, Any] = {}
         self.unturned: dict[Any, NodeIndex] = {}
         """Variables whose known value is channels last, with their nodes."""
         self.products: list[NodeIndex] = []
         """Matrix products and convolutions that were emitted as they are, in order."""
-        self.integers = Integers(function)
+        self.integers = Integers(function, writer)
 
     def module(self) -> tvm.IRModule:
         """Return the module; ``ToolchainError`` where an output is not computed."""
@@ -108,16 +112,10 @@ class _Rebuilding:
 
     def _moved(self, e: Any) -> Any:
         """Return an expression of the model over the values of this module."""
-        if isinstance(e, relax.Var):
-            if e in self.unturned:
-                self.known[e] = self.integers.turned(self.builder, self.unturned.pop(e))
-            return self.known.get(e, e)
-        if isinstance(e, GlobalVar):
-            return self.callees.get(e, e)
-        if isinstance(e, Call):
-            return Call(e.op, [self._moved(a) for a in e.args], e.attrs, e.ty_args)
-        if isinstance(e, Tuple):
-            return Tuple([self._moved(f) for f in e.fields])
-        if isinstance(e, TupleGetItem):
-            return TupleGetItem(self._moved(e.tuple_value), e.index)
-        return e
+        return with_variables(e, self._known)
+
+    def _known(self, variable: Any) -> Any:
+        if variable in self.unturned:
+            turned = self.integers.turned(self.builder, self.unturned.pop(variable))
+            self.known[variable] = turned
+        return self.known.get(variable, variable)

@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Any
 from collage_engine.kernels.operators import reason_against
 from collage_engine.machine.device import processor
 from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.partition.candidate_source import Composites
+from collage_engine.partition.quantized import pattern_table
+from collage_engine.partition.rule_trees import (
+    composite_rules,
+    fusion_rules,
+    union_rules,
+)
+from collage_engine.partition.spec import PartitionSpec
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import NHWC, PLAIN
 from collage_engine.records.numbering import NodeIndex, NodeSet
-from collage_engine.records.precision import BFLOAT16, in_bfloat16
+from collage_engine.records.precision import BFLOAT16, in_bfloat16, in_precision
 from collage_engine.records.reasons import short_reason
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
@@ -22,10 +30,10 @@ from collage_engine.records.toolchain import (
     ToolchainState,
 )
 from collage_engine.toolchains.base import MODULES, Function, Toolchain
+from collage_engine.toolchains.runtime.pattern_table import against_sub_graph
+from collage_engine.toolchains.tvm.library import LibraryCalls, instance_with, made_of, rules
 
 if TYPE_CHECKING:
-    from collage_engine.partition.candidate_source import Composites
-    from collage_engine.partition.spec import PartitionSpec
     from collage_engine.records.graph import TensorType
     from collage_engine.toolchains.tvm.tuning.tuner import TvmTuner
 
@@ -91,7 +99,6 @@ class TvmToolchain(Toolchain):
 
     def _on_device(self, architecture: str, precision: str) -> tuple[ToolchainInstance, ...]:
         from collage_engine.kernels.cuda.precisions import has
-        from collage_engine.records.precision import in_precision
 
         plain = ToolchainInstance(toolchain=self.name, device="cuda:0", architecture=architecture)
         if not has(architecture, precision):
@@ -118,25 +125,8 @@ class TvmToolchain(Toolchain):
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
         """Implements ``Toolchain.partition_spec``."""
-        from collage_engine.partition.quantized import pattern_table
-        from collage_engine.partition.rule_trees import (
-            composite_rules,
-            fusion_rules,
-            union_rules,
-        )
-        from collage_engine.partition.spec import PartitionSpec
-        from collage_engine.partition.sub_graph import SubGraph
-
-        def validate(sub_graph: SubGraph) -> str | None:
-            for index in graph.to_operators(sub_graph.inside):
-                reason = reason_against(graph, graph.operators[index])
-                if reason is not None:
-                    return reason
-            return None
-
+        validate = against_sub_graph(reason_against)
         if instance.library:
-            from collage_engine.toolchains.tvm.library import rules
-
             return PartitionSpec(instance.id, rules(instance), validate)
         integers = composite_rules("quantized", pattern_table(self.name))
         rule = union_rules(self.name, integers, fusion_rules(self.name))
@@ -146,8 +136,6 @@ class TvmToolchain(Toolchain):
         self, threads: int, libraries: Sequence[str]
     ) -> tuple[ToolchainInstance, ...]:
         """Implements ``capabilities.CallsLibraries``."""
-        from collage_engine.toolchains.tvm.library import instance_with
-
         return tuple(instance_with(self.name, threads, library) for library in libraries)
 
     def composites_of(
@@ -156,8 +144,6 @@ class TvmToolchain(Toolchain):
         """Implements ``capabilities.MakesComposites``."""
         if not instance.library:
             return ()
-        from collage_engine.toolchains.tvm.library import made_of
-
         return made_of(graph, instance.library, nodes)
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
@@ -168,7 +154,6 @@ class TvmToolchain(Toolchain):
         """Implements ``capabilities.LowersToTir``."""
         from collage_engine.kernels.choices import choices_of, using
         from collage_engine.kernels.target import cpu
-        from collage_engine.toolchains.tvm.library import LibraryCalls
         from collage_engine.toolchains.tvm.lowering import lower_module
         from collage_engine.toolchains.tvm.rebuild import relax_module
 
@@ -176,10 +161,11 @@ class TvmToolchain(Toolchain):
             if function.instance.architecture:
                 from collage_engine.kernels.cuda import lowering as cuda
                 from collage_engine.toolchains.tvm.bfloat16 import wanted
+                from collage_engine.toolchains.tvm.cuda.integers import CudaWriter
 
                 architecture = function.instance.architecture
                 precision = function.instance.precision
-                module = relax_module(function)
+                module = relax_module(function, writer=CudaWriter)
                 full = wanted(module["main"])[1]
                 with using(choices_of(function.instance)):
                     lowered = cuda.lower_module(module, architecture, precision, full)

@@ -134,12 +134,10 @@ class Compiler {
 
   // Emit `make`'s primitive with as many of the post-ops as it takes without falling back to the
   // library's reference code; the rest follow as primitives of their own. `dst` is explicit.
-  // `reuse`: an operand whose memory the result may overwrite.
   // `sums`: whether it can add to what the result's memory holds; some primitives accept such a
   // post-op and ignore it (3.2: pooling).
   View Fused(const std::string& what, const Desc& dst, std::vector<PostOp> posts, const Make& make,
-             const Operands& operands, std::optional<View> reuse = std::nullopt,
-             bool sums = false) {
+             const Operands& operands, bool sums = false) {
     const Dims dims = dst.get_dims();
     PrimitiveDesc bare = make(dst, Attributes());
     if (!bare) TVM_FFI_THROW(RuntimeError) << "oneDNN has no implementation of " << what;
@@ -152,7 +150,7 @@ class Compiler {
         if (n > 0) attr.set_post_ops(Chain(posts, n, dims, dst, summed));
         PrimitiveDesc pd = n == 0 ? bare : make(dst, attr);
         if (!pd || (n > 0 && !reference && IsReference(pd))) continue;
-        return Finish(what, dst, posts, n, summed, pd, operands, reuse);
+        return Finish(what, dst, posts, n, summed, pd, operands);
       }
     }
     TVM_FFI_THROW(RuntimeError) << "oneDNN has no implementation of " << what;
@@ -160,16 +158,15 @@ class Compiler {
   }
 
   // A post-op as a primitive of its own, with the rest fused into it.
-  View Apply(const View& source, const std::vector<PostOp>& posts, std::optional<View> reuse) {
+  View Apply(const View& source, const std::vector<PostOp>& posts) {
     if (posts.empty()) return source;
     PostOp head = posts.front();
     std::vector<PostOp> rest(posts.begin() + 1, posts.end());
-    if (head.eltwise) return Eltwise(source, head, rest, reuse);
-    return Binary(head.alg, head.name, source, Value(head.value), rest, reuse);
+    if (head.eltwise) return Eltwise(source, head, rest);
+    return Binary(head.alg, head.name, source, Value(head.value), rest);
   }
 
-  View Eltwise(const View& given, const PostOp& op, const std::vector<PostOp>& rest,
-               std::optional<View> reuse) {
+  View Eltwise(const View& given, const PostOp& op, const std::vector<PostOp>& rest) {
     View source = UseDense(given);
     auto make = [&](const Desc& dst, const primitive_attr& attr) -> PrimitiveDesc {
       return dnnl::eltwise_forward::primitive_desc(
@@ -179,12 +176,11 @@ class Compiler {
     auto operands = [&](const PrimitiveDesc&) {
       return std::vector<std::pair<int, View>>{{DNNL_ARG_SRC, source}};
     };
-    if (source.buffer != given.buffer) reuse = source;
-    return Fused(op.name, source.desc, rest, make, operands, reuse);
+    return Fused(op.name, source.desc, rest, make, operands);
   }
 
   View Binary(algorithm alg, const std::string& name, View a, View b,
-              const std::vector<PostOp>& rest, std::optional<View> reuse) {
+              const std::vector<PostOp>& rest) {
     Dims dims = BroadcastDims(a.dims, b.dims);
     if (a.dims != dims && b.dims == dims && Commutes(alg)) std::swap(a, b);
     if (a.dims != dims) a = Expand(a, dims);
@@ -222,8 +218,7 @@ class Compiler {
     auto operands = [&](const PrimitiveDesc&) {
       return std::vector<std::pair<int, View>>{{DNNL_ARG_SRC_0, a}, {DNNL_ARG_SRC_1, b}};
     };
-    if (reuse && (reuse->buffer != a.buffer || a.buffer == b.buffer)) reuse.reset();
-    return Fused(name, a.desc, rest, describe(a, b), operands, reuse);
+    return Fused(name, a.desc, rest, describe(a, b), operands);
   }
 
   // The value written out over broadcast axes.
@@ -287,7 +282,7 @@ class Compiler {
       if (other.dims != dims) continue;
       // The library adds what lies in the result's memory, which has the result's size.
       if (other.type() != dst.get_data_type()) return -1;
-      if (IsConstant(other) || Readers(posts, 0, other.buffer) > 1) return -1;
+      if (IsConstant(other) || Readers(posts, other.buffer) > 1) return -1;
       // A residual in another layout is copied first, and the copy is ours to overwrite.
       if (!SameLayout(other.desc, dst) || Dead(op.value)) return static_cast<int>(k);
       return -1;
@@ -295,12 +290,10 @@ class Compiler {
     return -1;
   }
 
-  // How many post-ops from the n-th on read a buffer.
-  int Readers(const std::vector<PostOp>& posts, size_t n, int buffer) const {
+  // How many post-ops read a buffer.
+  int Readers(const std::vector<PostOp>& posts, int buffer) const {
     int count = 0;
-    for (size_t k = n; k < posts.size(); ++k) {
-      count += !posts[k].eltwise && Value(posts[k].value).buffer == buffer;
-    }
+    for (const PostOp& op : posts) count += !op.eltwise && Value(op.value).buffer == buffer;
     return count;
   }
 
@@ -327,8 +320,7 @@ class Compiler {
   }
 
   View Finish(const std::string& what, const Desc& dst, const std::vector<PostOp>& posts, size_t n,
-              int summed, const PrimitiveDesc& pd, const Operands& operands,
-              std::optional<View> reuse) {
+              int summed, const PrimitiveDesc& pd, const Operands& operands) {
     std::vector<std::pair<int, View>> used = operands(pd);
     std::string fused;
     std::optional<View> to;
@@ -346,18 +338,16 @@ class Compiler {
       int position = DNNL_ARG_ATTR_MULTIPLE_POST_OP(static_cast<int>(k));
       used.push_back({position | DNNL_ARG_SRC_1, operand});
     }
-    if (!to && reuse && SameLayout(reuse->desc, dst) && Overwritable(*reuse, used) &&
-        Readers(posts, n, reuse->buffer) == 0) {
-      to = reuse;
-      to->desc = dst;
+    if (to) {
+      Forget(to->buffer);
+    } else {
+      to = NewView(dst);
     }
-    if (!to) to = NewView(dst);
-    Forget(to->buffer);
     std::vector<Binding> bindings;
     for (auto& [name, view] : used) bindings.push_back({&view, view.desc, name});
     bindings.push_back({&*to, dst, DNNL_ARG_DST});
     Emit(what, pd, bindings, used.empty() ? dst : used[0].second.desc, dst, fused);
-    return Apply(*to, {posts.begin() + n, posts.end()}, to);
+    return Apply(*to, {posts.begin() + n, posts.end()});
   }
 
   // Memory that holds the residual and will hold the sum.
@@ -367,15 +357,6 @@ class Compiler {
     for (const auto& [name, view] : used) read |= view.buffer == other.buffer;
     if (SameLayout(other.desc, dst) && !read) return {other.dims, dst, other.buffer, 0};
     return Reorder(other, dst);
-  }
-
-  // The result may lie over an operand that is read element by element, and only once.
-  bool Overwritable(const View& view, const std::vector<std::pair<int, View>>& used) const {
-    int times = 0;
-    for (const auto& [name, other] : used) times += other.buffer == view.buffer;
-    const Buffer& buffer = program_.buffer(view.buffer);
-    return times <= 1 && buffer.kind == Buffer::kArena && view.offset == 0 &&
-           buffer.bytes == view.desc.get_size();
   }
 
   void Forget(int buffer) {

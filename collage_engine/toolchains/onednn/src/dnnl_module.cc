@@ -210,8 +210,8 @@ class DnnlModule : public PlanModule {
       auto read = [&](int64_t id) {
         if (id >= 0) last[root(id)] = index;
       };
-      for (const char* key : {"src", "other", "weights", "bias", "scale", "shift", "mean",
-                              "variance", "recurrent", "state", "cell_state"}) {
+      for (const char* key : {"src", "other", "weights", "bias", "scale", "shift", "recurrent",
+                              "state", "cell_state"}) {
         read(GetInt(step, key, -1));
       }
       if (Has(step, "srcs")) {

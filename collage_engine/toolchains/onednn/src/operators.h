@@ -58,13 +58,12 @@ inline View MatMul(Compiler& c, const Site& site) {
     if (bias) used.push_back({DNNL_ARG_BIAS, *bias});
     return used;
   };
-  return c.Fused("matmul", chosen->to, site.posts, make, operands, std::nullopt, true);
+  return c.Fused("matmul", chosen->to, site.posts, make, operands, true);
 }
 
 // Operators that read one dense tensor and keep its layout.
 inline View Softmax(Compiler& c, const Site& site) {
-  View given = c.Value(site.id("src"));
-  View src = c.UseDenseFloat(given);
+  View src = c.UseDenseFloat(c.Value(site.id("src")));
   bool log = GetInt(site.step, "log", 0) != 0;
   int axis = static_cast<int>(Get<int64_t>(site.step, "axis"));
   auto describe = [&](const Desc& dst, const primitive_attr& attr) -> PrimitiveDesc {
@@ -79,15 +78,12 @@ inline View Softmax(Compiler& c, const Site& site) {
   auto operands = [&](const PrimitiveDesc&) {
     return std::vector<std::pair<int, View>>{{DNNL_ARG_SRC, src}};
   };
-  std::optional<View> reuse;
-  if (c.Dead(site.id("src")) || src.buffer != given.buffer) reuse = src;
-  return c.Fused(log ? "log_softmax" : "softmax", src.desc, site.posts, describe, operands, reuse);
+  return c.Fused(log ? "log_softmax" : "softmax", src.desc, site.posts, describe, operands);
 }
 
 // Over the last axis, with an optional scale and shift.
 inline View LayerNorm(Compiler& c, const Site& site) {
-  View given = c.Value(site.id("src"));
-  View src = c.UsePlainFloat(given);
+  View src = c.UsePlainFloat(c.Value(site.id("src")));
   auto flags = dnnl::normalization_flags::none;
   std::vector<std::pair<int, View>> used = {{DNNL_ARG_SRC, src}};
   if (site.id("scale") >= 0) {
@@ -104,35 +100,7 @@ inline View LayerNorm(Compiler& c, const Site& site) {
                                                              epsilon, flags, attr, true);
   };
   auto operands = [&](const PrimitiveDesc&) { return used; };
-  std::optional<View> reuse;
-  if (c.Dead(site.id("src")) || src.buffer != given.buffer) reuse = src;
-  return c.Fused("layer_norm", src.desc, site.posts, make, operands, reuse);
-}
-
-// Per channel (axis 1), by the statistics that the model has.
-inline View BatchNorm(Compiler& c, const Site& site) {
-  View given = c.Value(site.id("src"));
-  View src = c.UseDenseFloat(given);
-  auto flags = dnnl::normalization_flags::none;
-  std::vector<std::pair<int, View>> used = {{DNNL_ARG_SRC, src}};
-  auto add = [&](const char* key, int name, dnnl::normalization_flags flag) {
-    if (site.id(key) < 0) return;
-    flags |= flag;
-    used.push_back({name, c.UsePlainFloat(c.Value(site.id(key)))});
-  };
-  add("scale", DNNL_ARG_SCALE, dnnl::normalization_flags::use_scale);
-  add("shift", DNNL_ARG_SHIFT, dnnl::normalization_flags::use_shift);
-  add("mean", DNNL_ARG_MEAN, dnnl::normalization_flags::use_global_stats);
-  add("variance", DNNL_ARG_VARIANCE, dnnl::normalization_flags::use_global_stats);
-  float epsilon = site.number("epsilon", 1e-5);
-  auto make = [&](const Desc& dst, const primitive_attr& attr) -> PrimitiveDesc {
-    return dnnl::batch_normalization_forward::primitive_desc(Engine(), kInference, dst, dst,
-                                                             epsilon, flags, attr, true);
-  };
-  auto operands = [&](const PrimitiveDesc&) { return used; };
-  std::optional<View> reuse;
-  if (c.Dead(site.id("src")) || src.buffer != given.buffer) reuse = src;
-  return c.Fused("batch_norm", src.desc, site.posts, make, operands, reuse);
+  return c.Fused("layer_norm", src.desc, site.posts, make, operands);
 }
 
 inline View Reduce(Compiler& c, const Site& site) {
@@ -182,7 +150,7 @@ inline View Concat(Compiler& c, const Site& site) {
   }
   bindings.push_back({&to, dst, DNNL_ARG_DST});
   c.Emit("concat", pd, bindings, descs[0], dst, "");
-  return c.Apply(to, site.posts, to);
+  return c.Apply(to, site.posts);
 }
 
 inline View Elementwise(Compiler& c, const Site& site) {
@@ -191,25 +159,13 @@ inline View Elementwise(Compiler& c, const Site& site) {
   op.alg = EltwiseAlgorithm(op.name);
   op.alpha = site.number("alpha", 0);
   op.beta = site.number("beta", 0);
-  View src = c.Value(site.id("src"));
-  std::optional<View> reuse;
-  if (c.Dead(site.id("src"))) reuse = src;
-  return c.Eltwise(src, op, site.posts, reuse);
+  return c.Eltwise(c.Value(site.id("src")), op, site.posts);
 }
 
 inline View BinaryStep(Compiler& c, const Site& site) {
   std::string name = site.text("alg");
-  int64_t left = site.id("src"), right = site.id("other");
-  View a = c.Value(left), b = c.Value(right);
-  algorithm alg = BinaryAlgorithm(name);
-  std::optional<View> reuse;
-  if (c.Dead(left) && a.dims == site.dims()) {
-    reuse = a;
-  } else if (Commutes(alg) && c.Dead(right) && b.dims == site.dims()) {
-    std::swap(a, b);
-    reuse = a;
-  }
-  return c.Binary(alg, name, a, b, site.posts, reuse);
+  return c.Binary(BinaryAlgorithm(name), name, c.Value(site.id("src")),
+                  c.Value(site.id("other")), site.posts);
 }
 
 // All steps of an LSTM or GRU of one layer. `src` is (step, batch, feature), the result (step,
@@ -256,7 +212,7 @@ inline View Recurrent(Compiler& c, const Site& site) {
   for (auto& [name, view] : used) bindings.push_back({&view, view.desc, name});
   bindings.push_back({&to, to.desc, DNNL_ARG_DST_LAYER});
   c.Emit(cell, pd, bindings, src.desc, to.desc, "");
-  return c.Apply(to, site.posts, to);
+  return c.Apply(to, site.posts);
 }
 
 inline View Reshape(Compiler& c, const Site& site) {
@@ -288,7 +244,7 @@ inline View Lower(Compiler& c, const std::string& op, const Site& site) {
   static const std::map<std::string, Operator> known = {
       {"conv", Convolve},        {"matmul", MatMul},        {"pool", Pooling},
       {"softmax", Softmax},
-      {"layer_norm", LayerNorm}, {"batch_norm", BatchNorm}, {"reduce", Reduce},
+      {"layer_norm", LayerNorm}, {"reduce", Reduce},
       {"concat", Concat},        {"eltwise", Elementwise},  {"binary", BinaryStep},
       {"reshape", Reshape},      {"permute", Permute},      {"slice", Slice},
       {"recurrent", Recurrent},

@@ -116,7 +116,7 @@ inline View Convolve(Compiler& c, const Site& site) {
     if (bias) used.push_back({DNNL_ARG_BIAS, *bias});
     return used;
   };
-  return c.Fused("conv", to, site.posts, make, operands, std::nullopt, true);
+  return c.Fused("conv", to, site.posts, make, operands, true);
 }
 
 inline View Pooling(Compiler& c, const Site& site) {

@@ -5,10 +5,9 @@
 // module; a module that wants others gets a pool of its own in its session.
 //
 // A plan with "providers" is run by these on an NVIDIA device, on which its arguments then lie.
-#include <malloc.h>
-
 #include <array>
 #include <deque>
+#include <map>
 #include <memory>
 
 #include "collage_module.h"
@@ -19,37 +18,15 @@
 namespace collage {
 namespace {
 
-int OnnxType(DLDataType type, const std::string& name) {
-  int bits = type.bits;
-  switch (type.code) {
-    case kDLBool:
-      return 9;
-    case kDLFloat:
-      if (bits == 32) return 1;
-      if (bits == 16) return 10;
-      if (bits == 64) return 11;
-      break;
-    case kDLBfloat:
-      if (bits == 16) return 16;
-      break;
-    case kDLInt:
-      if (bits == 8) return 3;
-      if (bits == 16) return 5;
-      if (bits == 32) return 6;
-      if (bits == 64) return 7;
-      break;
-    case kDLUInt:
-      if (bits == 1) return 9;
-      if (bits == 8) return 2;
-      if (bits == 16) return 4;
-      if (bits == 32) return 12;
-      if (bits == 64) return 13;
-      break;
-    default:
-      break;
-  }
-  TVM_FFI_THROW(TypeError) << "ONNX Runtime takes no tensors of " << name;
-  TVM_FFI_UNREACHABLE();
+// Numbers of element types in ONNX, by the names that plans use.
+int OnnxType(const std::string& name) {
+  static const std::map<std::string, int> known = {
+      {"float32", 1}, {"uint8", 2},  {"int8", 3},     {"uint16", 4},  {"int16", 5},
+      {"int32", 6},   {"int64", 7},  {"bool", 9},     {"float16", 10}, {"float64", 11},
+      {"uint32", 12}, {"uint64", 13}, {"bfloat16", 16}};
+  auto it = known.find(name);
+  if (it == known.end()) TVM_FFI_THROW(TypeError) << "ONNX Runtime takes no tensors of " << name;
+  return it->second;
 }
 
 // The process's environment; lives as long as the process, sessions point into it.
@@ -85,14 +62,6 @@ class Environment {
   void* env_ = nullptr;
   void* memory_ = nullptr;
 };
-
-// Opening a session frees more than it keeps (the parsed model, weights before packing), and the
-// C library holds on to it: ResNet-50 stays at 250 MB instead of 135.
-void TrimHeap(size_t model_bytes) {
-#ifdef __GLIBC__
-  if (model_bytes >= HeldBytes::kWorthwhile) malloc_trim(0);
-#endif
-}
 
 constexpr int kOnnxString = 8;
 
@@ -139,7 +108,7 @@ class Argument {
  public:
   Argument(const TensorSpec& spec, void* memory)
       : spec_(spec),
-        type_(spec.text ? kOnnxString : OnnxType(spec.dtype, spec.dtype_name)),
+        type_(spec.text ? kOnnxString : OnnxType(spec.dtype_name)),
         memory_(memory) {
     make_ = OrtApi::Instance().Function<Make>(kCreateTensorWithDataAsOrtValue);
   }
@@ -214,7 +183,6 @@ class OrtModule : public PlanModule {
     }
     threads_ = static_cast<int>(Get<int64_t>(plan, "threads"));
     spin_ = Get<bool>(plan, "spin");
-    level_ = GetInt(plan, "level", 99);
     files_.Open(plan);
     Open(plan, model);
     files_.Forget();
@@ -278,7 +246,6 @@ class OrtModule : public PlanModule {
     json::Object out;
     out.Set(ffi::String("library"),
             ffi::String("onnxruntime " + OrtApi::Instance().version()));
-    out.Set(ffi::String("optimization_level"), level_);
     out.Set(ffi::String("threads"), static_cast<int64_t>(threads_));
     out.Set(ffi::String("spin"), spin_);
     out.Set(ffi::String("shared_pool"), shared_pool_);
@@ -298,24 +265,18 @@ class OrtModule : public PlanModule {
     Environment& environment = Environment::Instance(threads_, spin_);
     OrtHandle options(kReleaseSessionOptions);
     api.Call(kCreateSessionOptions, options.out());
-    api.Call(kSetSessionGraphOptimizationLevel, options.get(), static_cast<int>(level_));
     api.Call(kSetInterOpNumThreads, options.get(), 1);
     shared_pool_ = environment.Fits(threads_, spin_);
     if (shared_pool_) {
       api.Call(kDisablePerSessionThreads, options.get());
     } else {
       api.Call(kSetIntraOpNumThreads, options.get(), threads_);
-      Configure(options.get(), "session.intra_op.allow_spinning", spin_ ? "1" : "0");
+      api.Call(kAddSessionConfigEntry, options.get(),
+               static_cast<const char*>("session.intra_op.allow_spinning"), spin_ ? "1" : "0");
     }
     if (Has(plan, "optimized_model")) {  // for looking at what the optimiser made of it
       std::string path = GetString(plan, "optimized_model");
       api.Call(kSetOptimizedModelFilePath, options.get(), path.c_str());
-    }
-    if (Has(plan, "session_config")) {
-      for (const auto& [key, value] : Get<json::Object>(plan, "session_config")) {
-        Configure(options.get(), std::string(key.cast<ffi::String>()).c_str(),
-                  std::string(value.cast<ffi::String>()).c_str());
-      }
     }
     if (files_.count() != 0) {
       api.Call(kAddExternalInitializersFromFilesInMemory, options.get(), files_.names(),
@@ -379,10 +340,6 @@ class OrtModule : public PlanModule {
     return NewTensor(data, shape, spec);
   }
 
-  void Configure(void* options, const char* key, const char* value) {
-    OrtApi::Instance().Call(kAddSessionConfigEntry, options, key, value);
-  }
-
   using RunFunction = void* (*)(void*, const void*, const char* const*, void* const*, size_t,
                                 const char* const*, size_t, void**);
   std::vector<std::string> input_names_, output_names_;
@@ -400,7 +357,6 @@ class OrtModule : public PlanModule {
   int threads_ = 1;
   bool spin_ = false;
   bool shared_pool_ = true;
-  int64_t level_ = 99;
 };
 
 }  // namespace

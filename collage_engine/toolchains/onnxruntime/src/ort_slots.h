@@ -18,7 +18,6 @@ enum OrtSlot : int {
   kRun = 9,
   kCreateSessionOptions = 10,
   kSetOptimizedModelFilePath = 11,
-  kSetSessionGraphOptimizationLevel = 23,
   kSetIntraOpNumThreads = 24,
   kSetInterOpNumThreads = 25,
   kCreateCustomOpDomain = 26,

@@ -3,8 +3,6 @@
 //
 // A model in IR needs no frontend but the small one of IR itself. Inputs and outputs go by their
 // place in the model, which IR keeps.
-#include <malloc.h>
-
 #include <array>
 #include <deque>
 #include <memory>
@@ -14,13 +12,6 @@
 
 namespace collage {
 namespace {
-
-// Reading and compiling frees more than is kept, and the C library holds on to it.
-void TrimHeap(size_t model_bytes) {
-#ifdef __GLIBC__
-  if (model_bytes >= HeldBytes::kWorthwhile) malloc_trim(0);
-#endif
-}
 
 // A tensor argument. A tensor is bound to its address for good, and callers cycle through few
 // addresses, so the last ones are kept; the request is told only when the address changes.
@@ -176,7 +167,7 @@ class OvModule : public PlanModule {
       ov_shape_t shape{0, nullptr};
       OvCheck(ov_const_port_get_shape(port.get(), &shape), "a port has no fixed shape");
       const TensorSpec& spec = specs[i];
-      bool same = type == OvType(spec.dtype, spec.dtype_name) &&
+      bool same = type == OvType(spec.dtype_name) &&
                   std::vector<int64_t>(shape.dims, shape.dims + shape.rank) == spec.shape;
       ov_shape_free(&shape);
       if (!same) {

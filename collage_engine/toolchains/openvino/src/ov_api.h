@@ -4,6 +4,7 @@
 
 #include <openvino/c/openvino.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -79,44 +80,21 @@ inline std::string OvVersion() {
   return text;
 }
 
-inline ov_element_type_e OvType(DLDataType type, const std::string& name) {
-  int bits = type.bits;
-  switch (type.code) {
-    case kDLBool:
-      return BOOLEAN;
-    case kDLFloat:
-      if (bits == 32) return F32;
-      if (bits == 16) return F16;
-      if (bits == 64) return F64;
-      break;
-    case kDLBfloat:
-      if (bits == 16) return BF16;
-      break;
-    case kDLInt:
-      if (bits == 8) return I8;
-      if (bits == 16) return I16;
-      if (bits == 32) return I32;
-      if (bits == 64) return I64;
-      break;
-    case kDLUInt:
-      if (bits == 1) return BOOLEAN;
-      if (bits == 8) return U8;
-      if (bits == 16) return U16;
-      if (bits == 32) return U32;
-      if (bits == 64) return U64;
-      break;
-    default:
-      break;
-  }
-  TVM_FFI_THROW(TypeError) << "OpenVINO takes no tensors of " << name;
-  TVM_FFI_UNREACHABLE();
+inline ov_element_type_e OvType(const std::string& name) {
+  static const std::map<std::string, ov_element_type_e> known = {
+      {"bool", BOOLEAN}, {"float32", F32}, {"float16", F16}, {"float64", F64}, {"bfloat16", BF16},
+      {"int8", I8},      {"int16", I16},   {"int32", I32},   {"int64", I64},   {"uint8", U8},
+      {"uint16", U16},   {"uint32", U32},  {"uint64", U64}};
+  auto it = known.find(name);
+  if (it == known.end()) TVM_FFI_THROW(TypeError) << "OpenVINO takes no tensors of " << name;
+  return it->second;
 }
 
 // A tensor over memory that is somebody else's. A shape is only read, so `spec` lends its own.
 inline void OvTensorOver(const TensorSpec& spec, void* data, ov_tensor_t** out) {
   ov_shape_t shape{static_cast<int64_t>(spec.shape.size()),
                    const_cast<int64_t*>(spec.shape.data())};
-  OvCheck(ov_tensor_create_from_host_ptr(OvType(spec.dtype, spec.dtype_name), shape, data, out),
+  OvCheck(ov_tensor_create_from_host_ptr(OvType(spec.dtype_name), shape, data, out),
           "OpenVINO cannot use the tensor");
 }
 

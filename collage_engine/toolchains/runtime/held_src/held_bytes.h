@@ -2,6 +2,7 @@
 #ifndef COLLAGE_HELD_BYTES_H_
 #define COLLAGE_HELD_BYTES_H_
 
+#include <malloc.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -62,6 +63,14 @@ class HeldBytes {
   const char* data_;
   size_t size_;
 };
+
+// Reading a model frees more than is kept, and the C library holds on to it: ResNet-50 would stay at
+// 250 MB instead of 135.
+inline void TrimHeap(size_t model_bytes) {
+#ifdef __GLIBC__
+  if (model_bytes >= HeldBytes::kWorthwhile) malloc_trim(0);
+#endif
+}
 
 }  // namespace collage
 

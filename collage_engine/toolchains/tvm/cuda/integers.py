@@ -29,7 +29,7 @@ from collage_engine.machine.cuda import generation
 from collage_engine.partition.quantized_numbers import Scaling
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex
-from collage_engine.toolchains.tvm.quantized_writer import NoForm, Writer
+from collage_engine.toolchains.tvm.quantized import NoForm, Writer
 
 
 def signed_value(value: Any) -> Any:

@@ -78,84 +78,77 @@ class TvmTuner:
             better: Keeps what was found so far, should this process not live to return. (A choice
                 without times is unconfirmed.)
         """
+        from collage_engine.kernels.registry import RULES
+        from collage_engine.kernels.rule import Decision
+        from collage_engine.kernels.target import cpu
+        from collage_engine.kernels.tuning.hill_climbing import WORTH, climb
+        from collage_engine.kernels.tuning.kernel_bench import KernelBench
+
         begun = time.monotonic()
-        known = known or TuneRecord(workload=task.workload, toolchain="tvm")
-        return _climb(task, instance, known, begun + seconds, begun, better)
+        before = known or TuneRecord(workload=task.workload, toolchain="tvm")
+        machine = cpu(instance.threads)
+        bench = KernelBench(RULES.problem(task.description), machine)
+        default = bench.default
+        bench.make(default)
+        # However long the first kernels took (TVM loads, plain loops run), half the turn is for
+        # trials.
+        deadline = max(begun + seconds, time.monotonic() + seconds / 2)
+        tried, failed = list(before.tried), list(before.failed)
 
+        def record(choice: Mapping[str, Any], complete: bool = False, **times: float) -> TuneRecord:
+            return msgspec.structs.replace(
+                before,
+                choice=dict(choice),
+                tried=tuple(tried),
+                failed=tuple(failed),
+                complete=complete,
+                seconds=before.seconds + time.monotonic() - begun,
+                **times,
+            )
 
-def _climb(
-    task: TuneTask,
-    instance: ToolchainInstance,
-    known: TuneRecord,
-    deadline: float,
-    begun: float,
-    better: Callable[[TuneRecord], None],
-) -> TuneRecord:
-    from collage_engine.kernels.registry import RULES
-    from collage_engine.kernels.rule import Decision
-    from collage_engine.kernels.target import cpu
-    from collage_engine.kernels.tuning.hill_climbing import WORTH, climb
-    from collage_engine.kernels.tuning.kernel_bench import KernelBench
+        def compare(challenger: Decision[Any, Any], best: Decision[Any, Any]) -> float:
+            try:
+                ratio = bench.compare(challenger, best)
+            except ToolchainError as error:
+                _log.info("%s is of no use: %s", challenger.name, error)
+                failed.append(challenger.name)
+                return math.inf
+            except Exception:
+                # TVM's own errors are of several types. One of ours would look the same to the
+                # search, so it is logged with its trace.
+                _log.warning("%s failed", challenger.name, exc_info=True)
+                failed.append(challenger.name)
+                return math.inf
+            tried.append(challenger.name)
+            ahead = challenger if ratio <= WORTH else best
+            bench.forget(ahead)
+            # If this process is ended, the next one goes on from here.
+            better(record(before.choice if ahead is start else ahead.to_record()))
+            return ratio
 
-    machine = cpu(instance.threads)
-    bench = KernelBench(RULES.problem(task.description), machine)
-    default = bench.default
-    bench.make(default)
-    # However long the first kernels took (TVM loads, plain loops run), half the turn is for trials.
-    deadline = max(deadline, time.monotonic() + (deadline - begun) / 2)
-    tried, failed = list(known.tried), list(known.failed)
-
-    def record(choice: Mapping[str, Any], complete: bool = False, **times: float) -> TuneRecord:
-        return msgspec.structs.replace(
-            known,
-            choice=dict(choice),
-            tried=tuple(tried),
-            failed=tuple(failed),
-            complete=complete,
-            seconds=known.seconds + time.monotonic() - begun,
-            **times,
+        start = default
+        if before.choice:
+            start = RULES.decide(bench.problem, machine, before.choice) or default
+        found = climb(
+            start,
+            lambda decision: RULES.neighbours(decision, machine),
+            compare,
+            stop=lambda: time.monotonic() >= deadline,
+            tried=[*before.tried, *before.failed],
         )
-
-    def compare(challenger: Decision[Any, Any], best: Decision[Any, Any]) -> float:
-        try:
-            ratio = bench.compare(challenger, best)
-        except ToolchainError as error:
-            _log.info("%s is of no use: %s", challenger.name, error)
-            failed.append(challenger.name)
-            return math.inf
-        except Exception:
-            # TVM's own errors are of several types. One of ours would look the same to the search,
-            # so it is logged with its trace.
-            _log.warning("%s failed", challenger.name, exc_info=True)
-            failed.append(challenger.name)
-            return math.inf
-        tried.append(challenger.name)
-        ahead = challenger if ratio <= WORTH else best
-        bench.forget(ahead)
-        # If this process is ended, the next one goes on from here.
-        better(record(known.choice if ahead is start else ahead.to_record()))
-        return ratio
-
-    start = default
-    if known.choice:
-        start = RULES.decide(bench.problem, machine, known.choice) or default
-    found = climb(
-        start,
-        lambda decision: RULES.neighbours(decision, machine),
-        compare,
-        stop=lambda: time.monotonic() >= deadline,
-        tried=[*known.tried, *known.failed],
-    )
-    # Many small gains may be noise: only rounds that are taken anew against the default count.
-    ratio = bench.confirmed(found.best)
-    default_us = bench.seconds(default) * 1e6
-    if ratio > WORTH:
-        return record({}, found.complete, default_us=default_us, tuned_us=default_us)
-    result = record(
-        found.best.to_record(), found.complete, default_us=default_us, tuned_us=default_us * ratio
-    )
-    better(result)
-    return result
+        # Many small gains may be noise: only rounds that are taken anew against the default count.
+        ratio = bench.confirmed(found.best)
+        default_us = bench.seconds(default) * 1e6
+        if ratio > WORTH:
+            return record({}, found.complete, default_us=default_us, tuned_us=default_us)
+        result = record(
+            found.best.to_record(),
+            found.complete,
+            default_us=default_us,
+            tuned_us=default_us * ratio,
+        )
+        better(result)
+        return result
 
 
 def _plan_tasks(choices: Choices) -> list[TuneTask]:
