@@ -2,117 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
-from onnx import ModelProto, ValueInfoProto, helper, numpy_helper, shape_inference
+from onnx import ModelProto, helper, numpy_helper, parser, shape_inference
 
 OPSET = 17
 """Version of ONNX's operator set of the models: the last one in which a Split needs not say
 how many outputs it has (ONNX's ``Changelog.md``)."""
 
-
-class _Net:
-    """A model under construction; every method returns a value's name."""
-
-    def __init__(self, dtype: str = "float32") -> None:
-        self._dtype = np.dtype(dtype)
-        self._random = np.random.default_rng(0)
-        self._nodes: list[Any] = []
-        self._inputs: list[Any] = []
-        self._weights: list[Any] = []
-
-    def input(self, *shape: int) -> str:
-        name = f"x{len(self._inputs)}"
-        kind = helper.np_dtype_to_tensor_dtype(self._dtype)
-        self._inputs.append(helper.make_tensor_value_info(name, kind, shape))
-        return name
-
-    def weight(self, *shape: int) -> str:
-        name = f"w{len(self._weights)}"
-        values = (self._random.standard_normal(shape) * 0.3).astype(self._dtype)
-        self._weights.append(numpy_helper.from_array(values, name))
-        return name
-
-    def node(self, op: str, *inputs: str, outputs: int = 1, **attributes: Any) -> list[str]:
-        names = [f"{op.lower()}{len(self._nodes)}_{k}" for k in range(outputs)]
-        self._nodes.append(helper.make_node(op, list(inputs), names, **attributes))
-        return names
-
-    def model(self, *outputs: str) -> ModelProto:
-        results = [ValueInfoProto(name=name) for name in outputs]
-        graph = helper.make_graph(self._nodes, "check", self._inputs, results, self._weights)
-        opsets = [helper.make_opsetid("", OPSET)]
-        made = helper.make_model(graph, opset_imports=opsets, ir_version=8)
-        return shape_inference.infer_shapes(made, strict_mode=True)
-
-
-def _perceptron() -> ModelProto:
-    """Return two products with bias and ReLU: weights, and a chain behind each."""
-    net = _Net()
-    x = net.input(4, 32)
-    for given, taken in ((32, 24), (24, 10)):
-        (x,) = net.node("MatMul", x, net.weight(given, taken))
-        (x,) = net.node("Add", x, net.weight(taken))
-        (x,) = net.node("Relu", x)
-    return net.model(x)
-
-
-def _convolutions(dtype: str = "float32") -> ModelProto:
-    """Return two convolutions around a residual sum, then a pooled classifier."""
-    net = _Net(dtype)
-    x = net.input(1, 8, 12, 12)
-    (y,) = net.node("Conv", x, net.weight(8, 8, 3, 3), net.weight(8), pads=[1] * 4)
-    (y,) = net.node("Relu", y)
-    (y,) = net.node("Conv", y, net.weight(8, 8, 1, 1), net.weight(8))
-    (y,) = net.node("Relu", *net.node("Add", x, y))
-    (y,) = net.node("Flatten", *net.node("GlobalAveragePool", y))
-    (y,) = net.node("Gemm", y, net.weight(8, 5), net.weight(5))
-    return net.model(*net.node("Softmax", y))
-
-
-def _borders() -> ModelProto:
-    """Returns a model with two inputs, an output that is read on, and an operand read twice."""
-    net = _Net()
-    a, b = net.input(2, 6), net.input(2, 6)
-    (total,) = net.node("Add", a, b)
-    (square,) = net.node("Mul", total, total)
-    (shifted,) = net.node("Sub", square, net.weight(6))
-    (bounded,) = net.node("Tanh", shifted)
-    return net.model(total, bounded, *net.node("Sigmoid", shifted))
-
-
-def _broadcasts() -> ModelProto:
-    """Returns a model with operands of fewer axes and of extent 1, and a shared weight."""
-    net = _Net()
-    x, column = net.input(2, 3, 4), net.input(3, 1)
-    shared = net.weight(4)
-    (y,) = net.node("Add", *net.node("Mul", x, shared), shared)
-    (y,) = net.node("Add", column, y)
-    return net.model(*net.node("Abs", y))
-
-
-def _shapes() -> ModelProto:
-    """Return values that are moved and not computed, a split, and results that are no floats."""
-    net = _Net()
-    x = net.input(2, 8)
-    left, right = net.node("Split", x, outputs=2, axis=1)
-    (turned,) = net.node("Transpose", *net.node("Add", left, right), perm=[1, 0])
-    (largest,) = net.node("ArgMax", x, axis=1, keepdims=0)
-    return net.model(turned, largest)
-
-
-MODELS: dict[str, Callable[[], ModelProto]] = {
-    "perceptron": _perceptron,
-    "convolutions": _convolutions,
-    "borders": _borders,
-    "broadcasts": _broadcasts,
-    "shapes": _shapes,
+CONVOLUTIONS = """(
+    float[1,8,12,12] x, float[8,8,3,3] w0, float[8] w1, float[8,8,1,1] w2, float[8] w3,
+    float[8,5] w4, float[5] w5
+) => (y) {
+    a = Conv <pads = [1, 1, 1, 1]> (x, w0, w1)
+    b = Relu(a)
+    c = Conv(b, w2, w3)
+    d = Add(x, c)
+    e = Relu(d)
+    f = GlobalAveragePool(e)
+    g = Flatten(f)
+    h = Gemm(g, w4, w5)
+    y = Softmax(h)
+}"""
+"""Two convolutions around a residual sum, then a pooled classifier."""
+MODELS = {
+    # Two products with bias and ReLU: weights, and a chain behind each.
+    "perceptron": """(
+        float[4,32] x, float[32,24] w0, float[24] w1, float[24,10] w2, float[10] w3
+    ) => (y) {
+        a = MatMul(x, w0)
+        b = Add(a, w1)
+        c = Relu(b)
+        d = MatMul(c, w2)
+        e = Add(d, w3)
+        y = Relu(e)
+    }""",
+    "convolutions": CONVOLUTIONS,
+    # Two inputs, an output that is read on, and an operand that is read twice.
+    "borders": """(float[2,6] x0, float[2,6] x1, float[6] w0) => (total, bounded, y) {
+        total = Add(x0, x1)
+        square = Mul(total, total)
+        shifted = Sub(square, w0)
+        bounded = Tanh(shifted)
+        y = Sigmoid(shifted)
+    }""",
+    # Operands of fewer axes and of extent 1, and a shared weight.
+    "broadcasts": """(float[2,3,4] x0, float[3,1] x1, float[4] w0) => (y) {
+        a = Mul(x0, w0)
+        b = Add(a, w0)
+        c = Add(x1, b)
+        y = Abs(c)
+    }""",
+    # Values that are moved and not computed, a split, and results that are no floats.
+    "shapes": """(float[2,8] x) => (turned, largest) {
+        left, right = Split <axis = 1> (x)
+        a = Add(left, right)
+        turned = Transpose <perm = [1, 0]> (a)
+        largest = ArgMax <axis = 1, keepdims = 0> (x)
+    }""",
 }
-"""Name, as the checks' sentences call it → the model."""
-DEVICE_MODELS: dict[str, Callable[[], ModelProto]] = {
+"""Name, as the checks' sentences call it → the model's graph as ONNX's text."""
+DEVICE_MODELS = {
     **MODELS,
-    "convolutions in float16": lambda: _convolutions("float16"),
+    "convolutions in float16": CONVOLUTIONS.replace("float[", "float16["),
 }
 """The same for toolchains of NVIDIA devices, some of which compute in half precision only."""
+
+
+def model_of(graph: str) -> ModelProto:
+    """Return the model of a graph, whose inputs that are called w0, w1, … are random weights."""
+    text = f'<ir_version: 8, opset_import: ["" : {OPSET}]> check {graph}'
+    made = parser.parse_model(text)
+    random = np.random.default_rng(0)
+    inputs = list(made.graph.input)
+    del made.graph.input[:]
+    for value in inputs:
+        if not value.name.startswith("w"):
+            made.graph.input.append(value)
+            continue
+        kind = value.type.tensor_type
+        values = random.standard_normal([d.dim_value for d in kind.shape.dim]) * 0.3
+        array = values.astype(helper.tensor_dtype_to_np_dtype(kind.elem_type))
+        made.graph.initializer.append(numpy_helper.from_array(array, value.name))
+    return shape_inference.infer_shapes(made, strict_mode=True)

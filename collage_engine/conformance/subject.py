@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from collage_engine.candidates.menu import source_of
-from collage_engine.conformance.models import DEVICE_MODELS, MODELS
+from collage_engine.conformance.models import DEVICE_MODELS, MODELS, model_of
 from collage_engine.lowering.accuracy import worst
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
@@ -106,9 +106,9 @@ class Subject:
     def cases(self) -> Iterator[Case]:
         """Return every model of the suite, with its true values."""
         models = MODELS if self.target.kind == "cpu" else DEVICE_MODELS
-        for name, make in models.items():
+        for name, graph in models.items():
             if name not in self._cases:
-                model = import_onnx(make())
+                model = import_onnx(model_of(graph))
                 inputs = model.random_inputs(0)
                 truth = TrueValues.record(model, inputs, self.folder / "values" / name)
                 self._cases[name] = Case(name, model, inputs, truth)
