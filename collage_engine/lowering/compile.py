@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.lowering.compiled import Compiled, Timer
-from collage_engine.lowering.tensors import empty, from_numpy, to_numpy
+from collage_engine.lowering.tensors import empty
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.reasons import short_reason
 from collage_engine.toolchains.base import Function, Toolchain
@@ -103,20 +103,17 @@ class ExternalCompiled(Compiled):
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Call the module on these inputs; see ``Compiled``."""
-        made = self._call(*_bind(self.function, inputs), *self._outputs)
+        made = self._call(*self._bind(inputs), *self._outputs)
         outputs = self._outputs
         if self.function.returns:
             outputs = [made] if len(self.function.outputs) == 1 else list(made)
-        return [
-            to_numpy(tensor, self.function.output_type(index))
-            for tensor, index in zip(outputs, self.function.outputs, strict=True)
-        ]
+        return self._arrays(outputs)
 
     def timer(self, inputs: Sequence[np.ndarray]) -> Timer:
         """Time direct calls of the module on bound inputs; see ``Compiled``."""
         import tvm
 
-        arguments = [*_bind(self.function, inputs), *self._outputs]
+        arguments = [*self._bind(inputs), *self._outputs]
         call, module, symbol = self._call, self.module, self.function.symbol
 
         def evaluator(n: int) -> Callable[[], float]:
@@ -160,21 +157,15 @@ class NativeCompiled(Compiled):
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run ``main`` in the virtual machine; see ``Compiled``."""
-        result = self._main(*_bind(self.function, inputs))
-        tensors = [result] if len(self.function.outputs) == 1 else list(result)
-        return [
-            to_numpy(tensor, self.function.output_type(index))
-            for tensor, index in zip(tensors, self.function.outputs, strict=True)
-        ]
+        result = self._main(*self._bind(inputs))
+        return self._arrays([result] if len(self.function.outputs) == 1 else list(result))
 
     def timer(self, inputs: Sequence[np.ndarray]) -> Timer:
         """Time a saved closure of ``main`` on bound inputs; see ``Compiled``."""
         import tvm
 
         # A saved closure spares the dictionary look-ups and the copy of the return value.
-        self.vm.save_function(
-            "main", "collage_timed", *_bind(self.function, inputs), include_return=False
-        )
+        self.vm.save_function("main", "collage_timed", *self._bind(inputs), include_return=False)
         vm, call = self.vm, self.vm["collage_timed"]
 
         def evaluator(n: int) -> Callable[[], float]:
@@ -190,19 +181,3 @@ class NativeCompiled(Compiled):
     def close(self) -> None:
         """Drop the virtual machine and what it runs."""
         self._main = self.vm = self.lowered = None
-
-
-def _bind(function: Function, inputs: Sequence[np.ndarray]) -> list[Any]:
-    """Return TVM tensors of the inputs.
-
-    Raises:
-        ToolchainError: Their number, shapes or element types are not the function's.
-    """
-    if len(inputs) != len(function.inputs):
-        raise ToolchainError(
-            f"{function.symbol} takes {len(function.inputs)} inputs, {len(inputs)} were given"
-        )
-    return [
-        from_numpy(array, function.input_type(index))
-        for array, index in zip(inputs, function.inputs, strict=True)
-    ]

@@ -14,11 +14,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.lowering.compiled import Compiled, Timer
-from collage_engine.lowering.tensors import to_numpy
+from collage_engine.lowering.tensors import empty
 from collage_engine.machine.cuda_runtime import CudaRuntime, DeviceTimer
-from collage_engine.model.numpy_types import numpy_type
 from collage_engine.records.errors import ToolchainError
-from collage_engine.records.graph import TensorType
 from collage_engine.toolchains.base import Function, Toolchain
 from collage_engine.toolchains.capabilities import LowersToTir, inside
 
@@ -82,7 +80,7 @@ class CudaCompiled(Compiled):
 
     def _external(self, copies: int) -> list[Callable[..., Any]]:
         self._outputs = [
-            self._empty(self.function.output_type(index)) for index in self.function.outputs
+            empty(self.function.output_type(index), self.device) for index in self.function.outputs
         ]
         bodies: list[Callable[..., Any]] = []
         for _ in range(copies):
@@ -120,24 +118,6 @@ class CudaCompiled(Compiled):
             bodies.append(body)
         return bodies
 
-    def _empty(self, kind: TensorType) -> Any:
-        import tvm
-
-        return tvm.runtime.empty(kind.shape, kind.dtype, self.device)
-
-    def _bind(self, inputs: Sequence[np.ndarray]) -> list[Any]:
-        import numpy as np
-
-        bound = []
-        for array, index in zip(inputs, self.function.inputs, strict=True):
-            kind = self.function.input_type(index)
-            if array.shape != tuple(kind.shape) or array.dtype != numpy_type(kind.dtype):
-                raise ToolchainError(f"expected {kind}, got {array.dtype}{list(array.shape)}")
-            tensor = self._empty(kind)
-            tensor.copyfrom(np.ascontiguousarray(array))
-            bound.append(tensor)
-        return bound
-
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run once on the device; see ``Compiled``.
 
@@ -145,19 +125,16 @@ class CudaCompiled(Compiled):
             DeviceFault: The device's context is lost.
         """
         try:
-            results = self._bodies[0](*self._bind(inputs))
+            results = self._bodies[0](*self._bind(inputs, self.device))
         except Exception:
             self._cuda.synchronize()  # raises DeviceFault if the context is lost
             raise
         self._cuda.synchronize()
-        return [
-            to_numpy(tensor, self.function.output_type(index))
-            for tensor, index in zip(results, self.function.outputs, strict=True)
-        ]
+        return self._arrays(results)
 
     def timer(self, inputs: Sequence[np.ndarray]) -> Timer:
         """Time the copies in turn on the device's own events; see ``Compiled``."""
-        arguments = self._bind(inputs)
+        arguments = self._bind(inputs, self.device)
         calls = [lambda body=body: body(*arguments) for body in self._bodies]
         self._timer = device_timer(calls, self._cuda)
         return self._timer

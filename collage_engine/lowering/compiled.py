@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from collage_engine.lowering.tensors import from_numpy, to_numpy
+from collage_engine.records.errors import ToolchainError
 from collage_engine.toolchains.base import Function, Toolchain
 
 if TYPE_CHECKING:
@@ -21,6 +23,25 @@ class Compiled(ABC):
     def __init__(self, function: Function, toolchain: Toolchain) -> None:
         self.function = function
         self.toolchain = toolchain
+
+    def _bind(self, inputs: Sequence[np.ndarray], device: Any = None) -> list[Any]:
+        """Return TVM tensors of the inputs, on a device or in the processor's memory.
+
+        Raises:
+            ToolchainError: Their number, shapes or element types are not the function's.
+        """
+        wanted = self.function.inputs
+        if len(inputs) != len(wanted):
+            raise ToolchainError(
+                f"{self.function.symbol} takes {len(wanted)} inputs, {len(inputs)} were given"
+            )
+        kinds = map(self.function.input_type, wanted)
+        return [from_numpy(*each, device) for each in zip(inputs, kinds, strict=True)]
+
+    def _arrays(self, outputs: Sequence[Any]) -> list[np.ndarray]:
+        """Return copies of the outputs as arrays."""
+        kinds = map(self.function.output_type, self.function.outputs)
+        return [to_numpy(*each) for each in zip(outputs, kinds, strict=True)]
 
     @abstractmethod
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
