@@ -24,7 +24,7 @@ from collage_engine.timing.messages import OpenRequest
 from tests.zoo.net import Net
 from tests.zoo.quantized import quantize
 from tests.zoo.small import amplifies_rounding
-from tests.zoo.vision import efficientnet_b0
+from tests.zoo.vision import mobilenet_v2
 
 DEFAULT = 1e-4
 
@@ -104,7 +104,7 @@ def test_the_default_tolerance_refuses_what_only_sums_in_another_order() -> None
 
 def test_steps_of_a_quantised_model_flip() -> None:
     """A flip moves an output by steps, which are a million times the last bit."""
-    small = efficientnet_b0(size=64, classes=10)
+    small = mobilenet_v2(size=64, classes=10)
     (floats,), (steps,) = noise_of(small), noise_of(quantize(small))
     assert floats < 1e-4 and steps > 1e-3
 

@@ -8,39 +8,8 @@ from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.graph import GraphRecord, Node, OpKind, TensorType
+from collage_engine.records.operators import OPERATORS
 from collage_engine.records.toolchain import ToolchainInstance
-
-KINDS: dict[str, OpKind] = {
-    "nn.relu": "elementwise",
-    "abs": "elementwise",
-    "tanh": "elementwise",
-    "exp": "elementwise",
-    "sigmoid": "elementwise",
-    "erf": "elementwise",
-    "sqrt": "elementwise",
-    "nn.leaky_relu": "elementwise",
-    "add": "broadcast",
-    "multiply": "broadcast",
-    "subtract": "broadcast",
-    "power": "broadcast",
-    "divide": "broadcast",
-    "expand_dims": "broadcast",
-    "reshape": "injective",
-    "transpose": "injective",
-    "concatenate": "injective",
-    "concat": "injective",
-    "split": "injective",
-    "permute_dims": "injective",
-    "mean": "reduction",
-    "sum": "reduction",
-    "variance": "reduction",
-    "nn.conv2d": "anchor",
-    "nn.dense": "anchor",
-    "matmul": "anchor",
-    "nn.max_pool2d": "anchor",
-    "nn.softmax": "opaque",
-    "shape_of": "opaque",
-}
 
 
 class GraphBuilder:
@@ -84,7 +53,7 @@ class GraphBuilder:
             op=op,
             inputs=inputs,
             types=types,
-            kind=kind or KINDS.get(op, "opaque"),
+            kind=kind or (OPERATORS[op].kind if op in OPERATORS else "opaque"),
             name=name,
             attributes=attributes,
             is_tuple=fields > 0,
@@ -218,7 +187,7 @@ def random_graph(rng: random.Random, operators: int = 8, glue: bool = True) -> D
         elif choice < 0.6:
             values.append(b.call("nn.conv2d", rng.choice(recent), b.constant((3, 3))))
         else:
-            op = rng.choice(["nn.relu", "abs", "reshape", "mean", "nn.softmax", "tanh"])
+            op = rng.choice(["nn.relu", "abs", "reshape", "mean", "cumsum", "tanh"])
             values.append(b.call(op, rng.choice(recent)))
         made += 1
     used = {i for n in b.nodes for i in n.inputs}

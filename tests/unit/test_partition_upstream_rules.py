@@ -44,7 +44,7 @@ A_TO_A = SimpleCombiner("anchor", "anchor")
 TABLE = [
     ("relu", op("nn.relu", anything())),
     ("add", op("add", anything(), anything())),
-    ("concatenate", op("concatenate", anything())),
+    ("concat", op("concat", anything())),
 ]
 
 
@@ -80,7 +80,7 @@ def intermediate_tuple() -> DataflowGraph:
     b = GraphBuilder()
     v0 = b.call("nn.relu", b.parameter())
     both = b.tuple(v0, b.call("nn.relu", v0))
-    return b.build(b.call("concatenate", both, shape=(20, 10)))
+    return b.build(b.call("concat", both, shape=(20, 10)))
 
 
 def fusion_benefit() -> DataflowGraph:
