@@ -154,14 +154,6 @@ def test_on_a_terminal_a_stage_is_one_line_however_long_its_text():
     assert "7 measured [all]" in text and "busy [really]" in text
 
 
-def test_the_best_placement_so_far_is_told() -> None:
-    file = io.StringIO()
-    with ProgressReport(Console(file=file, width=200)) as report:
-        placement = Placement(partitions=(), estimated_us=None, measured_us=38_840.0)
-        report("d", Provisional(run=a_run(placement)))
-    assert file.getvalue() == "Best so far (after 13 s): Fast Runtime only, 38.8 ms\n"
-
-
 def test_the_best_so_far_is_told_beside_the_fastest_other_one_of_the_same_rounds() -> None:
     """What is the best so far may take more than the last answer took a minute ago."""
     file = io.StringIO()

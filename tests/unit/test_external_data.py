@@ -49,14 +49,6 @@ def _in_a_branch(location: str) -> ModelProto:
     return _of(nodes)
 
 
-def _weight_of_a_branch(location: str) -> ModelProto:
-    b = helper.make_tensor_value_info("b", TensorProto.FLOAT, [_SIZE])
-    cast = helper.make_node("Cast", ["k"], ["b"], to=TensorProto.FLOAT)
-    branch = helper.make_graph([cast], "branch", [], [b], [_stored(location)])
-    node = helper.make_node("If", ["t"], ["y"], then_branch=branch, else_branch=branch)
-    return _of([node])
-
-
 def _in_a_function(location: str) -> ModelProto:
     opsets = [helper.make_opsetid("", 17)]
     made = helper.make_function("local", "f", [], ["b"], _constant(location), opset_imports=opsets)
@@ -69,7 +61,6 @@ def _in_a_function(location: str) -> ModelProto:
 
 _KINDS: dict[str, Callable[[str], ModelProto]] = {
     "a branch's constant": _in_a_branch,
-    "a branch's weight": _weight_of_a_branch,
     "a function": _in_a_function,
 }
 _OUTSIDE = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 
 import numpy as np
 from hypothesis import given, settings
@@ -190,15 +189,3 @@ def test_key_depends_on_every_part():
     }
     assert len(keys) == 12 and all(len(k) == 64 for k in keys)
     assert base.key("form", one) == base.key("form", one)
-
-
-def test_a_form_costs_time_in_proportion_to_its_nodes_and_parts_are_made_once():
-    nodes = [param(0)] + [call(i, "relu", i - 1, axis=i) for i in range(1, 401)]
-    g = graph(*nodes)
-    maker = KeyMaker(g)
-    began = time.perf_counter()
-    for start in range(1, 390):
-        for length in (1, 2, 4, 8):
-            maker.form(node_set(range(start, start + length)))
-    print(f"1556 forms in {time.perf_counter() - began:.3f} s")
-    assert len(maker._parts) == 396, "one part per node, however many sets hold it"

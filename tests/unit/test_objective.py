@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -25,7 +23,6 @@ from collage_engine.records.placement import Baseline, Placement
 from collage_engine.records.settings import RunSettings
 from collage_engine.trials.placement_process import quantile
 from collage_engine.trials.runner import confirming_settings, trial_settings
-from collage_engine.trials.trial_job import Instance, RunRound, TrialJob
 from tests.support.runs import run_record
 
 
@@ -63,31 +60,6 @@ def test_a_module_that_spins_is_not_taken_for_one_that_must_not():
     single = trial_settings(RunSettings(objective="throughput", streams=1)).deployed
     assert single.fits(spinning)  # an instance that has all processors is as its users run it
     assert trial_settings(RunSettings()).deployed.fits(spinning)
-
-
-@pytest.mark.parametrize("streams", [1, 2, 3])
-def test_a_round_of_several_instances_is_their_time_over_all_their_calls(monkeypatch, streams):
-    """Instances that sleep do not take each other's time: so many times the calls of one."""
-    calls: list[tuple[int, float, float]] = []
-
-    def of(request, inputs, number):
-        def call() -> None:
-            begun = time.monotonic()
-            time.sleep(0.01)
-            calls.append((threading.get_ident(), begun, time.monotonic()))
-
-        return Instance(call, list, lambda _: None)
-
-    monkeypatch.setattr(Instance, "of", of)
-    job = TrialJob()
-    with closing(Pool(lambda number: Instance.of(None, {}, number), streams, 1)) as pool:
-        job._pool = pool
-        (seconds,) = job._round(RunRound(warm_s=0.0, seconds=0.2, least=2))
-    assert len({thread for thread, _, _ in calls}) == streams
-    assert seconds >= 0.01 / streams
-    # Whatever else the machine did meanwhile: from the first call's begin to the last one's end.
-    whole_s = max(end for _, _, end in calls) - min(begun for _, begun, _ in calls)
-    assert seconds == pytest.approx(whole_s / len(calls), rel=0.4)
 
 
 def test_an_instance_that_fails_ends_what_all_do_at_once():

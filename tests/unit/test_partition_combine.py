@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.candidate import CandidatePartition
 from collage_engine.partition.combiners import (
     A_TO_B,
     B_TO_R,
@@ -185,24 +184,6 @@ def test_limits_bound_wide_graphs_and_say_so() -> None:
     assert len(found) < 60 and "reached its limits at 1 operators" in notes[0]
     per_node = CombineLimits(per_node=5)
     assert len(combined(star(8), (AllSimple((A_TO_B,)),), 4, per_node)) == 8 + 5
-
-
-def test_a_value_of_many_fields_is_not_joined_with_each_where_few_unions_fit(monkeypatch) -> None:
-    made = 0
-    union = CandidatePartition.union
-
-    def counting(self: CandidatePartition, other: CandidatePartition) -> CandidatePartition:
-        nonlocal made
-        made += 1
-        return union(self, other)
-
-    b = GraphBuilder()
-    parts = b.call("split", b.parameter(), fields=300)
-    graph = b.build(*[b.projection(parts, field) for field in range(300)])
-    monkeypatch.setattr(CandidatePartition, "union", counting)
-    found = combined(graph, (TupleProjection(),), 8, CombineLimits(per_node=20))
-    assert len(found) == 20
-    assert made <= 300, "the first is joined with each field, the 20 that fit with none again"
 
 
 def test_a_budget_of_pairs_leaves_the_largest_out() -> None:

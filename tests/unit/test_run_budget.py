@@ -289,18 +289,6 @@ def test_without_one_the_run_ends_with_the_reason(tmp_path: Path) -> None:
         measured(tmp_path / "store.sqlite", UNKNOWN, RunControl())
 
 
-@pytest.mark.usefixtures("lost")
-def test_all_are_counted_where_the_time_ends_before_the_turn_of_the_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def end(*_: object) -> None:
-        raise Cancelled("the time is over")
-
-    monkeypatch.setattr(measure, "make_ready", end)
-    _, _, counts = measured(tmp_path / "store.sqlite", IN_TRIAL, RunControl())
-    assert (counts.distinct, counts.skipped, counts.from_trials) == (3, 1, 2)
-
-
 def test_a_lone_whole_model_that_a_trial_timed_is_not_counted_as_stored() -> None:
     """With one candidate nothing is measured; its cost is the trial's, or that of the store."""
     graph = chain("nn.relu", "nn.relu")

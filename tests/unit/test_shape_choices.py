@@ -249,12 +249,8 @@ def test_the_table_says_what_a_shape_gains_and_what_the_artifact_shares():
         "−20.0 %",
     )
     sharing = Sharing(
-        bytes=1 << 20,
-        apart_bytes=2 << 20,
-        padded=("batch",),
-        not_padded={"sequence": "padding changes the results"},
+        bytes=1 << 20, apart_bytes=2 << 20, padded=("batch",), not_padded={"n": "why"}
     )
-    said = sharing_sentences(2, sharing)
-    assert "1.00 MiB together; apart they would take 2.00 MiB" in said[0]
-    assert "along batch are padded" in said[1]
-    assert "not padded along sequence: padding changes the results" in said[2]
+    together, padded, not_padded = sharing_sentences(2, sharing)
+    assert "1.00 MiB together; apart they would take 2.00 MiB" in together
+    assert "along batch are padded" in padded and "not padded along n: why" in not_padded

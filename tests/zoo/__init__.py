@@ -117,7 +117,6 @@ ZOO: dict[str, Callable[..., ModelProto]] = {
     "dynamic_batch": zoo_small.dynamic_batch,
     "outputs": zoo_small.outputs,
     "tiny": zoo_small.tiny,
-    "chain": zoo_small.chain,
     "leftovers": zoo_small.leftovers,
     "bert_small": zoo_real.bert_small,
     "gpt2_small": zoo_real.gpt2_small,

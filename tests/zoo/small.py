@@ -96,16 +96,6 @@ def tiny(size: int = 4) -> ModelProto:
     return net.model()
 
 
-def chain(length: int = 6, size: int = 16) -> ModelProto:
-    """Dense, relu, dense, relu …"""
-    net = Net("chain", opset=13, seed=26)
-    x = net.input("x", [1, size])
-    for number in range(length):
-        x = net.op("Relu", x) if number % 2 else net.dense(x, size, size)
-    net.output(x)
-    return net.model()
-
-
 def leftovers() -> ModelProto:
     """What exporters leave behind: constant sub-graphs, Dropout, Identity, unnamed nodes."""
     net = Net("leftovers", opset=13, seed=27)
