@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -121,6 +121,16 @@ class Menu:
         return next(source for source in self.sources if source.instance.id == instance)
 
 
+def with_keys(
+    model: ImportedModel, keys: KeyContext, candidates: Iterable[Candidate]
+) -> tuple[Candidate, ...]:
+    """Return candidates of a model with their measurement keys."""
+    makers = KeyMaker(model.graph, model.constant)
+    return tuple(
+        msgspec.structs.replace(c, key=keys.key(makers.form_of(c), c.instance)) for c in candidates
+    )
+
+
 def threads_of(settings: RunSettings) -> int:
     """Return the number of threads of a run: as asked for, or the physical cores."""
     return settings.threads or physical_cores()
@@ -189,11 +199,7 @@ def _menu(
         reasons = "; ".join(f"{state.name}: {state.reason}" for state in states)
         raise ToolchainError(f"no toolchain is available on this machine ({reasons})")
     keys = _key_context(states, target)
-    makers = KeyMaker(graph, model.constant)
-    candidates = tuple(
-        msgspec.structs.replace(c, key=keys.key(makers.form_of(c), c.instance))
-        for c in enumerate_candidates(graph, sources).candidates
-    )
+    candidates = with_keys(model, keys, enumerate_candidates(graph, sources).candidates)
     return Menu(
         states=tuple(states),
         sources=tuple(sources),

@@ -49,7 +49,7 @@ class RunControl:
     Attributes:
         cancelled: Set when the job is to stop, by whoever wants it, also from a signal handler.
         keep: Set when the job is to end soon and to keep the best answer that it has.
-        ends_at: When the job's budget ends, on the monotonic clock; None: it has none.
+        ends_at: When the job's budget ends, on the monotonic clock; infinite: it has none.
         cut_short: Stages that were left out or did not finish for want of time, in order.
         faults: Which toolchains crashed or hung in this job; the user is warned of each that goes
             out of it.
@@ -69,7 +69,7 @@ class RunControl:
         self._listener: Emit = emit or _ignore
         self.cancelled: Flag = cancelled or threading.Event()
         self.keep: Flag = keep or threading.Event()
-        self.ends_at: float | None = None
+        self.ends_at = math.inf
         self._part_ends_at = math.inf
         self.cut_short: list[StageName] = []
         self.warnings: list[str] = []
@@ -95,17 +95,15 @@ class RunControl:
         self._listener(event)
 
     def _within_budget(self, event: Progress) -> Progress:
-        now = time.monotonic()
-        run_left_s = None if self.ends_at is None else max(0.0, self.ends_at - now)
-        ends_at = min(self._part_ends_at, math.inf if self.ends_at is None else self.ends_at)
-        left_s = event.left_s
-        if left_s is not None and math.isfinite(ends_at):
-            left_s = min(left_s, max(0.0, ends_at - now))
+        job_left_s = self.left_s()
+        run_left_s = job_left_s if math.isfinite(job_left_s) else None
+        part_left_s = max(0.0, self._part_ends_at - time.monotonic())
+        left_s = None if event.left_s is None else min(event.left_s, job_left_s, part_left_s)
         return msgspec.structs.replace(event, left_s=left_s, run_left_s=run_left_s)
 
     def left_s(self) -> float:
         """Return the seconds that the job's budget has left; infinite where it has none."""
-        return math.inf if self.ends_at is None else max(0.0, self.ends_at - time.monotonic())
+        return max(0.0, self.ends_at - time.monotonic())
 
     def open(self, resource: AbstractContextManager[Resource]) -> Resource:
         """Enter a context that is left when the job ends, however it ends."""

@@ -126,29 +126,15 @@ def input_copies_us(
     """
     if call_constant(TO_HOST) not in constants:
         return {}
-    calls = [node for node in graph.nodes if node.form == "call"]
-    parameters = [sorted(_parameters(graph, node.index)) for node in calls]
+    sources, calls, parameters = graph.sources(), graph.calls, set(graph.inputs)
     return {
         c.id: sum(
             copy_us(constants, graph.nodes[index].type, HOST)
-            for index in sorted({i for number in c.nodes for i in parameters[number]})
+            for index in set().union(*(sources[calls[k].index] for k in c.nodes)) & parameters
         )
         for c in candidates
         if not c.instance.architecture
     }
-
-
-def _parameters(graph: GraphRecord, index: int) -> set[int]:
-    """Return the model's inputs that a call reads, through tuples and projections."""
-    found: set[int] = set()
-    waiting = list(graph.nodes[index].inputs)
-    while waiting:
-        node = graph.nodes[waiting.pop()]
-        if node.form == "parameter":
-            found.add(node.index)
-        elif node.form != "call":
-            waiting.extend(node.inputs)
-    return found
 
 
 def conversions_of(problem: Problem, cover: Sequence[str]) -> tuple[Conversion, ...]:

@@ -18,18 +18,17 @@ from collage_engine.planning.infeasible import infeasible_details
 from collage_engine.planning.measured_placements import (
     SAME_US,
     MeasuredPlacement,
-    broken_pins,
     expected_us,
     identity,
     measured_placements,
     problem_parts,
 )
 from collage_engine.planning.search_problem import (
-    best_covers,
+    best_placements,
+    broken_pins,
     make_problem,
     pin_verdicts,
     problem_pin,
-    ranked_placement,
 )
 from collage_engine.records.answers import SearchAnswer
 from collage_engine.records.candidate import CandidateRecord
@@ -40,36 +39,20 @@ from collage_engine.records.placement import Placement, Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.search.api import Search, reuse, solve
 from collage_engine.search.problem import Answer, Problem
-from collage_engine.search.ranked_covers import RankedCover
 from collage_engine.session.document import Document
 from collage_engine.wording import constraints as say
 from collage_engine.wording.amounts import time_text
-
-
-@dataclass(frozen=True)
-class Searched:
-    """What a search problem is made of in a document, apart from the pins."""
-
-    graph: GraphRecord
-    candidates: list[CandidateRecord]
-    constants: dict[str, float]
-    settings: RunSettings
-
-    def is_same(self, other: Searched) -> bool:
-        """Tell whether both make the same problem: candidates are records that never change."""
-        return (
-            self.graph is other.graph
-            and self.settings == other.settings
-            and self.candidates == other.candidates
-            and self.constants == other.constants
-        )
 
 
 @dataclass
 class DocumentSearch:
     """The search problem of a document, its answer, and what both were made of."""
 
-    searched: Searched
+    made_of: tuple[object, ...]
+    """What the problem is made of in the document, apart from the pins. Candidates are records that
+    never change."""
+    graph: GraphRecord
+    candidates: list[CandidateRecord]
     pins: tuple[Pin, ...]
     costs: CostTable
     problem: Problem
@@ -83,29 +66,14 @@ class DocumentSearch:
     @cached_property
     def by_id(self) -> dict[str, CandidateRecord]:
         """Return the candidates by id."""
-        return {c.id: c for c in self.searched.candidates}
-
-    @cached_property
-    def ranked(self) -> list[RankedCover]:
-        """Return the least-cost cover and its runners-up, the best first."""
-        return best_covers(self.problem, self.search)
+        return {c.id: c for c in self.candidates}
 
     @cached_property
     def placements(self) -> list[Placement]:
-        """Return the ranked covers as placements without a measured time; none without a cover."""
+        """Return the least-cost cover and its runners-up as placements; none without a cover."""
         if self.answer.cost_us is None:
             return []
-        return [
-            ranked_placement(
-                self.searched.graph,
-                self.by_id,
-                self.costs,
-                self.problem,
-                each,
-                self.searched.settings,
-            )
-            for each in self.ranked
-        ]
+        return best_placements(self.graph, self.by_id, self.costs, self.problem, self.search)
 
     @cached_property
     def additive_error_us(self) -> float:
@@ -153,7 +121,7 @@ class DocumentSearch:
         known = self.measured.get(identity(placement))
         if known is not None:
             return known.broken_pins
-        return broken_pins(self.problem, problem_parts(placement))
+        return broken_pins(self.problem.pins, problem_parts(placement))
 
     @cached_property
     def best(self) -> Placement | None:
@@ -303,14 +271,10 @@ def search_of(
     candidates = document.candidates
     if settings.toolchains:
         candidates = [c for c in candidates if c.instance.toolchain in settings.toolchains]
-    searched = Searched(
-        graph=document.graph,
-        candidates=list(candidates),
-        constants=dict(document.constants),
-        settings=_of_the_problem(settings),
-    )
+    graph, candidates = document.graph, list(candidates)
+    made_of = (graph, candidates, dict(document.constants), _of_the_problem(settings))
     pins, runs = tuple(document.pins), tuple(document.runs)
-    if previous is not None and previous.searched.is_same(searched):
+    if previous is not None and previous.made_of == made_of:
         if previous.pins == pins and _are_same(previous.runs, runs):
             return previous
         problem = msgspec.structs.replace(
@@ -324,7 +288,9 @@ def search_of(
         )
         search = reuse(problem, None if previous is None else previous.search)
     return DocumentSearch(
-        searched,
+        made_of,
+        graph,
+        candidates,
         pins,
         costs,
         problem,

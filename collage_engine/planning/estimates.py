@@ -23,7 +23,7 @@ what is measured next: no estimate is ever part of a placement.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from collage_engine.records.candidate import Candidate
@@ -95,24 +95,3 @@ class Estimates:
             self.weights[number] * own.get(number, self._fastest.get(number, neutral))
             for number in candidate.nodes
         )
-
-    def operator_us(self, number: int) -> float:
-        """Return what an operator takes at the least rate that is known, in microseconds."""
-        neutral = self._least if self._rates else 1.0
-        return self.weights[number] * self._fastest.get(number, neutral)
-
-    def heavy_operators(self, share: float) -> list[int]:
-        """Return the operators that take a share of the model's time together, the longest first.
-
-        Args:
-            share: The share of the time of all operators, from 0 to 1.
-        """
-        us = [self.operator_us(number) for number in range(len(self.weights))]
-        order: Sequence[int] = sorted(range(len(us)), key=lambda number: -us[number])
-        total, found, taken = sum(us), [], 0.0
-        for number in order:
-            if taken >= share * total:
-                break
-            found.append(number)
-            taken += us[number]
-        return found

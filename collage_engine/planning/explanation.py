@@ -36,8 +36,9 @@ from collage_engine.wording.runs import instance_title
 
 Amount = TypeVar("Amount", float, float | None)
 
-MOST_CANDIDATES = 200
-"""Candidates listed for one node (a count; chosen: more fill screens that nobody reads)."""
+MOST_LISTED = 200
+"""Things listed of one node, such as candidates (a count; chosen: more fill screens that nobody
+reads)."""
 
 
 def explain_document(
@@ -75,7 +76,7 @@ def explain_document(
                 Alternative(toolchain=name, status="no candidate", reason=reason)
                 for name, reason in refusals.items()
             ),
-            candidates=tuple(holding[:MOST_CANDIDATES]),
+            candidates=tuple(holding[:MOST_LISTED]),
             not_offered=not_offered,
         ), previous
     search = search_of(document, document.settings, previous)
@@ -105,7 +106,7 @@ def explain_document(
     alternatives = explanation.alternatives
     order = {line.candidate: place for place, line in enumerate(alternatives)}
     holding.sort(key=lambda c: order[c.id])
-    holding = holding[:MOST_CANDIDATES]
+    holding = holding[:MOST_LISTED]
     chosen = by_id.get(str(explanation.chosen))
     instead = _prices_instead(document, node, search, holding, shown)
     return ExplainAnswer(

@@ -8,18 +8,18 @@ choice costs is a difference of two placements' latencies, measured where they a
 from __future__ import annotations
 
 import statistics
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
 
+from collage_engine.planning.search_problem import broken_pins
 from collage_engine.records.baseline_placements import baseline_placement
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.typed import convert
 from collage_engine.search.check import broken_limits, check_cover
-from collage_engine.search.pins import breaks
 from collage_engine.search.problem import Problem, ProblemCandidate
 from collage_engine.session.document import Document
 
@@ -71,7 +71,7 @@ def measured_placements(
     by_id = {c.id: c for c in document.candidates}
     operators, allowed = len(document.graph.calls), settings.toolchains
     for run in reversed(document.runs):
-        if run.of_profile or not _is_like(run, settings):
+        if run.of_profile or not is_like(run, settings):
             continue
         timed = {identity(one): one for one in timed_placements(run, by_id, operators)}
         us = {name: one.measured_us for name, one in timed.items() if one.measured_us}
@@ -123,15 +123,6 @@ def problem_parts(placement: Placement) -> tuple[ProblemCandidate, ...]:
     )
 
 
-def broken_pins(problem: Problem, parts: Sequence[ProblemCandidate]) -> frozenset[int]:
-    """Return the places of the pins that some partitions do not keep."""
-    return frozenset(
-        place
-        for place, pin in enumerate(problem.pins)
-        if any(breaks(part, pin, set(pin.nodes)) for part in parts)
-    )
-
-
 def expected_us(placement: Placement, problem: Problem) -> float | None:
     """Return what the search says that a placement costs in microseconds, whatever the pins.
 
@@ -142,7 +133,7 @@ def expected_us(placement: Placement, problem: Problem) -> float | None:
     return cost if isinstance(cost, float) else None
 
 
-def _is_like(run: Run, settings: RunSettings) -> bool:
+def is_like(run: Run, settings: RunSettings) -> bool:
     """Tell whether a run's times are of what other settings ask for."""
     made_with = convert(run.settings, RunSettings)
     return (made_with.target, made_with.threads, made_with.precision, made_with.objective) == (
@@ -158,7 +149,7 @@ def _examined(placement: Placement, us: float, problem: Problem) -> MeasuredPlac
     return MeasuredPlacement(
         placement=placement,
         us=us,
-        broken_pins=broken_pins(problem, parts),
+        broken_pins=broken_pins(problem.pins, parts),
         keeps_limits=not broken_limits(problem, parts),
         expected_us=expected_us(placement, problem),
     )

@@ -31,6 +31,7 @@ from collage_engine.records.precision import careful
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search.api import Search, k_best
+from collage_engine.search.pins import breaks
 from collage_engine.search.problem import (
     HOST,
     Answer,
@@ -47,34 +48,13 @@ RUNNERS_UP = 2
 """Covers beside the best that are shown, and confirmed end to end (a count; chosen)."""
 
 
-def operator_inputs(graph: GraphRecord) -> list[tuple[int, ...]]:
-    """Return the operators that each operator reads, by number, through tuples and projections."""
-    number: dict[int, int] = {}
-    makers: list[tuple[int, ...]] = []
-    result: list[tuple[int, ...]] = []
-    for node in graph.nodes:
-        sources = dict.fromkeys(maker for source in node.inputs for maker in makers[source])
-        if node.form == "call":
-            number[node.index] = len(result)
-            result.append(tuple(sorted(sources)))
-            makers.append((number[node.index],))
-        else:
-            makers.append(tuple(sources))
-    return result
-
-
 def output_operators(graph: GraphRecord) -> tuple[int, ...]:
     """Return the numbers of the operators whose value leaves the model, ascending."""
-    number = {n.index: k for k, n in enumerate(n for n in graph.nodes if n.form == "call")}
-    found: set[int] = set()
-    waiting = list(graph.outputs)
-    while waiting:
-        index = waiting.pop()
-        if index in number:
-            found.add(number[index])
-        else:
-            waiting.extend(graph.nodes[index].inputs)
-    return tuple(sorted(found))
+    sources = graph.sources()
+    leaving: set[int] = set()
+    for index in graph.outputs:
+        leaving |= {index} if graph.nodes[index].form == "call" else sources[index]
+    return tuple(number for number, call in enumerate(graph.calls) if call.index in leaving)
 
 
 def make_problem(
@@ -96,13 +76,12 @@ def make_problem(
             weigh, by the names that the rooms which measure them use.
         settings: The run's deployment limits and order of toolchains.
     """
-    calls = [node for node in graph.nodes if node.form == "call"]
-    inputs = operator_inputs(graph)
+    inputs = graph.operator_inputs()
     copied = input_copies_us(graph, candidates, constants)
     return Problem(
         nodes=tuple(
             ProblemNode(id=k, op=node.op, kind=node.kind, inputs=inputs[k])
-            for k, node in enumerate(calls)
+            for k, node in enumerate(graph.calls)
         ),
         outputs=output_operators(graph),
         candidates=tuple(problem_candidate(c, costs, copied.get(c.id, 0.0)) for c in candidates),
@@ -173,6 +152,15 @@ def problem_pin(pin: Pin) -> ProblemPin:
     if pin.kind == "device":
         return ProblemPin(nodes=pin.nodes, device=pin.device)
     return ProblemPin(nodes=pin.nodes, together=True)
+
+
+def broken_pins(pins: Sequence[ProblemPin], parts: Sequence[ProblemCandidate]) -> frozenset[int]:
+    """Return the places of the pins that some partitions do not keep."""
+    return frozenset(
+        place
+        for place, pin in enumerate(pins)
+        if any(breaks(part, pin, set(pin.nodes)) for part in parts)
+    )
 
 
 def pin_verdicts(pins: Sequence[Pin], answer: Answer) -> list[PinVerdict]:
@@ -255,7 +243,6 @@ def best_placements(
     costs: CostTable,
     problem: Problem,
     search: Search,
-    settings: RunSettings,
 ) -> list[Placement]:
     """Return the least-cost covers, the best first, as placements that were not measured yet.
 
@@ -265,32 +252,18 @@ def best_placements(
         costs: What is known of the candidates' costs.
         problem: The search problem.
         search: A search of it.
-        settings: The settings of the run.
     """
-    covers = best_covers(problem, search)
-    return [ranked_placement(graph, by_id, costs, problem, each, settings) for each in covers]
+    found = []
+    for each in best_covers(problem, search):
+        names = [str(name) for name in each.cover]
+        placement = make_placement(graph, by_id, costs, names, each.cost_us)
+        found.append(with_conversions(placement, problem))
+    return found
 
 
 def best_covers(problem: Problem, search: Search) -> list[RankedCover]:
     """Return the least-cost cover and its runners-up, the best first."""
     return k_best(problem, RUNNERS_UP + 1, previous=search)
-
-
-def ranked_placement(
-    graph: GraphRecord,
-    by_id: Mapping[str, Candidate],
-    costs: CostTable,
-    problem: Problem,
-    cover: RankedCover,
-    settings: RunSettings,
-) -> Placement:
-    """Return one of the least-cost covers as a placement that was not measured yet.
-
-    The arguments are those of :func:`best_placements`, with the cover.
-    """
-    names = [str(name) for name in cover.cover]
-    placement = make_placement(graph, by_id, costs, names, cover.cost_us)
-    return with_conversions(placement, problem)
 
 
 def with_conversions(placement: Placement, problem: Problem) -> Placement:

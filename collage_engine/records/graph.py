@@ -175,6 +175,29 @@ class GraphRecord(msgspec.Struct, frozen=True, kw_only=True):
         """Return the number of each operator's ONNX node; see ``nodes_of``."""
         return nodes_of(self.calls)
 
+    def sources(self) -> list[set[NodeIndex]]:
+        """Return, by index, the calls, parameters and constants whose values each node reads.
+
+        Tuples and projections pass on those that they are made of.
+        """
+        found: list[set[NodeIndex]] = []
+        for node in self.nodes:
+            read: set[NodeIndex] = set()
+            for index in node.inputs:
+                has_value = self.nodes[index].form in ("call", "parameter", "constant")
+                read |= {index} if has_value else found[index]
+            found.append(read)
+        return found
+
+    def operator_inputs(self) -> list[tuple[int, ...]]:
+        """Return the operators whose values each operator reads, ascending, by operator number."""
+        number = {call.index: place for place, call in enumerate(self.calls)}
+        sources = self.sources()
+        return [
+            tuple(sorted(number[index] for index in sources[call.index] if index in number))
+            for call in self.calls
+        ]
+
     def count_nodes(self, operators: Iterable[int]) -> int:
         """Return how many ONNX nodes hold some operators."""
         nodes = self.node_of_operator

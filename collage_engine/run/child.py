@@ -183,29 +183,13 @@ def _preflight(job: jobs.PreflightJob, control: RunControl) -> tuple[PreflightAn
 def _run(job: jobs.RunJob, control: RunControl) -> RunUpdate:
     from collage_engine.run.run import run
 
-    return run(
-        lambda: _opened(job.path, job.shapes),
-        control=control,
-        settings=job.settings,
-        pins=job.pins,
-        out=job.out,
-        run_id=job.run_id,
-        previous=job.previous,
-        spent_s=job.spent_s,
-    )
+    return run(lambda: _opened(job.path, job.shapes), job, control)
 
 
 def _measure(job: jobs.MeasureJob, control: RunControl) -> list[CandidateRecord]:
     from collage_engine.run.measure_selection import measure_selection
 
-    return measure_selection(
-        _opened(job.path, job.shapes),
-        control=control,
-        settings=job.settings,
-        nodes=job.nodes,
-        toolchains=job.toolchains,
-        longer=job.longer,
-    )
+    return measure_selection(_opened(job.path, job.shapes), job, control)
 
 
 def _inspect(job: jobs.InspectJob, control: RunControl) -> InsideAnswer:

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 import msgspec
 
-from collage_engine.planning.search_problem import make_placement
-from collage_engine.records.candidate import Candidate
+from collage_engine.planning.problem_data import ProblemData
+from collage_engine.planning.search_problem import RUNNERS_UP
 from collage_engine.records.cost import Cost
 from collage_engine.records.placement import Placement
-from collage_engine.run.problem_data import ProblemData
-from collage_engine.search.api import check
-from collage_engine.trials.contender import ContenderResult
+from collage_engine.trials.contender import COLLAGE, ContenderResult
 from collage_engine.trials.race import RaceResult
 
 
-def chosen_placement(
-    data: ProblemData,
-    placements: Sequence[Placement],
-    race_result: RaceResult,
-) -> Placement:
+def chosen_placement(data: ProblemData, race_result: RaceResult) -> Placement:
     """Return the winner of the race as a placement with its end-to-end times.
 
     A baseline, or a mix that was tried first, may win with a partition whose candidate was left
@@ -30,29 +21,20 @@ def chosen_placement(
 
     Args:
         data: All candidates with their costs.
-        placements: The covers of the search.
         race_result: How the race ended.
     """
     winner = race_result.winner
-    placement = _searched(placements, winner)
-    if placement is None or placement.estimated_us is None:
-        placement = baseline_placement(with_profiled_costs(data, race_result), winner)
+    placement = timed_placement(with_profiled_costs(data, race_result), winner)
+    if winner.built is None:
+        return placement
     in_model_us = dict(enumerate(race_result.in_model_us))
-    parts = placement.partitions
-    if winner.built is not None:
-        # The builder may run partitions in another order than the search listed them.
-        by_candidate = {part.candidate: part for part in parts}
-        parts = tuple(
-            msgspec.structs.replace(
-                by_candidate[built.id], id=f"p{k}", in_place_us=in_model_us.get(k)
-            )
-            for k, built in enumerate(winner.built.parts)
-        )
-    return msgspec.structs.replace(
-        with_times(placement, winner),
-        partitions=parts,
-        spin=bool(winner.built and winner.built.spin),
+    # The builder may run partitions in another order than the search listed them.
+    by_candidate = {part.candidate: part for part in placement.partitions}
+    parts = tuple(
+        msgspec.structs.replace(by_candidate[built.id], id=f"p{k}", in_place_us=in_model_us.get(k))
+        for k, built in enumerate(winner.built.parts)
     )
+    return msgspec.structs.replace(placement, partitions=parts)
 
 
 def with_profiled_costs(data: ProblemData, race_result: RaceResult) -> ProblemData:
@@ -79,76 +61,28 @@ def with_profiled_costs(data: ProblemData, race_result: RaceResult) -> ProblemDa
     return data.with_costs(data.costs.with_isolated(seen)) if seen else data
 
 
-def runners_up(
-    data: ProblemData, placements: Sequence[Placement], race_result: RaceResult
-) -> list[Placement]:
-    """Return the covers of several toolchains that ran and did not win, the fastest first.
-
-    They are those of the search, and the fastest one of all others.
-    """
-    found, others = [], []
-    for outcome in race_result.results:
-        ours = outcome.contender.kind == "collage" and outcome.measured_us is not None
-        if not ours or outcome.contender.module == race_result.winner.contender.module:
-            continue
-        placement = _searched(placements, outcome)
-        if placement is not None:
-            found.append(with_times(placement, outcome))
-        elif outcome.contender.eligible:
-            others.append(with_times(baseline_placement(data, outcome), outcome))
-    found += sorted(others, key=_measured_us)[:1]
-    return sorted(found, key=_measured_us)
+def runners_up(data: ProblemData, race_result: RaceResult) -> list[Placement]:
+    """Return the fastest covers of several toolchains that ran and did not win, best first."""
+    winner = race_result.winner.contender.module
+    ran = [
+        (one.measured_us, one)
+        for one in race_result.results
+        if one.contender.kind == COLLAGE and one.contender.module != winner and one.measured_us
+    ]
+    ran.sort(key=lambda one: one[0])
+    return [timed_placement(data, one) for _, one in ran[: RUNNERS_UP + 1]]
 
 
-def _measured_us(placement: Placement) -> float:
-    """Return the measured time of a placement in microseconds; infinite where there is none."""
-    return math.inf if placement.measured_us is None else placement.measured_us
-
-
-def _searched(placements: Sequence[Placement], outcome: ContenderResult) -> Placement | None:
-    """Return the placement that has a contender's cover; None: it is a baseline's."""
-    if outcome.contender.kind != "collage":
-        return None
-    cover = {candidate.id for candidate in outcome.contender.cover}
-    covers = (one for one in placements if {part.candidate for part in one.partitions} == cover)
-    return next(covers, None)
-
-
-def with_times(placement: Placement, outcome: ContenderResult) -> Placement:
-    """Return a placement with its end-to-end time, and with the additive error of its estimate."""
+def timed_placement(data: ProblemData, outcome: ContenderResult) -> Placement:
+    """Return a contender's cover as a placement, with its time and the error of its estimate."""
+    placement, measured_us = data.placement(outcome.contender.cover), outcome.measured_us
     additive_error_us = None
-    if outcome.measured_us is not None and placement.estimated_us is not None:
-        additive_error_us = outcome.measured_us - placement.estimated_us
+    if measured_us is not None and placement.estimated_us is not None:
+        additive_error_us = measured_us - placement.estimated_us
     return msgspec.structs.replace(
         placement,
-        measured_us=outcome.measured_us,
+        measured_us=measured_us,
         spread_us=outcome.spread_us,
         additive_error_us=additive_error_us,
+        spin=bool(outcome.built is not None and outcome.built.spin),
     )
-
-
-def baseline_placement(data: ProblemData, outcome: ContenderResult) -> Placement:
-    """Return a baseline's cover as a placement.
-
-    It has an estimate where all of its candidates were measured.
-    """
-    candidates = [data.by_id.get(c.id, c) for c in outcome.contender.cover]
-    return make_placement(
-        data.graph,
-        {c.id: c for c in candidates},
-        data.costs,
-        [c.id for c in candidates],
-        _estimate(data, candidates),
-    )
-
-
-def _estimate(data: ProblemData, cover: Sequence[Candidate]) -> float | None:
-    """Return what a cover costs in microseconds, whatever the pins and limits.
-
-    It is None where a partition was not measured.
-    """
-    if not all(data.costs.cost(candidate.id).usable for candidate in cover):
-        return None
-    problem = msgspec.structs.replace(data.problem_of(cover, data.costs), pins=(), limits=None)
-    cost = check(problem, [candidate.id for candidate in cover])
-    return cost if isinstance(cost, float) else None

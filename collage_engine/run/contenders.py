@@ -10,36 +10,20 @@ from dataclasses import replace
 
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
-from collage_engine.candidates.pins import breaks_pin
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.candidate import make_candidate
-from collage_engine.planning.deployment_limits import export_refusal, runtime_limits
+from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.placement import Run
 from collage_engine.records.precision import FULL, PRECISION
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.run.problem_data import ProblemData
 from collage_engine.search.api import solve
 from collage_engine.toolchains.capabilities import has_python_session
 from collage_engine.toolchains.registry import about, get
-from collage_engine.trials.baselines import COLLAGE, baselines, pinned_cover, pinned_covers
-from collage_engine.trials.contender import Contender
-
-PARTITION_US = 100.0
-"""Microseconds that a partition is charged with where no cost is known; chosen: more than any
-launch takes, so that a cover of few partitions is preferred."""
-
-
-def with_eligibility(data: ProblemData, contender: Contender) -> Contender:
-    """Return a contender with whether it may win: it breaks no pin and no deployment constraint."""
-    why = export_refusal(contender.cover, runtime_limits(data.settings, data.constants))
-    broken = [pin for pin in data.pins if breaks_pin(contender.cover, pin)]
-    if why is None and broken:
-        template = "against the pin {pins}" if len(broken) == 1 else "against the pins {pins}"
-        why = template.format(pins=", ".join(f"'{pin.title}'" for pin in broken))
-    return replace(contender, eligible=why is None, barred=why)
+from collage_engine.trials.baselines import baselines, pinned_cover, pinned_covers
+from collage_engine.trials.contender import COLLAGE, Contender, judged
 
 
 def first_contenders(open_model: OpenModel, menu: Menu, data: ProblemData) -> list[Contender]:
@@ -59,8 +43,8 @@ def first_contenders(open_model: OpenModel, menu: Menu, data: ProblemData) -> li
     """
     calls = call_graph(open_model.model.graph)
     known = [
-        with_eligibility(data, replace(one, python_session=False))
-        for one in baselines(calls, menu, data.settings, 0)
+        judged(data, replace(one, python_session=False))
+        for one in baselines(calls, menu, data.settings)
         if one.reason is None and one.cover
     ]
     whole = [one for one in known if one.kind == "whole-model"]
@@ -72,9 +56,9 @@ def first_contenders(open_model: OpenModel, menu: Menu, data: ProblemData) -> li
         and any(candidate.instance.toolchain not in alone for candidate in one.cover)
     ]
     pinned = [
-        contender
-        for one in (pinned_covers(calls, menu, data.pins) if data.pins else ())
-        if (contender := with_eligibility(data, one)).eligible
+        one
+        for each in (pinned_covers(calls, menu, data.pins) if data.pins else ())
+        if (one := judged(data, each)).eligible
     ]
     first = list({one.key: one for one in [*pinned, *whole, *greedy]}.values())
     if not any(one.eligible for one in first):
@@ -99,7 +83,7 @@ def placement_under_pins(
         return []
     calls = call_graph(open_model.model.graph)
     cover = candidates_of_run(open_model.model.graph, previous)
-    before = with_eligibility(data, Contender(name=COLLAGE, kind="collage", cover=cover))
+    before = judged(data, Contender(name=COLLAGE, kind="collage", cover=cover))
     places = {source.instance.id: place for place, source in enumerate(menu.sources)}
     if before.eligible or not all(part.instance.id in places for part in cover):
         return []
@@ -108,8 +92,8 @@ def placement_under_pins(
         for operator in part.nodes:
             owner[operator] = places[part.instance.id]
     found = pinned_cover(calls, menu, data.pins, owner)
-    judged = [] if found is None else [with_eligibility(data, found)]
-    return [one for one in judged if one.eligible]
+    changed = [] if found is None else [judged(data, found)]
+    return [one for one in changed if one.eligible]
 
 
 def before_precision(contenders: Sequence[Contender], menu: Menu) -> list[Contender]:
@@ -145,7 +129,7 @@ def is_secondary(contender: Contender) -> bool:
 
 def _sort_key(
     contender: Contender, menu: Menu, data: ProblemData
-) -> tuple[bool, bool, float, bool, int, int]:
+) -> tuple[bool, bool, float, bool, int]:
     """Return a key that sorts contenders, the one that is likely to be fastest first.
 
     Those that may win come first; then those of which the store knows the costs, by these; then
@@ -160,7 +144,6 @@ def _sort_key(
         sum(cost.us for cost in costs) if known else 0.0,
         is_secondary(contender),
         _preparation(contender, menu),
-        contender.order,
     )
 
 
@@ -181,14 +164,13 @@ def _preparation(contender: Contender, menu: Menu) -> int:
 def _few_partitions(data: ProblemData) -> list[Contender]:
     """Return a cover of few partitions that keeps the pins and limits, as a list of one contender.
 
-    Where a candidate has no cost it is taken to cost ``PARTITION_US``. The list is empty where
-    there is no such cover.
+    The list is empty where there is no such cover.
     """
-    answer = solve(data.with_guesses(PARTITION_US).problem())
+    answer = solve(data.at_equal_costs().problem())
     if not answer.cover:
         return []
     cover = tuple(data.by_id[str(name)] for name in answer.cover)
-    return [with_eligibility(data, Contender(name=COLLAGE, kind="collage", cover=cover))]
+    return [judged(data, Contender(name=COLLAGE, kind="collage", cover=cover))]
 
 
 def candidates_of_run(graph: DataflowGraph, run: Run) -> tuple[Candidate, ...]:

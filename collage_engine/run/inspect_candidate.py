@@ -13,6 +13,7 @@ from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of, relax_module
 from collage_engine.model.importer import ImportedModel
 from collage_engine.model.opaque import type_name
+from collage_engine.planning.explanation import MOST_LISTED
 from collage_engine.records.answers import (
     InsideAnswer,
     NestedGraph,
@@ -24,8 +25,6 @@ from collage_engine.records.errors import CollageError
 
 BINS = 40
 """Bins of a histogram of weights; chosen, to fit the panel that shows it."""
-MOST_NODES = 1000
-"""Nodes of a nested graph that are listed; chosen: more than the body of any loop that was seen."""
 
 
 def inspect_candidate(
@@ -88,7 +87,7 @@ def nested_graphs(model: ImportedModel, operator: int) -> tuple[NestedGraph, ...
         return ()
     if len(opaque.nodes) == 1:
         return _bodies(opaque.nodes[0])
-    listed = tuple(map(_nested_node, opaque.nodes[:MOST_NODES]))
+    listed = tuple(map(_nested_node, opaque.nodes[:MOST_LISTED]))
     left_out = len(opaque.nodes) - len(listed)
     together = NestedGraph(
         name="", inputs=opaque.inputs, outputs=opaque.outputs, nodes=listed, left_out=left_out
@@ -106,8 +105,8 @@ def _nested_graph(name: str, graph: GraphProto) -> NestedGraph:
         name=name,
         inputs=tuple(value.name for value in graph.input),
         outputs=tuple(value.name for value in graph.output),
-        nodes=tuple(map(_nested_node, graph.node[:MOST_NODES])),
-        left_out=max(0, len(graph.node) - MOST_NODES),
+        nodes=tuple(map(_nested_node, graph.node[:MOST_LISTED])),
+        left_out=max(0, len(graph.node) - MOST_LISTED),
     )
 
 

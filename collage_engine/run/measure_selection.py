@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from collage_engine.candidates.inputs import representative_inputs
-from collage_engine.candidates.menu import Menu
+from collage_engine.candidates.menu import Menu, with_keys
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.model.dataflow_graph import DataflowGraph
@@ -21,32 +19,22 @@ from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.cost import invalid
 from collage_engine.records.cost_table import CostTable, records_of
 from collage_engine.records.errors import UsageError
+from collage_engine.records.jobs import MeasureJob
 from collage_engine.records.numbering import OperatorNumber, OperatorSet
 from collage_engine.records.operator_titles import onnx_type
-from collage_engine.records.settings import RunSettings
-from collage_engine.store.keys import KeyMaker
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.measurer import group_candidates
 
 
 def measure_selection(
-    open_model: OpenModel,
-    *,
-    control: RunControl,
-    settings: RunSettings,
-    nodes: tuple[int, ...],
-    toolchains: tuple[str, ...],
-    longer: bool,
+    open_model: OpenModel, job: MeasureJob, control: RunControl
 ) -> list[CandidateRecord]:
-    """Measure the candidates over the ONNX nodes of these operators.
+    """Measure the candidates over the ONNX nodes of some operators.
 
     Args:
         open_model: The model.
+        job: The operators and the toolchains.
         control: Takes progress; cancels the measuring.
-        settings: Threads, precision and inputs.
-        nodes: Operator numbers.
-        toolchains: Names of the toolchains to measure on; empty: all of the settings.
-        longer: Whether to measure what is known already once more.
 
     Returns:
         The candidates with their costs. A toolchain that cannot take one of the operators has an
@@ -55,21 +43,21 @@ def measure_selection(
     Raises:
         UsageError: The operators do not exist or cannot be one partition.
     """
-    graph = open_model.model.graph
-    calls = call_graph(graph)
+    nodes, settings = job.nodes, job.settings
+    calls = call_graph(open_model.model.graph)
     if not nodes or min(nodes) < 0 or max(nodes) >= calls.size:
         raise UsageError("measure.now needs operators of this model")
     wanted = calls.close(operator_set(map(OperatorNumber, nodes)))
     _check_convex(calls, wanted)
     operators = tuple(members(wanted))
     menu = open_model.menu(settings, faults=control.faults)
-    asked = _asked_for(open_model, menu, operators, toolchains)
+    asked = _asked_for(open_model, menu, operators, job.toolchains)
     costs = CostTable()
     if asked.supported:
         inputs = representative_inputs(open_model.model, settings)
         with Measuring(open_model, menu, settings, inputs, control) as measuring:
             groups = group_candidates(asked.supported)
-            outcome = measuring.measure_groups(groups, None, again=longer)
+            outcome = measuring.measure_groups(groups, None, again=job.longer)
         costs = costs.with_measured(asked.supported, outcome.costs)
         open_model.extend_menu(settings, asked.supported, control.faults)
     return [*records_of(asked.supported, costs), *asked.refused]
@@ -90,7 +78,6 @@ def _asked_for(
     toolchains: Sequence[str],
 ) -> _Asked:
     graph = open_model.model.graph
-    makers = KeyMaker(graph, open_model.model.constant)
     asked = _Asked([], [])
     for source in menu.sources:
         if toolchains and source.instance.toolchain not in toolchains:
@@ -101,8 +88,7 @@ def _asked_for(
                 graph, source.instance, operators, rule="asked for", takes=takes, gives=gives
             )
             if reason is None:
-                key = menu.keys.key(makers.form_of(candidate), source.instance)
-                asked.supported.append(msgspec.structs.replace(candidate, key=key))
+                asked.supported.extend(with_keys(open_model.model, menu.keys, [candidate]))
             elif not takes and not gives:
                 refused = CostTable(isolated={candidate.id: invalid(reason)})
                 asked.refused.extend(records_of([candidate], refused))

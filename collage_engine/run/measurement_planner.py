@@ -1,52 +1,33 @@
 """Decides which candidates are measured: those that could influence the placement.
 
-First come the groups of operators that TVM's FuseOps would fuse, then the heavy operators by
-themselves, on the toolchains that may be fast: small partitions are soon measured, and covers of
-them exist from then on. Then the search finds the best cover, with unmeasured candidates priced at
-their optimistic estimates (``planning.estimates``); what that cover uses and is unmeasured is
-measured, which changes the estimates, and the search is asked again, until the best cover consists
-of measured candidates or the time is over.
+First come the groups of operators that TVM's FuseOps would fuse, the heaviest first, on the
+toolchains that may be fast: small partitions are soon measured, and covers of them exist from then
+on. Then the search finds the best cover, with unmeasured candidates priced at their optimistic
+estimates (``planning.estimates``); what that cover uses and is unmeasured is measured, which
+changes the estimates, and the search is asked again, until the best cover consists of measured
+candidates or the time is over.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import Protocol
+from collections.abc import Iterable
 
 import msgspec
 
 from collage_engine.planning.estimates import Estimates, Timed
+from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost
-from collage_engine.run.problem_data import ProblemData
 from collage_engine.search.api import BRIEF_SEARCH_S, Search
 from collage_engine.search.problem import Problem
+from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.measurer import CandidateGroup, group_candidates
-from collage_engine.trials.contender import ProfiledCover
 from collage_engine.trials.mixes import FAST_ALONE
 
-HEAVY_SHARE = 0.8
-"""Share of the model's time that the single operators measured first take together; chosen."""
 ROUND = 16
 """Operator sets that are measured before the search is asked again; chosen: a search takes less
 time than measuring so many, and what is measured changes the estimates of the others."""
-
-
-class MeasuresInWaves(Protocol):
-    """Measures some of the candidates that a run counts."""
-
-    def wave(self, groups: Sequence[CandidateGroup], deadline: float) -> Mapping[str, Cost]:
-        """Measure groups of candidates.
-
-        Args:
-            groups: What is measured, in this order.
-            deadline: When to end, on the monotonic clock.
-
-        Returns:
-            Isolated costs by measurement key.
-        """
-        ...
 
 
 class MeasurementPlanner:
@@ -59,9 +40,9 @@ class MeasurementPlanner:
     def __init__(
         self,
         data: ProblemData,
-        measuring: MeasuresInWaves,
+        measuring: Measuring,
         groups: Iterable[tuple[int, ...]] = (),
-        profiled: Sequence[ProfiledCover] = (),
+        timed: Iterable[Timed] = (),
     ) -> None:
         """Begin with what is known of the costs.
 
@@ -69,7 +50,7 @@ class MeasurementPlanner:
             data: The candidates with their costs so far.
             measuring: Measures candidates.
             groups: The operators that TVM's FuseOps would fuse, for each of its kernels.
-            profiled: Covers whose partitions were profiled within the model.
+            timed: Partitions that were profiled within the model.
         """
         self.data = data
         self._measuring = measuring
@@ -77,22 +58,13 @@ class MeasurementPlanner:
         self._members: dict[str, list[Candidate]] = {}
         for candidate in data.candidates:
             self._members.setdefault(candidate.key, []).append(candidate)
-        self._estimates = Estimates(
-            data.graph,
-            (
-                Timed(part.instance.id, part.nodes, one.trial.partitions_us[part.id])
-                for one in profiled
-                for part in one.cover
-                if part.id in one.trial.partitions_us
-            ),
-        )
+        self._estimates = Estimates(data.graph, timed)
         self._learn(data.candidates)
 
-    def measure(self, candidates: Sequence[Candidate], deadline: float) -> bool:
-        """Measure until the best cover of these candidates is measured or the time is over.
+    def measure(self, deadline: float) -> bool:
+        """Measure until the best cover is measured or the time is over.
 
         Args:
-            candidates: What covers may consist of.
             deadline: When to end, on the monotonic clock.
 
         Returns:
@@ -103,53 +75,47 @@ class MeasurementPlanner:
             Cancelled: The user stopped it; ``data`` holds what is known.
             MeasureError: The model cannot be opened for measuring; the same holds.
         """
-        heavy = {(number,) for number in self._estimates.heavy_operators(HEAVY_SHARE)}
-        for first in (self._groups, heavy):
-            self._time(self._fast_on(first, candidates), deadline)
+        self._time(self._fast_groups(), deadline)
         own = self.data.problem_of((), self.data.costs)
         cases = [(own.pins, own.limits), ((), None)]
         for pins, limits in dict.fromkeys(cases):
             while True:
-                problem = msgspec.structs.replace(
-                    self._problem(candidates), pins=pins, limits=limits
-                )
+                problem = msgspec.structs.replace(self._problem(), pins=pins, limits=limits)
                 found = Search(problem, time_limit_s=BRIEF_SEARCH_S).find(pins, regrets=False)
                 if not found.decided:
                     return False
-                wanted = self._beside([candidates[place] for place in found.cover], candidates)
+                wanted = self._beside([self.data.candidates[place] for place in found.cover])
                 if not wanted:
                     break
                 if time.monotonic() >= deadline or not self._time(wanted, deadline):
                     return False
         return True
 
-    def _problem(self, candidates: Sequence[Candidate]) -> Problem:
+    def _problem(self) -> Problem:
         """Return the search problem in which unmeasured candidates cost what is estimated."""
-        costs = self.data.costs
+        data, costs = self.data, self.data.costs
         estimated = {
             c.id: Cost(state="measured", median_us=self._estimates.us(c))
-            for c in candidates
+            for c in data.candidates
             if not costs.known(c.id)
         }
-        return self.data.problem_of(candidates, costs.with_isolated(estimated))
+        return data.problem_of(data.candidates, costs.with_isolated(estimated))
 
-    def _fast_on(
-        self, sets: Set[tuple[int, ...]], candidates: Sequence[Candidate]
-    ) -> list[Candidate]:
-        """Return the candidates over these operator sets on instances that may be fast.
+    def _fast_groups(self) -> list[Candidate]:
+        """Return the candidates over the groups on instances that may be fast.
 
         An instance may be fast where it takes little more than the fastest one for these operators,
         by what it took in a profile or on the whole model, or where nothing is known of it.
         """
-        found = [(c, self._estimates.us(c)) for c in candidates if c.nodes in sets]
+        found = [
+            (c, self._estimates.us(c)) for c in self.data.candidates if c.nodes in self._groups
+        ]
         least_us: dict[tuple[int, ...], float] = {}
         for candidate, us in found:
             least_us[candidate.nodes] = min(us, least_us.get(candidate.nodes, us))
         return [c for c, us in found if us <= FAST_ALONE * least_us[c.nodes]]
 
-    def _beside(
-        self, cover: Iterable[Candidate], candidates: Sequence[Candidate]
-    ) -> list[Candidate]:
+    def _beside(self, cover: Iterable[Candidate]) -> list[Candidate]:
         """Return the unmeasured candidates of a cover, and others that may be as fast.
 
         Those over the same operators are timed in the same rounds, so that the search compares
@@ -162,7 +128,7 @@ class MeasurementPlanner:
         limit_us = {nodes: FAST_ALONE * wanted_us[nodes] for nodes in sets}
         return [
             c
-            for c in candidates
+            for c in self.data.candidates
             if c.nodes in limit_us
             and not known(c.id)
             and self._estimates.us(c) <= limit_us[c.nodes]

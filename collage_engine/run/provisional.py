@@ -8,13 +8,13 @@ import msgspec
 
 from collage_engine.candidates.menu import Menu, threads_of
 from collage_engine.control.run_control import RunControl
+from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.event import Provisional
 from collage_engine.records.placement import Baseline, CandidateCounts, Run
-from collage_engine.run.chosen_placement import baseline_placement, with_times
-from collage_engine.run.problem_data import ProblemData
+from collage_engine.run.chosen_placement import timed_placement
 from collage_engine.run.task import RunTask
-from collage_engine.trials.baselines import COLLAGE
+from collage_engine.trials.contender import COLLAGE, ContenderResult, finite
 from collage_engine.trials.race import Race
 
 
@@ -42,32 +42,40 @@ def provisional_document(
     assert race.leader is not None
     best = race.result_of(race.leader)
     named = next(one.contender for one in results if one.contender.module == best.contender.module)
-    placement = with_times(baseline_placement(data, best), best)
     return msgspec.structs.replace(
         begun_document(task, menu, data.candidates, control),
-        placement=msgspec.structs.replace(
-            placement, spin=bool(best.built is not None and best.built.spin)
-        ),
+        placement=timed_placement(data, best),
         baselines=[
-            Baseline(
-                name=one.contender.name,
-                kind=one.contender.kind,
-                measured_us=one.measured_us,
-                spread_us=one.spread_us,
-                partitions=max(1, len(one.contender.cover)),
-                candidates=tuple(part.id for part in one.contender.cover),
-                reduced=one.reduced,
-                barred=one.contender.barred,
-                names=one.names,
-            )
+            baseline_of(data, one)
             for one in results
-            if one.contender.kind != "collage" and one.measured_us is not None
+            if one.contender.kind != COLLAGE and one.measured_us is not None
         ],
-        winner=COLLAGE if named.kind == "collage" else named.name,
+        winner=COLLAGE if named.kind == COLLAGE else named.name,
         max_abs_error=best.max_abs_error,
         max_rel_error=best.max_rel_error,
         confirmation="trial",
         provisional=True,
+    )
+
+
+def baseline_of(data: ProblemData, outcome: ContenderResult) -> Baseline:
+    """Return the record of a baseline with its measured and its estimated time."""
+    contender = outcome.contender
+    assert contender.kind != COLLAGE
+    return Baseline(
+        name=contender.name,
+        kind=contender.kind,
+        measured_us=outcome.measured_us,
+        spread_us=outcome.spread_us,
+        estimated_us=data.placement(contender.cover).estimated_us if contender.cover else None,
+        reason=outcome.reason,
+        names=outcome.names,
+        partitions=max(1, len(contender.cover)),
+        reduced=contender.reduced,
+        max_rel_error=finite(outcome.max_rel_error),
+        barred=contender.barred,
+        order=tuple(dict.fromkeys(part.instance.toolchain for part in contender.cover)),
+        candidates=tuple(part.id for part in contender.cover),
     )
 
 

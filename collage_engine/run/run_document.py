@@ -5,9 +5,6 @@ It also says how much memory the winner of the race takes.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +13,7 @@ import msgspec
 from collage_engine.candidates.menu import Menu
 from collage_engine.control.run_control import RunControl
 from collage_engine.planning.deployment_limits import limit_verdicts, size_warning
+from collage_engine.planning.problem_data import ProblemData
 from collage_engine.planning.search_problem import pin_verdicts
 from collage_engine.records.accuracy import Rounding
 from collage_engine.records.counted import counted
@@ -24,86 +22,80 @@ from collage_engine.records.pin import LimitVerdict, PinVerdict
 from collage_engine.records.placement import (
     Baseline,
     CandidateCounts,
-    Placement,
     Residual,
     Run,
     Unmeasured,
 )
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.tuning import TuneCounts
-from collage_engine.run.chosen_placement import (
-    baseline_placement,
-    runners_up,
-    with_profiled_costs,
-)
-from collage_engine.run.problem_data import ProblemData
-from collage_engine.run.provisional import begun_document
+from collage_engine.run.chosen_placement import runners_up, with_profiled_costs
+from collage_engine.run.provisional import baseline_of, begun_document
 from collage_engine.run.stages.compile_only import UNMEASURED, CompileOnlyResult
 from collage_engine.run.stages.confirm import ConfirmResult
 from collage_engine.run.stages.export import ExportResult
 from collage_engine.run.stages.samples import RunSamples, tolerance_warnings
 from collage_engine.run.task import RunTask
 from collage_engine.search.problem import Answer
-from collage_engine.trials.baselines import COLLAGE
-from collage_engine.trials.contender import ContenderResult
+from collage_engine.trials.contender import COLLAGE, ContenderResult
 from collage_engine.trials.race import RaceResult
 from collage_engine.trials.tolerance import accuracy_of
 from collage_engine.tuning.tables import tables_of
 from collage_engine.wording.amounts import time_text
 
 
-@dataclass(frozen=True, kw_only=True)
-class DocumentInputs:
-    """What the document of a measured run is made of."""
-
-    task: RunTask
-    menu: Menu
-    data: ProblemData
-    counts: CandidateCounts
-    tuning: TuneCounts | None
-    answer: Answer
-    placements: Sequence[Placement]
-    """The best covers of the search."""
-    samples: RunSamples
-    rounding: Rounding
-    confirmed: ConfirmResult
-    exported: ExportResult
-
-
-def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
+def run_document(
+    task: RunTask,
+    menu: Menu,
+    data: ProblemData,
+    samples: RunSamples,
+    confirmed: ConfirmResult,
+    exported: ExportResult,
+    control: RunControl,
+    *,
+    answer: Answer,
+    counts: CandidateCounts,
+    tuning: TuneCounts | None,
+    rounding: Rounding,
+) -> Run:
     """Return the document of a measured run.
 
     Args:
-        inputs: What the stages have found out.
+        task: What the run was asked for.
+        menu: The toolchains.
+        data: All candidates with their costs.
+        samples: The true outputs.
+        confirmed: How the race ended.
+        exported: Where the artifact lies.
         control: Knows the seconds of the stages, the warnings, and what was cut short.
+        answer: What the search said last.
+        counts: How many candidates were measured.
+        tuning: What was tuned; None: there was nothing to tune.
+        rounding: What was found out of rounding single products.
     """
-    task, samples, confirmed = inputs.task, inputs.samples, inputs.confirmed
-    data, race_result = inputs.data, confirmed.race_result
-    settings, answer, winner = data.settings, inputs.answer, race_result.winner
+    race_result = confirmed.race_result
+    settings, winner = data.settings, race_result.winner
     record = task.open_model.model.record
-    baselines = [
-        _baseline(inputs, outcome)
-        for outcome in race_result.results
-        if outcome.contender.kind != "collage"
-    ]
-    memory = memory_use(
-        winner, record.weights_bytes, inputs.exported.artifact, control.peak_memory()
-    )
-    profiled = with_profiled_costs(data, race_result).costs
-    costs = {c.id: profiled.cost(c.id) for c in data.candidates}
-    unmeasured = _unmeasured(inputs, control)
+    memory = memory_use(winner, record.weights_bytes, exported.artifact, control.peak_memory())
+    profiled = with_profiled_costs(data, race_result)
+    costs = {c.id: profiled.costs.cost(c.id) for c in data.candidates}
+    unmeasured = _unmeasured(data, race_result, control)
     return msgspec.structs.replace(
-        begun_document(task, inputs.menu, data.candidates, control),
+        begun_document(task, menu, data.candidates, control),
         candidates=msgspec.structs.replace(
-            inputs.counts, unreached=unmeasured.candidates if unmeasured is not None else 0
+            counts, unreached=unmeasured.candidates if unmeasured is not None else 0
         ),
         placement=confirmed.chosen,
-        baselines=baselines,
+        baselines=[
+            # What the winner alone was profiled for stands for its own estimate.
+            baseline_of(profiled if one.contender.module == winner.contender.module else data, one)
+            for one in race_result.results
+            if one.contender.kind != COLLAGE
+        ],
         winner=race_result.named,
         pins=pin_verdicts(data.pins, answer),
         max_abs_error=winner.max_abs_error,
         max_rel_error=winner.max_rel_error,
-        artifact=inputs.exported.artifact,
+        artifact=exported.artifact,
         residual=_residual(race_result),
         lower_bound_us=answer.lower_bound_us,
         peak_memory_bytes=winner.peak_memory_bytes,
@@ -112,7 +104,7 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
         tolerance=samples.run_tolerance,
         samples=1 + len(samples.further_samples),
         not_finite=dict(samples.not_finite),
-        machine=[task.machine_before, inputs.exported.machine_after],
+        machine=[task.machine_before, exported.machine_after],
         warnings=[
             *tolerance_warnings(samples.run_tolerance, race_result.results),
             *control.warnings,
@@ -124,12 +116,12 @@ def run_document(inputs: DocumentInputs, control: RunControl) -> Run:
             settings,
             samples.run_tolerance.value,
             1 + len(samples.further_samples),
-            inputs.rounding,
+            rounding,
             race_result,
         ),
         costs={name: cost for name, cost in costs.items() if cost.state != "unknown"},
-        rivals=runners_up(data, inputs.placements, race_result),
-        tuning=inputs.tuning,
+        rivals=runners_up(data, race_result),
+        tuning=tuning,
         tied=tied_with_winner(race_result),
         tables=tables_of(confirmed.chosen),
         ended=_ended(control),
@@ -160,11 +152,12 @@ def _ended(control: RunControl) -> Literal["finished", "budget", "stopped"]:
     return "budget" if control.cut_short else "finished"
 
 
-def _unmeasured(inputs: DocumentInputs, control: RunControl) -> Unmeasured | None:
+def _unmeasured(
+    data: ProblemData, race_result: RaceResult, control: RunControl
+) -> Unmeasured | None:
     """Return what was left out for want of time; None where nothing was."""
     if not control.cut_short:
         return None
-    data = inputs.data
     distinct = {c.key for c in data.candidates}
     left: set[str] = set()
     if "measure" in control.cut_short:
@@ -172,7 +165,7 @@ def _unmeasured(inputs: DocumentInputs, control: RunControl) -> Unmeasured | Non
     return Unmeasured(
         candidates=len(left),
         share=len(left) / max(1, len(distinct)),
-        contenders=inputs.confirmed.contenders_left_out,
+        contenders=race_result.left_out,
         stages=tuple(control.cut_short),
     )
 
@@ -226,37 +219,6 @@ def tied_with_winner(race_result: RaceResult) -> list[str]:
     if race_result.named == COLLAGE:
         names = [name for name in names if name != COLLAGE]
     return list(dict.fromkeys(names))
-
-
-def _baseline(inputs: DocumentInputs, outcome: ContenderResult) -> Baseline:
-    """Return the record of a baseline with its measured and its estimated time."""
-    contender = outcome.contender
-    assert contender.kind != "collage"
-    estimated = None
-    if contender.cover:
-        is_winner = contender.module == inputs.confirmed.race_result.winner.contender.module
-        data = (
-            with_profiled_costs(inputs.data, inputs.confirmed.race_result)
-            if is_winner
-            else inputs.data
-        )
-        estimated = baseline_placement(data, outcome).estimated_us
-    error = outcome.max_rel_error
-    return Baseline(
-        name=contender.name,
-        kind=contender.kind,
-        measured_us=outcome.measured_us,
-        spread_us=outcome.spread_us,
-        estimated_us=estimated,
-        reason=outcome.reason,
-        names=outcome.names,
-        partitions=max(1, len(contender.cover)),
-        reduced=outcome.reduced,
-        max_rel_error=error if error is not None and math.isfinite(error) else None,
-        barred=contender.barred,
-        order=tuple(dict.fromkeys(part.instance.toolchain for part in contender.cover)),
-        candidates=tuple(part.id for part in contender.cover),
-    )
 
 
 def _residual(race_result: RaceResult) -> list[Residual]:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from collage_engine.planning.document_search import DocumentSearch
+from collage_engine.planning.measured_placements import is_like
 from collage_engine.records.answers import RunUpdate
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
@@ -22,7 +23,6 @@ from collage_engine.records.errors import UsageError
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice, ShapeRow
-from collage_engine.records.typed import convert
 from collage_engine.service.run_client import Ticket
 from collage_engine.session.document import Document, PlacedShape
 from collage_engine.session.file import save_session
@@ -96,21 +96,19 @@ class OpenDocument:
         return run
 
     def last_measured_run(self, settings: RunSettings) -> Run | None:
-        """Return the newest run of the same target, threads and precision that was timed, if any.
+        """Return the newest timed run of the same target, threads, precision and objective, if any.
 
         A baseline that it did not time, as a quick confirmation leaves out most, has the time of
         the newest run that did.
         """
-        wanted = (settings.target, settings.threads, settings.precision)
-
-        def is_like_it(run: Run) -> bool:
-            if run.of_profile:
-                return False
-            made_with = convert(run.settings, RunSettings)
-            timed = run.placement is not None and run.placement.measured_us is not None
-            return timed and (made_with.target, made_with.threads, made_with.precision) == wanted
-
-        runs = [run for run in self.document.runs if is_like_it(run)]
+        runs = [
+            run
+            for run in self.document.runs
+            if not run.of_profile
+            and run.placement is not None
+            and run.placement.measured_us is not None
+            and is_like(run, settings)
+        ]
         if not runs:
             return None
         timed = {base.name: base for run in runs for base in run.baselines if base.measured_us}

@@ -38,8 +38,8 @@ from collage_engine.records.time_limits import SHORTEST_RUN_S
 _LOG = logging.getLogger(__name__)
 
 GRACE_S = 0.8
-"""Seconds that a cancelled job may take to end by itself before its process is killed; chosen: a
-cancel is answered within a second."""
+"""Seconds that a cancelled job may take to end by itself before its process is killed: of the
+second within which a cancel is answered (``RunCancel``), a fifth is left for that."""
 KILLED_FROM_OUTSIDE = (
     "its process was ended twice by SIGKILL, which the system does when memory runs out, or a "
     "person; that says nothing about the model: see that memory is free, and start again"

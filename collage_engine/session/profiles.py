@@ -65,7 +65,7 @@ def layers_of_operators(
 
 def _add_fused(graph: GraphRecord, found: list[int | None], absorbs: Sequence[str]) -> None:
     """Give operators that no layer names to the layers that fused them, as far as these say so."""
-    sources = _producers(graph)
+    sources = [made_by[::-1] for made_by in graph.operator_inputs()]
     readers: list[list[int]] = [[] for _ in sources]
     for k, made_by in enumerate(sources):
         for source in made_by:
@@ -80,21 +80,6 @@ def _add_fused(graph: GraphRecord, found: list[int | None], absorbs: Sequence[st
         home = homes.pop() if len(homes) == 1 else None
         if found[k] is None and home is not None and absorbs[home] == "before":
             found[k] = home
-
-
-def _producers(graph: GraphRecord) -> list[list[int]]:
-    """Return for each operator those whose values it reads, also through tuples; latest first."""
-    made: list[set[int]] = []
-    number = 0
-    found = []
-    for node in graph.nodes:
-        read = {k for source in node.inputs for k in made[source]}
-        if node.form == "call":
-            found.append(sorted(read, reverse=True))
-            read = {number}
-            number += 1
-        made.append(read)
-    return found
 
 
 def run_of_profile(

@@ -30,37 +30,19 @@ from collage_engine.records.reasons import shown
 from collage_engine.records.settings import RunSettings
 from collage_engine.toolchains.capabilities import has_python_session
 from collage_engine.toolchains.registry import get
-from collage_engine.trials.contender import Contender
+from collage_engine.trials.contender import COLLAGE, Contender
 
 if TYPE_CHECKING:
     from collage_engine.candidates.menu import Menu
 
-COLLAGE = "collage"
 
-
-def baselines(
-    calls: CallGraph, menu: Menu, settings: RunSettings, first_order: int
-) -> list[Contender]:
-    """Return every baseline, in the order in which ties are settled.
-
-    Impossible ones with a reason.
-    """
-    found = [*_whole_models(calls, menu), *_fuse_ops(calls, menu), *_greedy(calls, menu)]
-    found += [
+def baselines(calls: CallGraph, menu: Menu, settings: RunSettings) -> list[Contender]:
+    """Return every baseline, impossible ones with a reason."""
+    users = [
         _user_placement(calls, menu, placement, number)
         for number, placement in enumerate(settings.placements, start=1)
     ]
-    return [
-        Contender(
-            name=contender.name,
-            kind=contender.kind,
-            cover=contender.cover,
-            order=first_order + place,
-            python_session=contender.python_session,
-            reason=contender.reason,
-        )
-        for place, contender in enumerate(found)
-    ]
+    return [*_whole_models(calls, menu), *_fuse_ops(calls, menu), *_greedy(calls, menu), *users]
 
 
 def unmeasured_choices(

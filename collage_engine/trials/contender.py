@@ -10,10 +10,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from collage_engine.build.built import BuiltModule
 from collage_engine.drawing.baselines import contender_title
+from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.memory import MemorySeen
 from collage_engine.records.placement import BaselineKind
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 ContenderKind = Literal["collage"] | BaselineKind
+COLLAGE: Final = "collage"
+"""The name of a placement of ours, and its kind."""
 
 
 @dataclass(frozen=True)
@@ -51,22 +54,24 @@ class Contender:
         name: by which the user knows it.
         kind: ``collage`` for a placement of the search, else the kind of baseline.
         cover: the candidates that its partitions run.
-        order: settles ties after the number of partitions: the user's order, smaller first.
         python_session: timed as the toolchain's users run it: its Python session on the user's
             own file.
         reason: why it cannot be built at all; it is listed, not timed.
-        eligible: whether it may win: a baseline that breaks a pin is timed but not exported.
-        barred: which deployment constraint, or which pins, it breaks; then it is not eligible.
+        barred: why it may not win, such as a pin or a deployment constraint that it breaks: it is
+            timed but not exported.
     """
 
     name: str
     kind: ContenderKind
     cover: tuple[Candidate, ...] = ()
-    order: int = 0
     python_session: bool = False
     reason: str | None = None
-    eligible: bool = True
     barred: str | None = None
+
+    @property
+    def eligible(self) -> bool:
+        """Tell whether it may win."""
+        return self.barred is None
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -93,6 +98,16 @@ class Contender:
         return any(is_reduced(candidate.instance) for candidate in self.cover)
 
 
+def judged(data: ProblemData, contender: Contender) -> Contender:
+    """Return a contender with why it may not win, if a pin or a deployment limit says so."""
+    return replace(contender, barred=data.why_barred(contender.cover))
+
+
+def finite(value: float | None) -> float | None:
+    """Return a number that JSON can hold: None for none, infinity and NaN."""
+    return value if value is not None and math.isfinite(value) else None
+
+
 def spread(values: Sequence[float]) -> tuple[float, float]:
     """Return the 20th and the 80th percentile of values, of which there must be one."""
     ordered = sorted(values)
@@ -116,7 +131,7 @@ class ContenderResult:
         over_memory: Whether the limit on memory, and nothing else, keeps it from winning.
         folder: Where its module lies, with ``built.json``; None: it cannot be exported.
         built: What the builder says of the module.
-        parts_us: Microseconds of every partition as built, where they were profiled.
+        partitions_us: Microseconds of every partition by its candidate's id, where it was profiled.
     """
 
     contender: Contender
@@ -130,7 +145,7 @@ class ContenderResult:
     over_memory: bool = False
     folder: Path | None = None
     built: BuiltModule | None = None
-    parts_us: tuple[float, ...] = ()
+    partitions_us: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def measured_us(self) -> float | None:
@@ -149,11 +164,6 @@ class ContenderResult:
         """Return the largest resident size of its process."""
         return None if self.memory is None else self.memory.peak_bytes
 
-    @property
-    def reduced(self) -> bool:
-        """Tell whether a part of it computes in less than float32 values have."""
-        return self.contender.reduced
-
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
@@ -165,32 +175,17 @@ class Trial:
         partitions_us: microseconds of every partition by its candidate's id, where it was profiled.
         between_us: microseconds of the conversions and copies between partitions.
         max_rel_error: largest relative error of its outputs on all samples; None: not known.
-        refused: whether an output is farther from the true one than that output may be.
-        failures: why something wanted is missing, as sentences.
+        failure: why it could not be run, as a sentence; empty: it could.
         reached: whether there was time for it before the end that it was given.
     """
 
     partitions_us: Mapping[str, float] = field(default_factory=dict)
     between_us: float = 0.0
     max_rel_error: float | None = None
-    refused: bool = False
-    failures: tuple[str, ...] = ()
+    failure: str = ""
     reached: bool = True
 
     @property
-    def failure(self) -> str:
-        """Return all failures in one text."""
-        return "; ".join(self.failures)
-
-
-@dataclass(frozen=True)
-class ProfiledCover:
-    """A cover that was run and profiled.
-
-    Attributes:
-        cover: its candidates.
-        trial: what it showed, without failures.
-    """
-
-    cover: tuple[Candidate, ...]
-    trial: Trial
+    def total_us(self) -> float:
+        """Return what its partitions and what is between them take together, in microseconds."""
+        return sum(self.partitions_us.values()) + self.between_us

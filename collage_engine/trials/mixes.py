@@ -2,94 +2,157 @@
 
 The model is cut into the groups of TVM's FuseOps. One toolchain runs all of them that it can take,
 and a profile tells what each takes there, among its neighbours and with the caches as they are.
-Then every other toolchain runs the model once with those groups that matter, and is profiled in
-turn. Covers follow
-from these times that could beat the fastest toolchain alone: the fastest toolchain for each group,
-as it is and with neighbours merged, and a toolchain alone but for the few groups where others save
-most. They are only suggestions: each is built and timed before it is believed.
+Then every other toolchain runs the model once with the groups that it can take, and is profiled in
+turn. Covers follow from these times that could beat the fastest toolchain alone: the fastest
+toolchain for each group, as it is and with neighbours merged, and a toolchain alone but for the
+groups where others save most. They are only suggestions: each enters the race.
 
 That is a far cheaper question than what every candidate costs (one build for each toolchain), so it
 is asked first. It finds no cover whose partitions are larger than a group, but for merged ones.
+What partitions took in these covers is what measuring begins with, and what calibration rests on.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from collage_engine.candidates.menu import Menu, with_keys
+from collage_engine.control.progress import StageReport
+from collage_engine.control.run_control import RunControl
+from collage_engine.model.importer import ImportedModel
 from collage_engine.model.index_set import members
-from collage_engine.partition.call_graph import CallGraph
+from collage_engine.partition.call_graph import CallGraph, call_graph
+from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.fuse_ops import fused_groups
 from collage_engine.partition.regions import merge_regions
+from collage_engine.planning.problem_data import Cover, ProblemData
 from collage_engine.records.candidate import Candidate
+from collage_engine.records.counted import counted
 from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.placement import TIE_SHARE
-from collage_engine.trials.contender import Trial
+from collage_engine.records.time_limits import STEP_SHARE
+from collage_engine.trials.contender import COLLAGE, Contender, Trial, judged
 from collage_engine.trials.in_model_costs import FLOOR_US
+from collage_engine.trials.race import Race
+from collage_engine.wording.amounts import time_text
 
 OperatorGroup: TypeAlias = tuple[OperatorNumber, ...]
 """Operators that TVM would fuse into one kernel, ascending."""
-Cover: TypeAlias = tuple[Candidate, ...]
+GroupTimes: TypeAlias = dict[OperatorGroup, dict[str, float]]
+"""What groups take inside the model, in microseconds, by group and toolchain instance."""
 
 FAST_ALONE = 1.3
 """Toolchains take part where they are expected to take no more than so many times the fastest, on
 the whole model or on an operator; chosen: what is slower on the whole model is rarely the fastest
 for a part that matters."""
+LEAST_COVERS = 3
+"""Covers that there must be time for, or no mix is tried: two toolchains profiled, and one mix."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class MixSettings:
-    """What is tried, and from which savings on."""
+def try_mixes(
+    model: ImportedModel, menu: Menu, data: ProblemData, race: Race, control: RunControl
+) -> ProblemData:
+    """Profile operator groups inside the model, and have mixes that follow enter the race.
 
-    least_group_share: float = 0.004
-    """Groups that take less of the model's time than this share stay where they were first; chosen:
-    half of a model's groups, which together take a few percent of its time."""
-    base_factor: float = FAST_ALONE
-    """Toolchains that take so many times the fastest one alone are no base of a mix."""
-    moved_groups: tuple[int, ...] = (1, 3, 8)
-    """How many groups leave a base, those with the largest saving first; chosen."""
-    least_saving_us: float = FLOOR_US
-    """A group leaves a base only where that saves so many microseconds, about what a hand-over
-    costs."""
-    least_saving_share: float = 0.003
-    """The same, as a share of what the base takes alone; chosen."""
-    least_gain: float = TIE_SHARE
-    """A mix is tried where its groups' times promise at least this gain over the fastest toolchain
-    alone, as a share: with less it could only tie."""
-    most: int = 4
-    """Mixes that are tried at most, those that promise most; chosen."""
+    A run on a device tries none, since the clock of a profile sees calls being issued there, nor
+    does one where there is nothing to mix or no time for it.
 
+    Args:
+        model: The imported model.
+        menu: The toolchain instances.
+        data: The candidates.
+        race: The race, with the whole models in it.
+        control: Takes progress.
 
-@dataclass(frozen=True)
-class GroupTimes:
-    """What groups take inside the model, in microseconds, by group and toolchain instance."""
-
-    us: Mapping[OperatorGroup, Mapping[str, float]] = field(default_factory=dict)
-
-    @property
-    def fastest(self) -> dict[OperatorGroup, str]:
-        """Return the instance on which each group takes least."""
-        return {group: min(taken, key=lambda name: taken[name]) for group, taken in self.us.items()}
-
-    @property
-    def bound_us(self) -> float:
-        """Return what a cover of these groups takes at least: the sum of their least times."""
-        return sum(min(taken.values()) for taken in self.us.values())
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mix:
-    """A cover of several toolchains.
-
-    Attributes:
-        cover: its candidates.
-        expected_us: what its groups' times promise, launches and hand-overs left out.
+    Returns:
+        The data with the partitions of the fastest mix among the candidates.
     """
+    calls = call_graph(model.graph)
+    groups = groups_of(calls)
+    taken = _taken(groups, menu, data)
+    on_processor = menu.target.kind == "cpu"
+    if not on_processor or len(taken) < 2 or race.leader is None or race.one_at_a_time:
+        return data
+    seconds = race.seconds_for_step
+    if seconds < LEAST_COVERS * race.seconds_to_enter():
+        control.cut("mixes")
+        return data
+    began = time.monotonic()
 
-    cover: Cover
-    expected_us: float
+    def candidate(name: str, operators: OperatorGroup) -> Candidate:
+        known = taken[name].get(operators)
+        return known or make_candidate(model.graph, menu.instances[name], operators, rule="mix")
+
+    with control.stage("mixes") as report:
+        run = _profiling(list(taken), data, race, began + STEP_SHARE * seconds, report)
+        us = profile_groups(groups, taken, run)
+        suggested = (
+            judged(data, Contender(name=COLLAGE, kind="collage", cover=cover))
+            for cover in suggested_mixes(us, _alone_us(race), calls, candidate)
+        )
+        mixes = [one for one in suggested if one.eligible]
+        race.enter(mixes, ends_at=began + seconds, on_progress=report.progress)
+        race.end_builders()
+        modules = {one.module for one in mixes}
+        ran = [r for r in race.results() if r.contender.module in modules and r.measured_us]
+        report.detail = f"{counted(len(groups), 'group')} of operators"
+        if not ran:
+            report.detail += "; no mix of toolchains was timed"
+            return data
+        fastest = min(ran, key=lambda one: one.measured_us or math.inf)
+        report.detail += (
+            f"; the fastest mix has {counted(len(fastest.contender.cover), 'partition')} and takes "
+            f"{time_text(fastest.measured_us or 0.0)}, the fastest toolchain alone "
+            f"{time_text(min(_alone_us(race).values()))}"  # of the same rounds
+        )
+    new = (c for c in fastest.contender.cover if c.id not in data.by_id)
+    return data.with_candidates([*data.candidates, *with_keys(model, menu.keys, new)], data.costs)
+
+
+def _taken(
+    groups: Sequence[OperatorGroup], menu: Menu, data: ProblemData
+) -> dict[str, dict[OperatorGroup, Candidate]]:
+    """Return the candidates for groups by instance id, in the order of profiling.
+
+    Instances that TVM compiles, which take every operator, come first, then those with the fewest
+    groups, which are soonest ready.
+    """
+    wanted = set(groups)
+    hosts = {source.instance.id for source in menu.sources if source.host}
+    taken: dict[str, dict[OperatorGroup, Candidate]] = {}
+    for candidate in data.candidates:
+        is_plain = not (candidate.takes or candidate.gives or candidate.instance.config)
+        if is_plain and candidate.nodes in wanted and candidate.instance.id not in hosts:
+            taken.setdefault(candidate.instance.id, {})[candidate.nodes] = candidate
+    compiled = {source.instance.id for source in menu.sources if source.lowers_to_tir}
+    order = sorted(taken, key=lambda name: (name not in compiled, len(taken[name])))
+    return {name: taken[name] for name in order}
+
+
+def _alone_us(race: Race) -> dict[str, float]:
+    """Return what each toolchain takes alone on the whole model, in µs by instance id."""
+    return {
+        one.contender.cover[0].instance.id: one.measured_us
+        for one in race.results()
+        if len(one.contender.cover) == 1 and one.contender.eligible and one.measured_us
+    }
+
+
+def _profiling(
+    names: Sequence[str], data: ProblemData, race: Race, ends_at: float, report: StageReport
+) -> Callable[[str, Cover], Trial]:
+    """Return what has a cover that favours a toolchain enter the race, and tells what it showed."""
+
+    def run(name: str, cover: Cover) -> Trial:
+        now = f"what each group of operators takes on {name}, inside the model"
+        report.progress(names.index(name), len(names), now)
+        contender = judged(data, Contender(name=COLLAGE, kind="collage", cover=cover))
+        return race.try_cover(contender, ends_at=ends_at)
+
+    return run
 
 
 def groups_of(calls: CallGraph) -> list[OperatorGroup]:
@@ -100,122 +163,85 @@ def groups_of(calls: CallGraph) -> list[OperatorGroup]:
 def profile_groups(
     groups: Sequence[OperatorGroup],
     taken: Mapping[str, Mapping[OperatorGroup, Candidate]],
-    settings: MixSettings,
     run: Callable[[str, Cover], Trial],
-    is_over: Callable[[], bool] = lambda: False,
 ) -> GroupTimes:
-    """Try, for each toolchain, the cover in which it has all groups that matter.
-
-    In the first cover that runs, the toolchain has all groups that it can take; what matters
-    follows from the times there.
+    """Try, for each toolchain, the cover in which it has all groups that it can take.
 
     Args:
-        groups: all groups of the model.
-        taken: by instance id, its candidates for groups. The first instance that can take a group
+        groups: All groups of the model.
+        taken: By instance id, its candidates for groups. The first instance that can take a group
             has it wherever the favoured one does not.
-        settings: what matters.
-        run: tries the cover that favours the instance of this id.
-        is_over: whether no further cover is to be tried.
+        run: Tries the cover that favours the instance of this id.
 
     Returns:
         What the groups took, as far as covers ran; no times at all where a group cannot be taken.
     """
-    us: dict[OperatorGroup, dict[str, float]] = {}
-    tried: set[frozenset[str]] = set()
+    us: GroupTimes = {}
     usual: dict[OperatorGroup, Candidate] = {}
     for own in reversed(list(taken.values())):
         usual.update(own)
     if not all(group in usual for group in groups):
-        return GroupTimes()
+        return us
     for favoured, own in taken.items():
-        if us:
-            total_us = sum(min(known.values()) for known in us.values())
-            least_us = settings.least_group_share * total_us
-            wanted = {group for group, known in us.items() if min(known.values()) >= least_us}
-        else:
-            wanted = set(groups)
-        cover = [own[g] if g in own and g in wanted else usual[g] for g in groups]
-        ids = frozenset(candidate.id for candidate in cover)
-        if ids in tried:
-            continue
-        if is_over():
-            break
-        tried.add(ids)
-        trial = run(favoured, tuple(cover))
-        if not trial.partitions_us:
-            continue
+        cover = tuple(own.get(group, usual[group]) for group in groups)
+        trial = run(favoured, cover)
+        if not trial.reached:
+            break  # there is no time for another one
         for group, candidate in zip(groups, cover, strict=True):
-            known = us.setdefault(group, {})
-            name, seen_us = candidate.instance.id, trial.partitions_us[candidate.id]
-            known[name] = min(seen_us, known.get(name, math.inf))
-    return GroupTimes(us)
+            if candidate.id in trial.partitions_us:
+                known, name = us.setdefault(group, {}), candidate.instance.id
+                seen_us = trial.partitions_us[candidate.id]
+                known[name] = min(seen_us, known.get(name, math.inf))
+    return us
 
 
 def suggested_mixes(
-    times: GroupTimes,
+    us: GroupTimes,
     alone_us: Mapping[str, float],
     calls: CallGraph,
     candidate: Callable[[str, OperatorGroup], Candidate],
-    settings: MixSettings,
-) -> list[Mix]:
+) -> list[Cover]:
     """Return the mixes that could beat the fastest toolchain alone, the most promising first.
 
+    By their groups' times, launches and hand-overs left out, they are faster by more than a tie.
+
     Args:
-        times: what groups took inside the model.
-        alone_us: by instance id, what toolchains took alone on the whole model, in µs.
-        calls: the operators and what they pass to each other.
-        candidate: makes the candidate of some operators on an instance.
-        settings: what is tried.
+        us: What groups took inside the model.
+        alone_us: By instance id, what toolchains took alone on the whole model, in µs.
+        calls: The operators and what they pass to each other.
+        candidate: Makes the candidate of some operators on an instance.
     """
-    if not times.us or not alone_us:
+    if not us or not alone_us:
         return []
-    fastest_us = min(alone_us.values())
-    fastest = times.fastest
+    limit_us = (1 - TIE_SHARE) * min(alone_us.values())
+    fastest = {group: min(taken, key=lambda name: taken[name]) for group, taken in us.items()}
+    least_us = {group: us[group][name] for group, name in fastest.items()}
 
     def merged(chosen: Mapping[OperatorGroup, str]) -> Cover:
         """Return the cover in which neighbouring groups on the same instance are one partition."""
-        owner: list[str | None] = [None] * calls.size
-        for group, name in chosen.items():
-            for operator in group:
-                owner[operator] = name
-        return tuple(
-            candidate(str(name), tuple(map(OperatorNumber, members(bits))))
-            for name, bits in merge_regions(calls, owner)
-        )
+        owner = {operator: name for group, name in chosen.items() for operator in group}
+        regions = merge_regions(calls, [owner[OperatorNumber(k)] for k in range(calls.size)])
+        return tuple(candidate(str(name), tuple(members(bits))) for name, bits in regions)
 
-    apart = tuple(candidate(name, group) for group, name in fastest.items())
+    sum_us = sum(least_us.values())
     found = [  # the merged one first: it has fewer hand-overs
-        Mix(cover=merged(fastest), expected_us=times.bound_us),
-        Mix(cover=apart, expected_us=times.bound_us),
+        (sum_us, merged(fastest)),
+        (sum_us, tuple(candidate(name, group) for group, name in fastest.items())),
     ]
     for base, base_us in alone_us.items():
-        if base_us > settings.base_factor * fastest_us:
+        if base_us > FAST_ALONE * min(alone_us.values()) or not all(
+            base in of for of in us.values()
+        ):
             continue
-        for moved, saved_us in _moves(times, base, base_us, settings):
-            chosen = {g: fastest[g] if g in moved else base for g in times.us}
-            found.append(Mix(cover=merged(chosen), expected_us=base_us - saved_us))
-    promising: dict[frozenset[str], Mix] = {}
-    for mix in sorted(found, key=lambda mix: mix.expected_us):
-        if mix.expected_us <= (1 - settings.least_gain) * fastest_us and len(mix.cover) > 1:
-            promising.setdefault(frozenset(one.id for one in mix.cover), mix)
-    return list(promising.values())[: settings.most]
-
-
-def _moves(
-    times: GroupTimes, base: str, base_us: float, settings: MixSettings
-) -> list[tuple[frozenset[OperatorGroup], float]]:
-    """Return sets of groups that could leave a toolchain, with the microseconds that this saves.
-
-    A base that takes the whole model in less than the sum of its groups wins something across them;
-    each of its groups then counts with its share of the whole.
-    """
-    if not all(base in taken for taken in times.us.values()):
-        return []
-    share = min(1.0, base_us / sum(taken[base] for taken in times.us.values()))
-    least_us = max(settings.least_saving_us, settings.least_saving_share * base_us)
-    saved = {group: share * taken[base] - min(taken.values()) for group, taken in times.us.items()}
-    worth = sorted((g for g in saved if saved[g] > least_us), key=lambda g: -saved[g])
-    counts = sorted({min(count, len(worth)) for count in settings.moved_groups if worth})
-    return [
-        (frozenset(worth[:count]), sum(saved[group] for group in worth[:count])) for count in counts
-    ]
+        # A base that takes the whole model in less than the sum of its groups wins something across
+        # them; each of its groups then counts with its share of the whole.
+        share = min(1.0, base_us / sum(of[base] for of in us.values()))
+        saved = {group: share * of[base] - least_us[group] for group, of in us.items()}
+        worth = {g for g in us if saved[g] > max(FLOOR_US, TIE_SHARE * base_us)}
+        chosen = {group: fastest[group] if group in worth else base for group in us}
+        found.append((base_us - sum(saved[group] for group in worth), merged(chosen)))
+    promising: dict[frozenset[str], Cover] = {}
+    for expected_us, cover in sorted(found, key=lambda one: one[0]):
+        if expected_us <= limit_us and len(cover) > 1:
+            promising.setdefault(frozenset(part.id for part in cover), cover)
+    return list(promising.values())

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -67,12 +68,16 @@ TRIAL_SPIN = {"TVM_THREAD_POOL_SPIN_COUNT": "20000"}
 long beside what is between two parallel regions. By itself TVM spins for 300,000, and each round
 waited 0.16 to 0.2 s for that to end (two threads, Zen 4); calls take the same either way."""
 
+LONG_ROUND_S = 0.5
+"""Seconds of a round of a placement that was loaded just for it, of several instances at once, or
+whose slowest calls are compared; chosen: long beside the moment in which instances start, and a
+hundred calls of up to 5 ms."""
+PAUSE_S = 0.005
+"""Seconds of rest before a round, in which the threads of the placement before go to sleep, and of
+calls before those that are timed; chosen."""
 ONE_LOADED_FROM_BYTES = 2e9
 """Bytes of weights from which on one placement is loaded at a time, and loaded again for each of
 its rounds; chosen: each holds its weights once more, and two of this size take 4 GB."""
-RUNS_FOR_MEMORY = 3
-"""Calls after which a placement's memory is asked for where it is limited; chosen: what a runtime
-allocates for a call it has allocated by the second."""
 MEDIAN = 50
 """The percentile of a round's calls that stands for it by default."""
 
@@ -81,40 +86,33 @@ StartWorker = Callable[..., Worker]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundSettings:
-    """A round of one placement: a rest, a warm-up, then timed single calls."""
+class TrialSettings:
+    """How placements are built, and how a round of one goes: a rest, a warm-up, then timed calls.
 
-    seconds: float = 0.04
-    """Seconds of timed calls; chosen: with some ten contenders, two rounds a second."""
-    warm_s: float = 0.005
-    """Seconds of calls before, at least one; chosen."""
-    least_calls: int = 2
-    """Timed calls at least, unless one takes a quarter of a second; chosen."""
-    rest_s: float = 0.005
-    """Seconds of rest before: the threads of the placement before go to sleep; chosen."""
-    most_calls: int = 400
-    """Timed calls at most; chosen: more do not move a median."""
+    Attributes:
+        round_s: Seconds of timed calls, one at least; chosen: with some ten contenders, two rounds
+            a second.
+        warm_s: Seconds of calls before, at least one.
+        rest_s: Seconds of rest before these.
+        percentile: Which of a round's calls stands for it; above 50 every interruption counts.
+        streams: Instances that work without a pause, in one process, each with threads and
+            processors of its own; 0: single calls are timed, of one instance.
+        spin: Whether idle threads spin; None: as ``build.may_spin`` says.
+        most_memory_bytes: Resident memory of a running placement, from which on it cannot win; 0:
+            any is allowed.
+        at_once: Placements built, or loaded and checked, at a time.
+    """
+
+    round_s: float = 0.04
+    """Chosen: with some ten contenders, two rounds a second."""
+    warm_s: float = PAUSE_S
+    rest_s: float = PAUSE_S
     percentile: int = MEDIAN
-    """Which of a round's calls stands for it; above 50 every interruption counts."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Deployment:
-    """How a placement is to be used, as far as its build and its rounds depend on it."""
-
     streams: int = 0
-    """Instances that work without a pause, in one process, each with threads and processors of its
-    own; 0: single calls are timed, of one instance."""
     spin: bool | None = None
-    """Whether idle threads spin; None: as ``build.may_spin`` says."""
-
-    def fits(self, built: BuiltModule) -> bool:
-        """Return whether a module was built as this deployment wants it."""
-        return self.spin is None or built.spin == self.spin
-
-
-ALONE = Deployment()
-"""One instance that has the machine to itself."""
+    most_memory_bytes: int = 0
+    at_once: int = 2
+    """Chosen: a build takes one processor and some 1 GB."""
 
 
 def quantile(values: Sequence[float], percentile: int) -> float:
@@ -123,87 +121,77 @@ def quantile(values: Sequence[float], percentile: int) -> float:
     return ordered[min(len(ordered) - 1, math.ceil(len(ordered) * percentile / 100) - 1)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrialModel:
-    """Trials need to know this of a model.
+class TrialBench:
+    """What the trials of one model share: the model's file, the samples, how they are run.
 
     Attributes:
-        path: the user's file.
-        shapes: of its free inputs.
-        sha256: of the file.
-        weights_bytes: how much memory its weights take.
-        inputs: name and element type of every input, in order.
-        outputs: the same of every output.
-        write_onnx: writes the imported model to a file, for where the user's file is gone.
+        model: What placements compute.
+        folder: Scratch space that outlives whatever is wanted of the modules.
+        samples: A folder for each sample.
+        bounds: What error an output is allowed, where outputs are allowed different ones.
+        unchecked: The outputs whose errors say nothing.
+        tolerance: On ``max|y-r| / max|r|`` of the outputs.
+        settings: How placements are built and run.
+        cancelled: Ends every call when it is set.
+        start_worker: Makes a process; tests give another one.
+        faults: Which toolchains crashed or hung in this run.
+        left_s: Returns the seconds that the run has left: who takes too much of them is out.
+        one_loaded: Whether several placements would take too much memory together.
     """
 
-    path: str
-    shapes: Mapping[str, tuple[int, ...]]
-    sha256: str
-    weights_bytes: int
-    inputs: tuple[tuple[str, str], ...]
-    outputs: tuple[tuple[str, str], ...]
-    write_onnx: Callable[[Path], None]
-
-    @classmethod
-    def of(cls, model: ImportedModel) -> TrialModel:
-        """Return what trials need to know of an imported model."""
-
-        def write_onnx(path: Path) -> None:
-            import onnx
-
-            onnx.save(model.onnx, path)
-
-        return cls(
-            path=model.record.path,
-            shapes=dict(model.record.shapes),
-            sha256=model.record.sha256,
-            weights_bytes=model.record.weights_bytes,
-            inputs=tuple((name, kind.dtype) for name, kind in model.inputs),
-            outputs=tuple((name, kind.dtype) for name, kind in model.outputs),
-            write_onnx=write_onnx,
-        )
-
-
-class OneLoaded:
-    """Lets one placement at a time be loaded, where several would take too much memory."""
-
-    def __init__(self) -> None:
-        self._holder: PlacementProcess | None = None
-
-    def take(self, process: PlacementProcess | None) -> None:
-        """Unload the placement that is loaded, for another one or for nobody."""
-        before, self._holder = self._holder, process
-        if before is not None and before is not process:
-            before.rest()
-
-
-class TrialFiles:
-    """The folder that trials of one model share: samples, modules, the model's file."""
-
-    def __init__(self, model: TrialModel, samples: Sequence[Sample], folder: Path) -> None:
+    def __init__(
+        self,
+        model: ImportedModel,
+        samples: Sequence[Sample],
+        tolerance: float,
+        folder: Path,
+        *,
+        settings: TrialSettings | None = None,
+        cancelled: Flag | None = None,
+        start_worker: StartWorker = Worker,
+        faults: FaultTracker | None = None,
+        left_s: Callable[[], float] = lambda: math.inf,
+    ) -> None:
+        """Write the samples; no process is started yet."""
         self.model = model
         self.folder = folder
-        self.one_loaded = OneLoaded() if model.weights_bytes >= ONE_LOADED_FROM_BYTES else None
-        """Who may be loaded; None: as many as there are."""
         self.samples = tuple(folder / f"sample{k}" for k, _ in enumerate(samples, start=1))
         for place, sample in zip(self.samples, samples, strict=True):
             place.mkdir(parents=True, exist_ok=True)
             write_npz(place / "inputs.npz", sample.inputs)
             write_npz(place / "outputs.npz", sample.truth)
-        self.bounds = dict(samples[0].bounds) if samples else {}
-        """What error an output is allowed, where outputs are allowed different ones."""
-        self.unchecked = samples[0].unchecked if samples else frozenset()
-        """The outputs whose errors say nothing."""
+        self.bounds = dict(samples[0].bounds)
+        self.unchecked = samples[0].unchecked
+        self.tolerance = tolerance
+        self.one_loaded = model.record.weights_bytes >= ONE_LOADED_FROM_BYTES
+        self.settings = settings or TrialSettings()
+        if self.one_loaded:
+            # Each round follows loading, so that it is longer and begins with a longer warm-up.
+            self.settings = replace(
+                self.settings, at_once=1, warm_s=LONG_ROUND_S, round_s=LONG_ROUND_S
+            )
+        self.cancelled = cancelled or Event()
+        self.start_worker = start_worker
+        self.faults = faults or FaultTracker()
+        self.left_s = left_s
+        self._holder: PlacementProcess | None = None
+
+    def make_room_for(self, process: PlacementProcess | None) -> None:
+        """Where one placement may be loaded, unload it for another one or for nobody."""
+        before, self._holder = self._holder, process
+        if self.one_loaded and before is not None and before is not process:
+            before.rest()
 
     def onnx_file(self) -> str:
         """Return the user's own file; where that is gone, what was imported."""
-        path = Path(self.model.path)
+        path = Path(self.model.record.path)
         if path.is_file():
             return str(path)
         written = self.folder / "model.onnx"
         if not written.exists():
-            self.model.write_onnx(written)
+            import onnx
+
+            onnx.save(self.model.onnx, written)
         return str(written)
 
 
@@ -224,36 +212,14 @@ class PlacementProcess:
         load_s: Seconds that loading and checking it took last.
     """
 
-    def __init__(
-        self,
-        contender: Contender,
-        files: TrialFiles,
-        module_folder: Path,
-        tolerance: float,
-        cancelled: Flag,
-        start_worker: StartWorker = Worker,
-        faults: FaultTracker | None = None,
-        deployed: Deployment = ALONE,
-        most_memory_bytes: int = 0,
-        left_s: Callable[[], float] = lambda: math.inf,
-    ) -> None:
+    def __init__(self, contender: Contender, bench: TrialBench, module_folder: Path) -> None:
         """Prepare; nothing is built or started yet.
 
         Args:
             contender: the placement.
-            files: the samples and the model.
+            bench: the samples and the model, and how it is run.
             module_folder: a folder of its own, not there yet.
-            tolerance: on ``max|y-r| / max|r|`` of the outputs.
-            cancelled: ends every call when it is set.
-            start_worker: makes the process.
-            faults: which toolchains crashed or hung in this run.
-            deployed: how many instances of it run at once.
-            most_memory_bytes: resident memory while running with which it can win; 0: any.
-            left_s: returns the seconds that the run has left.
         """
-        self._most_memory_bytes = most_memory_bytes
-        self.over_memory: str | None = None
-        self._deployed = deployed
         self.contender = contender
         self.failure: str | None = None
         self.folder: Path | None = None
@@ -261,27 +227,14 @@ class PlacementProcess:
         self.max_abs_error: float | None = None
         self.max_rel_error: float | None = None
         self.memory: MemorySeen | None = None
+        self.over_memory: str | None = None
         self.build_s = 0.0
         self.load_s = 0.0
-        self._is_given = False
-        """Whether the module was built before, by others, who may want it later."""
-        self._files = files
+        self._bench = bench
         self._module_folder = module_folder
-        self._tolerance = tolerance
-        self._cancelled = cancelled
-        self._start_worker = start_worker
         self._worker: Worker | None = None
         self._rests = False
         """Whether it was unloaded for others and is loaded again when it is asked for something."""
-        weights = files.model.weights_bytes
-        copies = max(1, deployed.streams)
-        self._build_s = with_weights(WORK_S, weights), with_weights(BUILD_LEAST_S, weights)
-        self._load_s = (
-            with_weights(LOAD_TIMEOUT_S, weights, copies),
-            with_weights(LOAD_LEAST_S, weights, copies),
-        )
-        self._faults = faults or FaultTracker()
-        self._left_s = left_s
 
     @property
     def loaded(self) -> bool:
@@ -295,7 +248,7 @@ class PlacementProcess:
 
     def use(self, folder: Path, built: BuiltModule) -> None:
         """Take a module that was built before instead of building one."""
-        self.folder, self.built, self._is_given = folder, built, True
+        self.folder, self.built = folder, built
 
     def build(self, builder: Worker, cancelled: Flag | None = None) -> None:
         """Have a worker of ``BUILD_JOB`` build the placement; ``failure`` says where it cannot.
@@ -308,26 +261,25 @@ class PlacementProcess:
             ModelError: the model's file has changed.
             Cancelled: the user stopped it.
         """
-        if self._files.one_loaded is not None:
-            self._files.one_loaded.take(None)
-        model = self._files.model
+        bench, model = self._bench, self._bench.model.record
+        bench.make_room_for(None)
         request = BuildCover(
             model=model.path,
             shapes=dict(model.shapes),
             cover=self.contender.cover,
-            spin=self._deployed.spin,
+            spin=bench.settings.spin,
             folder=str(self._module_folder),
             sha256=model.sha256,
         )
         began = time.monotonic()
         if not self._may_be_tried():
             return
-        most_s, least_s = self._build_s
+        most_s, least_s = (with_weights(s, model.weights_bytes) for s in (WORK_S, BUILD_LEAST_S))
         # What has no answer yet may take all the time: half of it would be no use for another one.
-        limit_s = min(most_s, max(self._left_s(), least_s))
+        limit_s = min(most_s, max(bench.left_s(), least_s))
         try:
             self.built = unless_killed(
-                lambda: builder.call(request, limit_s, cancelled or self._cancelled),
+                lambda: builder.call(request, limit_s, cancelled or bench.cancelled),
                 lambda: shutil.rmtree(self._module_folder, ignore_errors=True),
             )
             self.folder = self._module_folder
@@ -356,14 +308,15 @@ class PlacementProcess:
         try:
             errors: OutputErrors = self._open(cancelled)
             self.load_s = time.monotonic() - began
-            self._faults.runs(self.toolchains)
-            skipped = self._files.unchecked
+            self._bench.faults.runs(self.toolchains)
+            skipped = self._bench.unchecked
             checked = [each for name, each in errors.by_output.items() if name not in skipped]
             self.max_abs_error = max((absolute for absolute, _ in checked), default=None)
             self.max_rel_error = max((relative for _, relative in checked), default=None)
             self.failure = self._wrong_numbers(errors)
-            if self._most_memory_bytes and self.failure is None and self.contender.eligible:
-                self._keep_to_memory()
+            most = self._bench.settings.most_memory_bytes
+            if most and self.failure is None and self.contender.eligible:
+                self._keep_to_memory(most)
         except Cancelled:
             raise
         except CollageError as error:
@@ -378,7 +331,7 @@ class PlacementProcess:
 
     def _may_be_tried(self) -> bool:
         """Tell whether none of its toolchains is out of the run; else ``failure`` says so."""
-        reason = self._faults.reason_against(self.toolchains)
+        reason = self._bench.faults.reason_against(self.toolchains)
         if reason is not None:
             self.failure = reason
         return reason is None
@@ -397,18 +350,17 @@ class PlacementProcess:
             self.failure = str(error)
             return
         if isinstance(error, WorkerTimeout):
-            what, is_fault = f"{error} while {doing}", self._left_s() > 0.0
+            what, is_fault = f"{error} while {doing}", self._bench.left_s() > 0.0
         else:
             what, is_fault = str(error), not error.from_outside
         self.failure = f"{' with '.join(self.toolchains)}: {what}"
         if is_fault:
-            self._faults.blame(self.toolchains, what)
+            self._bench.faults.blame(self.toolchains, what)
 
     def _start(self) -> None:
         """Start the process, in which nothing is loaded yet."""
-        if self._files.one_loaded is not None:
-            self._files.one_loaded.take(self)
-        self._worker = self._start_worker(
+        self._bench.make_room_for(self)
+        self._worker = self._bench.start_worker(
             TRIAL_JOB,
             env=TRIAL_SPIN | self.built.environment | RUNTIME_ONLY if self.built else {},
             name="collage-trial",
@@ -420,33 +372,31 @@ class PlacementProcess:
         self.close()
         self._rests = was_loaded
 
-    def _keep_to_memory(self) -> None:
-        """Run the placement a few times, and bar it from winning where it takes too much memory."""
-        self._call(RunRound(warm_s=0.0, seconds=0.0, least=RUNS_FOR_MEMORY))
+    def _keep_to_memory(self, most: int) -> None:
+        """Run the placement for a round, and bar it from winning where it takes too much memory."""
+        self._call(RunRound(warm_s=0.0, seconds=self._bench.settings.round_s))
         self.ask_memory()
         assert self.memory is not None
         taken = self.memory.running_bytes
-        if taken is not None and taken > self._most_memory_bytes:
-            most = self._most_memory_bytes / 1e6
-            why = (
-                f"beyond the limits: {taken / 1e6:.4g} MB while running, {most:.4g} MB are allowed"
+        if taken is not None and taken > most:
+            self.over_memory = (
+                f"beyond the limits: {taken / 1e6:.4g} MB while running, {most / 1e6:.4g} MB are "
+                "allowed"
             )
-            self.over_memory = why
-            self.contender = replace(self.contender, eligible=False, barred=why)
+            self.contender = replace(self.contender, barred=self.over_memory)
 
     def _bounds(self) -> dict[str, float]:
         """Return what error each output may have."""
-        bounds = self._files.bounds
-        if self._tolerance > max(bounds.values(), default=0.0):
+        bounds, tolerance = self._bench.bounds, self._bench.tolerance
+        if tolerance > max(bounds.values(), default=0.0):
             bounds = {}  # wherever larger errors are taken, they are taken of any output
-        return {
-            name: min(self._tolerance, bounds.get(name, self._tolerance))
-            for name, _ in self._files.model.outputs
-        }
+        names = (name for name, _ in self._bench.model.outputs)
+        return {name: min(tolerance, bounds.get(name, tolerance)) for name in names}
 
     def _wrong_numbers(self, errors: OutputErrors) -> str | None:
         """Return which output is too far from the true one; None: all are near enough."""
-        bounds, dtypes = self._bounds(), dict(self._files.model.outputs)
+        bounds = self._bounds()
+        dtypes = {name: kind.dtype for name, kind in self._bench.model.outputs}
         for name, error in errors.by_output.items():
             wrong = wrong_by(error, bounds[name], dtypes[name])
             if wrong is not None:
@@ -456,23 +406,23 @@ class PlacementProcess:
 
     def _opening(self) -> OpenPlacement:
         """Return the request that has the process load this placement."""
-        contender, files = self.contender, self._files
-        first, *further = map(str, files.samples)
+        contender, bench = self.contender, self._bench
+        first, *further = map(str, bench.samples)
         common = OpenPlacement(
             threads=max((part.instance.threads for part in contender.cover), default=1),
             device=next((part.instance.device for part in contender.cover), "cpu"),
             sample=first,
             more=tuple(further),
-            inputs=files.model.inputs,
-            outputs=files.model.outputs,
+            inputs=tuple((name, kind.dtype) for name, kind in bench.model.inputs),
+            outputs=tuple((name, kind.dtype) for name, kind in bench.model.outputs),
             bounds=self._bounds(),
-            streams=self._deployed.streams,
+            streams=bench.settings.streams,
         )
         if contender.python_session:
             instance = contender.cover[0].instance
             return msgspec.structs.replace(
                 common,
-                onnx=files.onnx_file(),
+                onnx=bench.onnx_file(),
                 session=instance.toolchain,
                 precision=instance.precision,
             )
@@ -491,43 +441,31 @@ class PlacementProcess:
         self.close()
         self.load(cancelled)
 
-    def timed_round(self, settings: RoundSettings) -> list[float]:
-        """Run one round; the caller has the machine rest before.
-
-        Args:
-            settings: How long the round is, and which percentile of the calls stands for it.
+    def timed_round(self) -> list[float] | None:
+        """Let the machine rest, then run one round.
 
         Returns:
             The microseconds of single calls. It is one number where another percentile than the
             median is asked for; and where several instances run at once: the time per call of all
-            of them together.
+            of them together. None where the placement failed, and then ``failure`` says how.
 
         Raises:
             Cancelled: The user stopped it.
-            CollageError: The placement failed; the sentence says how.
         """
-        request = RunRound(
-            warm_s=settings.warm_s,
-            seconds=settings.seconds,
-            least=settings.least_calls,
-            most=settings.most_calls,
-            tail=settings.percentile > MEDIAN,
-        )
-        calls: list[float] = [s * 1e6 for s in self._call(request)]
-        return calls if settings.percentile == MEDIAN else [quantile(calls, settings.percentile)]
-
-    def profile(self, runs: int) -> list[KernelTime]:
-        """Return what every kernel takes, in the order of calls.
-
-        Args:
-            runs: How many runs of the model the medians are of.
-
-        Raises:
-            Cancelled: The user stopped it.
-            CollageError: The placement failed; the sentence says how.
-        """
-        kernels: list[KernelTime] = self._call(ProfilePlacement(runs=runs))
-        return kernels
+        settings = self._bench.settings
+        time.sleep(settings.rest_s)
+        tail = settings.percentile > MEDIAN
+        try:
+            taken = self._call(
+                RunRound(warm_s=settings.warm_s, seconds=settings.round_s, tail=tail)
+            )
+        except Cancelled:
+            raise
+        except CollageError as error:
+            self.fail(error, "it was timed")
+            return None
+        calls: list[float] = [s * 1e6 for s in taken]
+        return [quantile(calls, settings.percentile)] if tail else calls
 
     def partition_times(self, runs: int) -> tuple[list[float], list[KernelTime]]:
         """Profile the placement and attribute its kernels to partitions.
@@ -540,7 +478,8 @@ class PlacementProcess:
             kernels that belong to none.
         """
         assert self.built is not None
-        seen = [(kernel.kernel, kernel.us) for kernel in self.profile(runs)]
+        kernels: list[KernelTime] = self._call(ProfilePlacement(runs=runs))
+        seen = [(kernel.kernel, kernel.us) for kernel in kernels]
         taken, outside = attribute_kernels(self.built.kernels, seen)
         taken += [0.0] * (len(self.built.parts) - len(taken))  # the last ones may be views only
         return taken, [KernelTime(kernel=name, us=us) for name, us in outside]
@@ -556,12 +495,21 @@ class PlacementProcess:
         assert worker is not None
 
         def load() -> OutputErrors:
-            most_s, least_s = self._load_s
-            limit_s = within_budget(most_s, self._left_s(), least_s)
-            found: OutputErrors = worker.call(opening, limit_s, cancelled or self._cancelled)
+            found: OutputErrors = worker.call(
+                opening, self._limit_s(), cancelled or self._bench.cancelled
+            )
             return found
 
         return unless_killed(load)
+
+    def _limit_s(self) -> float:
+        """Return the seconds after which a request counts as hanging; each may load it anew."""
+        weights, copies = (
+            self._bench.model.record.weights_bytes,
+            max(1, self._bench.settings.streams),
+        )
+        most_s, least_s = (with_weights(s, weights, copies) for s in (LOAD_TIMEOUT_S, LOAD_LEAST_S))
+        return within_budget(most_s, self._bench.left_s(), least_s)
 
     def _call(self, request: Request) -> Any:
         """Ask the process for something; load the placement again where it was unloaded."""
@@ -571,9 +519,9 @@ class PlacementProcess:
             self._open()
         worker = self._worker
         assert worker is not None
-        most_s, least_s = self._load_s  # loading runs it on every sample, too
-        limit_s = within_budget(most_s, self._left_s(), least_s)
-        return unless_killed(lambda: worker.call(request, limit_s, self._cancelled), self._open)
+        return unless_killed(
+            lambda: worker.call(request, self._limit_s(), self._bench.cancelled), self._open
+        )
 
     def close(self) -> None:
         """End the process; the module stays."""
@@ -585,6 +533,6 @@ class PlacementProcess:
     def discard(self) -> None:
         """End the process and remove the module, unless others built it."""
         self.close()
-        if self.folder is not None and not self._is_given:
+        if self.folder == self._module_folder:
             (self.folder / MODULE_FILE).unlink(missing_ok=True)
         self.folder = None

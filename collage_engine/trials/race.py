@@ -29,16 +29,18 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from functools import partial
 
 from collage_engine.machine.cgroups import available_bytes
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.machine.worker import WorkerError
+from collage_engine.planning.search_problem import RUNNERS_UP
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import InfeasibleError, ToolchainError
 from collage_engine.records.flag import Flag
 from collage_engine.records.placement import TIE_SHARE
-from collage_engine.trials.contender import Contender, ContenderResult, Trial, spread
+from collage_engine.records.time_limits import SHORTEST_RUN_S, STEP_SHARE
+from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult, Trial
 from collage_engine.trials.placement_process import PlacementProcess
 from collage_engine.trials.runner import Module, TrialRunner
 from collage_engine.trials.trial_job import KernelTime
@@ -52,16 +54,10 @@ SIGNIFICANT = 0.05
 """Probability below which the signed-rank test counts; the usual one."""
 TIE = 1 + TIE_SHARE
 """Times the fastest's time up to which a contender is as fast."""
-FAR = 3.0
-"""Times the leader's time that a contender leaves with after two rounds: no slow stretch triples
-the time of one of two neighbours twice, and its rounds would take the time of the others; chosen.
-"""
 LUCK = 1.1
 """Times the fastest's time up to which a contender may have had bad luck with its process: it is
 timed in a second one before the winner is chosen. The same module takes up to 10 % to 17 % more in
 some processes; chosen at the lower end, since few have so bad luck."""
-MOST_RELOADED = 4
-"""Contenders that are loaded in a second process at most; chosen."""
 ENOUGH_ROUNDS = 20
 """Rounds after which the race ends once each that is left is known to be slower than the leader, or
 within ``TIE`` of it; chosen."""
@@ -72,9 +68,9 @@ standard deviation of single rounds is 6 %, that of the median of as many is 1 %
 SETTLE_S = 3.0
 """Seconds after which contenders that have just entered wait with their further rounds for the
 others to enter, too: slow models would take the time of those; chosen."""
-PROFILES, RUNS_PER_PROFILE = 3, 5
-"""Profiles of a contender of several partitions, one in each of its first rounds, and the runs of
-the model in each; chosen."""
+RUNS_PER_PROFILE = 3
+"""Runs of a contender of several partitions that are profiled after each of its first rounds, of
+which there are ``COMMON_ROUNDS``; chosen."""
 UNKNOWN_BUILD_S, UNKNOWN_LOAD_S, UNKNOWN_ROUND_S = 8.0, 3.0, 0.06
 """Seconds for a build, for loading, and for one contender's round, where none was seen yet; chosen,
 from models of a hundred operators."""
@@ -86,7 +82,6 @@ LEAST_LOADED = 4
 
 OnProgress = Callable[[int, int, str], None]
 """Takes the steps done, the steps in all, and a few words on what is at work."""
-_Tell = Callable[[PlacementProcess], None]
 
 
 def _silent(done: int, total: int, now: str) -> None:
@@ -100,7 +95,7 @@ class Entrant:
     Attributes:
         contender: The first contender with this cover.
         process: Its process, loaded as long as it takes part.
-        rounds: Microseconds by number of the round, with the number of the process.
+        rounds: Number of the process and microseconds, by number of the round.
         profiles: Microseconds of every partition and of what is between them, by round.
         loads: Processes that it has been loaded in.
         round_s: Seconds that its last round took.
@@ -152,9 +147,9 @@ class RaceResult:
     fresh: bool = False
 
     @property
-    def named(self) -> Literal["collage"] | str:
+    def named(self) -> str:
         """Return what the user hears: ``collage``, or the name of the baseline that won."""
-        return "collage" if self.winner.contender.kind == "collage" else self.winner.contender.name
+        return COLLAGE if self.winner.contender.kind == COLLAGE else self.winner.contender.name
 
     @property
     def left_out(self) -> int:
@@ -227,6 +222,11 @@ class Race:
         return max(0.0, self.ends_at - self._clock())
 
     @property
+    def one_at_a_time(self) -> bool:
+        """Tell whether several placements would take too much memory together."""
+        return self.runner.bench.one_loaded
+
+    @property
     def seconds_to_finish(self) -> float:
         """Return what one more cover and the last steps take, by the builds and loads so far.
 
@@ -234,35 +234,54 @@ class Race:
         beside a short budget, and what they are kept for has to be found first.
         """
         last_s = 0.0 if self.leader is None else self._last_steps_s
-        return min(self.seconds_to_enter + last_s, self.time_left / 3)
+        return min(self.seconds_to_enter() + last_s, self.time_left / 3)
 
     @property
-    def seconds_to_choose(self) -> float:
-        """Return what ``finish`` takes: a second process of the nearest, a fresh one at the end."""
-        return self._load_s + COMMON_ROUNDS * self._round_s + self._last_steps_s
+    def seconds_to_improve(self) -> float:
+        """Return the seconds that may be spent on finding better placements."""
+        return self.time_left - self.seconds_to_finish
 
     @property
-    def seconds_to_enter(self) -> float:
-        """Return what entering takes a placement of several partitions."""
-        return self._build_s() + self._load_s + COMMON_ROUNDS * self._round_s
+    def seconds_for_step(self) -> float:
+        """Return the seconds that one step may spend on that: half of them.
 
-    def has_time(self, ends_at: float) -> bool:
-        """Tell whether a placement of several partitions is likely to be timed by then."""
-        left_s = min(self.time_left - self._last_steps_s, ends_at - self._clock())
-        return left_s > self.seconds_to_enter
+        It gets no less than is worth beginning with; 0 where even all of them are less.
+        """
+        if self.seconds_to_improve < SHORTEST_RUN_S:
+            return 0.0
+        return max(SHORTEST_RUN_S, STEP_SHARE * self.seconds_to_improve)
 
-    def _build_s(self, contender: Contender | None = None) -> float:
-        """Return the seconds of the longest build seen of the same toolchains; else of a build.
+    def seconds_to_enter(self, contenders: Sequence[Contender] = ()) -> float:
+        """Return what building, loading and timing contenders at once takes.
+
+        A build takes as long as the longest seen of the same toolchains, else as the longest.
 
         Args:
-            contender: What is to be built; None: a mix of any toolchains.
+            contenders: What is to enter; none: a mix of any toolchains.
         """
         seen = [one.process for one in self._entrants.values() if one.process.build_s > 0]
-        wanted = () if contender is None else {c.instance.toolchain for c in contender.cover}
-        alike = [one for one in seen if wanted and wanted == set(one.toolchains)]
-        if alike or contender is None or contender.kind == "collage":
-            return max((one.build_s for one in alike or seen), default=UNKNOWN_BUILD_S)
-        return statistics.median(one.build_s for one in seen) if seen else UNKNOWN_BUILD_S
+        build_s = 0.0 if contenders else _longest(seen)
+        for one in contenders:
+            if not one.python_session and one.key not in self.modules:
+                wanted = {part.instance.toolchain for part in one.cover}
+                alike = [process for process in seen if wanted == set(process.toolchains)]
+                build_s = max(build_s, _longest(alike or seen))
+        rounds_s = min(SETTLE_S, COMMON_ROUNDS * (self._round_s + UNKNOWN_ROUND_S))
+        return build_s + self._load_s + rounds_s
+
+    def has_time(self, ends_at: float, contenders: Sequence[Contender] = ()) -> bool:
+        """Tell whether contenders are likely to be timed by then.
+
+        Of the last steps only what they are known to take is kept back: what enters may win, and is
+        cut off where it takes longer than builds and loads have taken so far.
+
+        Args:
+            ends_at: When they are to be timed, on the clock, besides the race's own end.
+            contenders: What is to enter; none: a mix of any toolchains.
+        """
+        kept_s = self._load_s + self._fresh_rounds_s
+        left_s = min(self.time_left - kept_s, ends_at - self._clock())
+        return left_s > self.seconds_to_enter(contenders)
 
     @property
     def _load_s(self) -> float:
@@ -314,7 +333,6 @@ class Race:
         contenders: Sequence[Contender],
         *,
         ends_at: float = math.inf,
-        tolerance: float | None = None,
         on_progress: OnProgress = _silent,
     ) -> None:
         """Build, check, load and time contenders, in their order, as long as there is time.
@@ -326,72 +344,42 @@ class Race:
             contenders: The contenders, the most promising first. One whose cover takes part already
                 is another name of it.
             ends_at: When the entering is to be over, on the clock, besides the race's own end.
-            tolerance: The bound on ``max|y-r| / max|r|`` of their outputs; None: the runner's.
             on_progress: Is called before each step.
 
         Raises:
             Cancelled: The user stopped it.
             ModelError: The model's file has changed.
         """
-        waiting = self._join(contenders, tolerance)
+        waiting = self._join(contenders)
         total = len(waiting)
-        at_once = self.runner.settings.builders
+        at_once = self.runner.bench.settings.at_once
         while waiting:
             batch = waiting[:at_once]
-            if self.leader is not None and not self._has_time_for(batch, ends_at):
+            entering = [entrant.contender for entrant in batch]
+            if self.leader is not None and not self.has_time(ends_at, entering):
                 break
             waiting = waiting[at_once:]
 
-            def tell(what: str, done: int = total - len(batch) - len(waiting)) -> _Tell:
-                return lambda one: on_progress(done, total, what.format(name=one.contender.title))
-
-            missed = self._enter_together(batch, ends_at, tell)
+            names = " and ".join(one.title for one in entering)
+            tell = partial(on_progress, total - len(batch) - len(waiting), total)
+            missed = self._enter_together(batch, ends_at, names, tell)
             waiting = [*missed, *waiting]
         for entrant in waiting:  # it may enter later, when there is more time
-            self._forget(entrant)
+            del self._entrants[entrant.contender.key]
 
-    def _join(self, contenders: Iterable[Contender], tolerance: float | None) -> list[Entrant]:
-        """Note contenders and their names; return an entrant for each that is new.
-
-        One that may break the tolerance of the run has no name: it can teach, and cannot win.
-        """
+    def _join(self, contenders: Iterable[Contender]) -> list[Entrant]:
+        """Note contenders and their names; return an entrant for each that is new."""
         new = []
         for contender in contenders:
-            if tolerance is None:
-                self._named.append(contender)
-            key = (contender.key, tolerance)
-            if contender.reason is None and key not in self._entrants:
-                process = self.runner.process(contender, tolerance)
-                same = self.modules.get(contender.key)
-                if same is not None and process.folder is None:
-                    process.use(*same)  # it was refused for its numbers
-                self._entrants[key] = Entrant(contender, process)
-                new.append(self._entrants[key])
+            self._named.append(contender)
+            if contender.reason is None and contender.key not in self._entrants:
+                entrant = Entrant(contender, self.runner.process(contender))
+                self._entrants[contender.key] = entrant
+                new.append(entrant)
         return new
 
-    def _forget(self, entrant: Entrant) -> None:
-        """Take back an entrant whose turn did not come."""
-        self._entrants = {key: one for key, one in self._entrants.items() if one is not entrant}
-
-    def _has_time_for(self, batch: Sequence[Entrant], ends_at: float) -> bool:
-        """Tell whether contenders are likely to be built, loaded and timed in time.
-
-        Of the last steps only what they are known to take is kept back: what enters here may win,
-        and is cut off where it takes longer than builds and loads have taken so far.
-        """
-        needs = self._load_s
-        needs += min(SETTLE_S, COMMON_ROUNDS * (self._round_s + UNKNOWN_ROUND_S))
-        needs += max(
-            0.0
-            if one.process.folder or one.contender.python_session
-            else self._build_s(one.contender)
-            for one in batch
-        )
-        kept_s = self._load_s + self._fresh_rounds_s
-        return min(self.time_left - kept_s, ends_at - self._clock()) > needs
-
     def _enter_together(
-        self, batch: Sequence[Entrant], ends_at: float, tell: Callable[[str], _Tell]
+        self, batch: Sequence[Entrant], ends_at: float, names: str, tell: Callable[[str], None]
     ) -> list[Entrant]:
         """Build, load and time some contenders; return those that there was no time for."""
         processes = [one.process for one in batch]
@@ -400,22 +388,20 @@ class Race:
             some = self.leader is not None or any(map(can_end, processes))
             return some and self._is_over(ends_at)
 
+        tell(f"building {names}")
         to_build = [one for one in processes if not one.contender.python_session]
-        missed = self.runner.build(
-            to_build, tell("building {name}"), lambda: is_over(lambda one: one.folder is not None)
-        )
+        missed = self.runner.build(to_build, lambda: is_over(lambda one: one.folder is not None))
         built = [one for one in processes if one not in missed and one.failure is None]
         self._make_room(len(built))
+        tell(f"checking {names}")
         missed += self.runner.load(
-            built,
-            tell("checking {name}"),
-            lambda: is_over(lambda one: one.load_s > 0 and one.can_win),
+            built, lambda: is_over(lambda one: one.load_s > 0 and one.can_win)
         )
         new = [one for one in batch if one.takes_part]
         for entrant in new:
             entrant.loads += 1
         if new:
-            tell("timing {name}")(new[0].process)
+            tell(f"timing {names}")
             self._settle(new, ends_at)
         return [one for one in batch if one.process in missed]
 
@@ -431,7 +417,7 @@ class Race:
     def _make_room(self, count: int) -> None:
         """Have the slowest leave where so many more would take too much memory."""
         contenders = [one.contender for one in self._entrants.values()]
-        weights_bytes = self.runner.files.model.weights_bytes
+        weights_bytes = self.runner.bench.model.record.weights_bytes
         most = most_loaded(contenders, weights_bytes, len(self.present))
         others = sorted((one for one in self.present if one is not self.leader), key=self._behind)
         while others and len(others) + 1 + count > most:
@@ -451,13 +437,13 @@ class Race:
             if self.leader is not None and entrant.rounds and entrant.round_s > self.time_left:
                 continue
             began = self._clock()
-            calls = self.runner.timed_round(entrant.process)
+            calls = entrant.process.timed_round()
             entrant.round_s = self._clock() - began
             if calls is None:
                 entrant.process.close()
                 continue
             entrant.rounds[self._round] = (entrant.loads, statistics.median(calls))
-            if len(entrant.contender.cover) > 1 and len(entrant.profiles) < PROFILES:
+            if len(entrant.contender.cover) > 1 and len(entrant.profiles) < COMMON_ROUNDS:
                 self._profile(entrant)
         self._lead()
         for entrant in self.present:
@@ -516,8 +502,6 @@ class Race:
         if leader is None:
             return False
         ours, theirs = paired(entrant, leader)
-        if len(ours) >= 2 and all(a >= FAR * b for a, b in zip(ours, theirs, strict=True)):
-            return True
         here = sum(process == entrant.loads for process, _ in entrant.rounds.values())
         if min(here, len(ours)) < COMMON_ROUNDS or self.ratio(entrant, leader) < SLOWER:
             return False
@@ -540,19 +524,12 @@ class Race:
 
     # ------------------------------------------------------------------ what proposers learn from
 
-    def try_cover(
-        self,
-        contender: Contender,
-        *,
-        ends_at: float = math.inf,
-        tolerance: float | None = None,
-    ) -> Trial:
+    def try_cover(self, contender: Contender, *, ends_at: float = math.inf) -> Trial:
         """Have a placement enter, and return what it showed.
 
         Args:
             contender: The placement.
             ends_at: When that is to be over, on the clock.
-            tolerance: The bound on ``max|y-r| / max|r|`` of its outputs; None: the runner's.
 
         Returns:
             The times of its partitions and its error, or why it could not be run.
@@ -560,22 +537,19 @@ class Race:
         Raises:
             Cancelled: The user stopped it.
         """
-        self.enter([contender], ends_at=ends_at, tolerance=tolerance)
-        entrant = self._entrants.get((contender.key, tolerance))
+        self.enter([contender], ends_at=ends_at)
+        entrant = self._entrants.get(contender.key)
         if entrant is None:
-            self._named = [one for one in self._named if one is not contender]
-            return Trial(failures=("the run ended before its turn came",), reached=False)
+            self._named.remove(contender)
+            return Trial(failure="the run ended before its turn came", reached=False)
         return self.trial_of(entrant)
 
-    def time_apart(
-        self, contenders: Sequence[Contender], *, ends_at: float, tolerance: float
-    ) -> dict[str, float]:
-        """Time placements that break the run's tolerance; they do not stay.
+    def time_apart(self, contenders: Sequence[Contender], *, ends_at: float) -> dict[str, float]:
+        """Time placements that are no contenders of this race; they do not stay.
 
         Args:
-            contenders: The placements, which were built before.
+            contenders: The placements, which may not win.
             ends_at: When that is to be over, on the clock.
-            tolerance: The bound on ``max|y-r| / max|r|`` of their outputs.
 
         Returns:
             Microseconds by the names of the contenders; those that were not reached have none.
@@ -583,16 +557,16 @@ class Race:
         Raises:
             Cancelled: The user stopped it.
         """
-        apart = [replace(one, eligible=False) for one in contenders]
-        self.enter(apart, ends_at=ends_at, tolerance=tolerance)
+        self.enter(contenders, ends_at=ends_at)
         found = {}
-        for one in apart:
-            entrant = self._entrants.get((one.key, tolerance))
+        for one in contenders:
+            self._named.remove(one)
+            entrant = self._entrants.pop(one.key, None)
             us = None if entrant is None else self.time_us(entrant)
+            if entrant is not None:
+                entrant.process.close()
             if us is not None:
                 found[one.name] = us
-            if entrant is not None and entrant.takes_part and self.leader is not None:
-                self._leave(entrant)
         return found
 
     def trial_of(self, entrant: Entrant) -> Trial:
@@ -603,10 +577,7 @@ class Race:
         """
         process = entrant.process
         if process.failure is not None:
-            error = process.max_rel_error
-            return Trial(
-                max_rel_error=error, refused=error is not None, failures=(process.failure,)
-            )
+            return Trial(max_rel_error=process.max_rel_error, failure=process.failure)
         built = process.built
         parts = [part.id for part in built.parts] if built is not None else []
         if len(parts) == 1:
@@ -656,9 +627,9 @@ class Race:
         self._last_rounds(on_progress)
         near = self._near()
         needs = COMMON_ROUNDS * sum(one.round_s for one in near) + self._last_steps_s
-        needs += self._load_s * math.ceil(len(near) / self.runner.settings.loaders)
+        needs += self._load_s * math.ceil(len(near) / self.runner.bench.settings.at_once)
         # Where one is loaded at a time, each round was in a process of its own already.
-        if len(near) > 1 and self.runner.files.one_loaded is None and needs < self.time_left:
+        if len(near) > 1 and not self.one_at_a_time and needs < self.time_left:
             self._load_again(near)
             self._last_rounds(on_progress)
         winner = self._choose()
@@ -711,9 +682,9 @@ class Race:
         return len(ours) >= COMMON_ROUNDS and signed_rank(ours, theirs) < SIGNIFICANT
 
     def _near(self) -> list[Entrant]:
-        """Return those that may win after all in another process, the fastest first."""
+        """Return those that may win after all in another process: the fastest few."""
         able = [one for one in self._able() if self._behind(one) <= LUCK]
-        return sorted(able, key=self._behind)[:MOST_RELOADED]
+        return sorted(able, key=self._behind)[: RUNNERS_UP + 1]
 
     def _able(self) -> list[Entrant]:
         """Return everybody that was timed and may be exported, whether it still takes part or not.
@@ -771,11 +742,8 @@ class Race:
         if 1 / TIE <= ratio <= TIE:
             return True
         ours, theirs = paired(one, winner)
-        if not ours or signed_rank(ours, theirs) < SIGNIFICANT:
-            return False
-        # Few rounds, or one that something else slowed, are too little for the test.
-        low, high = spread([a / b for a, b in zip(ours, theirs, strict=True)])
-        return 1 / SLOWER < ratio < SLOWER or low <= 1 <= high
+        is_near = 1 / SLOWER < ratio < SLOWER
+        return is_near and bool(ours) and signed_rank(ours, theirs) >= SIGNIFICANT
 
     def _time_afresh(self, winner: Entrant) -> bool:
         """Time the winner in a new process; return whether it ran."""
@@ -785,7 +753,7 @@ class Race:
         while winner.process.failure is None and len(winner.fresh_us) < 2 * COMMON_ROUNDS:
             if winner.fresh_us and winner.round_s > self.time_left:
                 break
-            calls = self.runner.timed_round(winner.process)
+            calls = winner.process.timed_round()
             if calls is not None:
                 winner.fresh_us.append(statistics.median(calls))
         if winner.process.failure is not None:
@@ -797,7 +765,7 @@ class Race:
         self._ask_memory(winner)
         with contextlib.suppress(WorkerError, ToolchainError):
             if winner.process.built is not None:
-                taken, outside = winner.process.partition_times(PROFILES * RUNS_PER_PROFILE)
+                taken, outside = winner.process.partition_times(COMMON_ROUNDS * RUNS_PER_PROFILE)
                 if any(taken) or outside:
                     return taken, outside
         return [], []  # what was timed stands; where in it the time goes is not known
@@ -845,8 +813,7 @@ class Race:
             also = tuple(name for name in others if name != first.name)
             entrant = None if first.reason is not None else self._shown(first)
             if entrant is not None:
-                judged = entrant.process.contender
-                shown = replace(first, eligible=judged.eligible, barred=judged.barred)
+                shown = replace(first, barred=entrant.process.contender.barred)
                 found.append(replace(self.result_of(entrant), contender=shown, names=also))
                 continue
             reached = first.reason is not None
@@ -857,7 +824,7 @@ class Race:
     def _shown(self, contender: Contender) -> Entrant | None:
         """Return the entrant whose times are told of a contender; None: it did not enter."""
         both = [
-            self._entrants.get((replace(contender, python_session=session).key, None))
+            self._entrants.get(replace(contender, python_session=session).key)
             for session in (True, False)
         ]
         known = [one for one in both if one is not None]
@@ -868,7 +835,6 @@ class Race:
         process, us = entrant.process, self.time_us(entrant)
         rounds = entrant.fresh_us or [us for _, us in entrant.rounds.values()]
         scale = us / statistics.median(rounds) if us is not None and rounds else math.nan
-        trial = self.trial_of(entrant) if entrant.profiles else Trial()
         contender = process.contender
         return ContenderResult(
             contender=contender,
@@ -880,7 +846,7 @@ class Race:
             over_memory=process.over_memory is not None,
             folder=process.folder,
             built=process.built,
-            parts_us=tuple(trial.partitions_us.values()),
+            partitions_us=self.trial_of(entrant).partitions_us,
         )
 
 
@@ -916,6 +882,11 @@ def signed_rank(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
     logs = [math.log(a / b) for a, b in zip(ours, theirs, strict=True)]
     return float(wilcoxon(logs).pvalue) if any(logs) else 1.0
+
+
+def _longest(processes: Sequence[PlacementProcess]) -> float:
+    """Return the seconds of the longest of some builds, or what a build is taken to be."""
+    return max((one.build_s for one in processes), default=UNKNOWN_BUILD_S)
 
 
 def _or_infinite(value: float) -> float:

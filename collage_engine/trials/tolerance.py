@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from collage_engine.records.accuracy import Accuracy, Rounding
 from collage_engine.records.precision import FLOAT32
 from collage_engine.records.settings import RunSettings
+from collage_engine.trials.contender import finite
 from collage_engine.trials.race import RaceResult
 
 MORE_SAMPLES = 3
@@ -51,15 +50,10 @@ def accuracy_of(
         precision=settings.precision,
         tolerance=tolerance,
         samples=samples,
-        max_rel_error=_number(race_result.winner.max_rel_error),
+        max_rel_error=finite(race_result.winner.max_rel_error),
         float32_us=None if best is None else best.measured_us,
-        float32_max_rel_error=None if best is None else _number(best.max_rel_error),
+        float32_max_rel_error=None if best is None else finite(best.max_rel_error),
         products=rounding.products,
         ranked_for=rounding.ranked_for,
         tried=rounding.tried,
     )
-
-
-def _number(value: float | None) -> float | None:
-    """Return a number that JSON can hold: None for none, infinity and NaN."""
-    return None if value is None or not np.isfinite(value) else value

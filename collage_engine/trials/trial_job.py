@@ -42,11 +42,8 @@ SPIN_CHECK_S = 0.004
 """Seconds in which the processor time of this process is compared with the wall time; chosen."""
 SPINNING_SHARE = 0.25
 """Share of that time from which on its threads are taken to spin still; chosen."""
-LONGEST_SPIN_WAIT_S = 0.4
-"""Seconds to wait for threads to sleep, at most, since some never do; chosen."""
-SLOW_CALL_S = 0.25
-"""Seconds of a call from which on a round times one call only, since noise hardly matters there;
-chosen."""
+LONGEST_SPIN_WAIT_S = 100 * SPIN_CHECK_S
+"""Seconds to wait for threads to sleep, at most, since some never do."""
 
 
 class OpenPlacement(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,16 +73,14 @@ class OpenPlacement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunRound(msgspec.Struct, frozen=True, kw_only=True):
-    """Warm up, then time single calls: at least ``least``, for about ``seconds``.
+    """Warm up for ``warm_s``, one call at least, then time single calls for about ``seconds``.
 
-    Calls of ``SLOW_CALL_S`` are timed once a round. With several instances the answer is one
-    number: the seconds in which each of them calls again and again, over all their calls.
+    A call that takes that long is timed once. With several instances the answer is one number: the
+    seconds in which each of them calls again and again, over all their calls.
     """
 
     warm_s: float
     seconds: float
-    least: int
-    most: int = 400
     tail: bool = False
     """Whether the slowest calls matter: what interrupts a call is then part of its time."""
 
@@ -289,8 +284,7 @@ class TrialJob:
         begin = clock()
         end = begin + request.warm_s
         call()
-        slow = clock() - begin >= SLOW_CALL_S
-        least = 1 if slow else request.least
+        slow = clock() - begin >= request.seconds > 0
         self._calls += 1
         while clock() < end:
             call()
@@ -299,7 +293,7 @@ class TrialJob:
         kept: list[Any] = []
         run = (lambda: kept.append(call())) if slow else call
         end = clock() + request.seconds
-        while len(taken) < least or (clock() < end and len(taken) < request.most):
+        while not taken or clock() < end:
             taken.append(timed(run, 0 if request.tail else self._threads))
         self._calls += len(taken)
         self._compare_again(kept[-1:])
@@ -378,7 +372,7 @@ class TrialJob:
             clock = time.perf_counter
             instance.call()
             begin, count = clock(), 0
-            while count < request.least or clock() - begin < request.seconds:
+            while not count or clock() - begin < request.seconds:
                 instance.call()
                 count += 1
             self._calls += count

@@ -14,21 +14,19 @@ import pytest
 
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
-from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.rounding_emulation import RoundingEmulation
 from collage_engine.machine.clocks import machine_state
 from collage_engine.machine.device import processor
+from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.errors import Cancelled
 from collage_engine.records.precision import FULL, is_reduced
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.contenders import before_precision, first_contenders, is_secondary
-from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages import precision
 from collage_engine.run.stages.enumerate import enumerate_candidates
 from collage_engine.run.stages.precision import BOUND, MOST_BUILDS, choose_precision
 from collage_engine.run.stages.samples import RunSamples, draw_samples
-from collage_engine.run.stages.whole_models import WholeModelResult
 from collage_engine.run.task import RunTask
 from collage_engine.trials.contender import Contender, Trial
 from tests.e2e.test_precision import network
@@ -52,6 +50,7 @@ class Race:
     def __init__(self, tolerance: float, real: Real) -> None:
         self.tolerance, self.real = tolerance, real
         self.tried: list[Contender] = []
+        self.seconds_to_improve = 600.0
 
     def results(self) -> tuple[()]:
         return ()
@@ -62,10 +61,10 @@ class Race:
         self.tried.append(contender)
         share = self.real(contender, before)
         if share is None:
-            return Trial(failures=("no time",), reached=False)
+            return Trial(failure="no time", reached=False)
         error = share * self.tolerance
         if error > self.tolerance:
-            return Trial(max_rel_error=error, refused=True, failures=("too far off",))
+            return Trial(max_rel_error=error, failure="too far off")
         return Trial(max_rel_error=error, partitions_us={contender.cover[0].id: 100.0})
 
 
@@ -77,15 +76,13 @@ class Opened:
     menu: Menu
     data: ProblemData
     samples: RunSamples
-    budget: RunBudget
     control: RunControl
 
     def choose(self, tolerance: float, real: Real) -> tuple[Any, Race]:
         """Choose under a tolerance; return what was chosen, and the race."""
         race: Any = Race(tolerance, real)
-        raced = WholeModelResult(data=self.data, race=race, budget=self.budget)
         samples = replace(self.samples, tolerance=tolerance)
-        return choose_precision(self.task, self.menu, raced, samples, self.control), race
+        return choose_precision(self.task, self.menu, self.data, race, samples, self.control), race
 
 
 @pytest.fixture(scope="module")
@@ -112,13 +109,12 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
                 started_at=datetime.now(UTC).isoformat(timespec="seconds"),
                 machine_before=machine_state("cpu"),
             )
-            budget = RunBudget.of(settings)
-            menu, data = enumerate_candidates(task, budget, control)
+            menu, data = enumerate_candidates(task, control)
             samples = draw_samples(task, control)
             samples = replace(
                 samples, sample=replace(samples.sample, bounds={}), further_samples=()
             )
-            yield Opened(task, menu, data, samples, budget, control)
+            yield Opened(task, menu, data, samples, control)
 
 
 @pytest.fixture(scope="module")
@@ -144,8 +140,7 @@ def test_everything_is_rounded_where_the_emulation_says_that_it_keeps(
     assert [one.cover[0].instance.toolchain for one in race.tried] == ["onednn", "tvm"]
     assert not any(one.cover[0].instance.option(FULL) for one in race.tried)
     assert all(product.rounded for product in chosen.rounding.products)
-    raced = WholeModelResult(data=opened.data, race=race, budget=opened.budget)
-    data = chosen.admitted(opened.task.open_model.model, raced)
+    data = chosen.admitted(opened.task.open_model.model, opened.data, race)
     assert data.candidates == opened.data.candidates
 
 
@@ -164,8 +159,7 @@ def test_a_choice_that_breaks_the_tolerance_is_made_smaller_by_its_error(
     assert (
         sum(product.operator in allowed for product in chosen.rounding.products) == second.rounded
     )
-    raced = WholeModelResult(data=opened.data, race=race, budget=opened.budget)
-    data = chosen.admitted(opened.task.open_model.model, raced)
+    data = chosen.admitted(opened.task.open_model.model, opened.data, race)
     left_out = {one.id for one in opened.data.candidates} - {one.id for one in data.candidates}
     assert left_out and all(is_reduced(opened.data.by_id[name].instance) for name in left_out)
 

@@ -11,6 +11,7 @@ import pytest
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.machine.clocks import machine_state
+from collage_engine.records.jobs import RunJob
 from collage_engine.records.machine_state import MachineState
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
@@ -62,15 +63,8 @@ def placed(
     opened = OpenModel(str(path), {})
     try:
         with RunControl() as control:
-            update = run(
-                lambda: opened,
-                control=control,
-                settings=wanted,
-                pins=(),
-                out=None,
-                run_id="r1",
-                previous=previous,
-            )
+            job = RunJob(path=str(path), shapes={}, settings=wanted, run_id="r1", previous=previous)
+            update = run(lambda: opened, job, control)
             return update.run, tried
     finally:
         opened.close()

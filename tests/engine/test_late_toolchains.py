@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,12 @@ import pytest
 from collage_engine.candidates import menu as menu_module
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
-from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.machine.clocks import machine_state
+from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
-from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.enumerate import enumerate_candidates
 from collage_engine.run.task import RunTask
 from collage_engine.toolchains.registry import NOT_READY, probe_all
@@ -66,7 +66,8 @@ def enumerated(name: str, folder: Path, patch: pytest.MonkeyPatch) -> tuple[Menu
                 started_at="",
                 machine_before=machine_state(),
             )
-            found = enumerate_candidates(task, RunBudget.of(settings), control)
+            control.ends_at = time.monotonic() + settings.budget_s
+            found = enumerate_candidates(task, control)
             return (*found, " ".join(control.warnings))
     finally:
         opened.close()

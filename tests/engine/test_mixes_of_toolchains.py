@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,34 +13,30 @@ import onnx
 import pytest
 
 from collage_engine.candidates.open_model import OpenModel
-from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.machine.clocks import machine_state
+from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.event import Provisional
 from collage_engine.records.settings import RunSettings
-from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.enumerate import enumerate_candidates
-from collage_engine.run.stages.mixes import Mixing, MixResult, try_mixes
 from collage_engine.run.stages.samples import draw_samples
-from collage_engine.run.stages.whole_models import WholeModelResult, race_whole_models
+from collage_engine.run.stages.whole_models import enter_whole_models, open_race, whole_models
 from collage_engine.run.task import RunTask
+from collage_engine.trials import mixes as mixes_module
 from collage_engine.trials.contender import ContenderResult
-from collage_engine.trials.mixes import MixSettings
+from collage_engine.trials.mixes import try_mixes
+from collage_engine.trials.race import Race
 from tests.support.caches import fresh_cache
 from tests.support.toolchain_models import convolutions
 
 pytestmark = pytest.mark.slow
 
-WHATEVER = MixSettings(least_gain=-math.inf, least_saving_us=-math.inf, least_group_share=0.0)
-"""Mixes are tried whatever they promise."""
-
 
 @dataclass
 class Tried:
-    """The race before, the step's own result, and what mixing found whatever the mixes promise."""
+    """The race, and what mixing found whatever the mixes promise."""
 
-    raced: WholeModelResult
-    alone: MixResult
+    race: Race
     tolerance: float
     data: ProblemData
     mix: ContenderResult
@@ -72,27 +68,24 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
                 started_at=datetime.now(UTC).isoformat(timespec="seconds"),
                 machine_before=machine_state(),
             )
-            budget = RunBudget.of(settings)
-            menu, data = enumerate_candidates(task, budget, control)
+            control.ends_at = time.monotonic() + settings.budget_s
+            menu, data = enumerate_candidates(task, control)
             samples = draw_samples(task, control)
-            raced = race_whole_models(task, menu, data, samples, budget, control)
-            race, tolerance = raced.race, samples.tolerance
-            alone = try_mixes(task, menu, raced.data, tolerance, race, raced.budget, control)
+            race = open_race(task, menu, data, samples, control)
+            early, _ = whole_models(task, menu, data, has_precision=False)
+            data = enter_whole_models(task, menu, data, race, early, control, "whole-models")
             answers.clear()
-            with control.stage("mixes") as report:
-                data = Mixing(task, menu, raced.data, tolerance, race, WHATEVER).run(240.0, report)
+            patch.setattr(mixes_module, "TIE_SHARE", -100.0)
+            patch.setattr(mixes_module, "FLOOR_US", -1e9)
+            data = try_mixes(opened.model, menu, data, race, control)
             mixes = [
                 one
                 for one in race.results()
                 if one.contender.kind == "collage" and one.measured_us is not None
             ]
             mix = min(mixes, key=lambda one: one.measured_us or 0.0)
-            yield Tried(raced, alone, tolerance, data, mix, answers)
+            yield Tried(race, samples.tolerance, data, mix, answers)
         opened.close()
-
-
-def test_a_model_of_few_candidates_is_left_to_the_search(tried: Tried) -> None:
-    assert tried.alone.data is tried.raced.data
 
 
 def test_a_mix_has_every_operator_once_and_right_numbers(tried: Tried) -> None:
@@ -108,7 +101,7 @@ def test_partitions_of_the_fastest_mix_are_candidates(tried: Tried) -> None:
 
 
 def test_who_leads_after_the_mixes_is_what_was_announced_last(tried: Tried) -> None:
-    leader = tried.raced.race.leader
+    leader = tried.race.leader
     assert leader is not None
     # A whole model may overtake another one while mixes are timed.
     assert tried.answers or leader.contender.kind != "collage"

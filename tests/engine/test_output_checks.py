@@ -43,9 +43,13 @@ from collage_engine.run.stages.samples import (
 from collage_engine.run.task import RunTask
 from collage_engine.timing.bench import check
 from collage_engine.trials.contender import Contender, Sample
-from collage_engine.trials.placement_process import TRIAL_JOB, RoundSettings, TrialModel
+from collage_engine.trials.placement_process import (
+    TRIAL_JOB,
+    TrialBench,
+    TrialSettings,
+)
 from collage_engine.trials.race import Race
-from collage_engine.trials.runner import TrialRunner, TrialSettings
+from collage_engine.trials.runner import TrialRunner
 from collage_engine.trials.trial_job import OpenPlacement, RunRound, TrialJob, turned
 from tests.support.artifact_cases import MNIST, compile_loader, run_cpp
 from tests.support.covers import candidate_on
@@ -312,9 +316,10 @@ def test_no_error_is_told_of_outputs_that_were_not_checked(
     cover = (candidate_on(instance, everything),)
     for unseen, error in ((frozenset({"v0"}), 0.0), (frozenset({"v0", "x2"}), None)):
         sample = Sample(inputs, truth, {}, unseen)
-        with Race(TrialRunner(TrialModel.of(model), [sample], 1e-4, tmp_path / str(error))) as race:
+        bench = TrialBench(model, [sample], 1e-4, tmp_path / str(error))
+        with Race(TrialRunner(bench)) as race:
             found = race.try_cover(Contender(name="a", kind="collage", cover=cover))
-        assert (found.max_rel_error, found.failures, found.refused) == (error, (), False)
+        assert (found.max_rel_error, found.failure) == (error, "")
 
 
 def test_a_candidate_whose_values_are_all_nan_has_no_error(imported: Importing) -> None:
@@ -353,10 +358,9 @@ def test_a_placement_that_computes_whole_numbers_in_floats_is_refused(
     tolerance = run_tolerance(model, RunSettings(), inputs)
     sample = Sample(inputs, truth, tolerance.by_output)
     everything = tuple(range(len(model.graph.operators)))
-    settings = TrialSettings(round=RoundSettings(seconds=0.005), builders=1)
-    with TrialRunner(
-        TrialModel.of(model), [sample], tolerance.value, tmp_path / "work", settings=settings
-    ) as runner:
+    settings = TrialSettings(round_s=0.005, at_once=1)
+    bench = TrialBench(model, [sample], tolerance.value, tmp_path / "work", settings=settings)
+    with TrialRunner(bench) as runner:
         made = {}
         for name in ("openvino", "onnxruntime"):
             instance = ToolchainInstance(toolchain=name, threads=1)
@@ -430,21 +434,22 @@ def test_a_library_that_goes_wrong_after_its_first_calls_cannot_win(tmp_path: Pa
     sample = Sample(inputs, original_outputs(model, inputs))
     everything = tuple(range(len(model.graph.operators)))
     cover = (candidate_on(ToolchainInstance(toolchain="onednn", threads=1), everything),)
-    settings = TrialSettings(round=RoundSettings(seconds=0.01), builders=1)
+    settings = TrialSettings(round_s=0.01, at_once=1)
     for preloaded in (False, True):
-        with TrialRunner(
-            TrialModel.of(model),
+        bench = TrialBench(
+            model,
             [sample],
             1e-4,
             tmp_path / str(preloaded),
             settings=settings,
             start_worker=start_worker,
-        ) as runner:
+        )
+        with TrialRunner(bench) as runner:
             process = runner.process(Contender(name="onednn", kind="whole-model", cover=cover))
             runner.build([process])
             runner.load([process])
             assert process.failure is None
-            rounds = [runner.timed_round(process) for _ in range(3)]
+            rounds = [process.timed_round() for _ in range(3)]
             if preloaded:
                 assert None in rounds and not process.can_win
                 assert (process.failure or "").startswith("wrong numbers in the output 'Plus214")
@@ -469,11 +474,11 @@ def test_outputs_are_compared_after_every_round(tmp_path: Path) -> None:
         bounds=dict.fromkeys(truth, 1e-4),
     )
     job(session)
-    once = RunRound(warm_s=0.0, seconds=0.0, least=2)
-    assert len(job(once)) == 2
+    once = RunRound(warm_s=0.0, seconds=0.0)
+    assert len(job(once)) == 1
     wrong = {name: array + np.float32(1) for name, array in truth.items()}
     write_npz(tmp_path / "s" / "outputs.npz", wrong)
-    with pytest.raises(ToolchainError, match=r"wrong numbers in the output .* after 6 calls"):
+    with pytest.raises(ToolchainError, match=r"wrong numbers in the output .* after 4 calls"):
         job(once)
 
 

@@ -14,11 +14,11 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.placement_process import (
     TRIAL_JOB,
-    RoundSettings,
-    TrialModel,
+    TrialBench,
+    TrialSettings,
 )
 from collage_engine.trials.race import Race
-from collage_engine.trials.runner import TrialRunner, TrialSettings
+from collage_engine.trials.runner import TrialRunner
 from collage_engine.trials.trial_job import MemoryWatch, RunRound, TrialJob
 from tests.support.artifact_cases import MNIST
 from tests.support.covers import candidate_on
@@ -28,10 +28,9 @@ DNN = ToolchainInstance(toolchain="onednn", threads=1)
 
 
 def quick_runner(model, inputs, truth, folder, **more):
-    settings = TrialSettings(round=RoundSettings(seconds=0.005), builders=1)
-    return TrialRunner(
-        TrialModel.of(model), [Sample(inputs, truth)], 1e-4, folder, settings=settings, **more
-    )
+    settings = TrialSettings(round_s=0.005, at_once=1)
+    sample = Sample(inputs, truth)
+    return TrialRunner(TrialBench(model, [sample], 1e-4, folder, settings=settings, **more))
 
 
 def test_a_mixed_cover_and_its_baselines(tmp_path):
@@ -50,11 +49,10 @@ def test_a_mixed_cover_and_its_baselines(tmp_path):
             name="onnxruntime",
             kind="whole-model",
             cover=(candidate_on(ORT, everything),),
-            order=1,
             python_session=True,
         ),
-        Contender(name="tvm", kind="whole-model", order=2, reason="cannot take it"),
-        Contender(name="broken", kind="user", order=3, cover=(candidate_on(DNN, everything[1:]),)),
+        Contender(name="tvm", kind="whole-model", reason="cannot take it"),
+        Contender(name="broken", kind="user", cover=(candidate_on(DNN, everything[1:]),)),
     ]
     told = []
     with Race(quick_runner(model, inputs, truth, tmp_path / "work")) as race:
@@ -84,7 +82,7 @@ def test_a_mixed_cover_and_its_baselines(tmp_path):
 
 def test_a_child_that_was_not_opened_says_so():
     with pytest.raises(ToolchainError, match="was not opened"):
-        TrialJob()(RunRound(warm_s=0, seconds=0, least=1))
+        TrialJob()(RunRound(warm_s=0, seconds=0))
 
 
 def test_a_module_that_kills_its_process_is_a_reason(tmp_path):
@@ -127,7 +125,7 @@ def test_a_profile_leaves_nothing_behind_in_the_process(tmp_path):
         process = runner.process(Contender(name="cut", kind="collage", cover=cut))
         runner.build([process])
         process.load()
-        before = min(process.timed_round(runner.settings.round))
+        before = min(process.timed_round())
         assert any(process.partition_times(5)[0])
-        rounds = (min(process.timed_round(runner.settings.round)) for _ in range(20))
+        rounds = (min(process.timed_round()) for _ in range(20))
         assert any(after < 1.5 * before for after in rounds), "none of twenty is as fast"

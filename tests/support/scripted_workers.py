@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,8 @@ from collage_engine.records.errors import Cancelled, ToolchainError
 from collage_engine.records.memory import MemorySeen
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.trials.contender import Sample
-from collage_engine.trials.placement_process import RoundSettings, TrialModel
-from collage_engine.trials.runner import TrialRunner, TrialSettings
+from collage_engine.trials.placement_process import TrialBench, TrialSettings
+from collage_engine.trials.runner import Module, TrialRunner
 from collage_engine.trials.trial_job import (
     KernelTime,
     OpenPlacement,
@@ -45,16 +46,14 @@ def cover(name: str, partitions: int = 1, precision: str = "float32") -> tuple[C
     return tuple(candidate_on(instance(name, precision), (k,)) for k in range(partitions))
 
 
-def trial_model(outputs: Mapping[str, str] | None = None) -> TrialModel:
-    """Returns a model of one input and, by default, one output; its file is this one."""
-    return TrialModel(
-        path=__file__,
-        shapes={},
-        sha256="",
-        weights_bytes=0,
-        inputs=(("x", "float32"),),
-        outputs=tuple((outputs or {"y": "float32"}).items()),
-        write_onnx=lambda path: None,
+def trial_model(outputs: Mapping[str, str] | None = None, weights_bytes: int = 0) -> Any:
+    """Returns what trials know of a model of one input; its file is this one."""
+    record = SimpleNamespace(path=__file__, shapes={}, sha256="", weights_bytes=weights_bytes)
+    kinds = outputs or {"y": "float32"}
+    return SimpleNamespace(
+        record=record,
+        inputs=[("x", SimpleNamespace(dtype="float32"))],
+        outputs=[(name, SimpleNamespace(dtype=dtype)) for name, dtype in kinds.items()],
     )
 
 
@@ -108,21 +107,21 @@ class Script:
         *,
         sample: Sample | None = None,
         most_memory_bytes: int = 0,
+        modules: Mapping[tuple[object, ...], Module] | None = None,
         **more: Any,
     ) -> TrialRunner:
         """Returns a runner whose processes follow this script."""
         one = np.ones(1, "float32")
-        return TrialRunner(
+        bench = TrialBench(
             trial_model(self.outputs),
             [sample or Sample({"x": one}, {"y": one})],
             tolerance,
             folder,
-            settings=TrialSettings(
-                round=RoundSettings(rest_s=0.0), most_memory_bytes=most_memory_bytes
-            ),
+            settings=TrialSettings(rest_s=0.0, most_memory_bytes=most_memory_bytes),
             start_worker=self.worker,
             **more,
         )
+        return TrialRunner(bench, modules)
 
 
 class ScriptedWorker:

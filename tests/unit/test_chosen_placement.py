@@ -7,15 +7,11 @@ from dataclasses import replace
 import pytest
 
 from collage_engine.build.built import BuiltModule
+from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.cost import Cost
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.settings import RunSettings
-from collage_engine.run.chosen_placement import (
-    baseline_placement,
-    chosen_placement,
-    runners_up,
-)
-from collage_engine.run.problem_data import ProblemData
+from collage_engine.run.chosen_placement import chosen_placement, runners_up, timed_placement
 from collage_engine.trials.contender import Contender, ContenderResult
 from collage_engine.trials.race import RaceResult
 from tests.support.covers import candidate_on
@@ -64,11 +60,11 @@ def confirmed(*profile_us: float) -> RaceResult:
 def test_a_partition_without_a_cost_is_estimated_by_the_winners_profile() -> None:
     given = data(10.0, None, 30.0)
     confirmation = confirmed(11.0, 22.0, 33.0)
-    assert baseline_placement(given, confirmation.winner).estimated_us is None
-    placement = chosen_placement(given, [], confirmation)
+    assert timed_placement(given, confirmation.winner).estimated_us is None
+    placement = chosen_placement(given, confirmation)
     assert [part.estimated_us for part in placement.partitions] == [10.0, 22.0, 30.0]
     assert [part.in_place_us for part in placement.partitions] == [11.0, 22.0, 33.0]
-    known = chosen_placement(data(10.0, 22.0, 30.0), [], confirmation)
+    known = chosen_placement(data(10.0, 22.0, 30.0), confirmation)
     assert placement.estimated_us == known.estimated_us
     assert placement.additive_error_us == pytest.approx(70.0 - (placement.estimated_us or 0.0))
 
@@ -79,18 +75,17 @@ def result(name: str, *cover: int, us: float) -> ContenderResult:
     return ContenderResult(contender=contender, rounds_us=(us,) * 3)
 
 
-def test_a_placement_is_found_by_its_cover_whatever_its_place_in_the_list() -> None:
+def test_runners_up_are_the_others_the_fastest_first() -> None:
     given = data(10.0, 20.0, 30.0)
     first, second, third = (
         result("collage", 0, us=80.0),
         result("collage 2", 1, us=90.0),
         result("collage 3", 2, us=70.0),
     )
-    placements = [baseline_placement(given, one) for one in (third, first, second)]
     confirmation = replace(confirmed(), results=(first, second, third), winner=second)
-    chosen = chosen_placement(given, placements, confirmation)
+    chosen = chosen_placement(given, confirmation)
     assert [part.candidate for part in chosen.partitions] == [PARTS[1].id]
-    others = runners_up(given, placements, confirmation)
+    others = runners_up(given, confirmation)
     assert [one.measured_us for one in others] == [70.0, 80.0], "the fastest is the first"
 
 
@@ -99,9 +94,8 @@ def test_a_mix_of_unmeasured_partitions_is_estimated_by_its_profile_too() -> Non
     mix = replace(
         confirmed().winner, contender=Contender(name="collage", kind="collage", cover=PARTS)
     )
-    listed = [baseline_placement(given, mix)]
-    assert listed[0].estimated_us is None
+    assert timed_placement(given, mix).estimated_us is None
     confirmation = replace(confirmed(11.0, 22.0, 33.0), results=(mix,), winner=mix)
-    placement = chosen_placement(given, listed, confirmation)
+    placement = chosen_placement(given, confirmation)
     assert [part.estimated_us for part in placement.partitions] == [10.0, 22.0, 30.0]
     assert placement.estimated_us is not None

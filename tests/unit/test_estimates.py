@@ -62,4 +62,3 @@ def test_a_candidate_costs_what_its_parts_cost_there_less_what_fusing_saves() ->
     estimates.learn(Timed("new", (0,), 4.0))
     assert estimates.us(candidate(NEW, 0, 1)) == pytest.approx(FUSING_TAKES * 14.0)
     assert estimates.us(candidate(FAST, 0)) == pytest.approx(FUSING_TAKES * 10.0), "its own"
-    assert estimates.operator_us(0) == pytest.approx(4.0)

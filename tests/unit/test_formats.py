@@ -146,7 +146,7 @@ def costs_of(by_id: dict[str, CandidateRecord]) -> CostTable:
 def test_the_cover_chooses_layouts_with_toolchains_and_converts_once_at_the_border():
     graph, by_id, problem = net_problem(10.0, 4.0, 2.0)
     found = reuse(problem, None)
-    best = best_placements(graph.record, by_id, costs_of(by_id), problem, found, RunSettings())[0]
+    best = best_placements(graph.record, by_id, costs_of(by_id), problem, found)[0]
     assert [p.toolchain for p in best.partitions] == ["b", "b", "b", "a", "a"]
     assert best.partitions[1].takes == {0: NHWC} and best.partitions[1].gives == {1: NHWC}
     (once,) = best.conversions

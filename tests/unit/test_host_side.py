@@ -15,7 +15,6 @@ from collage_engine.candidates.host_candidates import (
     on_host,
     pinned_to_host,
 )
-from collage_engine.candidates.pins import breaks_pin
 from collage_engine.machine.cuda import CudaProbe, read_answer
 from collage_engine.machine.cuda_runtime import CudaRuntime
 from collage_engine.model.dataflow_graph import DataflowGraph
@@ -23,9 +22,12 @@ from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.planning.search_problem import (
     best_placements,
+    broken_pins,
     device_words,
     make_problem,
     pin_verdicts,
+    problem_candidate,
+    problem_pin,
 )
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.constants import (
@@ -35,7 +37,7 @@ from collage_engine.records.constants import (
     call_constant,
 )
 from collage_engine.records.cost import Cost
-from collage_engine.records.cost_table import table_of
+from collage_engine.records.cost_table import CostTable, table_of
 from collage_engine.records.format import HOST, PLAIN
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
@@ -91,7 +93,7 @@ def placed(
         return None, answer
     by_id = {r.id: r for r in records}
     costs = table_of(records)
-    return best_placements(graph.record, by_id, costs, problem, search, SETTINGS)[0], answer
+    return best_placements(graph.record, by_id, costs, problem, search)[0], answer
 
 
 def three(middle_on_device: bool = True) -> tuple[DataflowGraph, list[CandidateRecord]]:
@@ -162,7 +164,9 @@ def test_device_pins_are_honoured_at_a_price(device: str, price: float) -> None:
 def test_a_baseline_elsewhere_breaks_a_device_pin() -> None:
     cover = (candidate_on(GPU, (0,)), candidate_on(CPU, (1,)))
     for node, device, broken in ((0, "cuda:0", False), (0, "cpu", True), (1, "cpu", False)):
-        assert breaks_pin(cover, Pin(kind="device", nodes=(node,), device=device)) is broken
+        pin = problem_pin(Pin(kind="device", nodes=(node,), device=device))
+        parts = [problem_candidate(part, CostTable()) for part in cover]
+        assert bool(broken_pins([pin], parts)) is broken
 
 
 class Stub:

@@ -7,9 +7,14 @@ Why a toolchain has no candidate with an operator, in ONNX types and toolchains'
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from collage_engine.control.run_control import RunControl
 from collage_engine.planning.infeasible import infeasible_details
+from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.cost import Cost
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import InfeasibleError
@@ -17,9 +22,8 @@ from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.pin import Pin
 from collage_engine.records.refusal import Refusal
 from collage_engine.records.settings import RunSettings
-from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.enumerate import _check_that_a_cover_exists
-from collage_engine.run.stages.search import find_covers
+from collage_engine.run.stages.search import search_covers
 from collage_engine.search.problem import Answer, Infeasible
 from tests.support.covers import candidate_on
 from tests.support.graphs import chain, instance
@@ -126,9 +130,11 @@ def data_of(**costs: Cost) -> ProblemData:
 
 def refusal(out_of_time: bool, **costs: Cost) -> str:
     with pytest.raises(InfeasibleError) as caught:
-        find_covers(
-            data_of(**costs), {"openvino": {}}, ["OpenVINO only: wrong numbers in y"], out_of_time
-        )
+        menu: Any = SimpleNamespace(without_candidates={"openvino": {}})
+        race: Any = SimpleNamespace(failures=lambda: ["OpenVINO only: wrong numbers in y"])
+        control = RunControl()
+        control.cut_short += ["measure"] if out_of_time else []
+        search_covers(menu, data_of(**costs), race, control)
     return str(caught.value)
 
 

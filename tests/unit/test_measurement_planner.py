@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from collage_engine.planning.estimates import Timed
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.pin import Pin
@@ -16,7 +17,6 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.measurement_planner import MeasurementPlanner
 from collage_engine.search.api import solve
 from collage_engine.timing.measurer import CandidateGroup
-from collage_engine.trials.contender import ProfiledCover, Trial
 from tests.support.candidates import data_of
 from tests.support.graphs import chain
 
@@ -91,10 +91,9 @@ def with_whole_models(fast_us: float, slow_us: float) -> list[CandidateRecord]:
 def plan(
     rows: list[CandidateRecord], costs: dict[str, Cost], **given: Any
 ) -> tuple[Stored, MeasurementPlanner, bool]:
-    stored = Stored(costs)
+    stored: Any = Stored(costs)
     planner = MeasurementPlanner(data_of(GRAPH, rows, settings=RunSettings(threads=1)), stored)
-    candidates = planner.data.candidates
-    return stored, planner, planner.measure(candidates, given.get("deadline", math.inf))
+    return stored, planner, planner.measure(given.get("deadline", math.inf))
 
 
 def cover_of(planner: MeasurementPlanner) -> set[str]:
@@ -130,7 +129,7 @@ def test_the_best_cover_is_found_and_measured_throughout(fast_us: float) -> None
     assert set(everything.cover) == cover_of(planner)
 
 
-def test_groups_and_heavy_operators_come_first_on_toolchains_that_are_fast_alone() -> None:
+def test_groups_come_first_on_toolchains_that_are_fast_alone() -> None:
     waves: list[set[tuple[str, tuple[int, ...]]]] = []
 
     class Noting(Stored):
@@ -140,11 +139,9 @@ def test_groups_and_heavy_operators_come_first_on_toolchains_that_are_fast_alone
 
     rows = with_whole_models(1000.0, 1400.0)
     data = data_of(GRAPH, rows, settings=RunSettings(threads=1))
-    planner = MeasurementPlanner(data, Noting(truth(slow_group_us=320.0)), PAIRS)
-    planner.measure(planner.data.candidates, math.inf)
+    noting: Any = Noting(truth(slow_group_us=320.0))
+    MeasurementPlanner(data, noting, PAIRS).measure(math.inf)
     assert waves[0] == {(FAST.id, nodes) for nodes in PAIRS}
-    assert {name for name, _ in waves[1]} == {FAST.id}
-    assert all(len(nodes) == 1 for _, nodes in waves[1])
 
 
 def test_profiles_within_the_model_price_what_was_not_measured() -> None:
@@ -152,16 +149,10 @@ def test_profiles_within_the_model_price_what_was_not_measured() -> None:
     rows = records()
     data = data_of(GRAPH, rows, settings=RunSettings(threads=1))
     seen = {FAST: 110.0, SLOW: 500.0}
-    profiled = [
-        ProfiledCover(cover, Trial(partitions_us={part.id: seen[instance] for part in cover}))
-        for instance in seen
-        for cover in [
-            tuple(c for c in data.candidates if c.instance == instance and c.nodes in PAIRS)
-        ]
-    ]
-    stored = Stored(truth(slow_group_us=320.0))
+    profiled = [Timed(instance.id, nodes, seen[instance]) for instance in seen for nodes in PAIRS]
+    stored: Any = Stored(truth(slow_group_us=320.0))
     planner = MeasurementPlanner(data, stored, PAIRS, profiled)
-    assert planner.measure(data.candidates, math.inf)
+    assert planner.measure(math.inf)
     assert cover_of(planner) == {f"fast:{a}+{b}" for a, b in PAIRS}
     assert not any(key.startswith("slow:") and "+" in key for key in stored.asked)
 
@@ -185,7 +176,8 @@ def test_pins_have_a_price_since_the_best_cover_without_them_is_measured_too() -
     pin = Pin(kind="on", nodes=(0, 1), toolchain="slow", text="all=slow")
     rows = records()
     data = data_of(GRAPH, rows, (pin,), RunSettings(threads=1))
-    planner = MeasurementPlanner(data, Stored(truth(slow_group_us=320.0)))
-    assert planner.measure(data.candidates, math.inf)
+    stored: Any = Stored(truth(slow_group_us=320.0))
+    planner = MeasurementPlanner(data, stored)
+    assert planner.measure(math.inf)
     known = {c.id for c in data.candidates if planner.data.costs.known(c.id)}
     assert {"slow:0+1", "fast:0+1"} <= known

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
-from threading import Event
 
 import numpy as np
 import pytest
@@ -24,10 +22,9 @@ from collage_engine.trials import placement_process
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.placement_process import (
     LOAD_TIMEOUT_S,
-    Deployment,
     PlacementProcess,
-    RoundSettings,
-    TrialFiles,
+    TrialBench,
+    TrialSettings,
 )
 from collage_engine.trials.race import COMMON_ROUNDS, Race, RaceResult
 from collage_engine.trials.trial_job import OpenPlacement
@@ -63,12 +60,11 @@ def test_the_fastest_that_keeps_the_limit_wins_and_the_price_is_said(tmp_path: P
 def test_who_may_not_win_anyway_is_no_part_of_the_price(tmp_path: Path) -> None:
     """A baseline that breaks a pin, and one that breaks another limit, would be faster."""
     others = (
-        Contender(name="pinned", kind="greedy", cover=cover("pinned"), eligible=False),
+        Contender(name="pinned", kind="greedy", cover=cover("pinned"), barred="a pin"),
         Contender(
             name="licence",
             kind="greedy",
             cover=cover("licence"),
-            eligible=False,
             barred="beyond the limits: its licence",
         ),
     )
@@ -104,18 +100,16 @@ def test_one_placement_is_loaded_at_a_time(tmp_path: Path, monkeypatch: pytest.M
 def test_limits_of_time_follow_from_the_weights(tmp_path: Path) -> None:
     weights = 3_200_000_000
     script = Script()
-    model = replace(trial_model(), weights_bytes=weights)
     one = np.ones(1, "float32")
-    files = TrialFiles(model, [Sample({"x": one}, {"y": one})], tmp_path / "samples")
-    process = PlacementProcess(
-        contenders("a")[0],
-        files,
-        tmp_path / "module",
+    bench = TrialBench(
+        trial_model(weights_bytes=weights),
+        [Sample({"x": one}, {"y": one})],
         1e-4,
-        Event(),
-        script.worker,
-        deployed=Deployment(streams=2),
+        tmp_path / "samples",
+        settings=TrialSettings(streams=2),
+        start_worker=script.worker,
     )
+    process = PlacementProcess(contenders("a")[0], bench, tmp_path / "module")
     process.build(script.worker(""))
     process.load()
     assert process.failure is None
@@ -123,7 +117,7 @@ def test_limits_of_time_follow_from_the_weights(tmp_path: Path) -> None:
     assert script.limits_s[BuildCover] == [WORK_S + read_s]
     assert script.limits_s[OpenPlacement] == [LOAD_TIMEOUT_S + 2 * read_s]
     process.rest()
-    process.timed_round(RoundSettings())
+    process.timed_round()
     assert script.limits_s[OpenPlacement] == [LOAD_TIMEOUT_S + 2 * read_s] * 2, "loaded again"
     process.close()
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from collage_engine.artifact.loader.run_artifact import Pool
-from collage_engine.build.built import BuiltModule
 from collage_engine.deployment import throughput
 from collage_engine.deployment.throughput import (
     MOST_WAYS,
@@ -40,26 +39,12 @@ def test_the_tail_is_the_slowest_of_a_hundred():
 
 def test_confirmation_runs_contenders_as_they_are_deployed():
     many = RunSettings(objective="throughput", streams=3)
-    assert confirming_settings(many).deployed.streams == 3
-    assert confirming_settings(many).deployed.spin is False
-    assert (
-        trial_settings(many).deployed.streams == 0 and trial_settings(many).deployed.spin is False
-    )
+    assert confirming_settings(many).streams == 3
+    assert confirming_settings(many).spin is False
+    assert trial_settings(many).streams == 0 and trial_settings(many).spin is False
     tail = confirming_settings(RunSettings(objective="p99"))
-    assert tail.round.percentile == 99 and tail.deployed.streams == 0
+    assert tail.percentile == 99 and tail.streams == 0
     assert confirming_settings(RunSettings()) == trial_settings(RunSettings())
-
-
-def test_a_module_that_spins_is_not_taken_for_one_that_must_not():
-    spinning, calm = (
-        BuiltModule(parts=(), kernels=(), libraries=(), environment={}, threads=1, spin=spin)
-        for spin in (True, False)
-    )
-    deployed = trial_settings(RunSettings(objective="throughput", streams=2)).deployed
-    assert deployed.fits(calm) and not deployed.fits(spinning)
-    single = trial_settings(RunSettings(objective="throughput", streams=1)).deployed
-    assert single.fits(spinning)  # an instance that has all processors is as its users run it
-    assert trial_settings(RunSettings()).deployed.fits(spinning)
 
 
 def test_an_instance_that_fails_ends_what_all_do_at_once():

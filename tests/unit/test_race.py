@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from collage_engine.build.build_job import BuildCover
+from collage_engine.planning.search_problem import RUNNERS_UP
 from collage_engine.records.cost import UNKNOWN, Cost
 from collage_engine.records.errors import Cancelled, ToolchainError
 from collage_engine.run.stages.whole_models import replaces
@@ -19,8 +20,6 @@ from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.race import (
     COMMON_ROUNDS,
     ENOUGH_ROUNDS,
-    FAR,
-    MOST_RELOADED,
     MOST_ROUNDS,
     Race,
 )
@@ -115,15 +114,6 @@ def test_a_slow_round_does_not_make_a_tie(script, tmp_path):
         slow.rounds = {number: (1, 1780.0) for number in range(4)}
         fast.rounds = dict(enumerate([(1, 1010.0), (1, 1000.0), (1, 3000.0), (1, 1020.0)]))
         assert not going._is_as_fast(slow, fast), "three of four rounds are far apart"
-        fast.rounds[1] = (1, 2000.0)
-        assert going._is_as_fast(slow, fast), "two of four are too little"
-
-
-def test_hopeless_contenders_leave_after_two_rounds(script, tmp_path):
-    script.us["loops"] = 100.0 * FAR
-    with race(script, tmp_path) as going:
-        going.enter([contender("tvm"), contender("loops")])
-    assert script.rounds["loops"] == 2
 
 
 def test_equal_covers_are_one_contender_with_all_of_its_names(script, tmp_path):
@@ -183,9 +173,9 @@ def test_the_bad_luck_of_a_process_does_not_lose(script, tmp_path):
 
 def test_a_few_at_most_are_loaded_again(script, tmp_path):
     with race(script, tmp_path) as going:
-        going.enter([contender(f"c{k}") for k in range(2 * MOST_RELOADED)])
+        going.enter([contender(f"c{k}") for k in range(2 * RUNNERS_UP + 2)])
         going.finish()
-    assert sum(count > 1 for count in script.opened.values()) == MOST_RELOADED
+    assert sum(count > 1 for count in script.opened.values()) == RUNNERS_UP + 1
 
 
 def test_the_winner_is_timed_in_a_fresh_process(script, tmp_path):
@@ -271,7 +261,7 @@ def test_a_cancel_ends_everything(script, tmp_path):
 
 def test_who_may_not_be_exported_is_timed_and_does_not_lead(script, tmp_path):
     script.us["barred"] = 50.0
-    barred = contender("barred", kind="whole-model", eligible=False, barred="it breaks a pin")
+    barred = contender("barred", kind="whole-model", barred="it breaks a pin")
     with race(script, tmp_path) as going:
         going.enter([barred, contender("ours")])
         found = going.finish()
@@ -292,29 +282,15 @@ def test_a_python_session_is_timed_beside_the_artifact(script, tmp_path):
     assert found.named == "ort" and found.winner.measured_us == pytest.approx(100.0)
 
 
-def test_a_cover_with_a_looser_tolerance_teaches_and_cannot_win(script, tmp_path):
-    script.errors["half"] = (1.0, 0.01)
-    script.us["half"] = 10.0
+def test_what_is_timed_apart_is_no_contender(script, tmp_path):
+    script.us.update({"full": 100.0, "half": 60.0})
+    half = contender("half", kind="whole-model", barred="it is timed only")
     with race(script, tmp_path) as going:
         going.enter([contender("full")])
-        trial = going.try_cover(contender("half", 2, eligible=False), tolerance=1.0)
-        assert not trial.failures and trial.max_rel_error == 0.01
+        assert going.time_apart([half], ends_at=1e9) == {"half": pytest.approx(60.0)}
+        assert [one.contender.name for one in going.present] == ["full"]
         found = going.finish()
     assert [one.contender.name for one in found.results] == ["full"]
-
-
-def test_what_breaks_the_tolerance_is_timed_apart_from_its_own_module(script, tmp_path):
-    script.errors["half"] = (1.0, 0.01)
-    script.us.update({"full": 100.0, "half": 60.0})
-    half = contender("half", kind="whole-model")
-    with race(script, tmp_path) as going:
-        going.enter([contender("full"), half])
-        found = going.time_apart([half], ends_at=1e9, tolerance=1.0)
-        assert found == {"half": pytest.approx(60.0)}
-        assert script.built.count("half") == 1
-        assert [one.contender.name for one in going.present] == ["full"]
-        told = result_of(going.finish(), "half")
-    assert told.measured_us is None and told.reason
 
 
 def test_memory_bounds_how_many_are_loaded(script, tmp_path, monkeypatch):
@@ -335,7 +311,7 @@ def test_partitions_and_what_is_between_them_are_told_apart(script, tmp_path):
         trial = going.try_cover(contender("a", 3))
         assert trial.partitions_us == {part("a"): 5.0, part("a", 1): 0.0, part("a", 2): 5.0}
         assert trial.between_us == 1.5
-        assert not trial.failures and trial.max_rel_error == 1e-6
+        assert not trial.failure and trial.max_rel_error == 1e-6
         assert [(one.cover, again) for one, again in going.trials()] == [(cover("a", 3), trial)]
         whole = going.try_cover(contender("b"))
     assert whole.partitions_us == pytest.approx({part("b"): 100.0})
@@ -345,7 +321,7 @@ def test_a_profile_that_fails_leaves_what_was_timed(script, tmp_path):
     script.profile_raises["b"] = ToolchainError("the child ended with signal 11")
     with race(script, tmp_path) as going:
         trial = going.try_cover(contender("b", 2))
-        assert not trial.partitions_us and not trial.failures
+        assert not trial.partitions_us and not trial.failure
         assert going.leader.contender.name == "b"
 
 
@@ -359,22 +335,18 @@ def test_every_output_is_held_to_its_own_bound(script, tmp_path):
     script.output_errors["bad"] = right | {"boxes": (5e-3, 5e-3)}
     script.output_errors["shifted"] = right | {"ids": (14.0, 4.9e-8)}
     with race(script, tmp_path, runner={"tolerance": 1e-2, "sample": sample}) as going:
-        assert not going.try_cover(contender("good")).failures
+        assert not going.try_cover(contender("good")).failure
         bad, shifted = going.try_cover(contender("bad")), going.try_cover(contender("shifted"))
-        assert bad.refused and shifted.refused and bad.max_rel_error == 5e-3
-        assert bad.failures == (
-            "wrong numbers in the output 'boxes': relative error 0.005, 0.0001 is allowed",
+        assert bad.max_rel_error == 5e-3 and bad.failure == (
+            "wrong numbers in the output 'boxes': relative error 0.005, 0.0001 is allowed"
         )
-        assert shifted.failures == ("wrong numbers in the output 'ids': off by 14 in int32",)
-        # Whoever takes larger errors takes them of any output.
-        loose = going.try_cover(contender("bad", eligible=False), tolerance=1.0)
-        assert not loose.failures
+        assert shifted.failure == "wrong numbers in the output 'ids': off by 14 in int32"
 
 
 def test_what_cannot_be_tried_for_want_of_time_is_no_contender(script, tmp_path):
     with race(script, tmp_path) as going:
         going.enter([contender("a")])
-        assert going.try_cover(contender("b", 2), ends_at=0.5).failures
+        assert going.try_cover(contender("b", 2), ends_at=0.5).failure
         found = going.finish()
     assert [one.contender.name for one in found.results] == ["a"] and found.left_out == 0
 
@@ -428,8 +400,8 @@ def test_modules_that_were_built_before_are_taken(script, tmp_path):
 def test_a_trial_replaces_a_cost_from_a_busy_moment_and_no_other():
     slow = Cost(state="measured", median_us=3550.0)
     wrong = Cost(state="invalid", reason="wrong numbers")
-    assert replaces(1900.0, UNKNOWN, alone=False)
-    assert replaces(1900.0, slow, alone=True)
-    assert not replaces(3600.0, slow, alone=True), "what else the machine does adds time"
-    assert not replaces(1900.0, slow, alone=False), "a part of a trial is no isolated cost"
-    assert not replaces(1900.0, wrong, alone=True)
+    assert replaces(1900.0, UNKNOWN, is_whole=False)
+    assert replaces(1900.0, slow, is_whole=True)
+    assert not replaces(3600.0, slow, is_whole=True), "what else the machine does adds time"
+    assert not replaces(1900.0, slow, is_whole=False), "a part of a trial is no isolated cost"
+    assert not replaces(1900.0, wrong, is_whole=True)

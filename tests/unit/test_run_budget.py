@@ -20,11 +20,11 @@ import pytest
 
 from collage_engine.candidates import menu
 from collage_engine.candidates.menu import Probing
-from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.drawing.figures import measured_share
 from collage_engine.machine.cuda import TargetChoice
 from collage_engine.partition.candidate import make_candidate
+from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.cost import UNKNOWN, Cost
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import Cancelled, InfeasibleError, MeasureError
@@ -34,7 +34,6 @@ from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.time_limits import SHORTEST_RUN_S
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
-from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages import measure
 from collage_engine.run.stages.enumerate import (
     named_toolchains,
@@ -42,56 +41,15 @@ from collage_engine.run.stages.enumerate import (
     not_ready_in_words,
     set_up_s,
 )
-from collage_engine.run.stages.measure import MEASURING_SHARE, measure_candidates, measuring_s
+from collage_engine.run.stages.measure import measure_candidates
 from collage_engine.run.task import RunTask
 from collage_engine.store.store import Store
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.toolchains.registry import NOT_READY
+from collage_engine.trials.race import Race
 from tests.support.candidates import data_of, row
 from tests.support.graphs import chain
-
-
-class Clock:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-def budget(clock: Clock, seconds: float = 120.0, **more: float) -> RunBudget:
-    return RunBudget.of(RunSettings(budget_s=seconds, **more), clock=clock)
-
-
-def test_a_run_counts_from_its_start_to_its_artifact(clock: Clock) -> None:
-    run = budget(clock)
-    clock.now += 30
-    assert (run.left_s, run.to_improve_s) == (90, 90)
-    clock.now += 100
-    assert (run.left_s, run.to_improve_s) == (0, 0)
-
-
-def test_the_end_of_a_run_is_kept_back_from_what_improves_it(clock: Clock) -> None:
-    run = budget(clock).keeping_back(confirming_s=25, exporting_s=5)
-    assert run.to_improve_s == 90
-    clock.now += 100
-    assert run.to_improve_s == 0, "measuring ends"
-
-
-def test_time_for_tuning_is_added_and_left_alone_by_others(clock: Clock) -> None:
-    run = budget(clock, 60, tune_budget_s=40)
-    assert (run.left_s, run.to_improve_s) == (100, 60)
-    assert run.given(30) == 30
-    clock.now += 85
-    assert run.to_improve_s == 0
-    assert run.given(30) == 15, "what is not there cannot be given"
+from tests.support.scripted_workers import Script
 
 
 def test_a_part_ends_with_its_time_and_the_job_goes_on() -> None:
@@ -130,10 +88,15 @@ def test_the_time_left_that_is_shown_obeys_the_budget() -> None:
     assert short.left_s == 2.0
 
 
-def test_measuring_takes_what_calibration_could_not_use() -> None:
-    assert measuring_s(15.0) == 15.0
-    assert measuring_s(22.0) == 22.0 - SHORTEST_RUN_S
-    assert measuring_s(100.0) == pytest.approx(100.0 * MEASURING_SHARE)
+def test_a_step_has_half_of_the_time_and_no_less_than_is_worthwhile(tmp_path: Path) -> None:
+    with Race(Script().runner(tmp_path), clock=lambda: 0.0) as race:
+        kept_s = 3 / 2  # a third of the time, where little is left
+        race.ends_at = kept_s * (SHORTEST_RUN_S - 1)
+        assert race.seconds_for_step == 0.0
+        race.ends_at = kept_s * SHORTEST_RUN_S
+        assert race.seconds_for_step == SHORTEST_RUN_S
+        race.ends_at = 600.0
+        assert race.seconds_for_step == race.seconds_to_improve / 2
 
 
 CPU = TargetChoice("cpu")
@@ -191,11 +154,8 @@ def test_toolchains_of_pins_and_own_placements_are_named() -> None:
 
 
 def test_small_budgets_wait_for_what_is_compiled_already() -> None:
-    def seconds(budget_s: float) -> float:
-        return set_up_s(RunBudget.of(RunSettings(budget_s=budget_s), clock=lambda: 0.0))
-
-    assert seconds(3.0) == seconds(25.0) == SHORTEST_RUN_S
-    assert seconds(60.0) == pytest.approx(21.0) and seconds(600.0) > 120
+    assert set_up_s(3.0) == set_up_s(25.0) == SHORTEST_RUN_S
+    assert set_up_s(60.0) == pytest.approx(21.0) and set_up_s(600.0) > 120
 
 
 def test_the_sentence_says_what_to_do() -> None:
@@ -268,8 +228,8 @@ def measured(
         machine_before=nowhere,
     )
     measuring = LostMeasuring(cast("Any", opened), nowhere, settings, {}, control)
-    budget = RunBudget.of(settings)
-    after = measure_candidates(task, nowhere, data, measuring, (), budget, control)
+    race: Any = SimpleNamespace(leader=object(), seconds_for_step=600.0)
+    after = measure_candidates(task, nowhere, data, measuring, race, control)
     return data, after, measuring.counts
 
 

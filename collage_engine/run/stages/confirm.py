@@ -8,31 +8,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import msgspec
-
 from collage_engine.build.built import MODULE_FILE
 from collage_engine.candidates.menu import Menu
 from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.records.candidate import Candidate
+from collage_engine.planning.problem_data import Cover, ProblemData
 from collage_engine.records.counted import counted
 from collage_engine.records.placement import Placement, Run
 from collage_engine.run.chosen_placement import chosen_placement
-from collage_engine.run.contenders import candidates_of_run, with_eligibility
-from collage_engine.run.problem_data import ProblemData
+from collage_engine.run.contenders import candidates_of_run
 from collage_engine.run.stages.samples import RunSamples
-from collage_engine.run.stages.whole_models import timed
+from collage_engine.run.stages.whole_models import bench_of, exporting_s, timed
 from collage_engine.run.task import RunTask
-from collage_engine.run.trials_of_run import open_race
-from collage_engine.trials.baselines import COLLAGE, baselines
-from collage_engine.trials.contender import Contender
-from collage_engine.trials.race import Race, RaceResult
-from collage_engine.trials.runner import Module, confirming_settings
+from collage_engine.trials.baselines import baselines
+from collage_engine.trials.contender import COLLAGE, Contender, judged
+from collage_engine.trials.race import SETTLE_S, Race, RaceResult
+from collage_engine.trials.runner import Module, TrialRunner, confirming_settings
 
-QUICK_S = 6.0
-"""Seconds for the last rounds of a quick confirmation, whatever the budget; chosen."""
+QUICK_S = 2 * SETTLE_S
+"""Seconds for the last rounds of a quick confirmation, whatever the budget: twice what contenders
+have when they enter."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,15 +41,13 @@ class ConfirmResult:
     """The winner's placement, with its end-to-end times."""
     confirmed_how: Literal["full", "quick", "trial"]
     """See ``Run.confirmation``."""
-    contenders_left_out: int
-    """Contenders that were not timed end to end for want of time."""
 
 
 def confirm_winner(
     task: RunTask,
     menu: Menu,
     data: ProblemData,
-    placements: Sequence[Placement],
+    covers: Sequence[Cover],
     samples: RunSamples,
     race: Race,
     control: RunControl,
@@ -69,13 +64,12 @@ def confirm_winner(
     quick = task.is_quick
     with control.stage("confirm") as report:
         race = _race_of_objective(task, samples, race, control)
-        found = [(placement, data.cover_of(placement)) for placement in placements]
         others = _baselines(task, menu, data, race)
         if quick:
             graph = task.open_model.model.graph
-            found = [*found[:1], *_placement_before(task.previous, graph, menu)]
+            covers = [*covers[:1], *_cover_before(task.previous, graph, menu)]
             others = _fastest_before(others, task.previous) or others[:1]
-        _enter(race, data, [cover for _, cover in found], others, report)
+        _enter(race, data, covers, others, report)
         if quick:
             race.ends_at = min(race.ends_at, time.monotonic() + QUICK_S)
         result = race.finish(report.progress)
@@ -91,9 +85,8 @@ def confirm_winner(
     how: Literal["full", "quick", "trial"] = "quick" if quick or result.left_out else "full"
     return ConfirmResult(
         race_result=result,
-        chosen=chosen_placement(data, [placement for placement, _ in found], result),
+        chosen=chosen_placement(data, result),
         confirmed_how=how if result.fresh else "trial",
-        contenders_left_out=result.left_out,
     )
 
 
@@ -108,15 +101,9 @@ def _race_of_objective(task: RunTask, samples: RunSamples, race: Race, control: 
         return race
     known = [one.contender for one in timed(race.results()) if one.contender.eligible]
     race.close()
-    other = open_race(
-        task.open_model,
-        samples.all,
-        samples.tolerance,
-        control,
-        confirming_settings(settings),
-        ends_at=race.ends_at,
-        modules=race.modules,
-    )
+    bench = bench_of(task, samples, control, confirming_settings(settings))
+    ends_at = control.ends_at - exporting_s(task)
+    other = control.open(Race(TrialRunner(bench, race.modules), ends_at, keep=control.keep))
     other.enter(known)
     return other
 
@@ -124,7 +111,7 @@ def _race_of_objective(task: RunTask, samples: RunSamples, race: Race, control: 
 def _baselines(task: RunTask, menu: Menu, data: ProblemData, race: Race) -> list[Contender]:
     """Return all baselines, the users' own ones first, then those that were the fastest so far."""
     calls = call_graph(task.open_model.model.graph)
-    found = [with_eligibility(data, one) for one in baselines(calls, menu, data.settings, 0)]
+    found = [judged(data, one) for one in baselines(calls, menu, data.settings)]
     us = {one.contender.module: one.measured_us or math.inf for one in timed(race.results())}
     return sorted(
         found,
@@ -135,7 +122,7 @@ def _baselines(task: RunTask, menu: Menu, data: ProblemData, race: Race) -> list
 def _enter(
     race: Race,
     data: ProblemData,
-    covers: Sequence[tuple[Candidate, ...]],
+    covers: Sequence[Cover],
     others: Sequence[Contender],
     report: StageReport,
 ) -> None:
@@ -156,28 +143,21 @@ def _enter(
         )
         for place, cover in enumerate(covers)
     ]
-    race.enter([with_eligibility(data, one) for one in ours], on_progress=report.progress)
+    race.enter([judged(data, one) for one in ours], on_progress=report.progress)
     # What the end of the race needs goes before baselines, which are shown and hardly ever win.
-    ends_at = race.ends_at - race.seconds_to_choose
+    ends_at = race.ends_at - race.seconds_to_finish
     race.enter(others, ends_at=ends_at, on_progress=report.progress)
 
 
-def _placement_before(
-    previous: Run | None, graph: DataflowGraph, menu: Menu
-) -> list[tuple[Placement, tuple[Candidate, ...]]]:
-    """Return the placement of the run before, without its times, as a list of one.
+def _cover_before(previous: Run | None, graph: DataflowGraph, menu: Menu) -> list[Cover]:
+    """Return the cover of the run before as a list of one.
 
     The list is empty where there is none, or where a toolchain of it is no longer there.
     """
     if previous is None or previous.placement is None:
         return []
     cover = candidates_of_run(graph, previous)
-    if not all(candidate.instance.id in menu.instances for candidate in cover):
-        return []
-    parts = tuple(
-        msgspec.structs.replace(part, in_place_us=None) for part in previous.placement.partitions
-    )
-    return [(Placement(partitions=parts, estimated_us=previous.placement.estimated_us), cover)]
+    return [cover] if all(c.instance.id in menu.instances for c in cover) else []
 
 
 def _fastest_before(others: Sequence[Contender], previous: Run | None) -> list[Contender]:

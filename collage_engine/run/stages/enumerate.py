@@ -12,10 +12,10 @@ from collage_engine.candidates.menu import Menu, Probing
 from collage_engine.candidates.precision import missing_precision
 from collage_engine.candidates.preflight import menu_update
 from collage_engine.candidates.runtime_facts import runtime_facts
-from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.drawing.palette import learn
 from collage_engine.planning.infeasible import WithoutCandidates
+from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import InfeasibleError, ToolchainFault
@@ -23,7 +23,6 @@ from collage_engine.records.faults import left_out_sentence
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.time_limits import SHORTEST_RUN_S
-from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.search import no_cover_error
 from collage_engine.run.task import RunTask
 from collage_engine.search.api import Search, solve
@@ -32,13 +31,11 @@ from collage_engine.toolchains.registry import about
 from collage_engine.trials.baselines import check_placements
 
 SET_UP_SHARE = 0.35
-"""Share of the time left that compiling what toolchains need, once per machine, may take; chosen:
-21 s of a minute, which all of them together took on two quiet processors."""
+"""Share of the time left that compiling what toolchains need, once per machine, may take: 21 s of a
+minute, which all of them together were measured to take on two quiet processors."""
 
 
-def enumerate_candidates(
-    task: RunTask, budget: RunBudget, control: RunControl
-) -> tuple[Menu, ProblemData]:
+def enumerate_candidates(task: RunTask, control: RunControl) -> tuple[Menu, ProblemData]:
     """Enumerate what every toolchain could run of the model, with the costs that the store holds.
 
     Toolchains that are not ready in time are left out, unless there is no placement without them:
@@ -59,7 +56,7 @@ def enumerate_candidates(
             report.progress(0, 1, what)
 
         waited_for = named_toolchains(task.pins, settings)
-        ready_by = time.monotonic() + set_up_s(budget)
+        ready_by = time.monotonic() + set_up_s(control.left_s())
         while True:
             probing = Probing(on_probe=on_probe, ready_by=ready_by, waited_for=waited_for)
             menu = task.open_model.menu(
@@ -115,9 +112,13 @@ def named_toolchains(pins: Sequence[Pin], settings: RunSettings) -> frozenset[st
     return frozenset(name.partition("[")[0] for name in instances)
 
 
-def set_up_s(budget: RunBudget) -> float:
-    """Return the seconds for which a run waits for what toolchains need to be compiled."""
-    return max(SHORTEST_RUN_S, SET_UP_SHARE * budget.left_s)
+def set_up_s(left_s: float) -> float:
+    """Return the seconds for which a run waits for what toolchains need to be compiled.
+
+    Args:
+        left_s: Seconds that the run has left.
+    """
+    return max(SHORTEST_RUN_S, SET_UP_SHARE * left_s)
 
 
 def _compiles_for(name: str, kind: str) -> bool:
@@ -131,20 +132,12 @@ def _compiles_for(name: str, kind: str) -> bool:
 
 def not_ready_in_words(names: Sequence[str]) -> str:
     """Return a sentence about toolchains that the run does without until they are compiled."""
-    template = (
-        (
-            "{toolchains} is left out of this run: it was not ready within {share} of the budget. "
-            "What a toolchain needs is compiled and tried once per machine; run `collage "
-            "toolchains` beforehand, or give a larger --budget"
-        )
-        if len(names) == 1
-        else (
-            "{toolchains} are left out of this run: they were not ready within {share} of the "
-            "budget. What a toolchain needs is compiled and tried once per machine; run `collage "
-            "toolchains` beforehand, or give a larger --budget"
-        )
+    are, were = ("is", "it was") if len(names) == 1 else ("are", "they were")
+    return (
+        f"{', '.join(names)} {are} left out of this run: {were} not ready within "
+        f"{100 * SET_UP_SHARE:.0f} % of the budget. What a toolchain needs is compiled and tried "
+        "once per machine; run `collage toolchains` beforehand, or give a larger --budget"
     )
-    return template.format(toolchains=", ".join(names), share=f"{100 * SET_UP_SHARE:.0f} %")
 
 
 @contextlib.contextmanager
@@ -160,7 +153,7 @@ def naming_who_is_absent(sentences: Sequence[str]) -> Iterator[None]:
 
 def _check_that_a_cover_exists(data: ProblemData, without_candidates: WithoutCandidates) -> None:
     """Raise InfeasibleError if there is no cover even where every candidate is free of charge."""
-    free = data.with_guesses(0.0)
+    free = data.at_equal_costs()
     smallest = free.problem_of(_smallest(free.candidates, data.pins), free.costs)
     if Search(smallest).find(smallest.pins, regrets=False).cost is not None:
         return

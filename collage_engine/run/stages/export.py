@@ -11,6 +11,7 @@ from collage_engine.control.run_control import RunControl
 from collage_engine.machine.clocks import machine_state
 from collage_engine.records.errors import ArtifactError, MeasureError
 from collage_engine.records.machine_state import MachineState
+from collage_engine.records.placement import Placement
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.stages.confirm import ConfirmResult
 from collage_engine.run.stages.samples import RunSamples
@@ -52,27 +53,57 @@ def export_winner(
         MeasureError: The settings are strict, and others used the machine after the race.
     """
     after = quiet_enough(machine_state(), task.settings)
-    if task.out is None:
-        return ExportResult(artifact=None, not_exported=None, machine_after=after)
     built = confirmed.race_result.winner.folder
     assert built is not None
+    try:
+        artifact = write(task, menu, samples, confirmed.chosen, built, control)
+    except ArtifactError as error:
+        return ExportResult(artifact=None, not_exported=error, machine_after=after)
+    return ExportResult(artifact=artifact, not_exported=None, machine_after=after)
+
+
+def write(
+    task: RunTask,
+    menu: Menu,
+    samples: RunSamples,
+    placement: Placement,
+    built: Path,
+    control: RunControl,
+) -> str | None:
+    """Write a module as an artifact, which says so where nothing could be measured.
+
+    Args:
+        task: What the run was asked for.
+        menu: The toolchains and the device.
+        samples: What the artifact is compared with.
+        placement: What the module runs.
+        built: The module's folder.
+        control: Takes progress.
+
+    Returns:
+        The artifact's folder; None: the run was not asked for one.
+
+    Raises:
+        ArtifactError: It cannot be written.
+    """
+    if task.out is None:
+        return None
+    settings, unmeasured = task.settings, menu.unmeasurable or ""
     with control.stage("export") as report:
         contents = ArtifactContents(
             inputs=samples.sample.inputs,
             outputs=samples.sample.truth,
             tolerance=samples.tolerance,
             by_output=samples.sample.bounds,
-            placement=confirmed.chosen,
-            target=task.settings.target,
+            placement=placement,
+            target=menu.target_text if unmeasured else settings.target,
             versions=menu.versions,
-            objective=task.settings.objective,
-            streams=max(1, task.settings.streams),
-            machine=menu.device_text,
+            objective=settings.objective,
+            streams=max(1, settings.streams),
+            machine="" if unmeasured else menu.device_text,
+            unmeasured=unmeasured,
         )
-        try:
-            write_artifact(task.open_model.model, built, Path(task.out), contents)
-        except ArtifactError as error:
-            report.detail = "the artifact could not be written"
-            return ExportResult(artifact=None, not_exported=error, machine_after=after)
+        report.detail = "the artifact could not be written"
+        write_artifact(task.open_model.model, built, Path(task.out), contents)
         report.detail = task.out
-    return ExportResult(artifact=task.out, not_exported=None, machine_after=after)
+    return task.out

@@ -6,35 +6,30 @@ Which ones these are is decided by ``run.measurement_planner``.
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from collage_engine.candidates.menu import Menu
-from collage_engine.control.budget import Budget, RunBudget
+from collage_engine.control.budget import Budget
 from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
 from collage_engine.drawing.figures import costs_text
 from collage_engine.machine.device import busy
 from collage_engine.partition.call_graph import call_graph
+from collage_engine.planning.estimates import Timed
+from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.answers import RunUpdate
 from collage_engine.records.cost_table import in_model_of
 from collage_engine.records.errors import Cancelled, MeasureError
 from collage_engine.records.placement import Run
-from collage_engine.records.precision import is_reduced
-from collage_engine.records.time_limits import SHORTEST_RUN_S
 from collage_engine.run.measurement_planner import MeasurementPlanner
-from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.task import RunTask
 from collage_engine.search.api import solve
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.precompile import make_ready
 from collage_engine.transitions.transitions import transition_constants
-from collage_engine.trials.contender import ProfiledCover
 from collage_engine.trials.mixes import groups_of
+from collage_engine.trials.race import Race
 
-MEASURING_SHARE = 0.65
-"""Share of the time for improving the answer that isolated measuring may take, as much as mixes and
-their profiles; chosen: the rest is for what covers take whole."""
 TRANSITIONS_FROM_S = 40.0
 """Seconds for measuring from which unknown costs of hand-overs and conversions are measured first,
 once per machine: that takes 12 s on two processors (``tests/benchmarks/RESULTS.md``)."""
@@ -45,8 +40,7 @@ def measure_candidates(
     menu: Menu,
     data: ProblemData,
     measuring: Measuring,
-    profiled: Sequence[ProfiledCover],
-    budget: RunBudget,
+    race: Race,
     control: RunControl,
 ) -> ProblemData:
     """Measure candidates and hand-overs until the best cover is measured or the time is over.
@@ -58,8 +52,7 @@ def measure_candidates(
         menu: The toolchain instances.
         data: The candidates with their costs so far.
         measuring: Measures candidates.
-        profiled: What was profiled when mixes were tried: estimates rest on it.
-        budget: The run's time.
+        race: What was profiled when mixes were tried: estimates rest on it.
         control: Takes progress and costs.
 
     Returns:
@@ -74,41 +67,17 @@ def measure_candidates(
     if noisy:
         control.warn(f"as measuring begins, {noisy}")
     with control.stage("measure") as report:
-        seconds = budget.to_improve_s
-        if budget.has_answer:
-            seconds = measuring_s(seconds)
-        quick = task.is_quick and has_cover(data)
-        short = seconds < SHORTEST_RUN_S and budget.has_answer
-        work = _Measurement(task, menu, profiled, measuring, control.within(seconds), data)
-        if quick or short:
-            work.take_stored()
-            is_complete = not short
-        else:
-            is_complete = work.measure_as_far_as_possible(Budget(seconds), report)
-        if not is_complete:
+        has_answer = race.leader is not None or task.is_quick
+        seconds = race.seconds_for_step if has_answer else race.seconds_to_improve
+        is_quick = task.is_quick and has_cover(data)
+        budget = Budget(0.0 if is_quick else seconds)
+        work = _Measurement(task, menu, race, measuring, control.within(budget.seconds), data)
+        is_complete = work.measure_as_far_as_possible(budget, report)
+        if not is_complete and not is_quick:
             control.cut("measure")
-        data = work.data
         report.detail = costs_text(measuring.counts)
-        control.emit(RunUpdate(candidates=data.records(), constants=dict(data.constants)))
-    return data
-
-
-def measuring_s(to_improve_s: float) -> float:
-    """Return the seconds for measuring.
-
-    They are ``MEASURING_SHARE`` of the time for improving the answer. Where the rest would be too
-    short for calibration, measuring leaves what calibration needs at least; where it would be too
-    short itself then, it has all of the time. Costs that are not calibrated favour covers of many
-    pieces, wrongly.
-
-    Args:
-        to_improve_s: Seconds that stages may take to improve the answer.
-    """
-    share_s = MEASURING_SHARE * to_improve_s
-    beside_s = to_improve_s - SHORTEST_RUN_S
-    if share_s <= beside_s:
-        return share_s
-    return beside_s if beside_s >= SHORTEST_RUN_S else to_improve_s
+        control.emit(RunUpdate(candidates=work.data.records(), constants=dict(work.data.constants)))
+    return work.data
 
 
 def has_cover(data: ProblemData) -> bool:
@@ -137,7 +106,7 @@ class _Measurement:
         self,
         task: RunTask,
         menu: Menu,
-        profiled: Sequence[ProfiledCover],
+        race: Race,
         measuring: Measuring,
         control: RunControl,
         data: ProblemData,
@@ -145,15 +114,9 @@ class _Measurement:
         self.data = data
         self._open_model = task.open_model
         self._menu = menu
-        self._profiled = profiled
+        self._race = race
         self._measuring = measuring
         self._control = control
-
-    def take_stored(self) -> None:
-        """Measure nothing: what the store knows is what there is."""
-        with contextlib.suppress(Cancelled):
-            self._take_constants(lambda now: None, self._control.within(0.0))
-        self._measuring.begin(self.data.candidates, self.data.costs)
 
     def measure_as_far_as_possible(self, budget: Budget, report: StageReport) -> bool:
         """Measure, also where that comes to an early end.
@@ -194,6 +157,7 @@ class _Measurement:
                 self._take_constants(now, self._control.within(0.0))
         else:
             self._take_constants(now, self._control)
+        self._control.check()
         opened, data = self._open_model, self.data
         make_ready(opened, self._menu, data.candidates, data.costs, now, self._control)
         now("recording the model's own values")
@@ -201,7 +165,22 @@ class _Measurement:
             costs = self._measuring.add(data.candidates, data.costs, budget.deadline)
             self.data = data.with_costs(costs)
             return not budget.spent
-        return self._measure_lazily(budget)
+        self._measuring.begin(data.candidates, data.costs)
+        planner = MeasurementPlanner(
+            data,
+            self._measuring,
+            groups_of(call_graph(opened.model.graph)),
+            (
+                Timed(part.instance.id, part.nodes, trial.partitions_us[part.id])
+                for contender, trial in self._race.trials()
+                for part in contender.cover
+                if part.id in trial.partitions_us
+            ),
+        )
+        try:
+            return planner.measure(budget.deadline)
+        finally:
+            self.data = planner.data
 
     def _take_constants(self, now: Callable[[str], None], control: RunControl) -> None:
         """Take what hand-overs and conversions cost from the store, or measure it."""
@@ -209,24 +188,3 @@ class _Measurement:
             self._open_model, self._menu, self.data.settings, control, now
         )
         self.data = self.data.with_constants(constants)
-
-    def _measure_lazily(self, budget: Budget) -> bool:
-        """Measure what could influence the placement, in full precision first.
-
-        What is needed without reduced precision is measured as well, for half of the budget:
-        candidates in reduced precision may turn out to break the tolerance.
-
-        Returns:
-            Whether the best cover is measured throughout.
-        """
-        candidates = self.data.candidates
-        self._measuring.begin(candidates, self.data.costs)
-        groups = groups_of(call_graph(self._open_model.model.graph))
-        planner = MeasurementPlanner(self.data, self._measuring, groups, self._profiled)
-        full = [c for c in candidates if not is_reduced(c.instance)]
-        try:
-            if len(full) < len(candidates):
-                planner.measure(full, time.monotonic() + budget.left / 2)
-            return planner.measure(candidates, budget.deadline)
-        finally:
-            self.data = planner.data

@@ -23,14 +23,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import msgspec
-
-from collage_engine.candidates.menu import Menu
+from collage_engine.candidates.menu import Menu, with_keys
 from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.rounding_emulation import MANTISSA_BITS, RoundingEmulation
 from collage_engine.machine.device import allowed_processors
 from collage_engine.model.importer import ImportedModel
 from collage_engine.partition.candidate import make_candidate
+from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.accuracy import RoundedProduct, Rounding, RoundingTrial
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.errors import Cancelled, ToolchainError
@@ -39,16 +38,11 @@ from collage_engine.records.precision import FULL, PRODUCTS, careful, full_place
 from collage_engine.records.time_limits import STEP_SHARE
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.work import work_of_operators
-from collage_engine.run.contenders import with_eligibility
-from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.stages.samples import RunSamples
-from collage_engine.run.stages.whole_models import WholeModelResult
 from collage_engine.run.task import RunTask
-from collage_engine.store.keys import KeyMaker
 from collage_engine.toolchains.capabilities import rounds
 from collage_engine.toolchains.registry import about, get
-from collage_engine.trials.baselines import COLLAGE
-from collage_engine.trials.contender import Contender, Sample
+from collage_engine.trials.contender import COLLAGE, Contender, Sample, finite, judged
 from collage_engine.trials.product_choice import ProductChoice, Products, choose_products
 from collage_engine.trials.race import Race
 
@@ -62,8 +56,6 @@ on oneDNN up to 1.6 times; a second build takes a third of a second there."""
 MOST_BUILDS = 3
 """Builds on one toolchain at most: the second knows by what factor the error was off, the third
 what is left of it."""
-LEAST_TIMED = 3
-"""Single products after which it is foreseen how long all of them take; chosen."""
 
 Key = tuple[str, str]
 """A toolchain and the precision that it rounds to: devices have several."""
@@ -97,18 +89,18 @@ class ChosenPrecision:
             for part in contender.cover
         )
 
-    def admitted(self, model: ImportedModel, raced: WholeModelResult) -> ProblemData:
+    def admitted(self, model: ImportedModel, data: ProblemData, race: Race) -> ProblemData:
         """Return the data without candidates that round products which must not be rounded.
 
         Where a whole model in reduced precision keeps the tolerance, all of them may be rounded. A
         candidate that leaves some products in float32 was built for the choice, and stays.
         """
-        data, graph, chosen = raced.data, model.graph, self.allowed
+        graph, chosen = model.graph, self.allowed
         if chosen is None:
             return data
         kept = {
             key_of(one.contender.cover[0].instance)
-            for one in raced.race.results()
+            for one in race.results()
             if one.contender.kind == "whole-model" and one.reason is None and one.measured_us
         }
 
@@ -146,7 +138,8 @@ def _reduced(menu: Menu) -> dict[Key, ToolchainInstance]:
 def choose_precision(
     task: RunTask,
     menu: Menu,
-    raced: WholeModelResult,
+    data: ProblemData,
+    race: Race,
     samples: RunSamples,
     control: RunControl,
 ) -> ChosenPrecision:
@@ -158,7 +151,7 @@ def choose_precision(
     seconds = seconds_for_precision(task, menu)
     if not seconds:
         return ChosenPrecision()
-    part = control.within(raced.budget.to_improve_s)
+    part = control.within(race.seconds_to_improve)
     with control.stage("precision") as report:
         report.progress(0, 1, "what rounding each product does")
         model, precision = task.open_model.model, task.settings.precision
@@ -170,9 +163,9 @@ def choose_precision(
                 f"in reduced precision: {error}"
             )
             return ChosenPrecision(allowed={})
-        choosing = _Choosing(task, menu, raced, samples, emulation, part)
+        choosing = _Choosing(task, menu, data, race, samples, emulation, part)
         try:
-            choosing.choose(STEP_SHARE * min(seconds, raced.budget.to_improve_s))
+            choosing.choose(STEP_SHARE * min(seconds, race.seconds_to_improve))
             report.progress(0, 1, "the whole model with some products rounded")
             choosing.enter()
         except Cancelled:
@@ -200,14 +193,15 @@ class _Choosing:
         self,
         task: RunTask,
         menu: Menu,
-        raced: WholeModelResult,
+        data: ProblemData,
+        race: Race,
         samples: RunSamples,
         emulation: RoundingEmulation,
         control: RunControl,
     ) -> None:
         self._model = task.open_model.model
-        self._menu, self._race, self._data = menu, raced.race, raced.data
-        self._budget, self._samples, self._control = raced.budget, samples, control
+        self._menu, self._race, self._data = menu, race, data
+        self._samples, self._control = samples, control
         self._emulation = emulation
         self._instances = _reduced(menu)
         able = [one for one in self._instances.values() if about(one.toolchain).mixes_precision]
@@ -219,7 +213,7 @@ class _Choosing:
         self._alone: dict[OperatorNumber, float] | None = None
         self._errors: dict[Products, float] = {}
         self._first: dict[Key, ProductChoice] = {}
-        self._trials = _whole_models(raced.race, len(self._operations))
+        self._trials = _whole_models(race, len(self._operations))
         self.allowed: dict[Key, Products] = {}
         self.unreached: list[Contender] = []
 
@@ -287,7 +281,7 @@ class _Choosing:
         for number in self._operations:
             found[number] = self._share(worst, frozenset({number}))
             each_s = (time.monotonic() - began) / len(found)
-            if len(found) >= LEAST_TIMED and each_s * len(self._operations) > seconds:
+            if each_s * len(self._operations) > seconds:
                 return None
         return found
 
@@ -305,7 +299,7 @@ class _Choosing:
                     bound = self._try(instance, choice, ends_at)
                     if bound is not None:
                         pending[instance] = self._chosen(instance, bound)
-            ends_at = self._budget.clock() + STEP_SHARE * self._budget.to_improve_s
+            ends_at = time.monotonic() + STEP_SHARE * self._race.seconds_to_improve
 
     def _try(
         self, instance: ToolchainInstance, choice: ProductChoice, ends_at: float
@@ -317,9 +311,7 @@ class _Choosing:
         """
         tolerance = self._samples.tolerance
         made = self._whole_model(instance, choice)
-        contender = with_eligibility(
-            self._data, Contender(name=COLLAGE, kind="collage", cover=(made,))
-        )
+        contender = judged(self._data, Contender(name=COLLAGE, kind="collage", cover=(made,)))
         trial = self._race.try_cover(contender, ends_at=ends_at)
         if not trial.reached:
             self.unreached.append(contender)
@@ -330,7 +322,7 @@ class _Choosing:
                 toolchain=instance.toolchain,
                 rounded=len(choice.products),
                 emulated_error=choice.error * tolerance,
-                max_rel_error=_finite(error),
+                max_rel_error=finite(error),
                 measured_us=next(iter(trial.partitions_us.values()), None),
                 reason=trial.failure or None,
             )
@@ -358,8 +350,7 @@ class _Choosing:
         made = make_candidate(
             graph, careful(instance, kept), everything, rule="precision", protected=True
         )
-        form = KeyMaker(graph, self._model.constant).form_of(made)
-        return msgspec.structs.replace(made, key=self._menu.keys.key(form, made.instance))
+        return with_keys(self._model, self._menu.keys, [made])[0]
 
     def rounding(self) -> Rounding:
         """Return what was found out, for documents.
@@ -378,7 +369,7 @@ class _Choosing:
             RoundedProduct(
                 operator=number,
                 operations=operations,
-                error=_finite(alone.get(number, math.inf) * self._samples.tolerance),
+                error=finite(alone.get(number, math.inf) * self._samples.tolerance),
                 rounded=number in rounded,
                 rank=ranks.get(number),
             )
@@ -387,7 +378,7 @@ class _Choosing:
         return Rounding(
             products=tuple(products),
             ranked_for="" if best is None else best.toolchain,
-            emulated_error=_finite(self._of_all * self._samples.tolerance),
+            emulated_error=finite(self._of_all * self._samples.tolerance),
             tried=tuple(self._trials),
         )
 
@@ -398,7 +389,7 @@ def _whole_models(race: Race, products: int) -> list[RoundingTrial]:
         RoundingTrial(
             toolchain=one.contender.cover[0].instance.toolchain,
             rounded=products,
-            max_rel_error=_finite(one.max_rel_error),
+            max_rel_error=finite(one.max_rel_error),
             measured_us=one.measured_us,
             reason=one.reason,
         )
@@ -407,8 +398,3 @@ def _whole_models(race: Race, products: int) -> list[RoundingTrial]:
         and one.contender.reduced
         and one.max_rel_error is not None
     ]
-
-
-def _finite(value: float | None) -> float | None:
-    """Return a number that JSON can hold: None for infinity and NaN."""
-    return value if value is not None and math.isfinite(value) else None

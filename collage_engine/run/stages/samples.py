@@ -101,21 +101,10 @@ def sample_warnings(not_finite: Mapping[str, float], settings: RunSettings) -> l
     none = [name for name, share in not_finite.items() if share == 1.0]
     said = []
     if none:
-        names = ", ".join(map(repr, none))
         said.append(
-            (
-                (
-                    "not checked: {outputs}: on the given inputs all of the true values are NaN or "
-                    "infinite, so that wrong results would not be noticed; give others with "
-                    "--inputs"
-                )
-                if given
-                else (
-                    "not checked: {outputs}: on no range of random inputs is any of the true "
-                    "values finite; give inputs that the model is made for with --inputs, since "
-                    "wrong results would not be noticed"
-                )
-            ).format(outputs=names)
+            f"not checked: {', '.join(map(repr, none))}: {_nothing_finite(settings)}, so that "
+            "wrong results would not be noticed; give inputs that the model is made for with "
+            "--inputs"
         )
     part = {name: share for name, share in not_finite.items() if share < 1.0}
     if part and not given:
@@ -142,21 +131,18 @@ def refuse_unchecked(
     """
     if settings.unchecked or not all(not_finite.get(name) == 1.0 for name in outputs):
         return
-    given = settings.inputs_npz is not None
     raise MeasureError(
-        (
-            "no output could be checked: on the given inputs all of the true values are NaN or "
-            "infinite; give others with --inputs FILE.npz, or export it as it is with --unchecked "
-            "(in the desktop: run again with Export what cannot be checked)"
-        )
-        if given
-        else (
-            "no output could be checked: on no range of random inputs is any of the true values "
-            "finite; give inputs that the model is made for with --inputs FILE.npz, or export it "
-            "as it is with --unchecked (in the desktop: run again with Export what cannot be "
-            "checked)"
-        )
+        f"no output could be checked: {_nothing_finite(settings)}; give inputs that the model is "
+        "made for with --inputs FILE.npz, or export it as it is with --unchecked (in the desktop: "
+        "run again with Export what cannot be checked)"
     )
+
+
+def _nothing_finite(settings: RunSettings) -> str:
+    """Return why the samples check nothing of an output."""
+    if settings.inputs_npz is not None:
+        return "on the given inputs all of the true values are NaN or infinite"
+    return "on no range of random inputs is any of the true values finite"
 
 
 def tolerance_warnings(tolerance: RunTolerance, outcomes: Sequence[ContenderResult]) -> list[str]:

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 
 from collage_engine.candidates.menu import Menu
 from collage_engine.control.run_control import RunControl
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.planning.infeasible import WithoutCandidates, infeasible_details
+from collage_engine.planning.problem_data import ProblemData, SearchResult
 from collage_engine.records.counted import NAMED, counted
 from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.operator_titles import NodeTitles
-from collage_engine.records.placement import Placement
-from collage_engine.run.problem_data import ProblemData
-from collage_engine.search.api import reuse, solve
 from collage_engine.search.problem import Answer
 from collage_engine.trials.race import Race
 from collage_engine.wording.constraints import UNDECIDED
-
-
-@dataclass(frozen=True)
-class SearchResult:
-    """The search's answer and the best covers."""
-
-    answer: Answer
-    placements: tuple[Placement, ...]
-    """Best first."""
 
 
 def search_covers(menu: Menu, data: ProblemData, race: Race, control: RunControl) -> SearchResult:
@@ -36,38 +24,16 @@ def search_covers(menu: Menu, data: ProblemData, race: Race, control: RunControl
         InfeasibleError: Measured candidates cover the graph in no way.
     """
     with control.stage("search") as report:
-        out_of_time = "measure" in control.cut_short
-        result = find_covers(data, menu.without_candidates, race.failures(), out_of_time)
-        report.detail = counted(len(result.placements[0].partitions), "partition")
-    return result
-
-
-def find_covers(
-    data: ProblemData,
-    without_candidates: WithoutCandidates,
-    failures: Sequence[str] = (),
-    out_of_time: bool = False,
-) -> SearchResult:
-    """Find the best covers, best first.
-
-    Args:
-        data: The candidates with their costs.
-        without_candidates: Why instances have no candidate for an operator; for the error.
-        failures: Why placements that were tried before failed; for the error.
-        out_of_time: Whether measuring ended since its time was over; for the error.
-
-    Raises:
-        InfeasibleError: Measured candidates cover the graph in no way.
-    """
-    problem = data.problem()
-    search = reuse(problem, None)
-    answer = solve(problem, previous=search)
-    if answer.infeasible is None and answer.cost_us is None:
-        raise InfeasibleError(f"no placement was found: {UNDECIDED}", {})
-    if answer.infeasible is not None:
-        raise no_cover_error(data, answer, without_candidates, failures, out_of_time)
-    placements = data.best_placements(problem, search)
-    return SearchResult(answer=answer, placements=tuple(placements))
+        found = data.search()
+        if found.answer.infeasible is not None:
+            out_of_time = "measure" in control.cut_short
+            raise no_cover_error(
+                data, found.answer, menu.without_candidates, race.failures(), out_of_time
+            )
+        if not found.covers:
+            raise InfeasibleError(f"no placement was found: {UNDECIDED}", {})
+        report.detail = counted(len(found.covers[0]), "partition")
+    return found
 
 
 def no_cover_error(
@@ -101,19 +67,12 @@ def no_cover_error(
     ]
     reasons = "; ".join(dict.fromkeys([*failures[:NAMED], *invalid[:NAMED]]))
     if out_of_time and nodes and nodes <= not_wrong:
-        sentence = (
-            (
-                "no placement has run with right numbers ({reasons}), and the budget was spent "
-                "before every node had a measured candidate: give a larger --budget; what was "
-                "measured is kept"
-            )
-            if reasons
-            else (
-                "the budget was spent before every node had a measured candidate: give a larger "
-                "--budget; what was measured is kept"
-            )
+        ran = f"no placement has run with right numbers ({reasons}), and " if reasons else ""
+        return InfeasibleError(
+            f"{ran}the budget was spent before every node had a measured candidate: give a larger "
+            "--budget; what was measured is kept",
+            details,
         )
-        return InfeasibleError(sentence.format(reasons=reasons), details)
     wrong = nodes - not_wrong
     if invalid and wrong and not details["pins"] and not details["constraints"]:
         names = ", ".join(f"'{name}'" for name in _onnx_names(data, wrong))

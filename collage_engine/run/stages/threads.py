@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import msgspec
 
 from collage_engine.candidates.menu import Menu, threads_of
-from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
 from collage_engine.records.counted import counted
 from collage_engine.records.time_limits import STEP_SHARE
-from collage_engine.run.stages.samples import RunSamples
 from collage_engine.run.task import RunTask
 from collage_engine.trials.race import SLOWER, Race
 from collage_engine.wording.amounts import time_text
@@ -26,9 +25,7 @@ where both processors share a cache, and up to 3 is what the kernels' ``HANDING_
 def choose_threads(
     task: RunTask,
     menu: Menu,
-    samples: RunSamples,
     race: Race,
-    budget: RunBudget,
     control: RunControl,
 ) -> RunTask:
     """Time the fastest whole model on all, half and one of the threads, in common rounds.
@@ -40,9 +37,7 @@ def choose_threads(
     Args:
         task: What the run was asked for.
         menu: The toolchains, with all threads.
-        samples: The true outputs.
         race: The race of whole models on all threads.
-        budget: The run's time.
         control: Takes what was found out.
 
     Returns:
@@ -53,7 +48,7 @@ def choose_threads(
     fewer = [n for n in dict.fromkeys((most // 2, 1)) if 0 < n < most]
     is_given = bool(task.settings.threads) or task.machine_before.busy is not None
     # Whole models are raced again on the number of threads that is found.
-    too_long = control.seconds.get("whole-models", 0.0) > STEP_SHARE * budget.left_s
+    too_long = control.seconds.get("whole-models", 0.0) > STEP_SHARE * race.time_left
     if is_given or too_long or not fewer or leader is None or menu.target.kind != "cpu":
         return task
     all_us, operators = race.time_us(leader), len(task.open_model.model.graph.operators)
@@ -64,6 +59,7 @@ def choose_threads(
         replace(
             alone,
             name=str(threads),
+            barred="it is timed for its number of threads only",
             cover=tuple(
                 msgspec.structs.replace(
                     part, instance=msgspec.structs.replace(part.instance, threads=threads)
@@ -74,8 +70,8 @@ def choose_threads(
         for threads in fewer
     ]
     with control.stage("threads") as report:
-        ends_at = budget.clock() + STEP_SHARE * budget.left_s
-        found = race.time_apart(tried, ends_at=ends_at, tolerance=samples.tolerance)
+        ends_at = time.monotonic() + STEP_SHARE * race.time_left
+        found = race.time_apart(tried, ends_at=ends_at)
         all_us = race.time_us(leader)  # with the common rounds
         us = {most: all_us, **{int(name): taken for name, taken in found.items()}}
         known = {threads: taken for threads, taken in us.items() if taken is not None}

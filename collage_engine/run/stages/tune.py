@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import msgspec
 
 from collage_engine.candidates.menu import Menu
-from collage_engine.control.budget import RunBudget
 from collage_engine.control.run_control import RunControl
+from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.answers import RunUpdate
 from collage_engine.records.errors import Cancelled
 from collage_engine.records.tuning import TuneCounts
-from collage_engine.run.problem_data import ProblemData
 from collage_engine.run.task import RunTask
 from collage_engine.timing.candidate_timing import Measuring
+from collage_engine.trials.race import Race
 from collage_engine.tuning.choice import with_tuned_pairs
 from collage_engine.tuning.tuning import Tuning, sum_of, summary, tunable, worth_tuning
 
@@ -35,7 +35,7 @@ def tune_kernels(
     menu: Menu,
     data: ProblemData,
     measuring: Measuring,
-    budget: RunBudget,
+    race: Race,
     control: RunControl,
 ) -> TuneResult:
     """Tune kernels that could still change the answer, or take those that earlier runs found.
@@ -50,8 +50,10 @@ def tune_kernels(
         instances = [source.instance for source in menu.sources]
         data = data.with_constants(with_tuned_pairs(data.constants, instances))
         counts, waiting = TuneCounts(), tunable(menu)
-        given_s = budget.given(settings.tune_budget_s)
-        part = control.within(max(given_s, budget.to_improve_s))
+        # This time is added to that of the race, which goes on so much longer.
+        race.ends_at += settings.tune_budget_s
+        given_s = min(settings.tune_budget_s, race.seconds_to_improve)
+        part = control.within(race.seconds_to_improve)
         for number, instance in enumerate(waiting):
             left = max(0.0, given_s - counts.seconds)
             share = left / (len(waiting) - number)
@@ -74,6 +76,7 @@ def tune_kernels(
             menu = tuned.menu
             data = data.with_candidates(tuned.candidates, tuned.costs)
             counts = sum_of(counts, tuned.counts)
+        race.ends_at -= max(0.0, settings.tune_budget_s - counts.seconds)
         report.detail = summary(counts)
         control.emit(RunUpdate(candidates=data.records(), constants=dict(data.constants)))
     return TuneResult(menu=menu, data=data, tuning=counts)

@@ -1,0 +1,136 @@
+"""What a run's search problem is made of, as one value that stages hand on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeAlias
+
+import msgspec
+
+from collage_engine.planning.deployment_limits import export_refusal, runtime_limits
+from collage_engine.planning.search_problem import (
+    best_covers,
+    broken_pins,
+    make_placement,
+    make_problem,
+    problem_candidate,
+    problem_pin,
+    with_conversions,
+)
+from collage_engine.records.candidate import Candidate, CandidateRecord
+from collage_engine.records.constants import FREE
+from collage_engine.records.cost import Cost
+from collage_engine.records.cost_table import CostTable, records_of
+from collage_engine.records.graph import GraphRecord
+from collage_engine.records.pin import Pin
+from collage_engine.records.placement import Placement
+from collage_engine.records.settings import RunSettings
+from collage_engine.search.api import check, reuse, solve
+from collage_engine.search.problem import Answer, Problem
+
+Cover: TypeAlias = tuple[Candidate, ...]
+"""Candidates that contain every operator once, in the order in which they run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemData:
+    """Candidates with their costs, and everything else that a run's search problem is made of."""
+
+    graph: GraphRecord
+    candidates: tuple[Candidate, ...]
+    costs: CostTable
+    constants: Mapping[str, float]
+    """What launches, hand-overs and conversions cost here and what the runtimes weigh, by the
+    names that ``planning`` knows."""
+    pins: tuple[Pin, ...]
+    settings: RunSettings
+
+    @cached_property
+    def by_id(self) -> dict[str, Candidate]:
+        """Return the candidates by id."""
+        return {candidate.id: candidate for candidate in self.candidates}
+
+    def with_costs(self, costs: CostTable) -> ProblemData:
+        """Return the same with another cost table."""
+        return replace(self, costs=costs)
+
+    def with_candidates(self, candidates: Iterable[Candidate], costs: CostTable) -> ProblemData:
+        """Return the same with other candidates and the costs of these."""
+        return replace(self, candidates=tuple(candidates), costs=costs)
+
+    def with_constants(self, constants: Mapping[str, float]) -> ProblemData:
+        """Return the same with further constants, or other values of some."""
+        return replace(self, constants={**self.constants, **constants})
+
+    def at_equal_costs(self) -> ProblemData:
+        """Return what can be searched before anything is measured.
+
+        Every partition costs the same, so that a cover with the fewest of them costs least; invalid
+        candidates are left out, and what is between partitions is free.
+        """
+        usable = [c for c in self.candidates if self.costs.cost(c.id).state != "invalid"]
+        equal = Cost(state="measured", median_us=1.0)
+        costs = CostTable(isolated={c.id: equal for c in usable})
+        return self.with_constants(FREE).with_candidates(usable, costs)
+
+    def records(self) -> list[CandidateRecord]:
+        """Return candidates joined with their costs, as documents hold them."""
+        return records_of(self.candidates, self.costs)
+
+    def problem(self) -> Problem:
+        """Return the search problem of all candidates under the run's pins and limits."""
+        return self.problem_of(self.candidates, self.costs)
+
+    def problem_of(self, candidates: Sequence[Candidate], costs: CostTable) -> Problem:
+        """Return the search problem of some candidates under the run's pins and limits."""
+        return make_problem(self.graph, candidates, costs, self.pins, self.constants, self.settings)
+
+    def why_barred(self, cover: Cover) -> str | None:
+        """Return which deployment limit or which pins keep a cover from being exported, if any."""
+        why = export_refusal(cover, runtime_limits(self.settings, self.constants))
+        parts = [problem_candidate(c, self.costs) for c in cover]
+        broken = broken_pins([problem_pin(pin) for pin in self.pins], parts)
+        if why is None and broken:
+            names = ", ".join(f"'{self.pins[place].title}'" for place in sorted(broken))
+            why = f"against the {'pin' if len(broken) == 1 else 'pins'} {names}"
+        return why
+
+    def search(self) -> SearchResult:
+        """Find the covers with the least cost."""
+        problem = self.problem()
+        search = reuse(problem, None)
+        answer = solve(problem, previous=search)
+        ranked = best_covers(problem, search) if answer.cost_us is not None else []
+        covers = (tuple(self.by_id[str(name)] for name in each.cover) for each in ranked)
+        return SearchResult(answer=answer, covers=tuple(covers))
+
+    def placement(self, cover: Sequence[Candidate]) -> Placement:
+        """Return a cover, whatever the pins and limits, as a placement that was not measured yet.
+
+        It has an estimate where all of its candidates were measured.
+
+        Args:
+            cover: Its candidates, in the order in which they run. Those that are not among the
+                data's have no cost.
+        """
+        parts = {c.id: self.by_id.get(c.id, c) for c in cover}
+        # Why a partition is on its device is seen from what could run elsewhere.
+        several_devices = len({c.device for c in self.candidates}) > 1
+        among = {**self.by_id, **parts} if several_devices else parts
+        problem = self.problem_of(list(among.values()), self.costs)
+        cost = check(msgspec.structs.replace(problem, pins=(), limits=None), list(parts))
+        is_known = all(self.costs.cost(name).usable for name in parts)
+        estimated_us = cost if is_known and isinstance(cost, float) else None
+        made = make_placement(self.graph, parts, self.costs, list(parts), estimated_us)
+        return with_conversions(made, problem)
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The search's answer, and the best covers."""
+
+    answer: Answer
+    covers: tuple[Cover, ...]
+    """Best first; none where the search found none."""
