@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from collage_engine.records.profile import Profile
     from collage_engine.toolchains.capabilities import PythonSession
 
-PRECISIONS = ("f32", "bf16")
-"""Inference precision hints of the instances; OpenVINO by itself takes the processor's lowest."""
-
 TYPES = frozenset(
     (
         *("bool", "float16", "float32", "bfloat16"),
@@ -88,17 +85,21 @@ class OpenVinoToolchain(OnnxFedToolchain):
         from collage_engine.model.mapped_weights import is_mapped
         from collage_engine.toolchains.openvino.intermediate import from_onnx, to_ir, write_ir
 
-        precision = function.instance.option("precision", "f32")
-        if precision not in PRECISIONS:
-            raise ToolchainError(f"openvino has no precision {precision!r}")
+        found = from_onnx(model)
+        kinds = [*map(function.input_type, function.inputs)]
+        kinds += map(function.output_type, function.outputs)
+        for port, kind in zip((*found.inputs, *found.outputs), kinds, strict=True):
+            shape = port.get_partial_shape()
+            if shape.is_dynamic or tuple(shape.to_shape()) != kind.shape:
+                raise ToolchainError(f"openvino sees {shape} where {kind} is")
+        plan: dict[str, Any] = {"precision": function.instance.option("precision", "f32")}
         if any(map(is_mapped, model.graph.initializer)):
             name = f"weights-{uuid.uuid4().hex[:16]}.bin"
-            xml = write_ir(from_onnx(model), weight_files.folder() / name)
-            files = {weight_files.PLAN_KEY: [name]}
-            return {"xml_bytes": len(xml), "precision": precision} | files, xml
-        xml, constants = to_ir(from_onnx(model))
-        plan = {"xml_bytes": len(xml), "precision": precision}
-        return plan, constants + xml
+            plan[weight_files.PLAN_KEY] = [name]
+            xml, constants = write_ir(found, weight_files.folder() / name), b""
+        else:
+            xml, constants = to_ir(found)
+        return plan | {"xml_bytes": len(xml)}, constants + xml
 
     def has_session(self, instance: ToolchainInstance) -> bool:
         """Tells whether users run this instance from Python.

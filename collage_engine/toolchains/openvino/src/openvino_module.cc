@@ -122,9 +122,6 @@ class OvModule : public PlanModule {
                                                   weights.get(), model.out()),
             "OpenVINO cannot read the model");
     Compile(model.get());
-    CheckPorts("input", inputs(), ov_compiled_model_inputs_size, ov_compiled_model_input_by_index);
-    CheckPorts("output", outputs(), ov_compiled_model_outputs_size,
-               ov_compiled_model_output_by_index);
     OvCheck(ov_compiled_model_create_infer_request(compiled_.get(), request_.out()),
             "OpenVINO makes no request");
     for (size_t i = 0; i < inputs().size(); ++i) {
@@ -148,33 +145,6 @@ class OvModule : public PlanModule {
                 ov_property_key_hint_inference_precision, precision_.c_str(),
                 ov_property_key_hint_enable_cpu_pinning, pinning ? "YES" : "NO"),
             "OpenVINO cannot compile the model");
-  }
-
-  template <typename CountFunction, typename PortFunction>
-  void CheckPorts(const char* kind, const std::vector<TensorSpec>& specs, CountFunction count_of,
-                  PortFunction port_of) const {
-    size_t count = 0;
-    OvCheck(count_of(compiled_.get(), &count), "OpenVINO has no ports");
-    if (count != specs.size()) {
-      TVM_FFI_THROW(ValueError) << symbol() << " has " << specs.size() << " " << kind
-                                << "s, the model " << count;
-    }
-    for (size_t i = 0; i < count; ++i) {
-      OvPort port;
-      OvCheck(port_of(compiled_.get(), i, port.out()), "OpenVINO has no port");
-      ov_element_type_e type = DYNAMIC;
-      OvCheck(ov_port_get_element_type(port.get(), &type), "a port has no type");
-      ov_shape_t shape{0, nullptr};
-      OvCheck(ov_const_port_get_shape(port.get(), &shape), "a port has no fixed shape");
-      const TensorSpec& spec = specs[i];
-      bool same = type == OvType(spec.dtype_name) &&
-                  std::vector<int64_t>(shape.dims, shape.dims + shape.rank) == spec.shape;
-      ov_shape_free(&shape);
-      if (!same) {
-        TVM_FFI_THROW(ValueError) << symbol() << " " << kind << " " << i
-                                  << " has another type in the model than in the plan";
-      }
-    }
   }
 
   std::string Property(const char* key) const {

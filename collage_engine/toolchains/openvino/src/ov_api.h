@@ -59,7 +59,6 @@ using OvModel = OvHandle<ov_model_t, ov_model_free>;
 using OvCompiledModel = OvHandle<ov_compiled_model_t, ov_compiled_model_free>;
 using OvRequest = OvHandle<ov_infer_request_t, ov_infer_request_free>;
 using OvTensor = OvHandle<ov_tensor_t, ov_tensor_free>;
-using OvPort = OvHandle<ov_output_const_port_t, ov_output_const_port_free>;
 
 // The process's core: plugins are loaded once. It lives as long as the process, since compiled
 // models need its plugin until the last of them is gone.
