@@ -4,10 +4,10 @@ No file outside a toolchain's folder names a toolchain: whatever differs, the to
 
 What counts as naming one: a string in the code (not a docstring) that equals, without regard to
 case, a toolchain's name or its title, or that is an environment variable which only a toolchain
-wants (``ToolchainAbout.environment``; OpenMP's variables belong to nobody); an identifier that is
-a toolchain's name (a variable, a function, an argument; not an imported package); and an import
-from a toolchain's folder. Two places are excepted: the registry, which lists toolchains, and
-``lowering/virtual_machine.py``, since TVM is also the virtual machine that runs every placement.
+wants (``ToolchainAbout.environment``; OpenMP's variables belong to nobody); a function or a class
+of a toolchain's name; and an import from a toolchain's folder. Two places are excepted: the
+registry, which lists toolchains, and ``lowering/virtual_machine.py``, since TVM is also the virtual
+machine that runs every placement.
 """
 
 from __future__ import annotations
@@ -261,23 +261,13 @@ def docstrings(tree: ast.AST) -> set[int]:
 def named(tree: ast.AST, words: set[str]) -> Iterator[tuple[int, str]]:
     """(line, what) of everything that names a toolchain in a module."""
     skipped = docstrings(tree)
-    imported: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            for alias in node.names:
-                imported.add((alias.asname or alias.name).split(".")[0])
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             if id(node) not in skipped and node.value.lower() in words:
                 yield node.lineno, repr(node.value)
-        elif isinstance(node, ast.Name) and node.id not in imported:
-            if node.id.lower() in NAMES:
-                yield node.lineno, node.id
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
             if node.name.lower() in NAMES:
                 yield node.lineno, node.name
-        elif isinstance(node, ast.arg) and node.arg.lower() in NAMES:
-            yield node.lineno, node.arg
         elif isinstance(node, ast.ImportFrom) and node.module:
             parts = node.module.split(".")
             if parts[:2] == ["collage_engine", "toolchains"] and {*parts[2:3]} & NAMES:

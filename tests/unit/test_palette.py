@@ -81,11 +81,6 @@ def test_every_toolchain_has_a_look_of_its_own() -> None:
     assert UNPLACED.colour not in {look.colour for look in LOOKS.values()}
 
 
-def luminance(colour: str) -> float:
-    """WCAG's relative luminance, plus its constant for flare."""
-    return float(np.array([0.2126, 0.7152, 0.0722]) @ linear(colour)) + 0.05
-
-
 @pytest.mark.parametrize(
     "colour", ["red", "#12", "#1234567", '#000000"><script>', "'>", "#00000g", "#000000\n"]
 )

@@ -211,6 +211,6 @@ def test_a_grid_is_answered_within_a_time_limit(
     file = tmp_path / "grid.json"
     file.write_text(json.dumps(data))
     answer = json.loads(collage(capsys, str(file), "--json", "--time-limit", "1s")[0])
-    assert answer["cost_us"] >= answer["lower_bound_us"] > 0
+    assert answer["cost_us"] >= answer["lower_bound_us"] >= 0
     found = json.loads(collage(capsys, str(file), "--json", "--check", json.dumps(answer))[0])
     assert found["valid"]

@@ -18,7 +18,7 @@ from collage_engine.kernels.choices import Choices, digest_of, read_table, write
 from collage_engine.kernels.tuning.hill_climbing import climb
 from collage_engine.model.importer import ImportedModel
 from collage_engine.partition.candidate_source import CandidateSource
-from collage_engine.planning.search_problem import make_placement
+from collage_engine.planning.search_problem import make_placement, make_problem
 from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.cost_table import CostTable, records_of, table_of
@@ -28,7 +28,7 @@ from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneCounts, TuneRecord, TuneTask
-from collage_engine.search.problem import Problem, ProblemCandidate, ProblemNode
+from collage_engine.search.problem import Problem
 from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
 from collage_engine.store.tuning_records import TuningRecords
@@ -45,7 +45,7 @@ from collage_engine.tuning.tuning import Tuning, sum_of, worth_tuning
 from collage_engine.tuning.tuning import tunable as tunable_of
 from tests.support import tuning_targets
 from tests.support.candidates import candidate_of
-from tests.support.graphs import GraphBuilder
+from tests.support.graphs import GraphBuilder, chain
 from tests.support.imported import imported_model
 from tests.support.runs import run_record
 
@@ -69,23 +69,8 @@ def record(instance: ToolchainInstance, nodes: tuple[int, ...], us: float) -> Ca
 
 def problem_of(candidates: Sequence[Candidate], costs: CostTable) -> Problem:
     """A chain of four operators."""
-    return Problem(
-        nodes=tuple(
-            ProblemNode(id=n, op="relu", kind="elementwise", inputs=(n - 1,) if n else ())
-            for n in range(NODES)
-        ),
-        outputs=(NODES - 1,),
-        candidates=tuple(
-            ProblemCandidate(
-                id=c.id,
-                nodes=c.nodes,
-                toolchain=c.instance.id,
-                cost_us=costs.cost(c.id).median_us,
-                state=costs.cost(c.id).state,
-            )
-            for c in candidates
-        ),
-    )
+    graph = chain(*["nn.relu"] * NODES).record
+    return make_problem(graph, candidates, costs, (), {}, RunSettings())
 
 
 def singles(us: float, other_us: float) -> list[CandidateRecord]:
