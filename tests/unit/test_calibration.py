@@ -15,7 +15,6 @@ from collage_engine.partition.candidate import make_candidate
 from collage_engine.planning.problem_data import Cover, ProblemData, SearchResult
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
-from collage_engine.records.errors import Cancelled
 from collage_engine.records.pin import Pin
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search.api import check
@@ -210,18 +209,6 @@ def test_a_search_that_finds_nothing_later_leaves_what_was_found(
     monkeypatch.setattr(ProblemData, "search", too_wide)
     data, found, _ = calibrated(rows, race)
     assert found.covers == first.covers and data.records() == rows and race.seen == [SINGLE]
-
-
-def test_cancelling_ends_it_before_the_next_cover() -> None:
-    class Stopped(Covers):
-        def try_cover(self, contender: Contender, *, ends_at: float = 0.0) -> Trial:
-            super().try_cover(contender)
-            raise Cancelled("stopped by the user")
-
-    race = Stopped(ALONE)
-    with pytest.raises(Cancelled):
-        calibrated(rows_of(ALONE), race)
-    assert len(race.seen) == 1
 
 
 @pytest.mark.parametrize(

@@ -99,16 +99,6 @@ def test_constants_of_a_made_up_machine_are_found_again():
     assert found[pair_name("dnn", "tvm")] == pytest.approx(0.15)
 
 
-def test_an_estimate_with_these_constants_matches_long_chains():
-    found = measure_constants(
-        list(ALONE), ALONE.__getitem__, lambda chains: {c: chain_us(c) for c in chains}
-    )
-    chain = ("tvm", "ort", "ort", "dnn", "tvm", "dnn", "ort") * 20
-    estimate = sum(ALONE[n] + found["launch"] for n in chain)
-    estimate += sum(found[pair_name(a, b)] for a, b in pairwise(chain))
-    assert estimate == pytest.approx(chain_us(chain) - 100.0, rel=0.01)
-
-
 def test_noise_never_makes_a_constant_negative_and_missing_toolchains_are_left_out():
     def built(chains):
         return {c: 90.0 for c in chains if "dnn" not in c}

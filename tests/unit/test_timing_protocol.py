@@ -99,47 +99,6 @@ def test_rounds_cancel_a_drifting_machine():
     assert right >= 19
 
 
-def test_a_round_visits_everyone_in_changing_order():
-    world = World()
-    time_interleaved(
-        [world.timed_call(n, 1e-3) for n in "abc"],
-        ProtocolSettings(sample_s=0, max_rounds=20, budget_s=9),
-        clock=world.clock,
-    )
-    names = [n for n, _ in world.calls][6:]
-    rounds = [names[i : i + 3] for i in range(0, len(names), 3)]
-    assert all(sorted(r) == ["a", "b", "c"] for r in rounds)
-    assert len({tuple(r) for r in rounds}) > 2
-
-
-def test_whose_turn_it_is_is_told_before_it_runs():
-    world = World()
-    turns: list[int] = []
-    seen: list[tuple[int, str]] = []
-
-    def watch(name: str):
-        inner = world.timed_call(name, 1e-3)
-
-        def run(calls: int) -> float:
-            seen.append((turns[-1], name))
-            return inner(calls)
-
-        return run
-
-    time_interleaved([watch("a"), watch("b")], clock=world.clock, about_to_run=turns.append)
-    assert len(seen) == len(turns)
-    assert set(seen) == {(0, "a"), (1, "b")}
-
-
-def test_a_candidate_that_fails_is_not_hidden():
-    def broken(calls: int) -> float:
-        raise RuntimeError("bad kernel")
-
-    with pytest.raises(RuntimeError, match="bad kernel"):
-        time_interleaved([broken])
-    assert time_interleaved([]) == []
-
-
 def taken_away() -> None:
     """As if another program had run: wall time passes, none of ours is used."""
     time.sleep(0.05)
