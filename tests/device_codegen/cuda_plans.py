@@ -6,6 +6,7 @@ No device carries such a plan out here; each test has the steps of its runtime i
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -52,3 +53,23 @@ def carried_out(
     result = np.zeros(kind.shape, kind.dtype)
     execute([*(values[names[i]] for i in inputs), result])
     return result, original_outputs(model, values)["y"]
+
+
+class FlatMemory:
+    """What a plan works on, in numpy: weights, scratch memory and the arguments of the call."""
+
+    def __init__(self, plan: dict[str, Any], weights: bytes, arguments: list[np.ndarray]) -> None:
+        self.memory = {
+            "weight": np.frombuffer(weights + bytes(8), np.uint8),
+            # What nothing has written yet must not look like a result.
+            "scratch": np.full(plan["scratch_bytes"] + 8, 0xFF, np.uint8),
+        }
+        self.arguments = arguments
+
+    def flat(self, place: dict[str, Any], dtype: str) -> np.ndarray:
+        """Return the elements from a place on."""
+        if place["where"] == "argument":
+            return self.arguments[place["at"]].reshape(-1)
+        raw = self.memory[place["where"]][place["at"] :]
+        size = np.dtype(dtype).itemsize
+        return raw[: len(raw) // size * size].view(dtype)

@@ -8,26 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from tests.device_codegen.cuda_plans import FlatMemory
 
-class Machine:
+
+class Machine(FlatMemory):
     """Carries a plan out; results go into the last arguments."""
 
     def __init__(self, plan: dict[str, Any], weights: bytes, arguments: list[np.ndarray]) -> None:
-        self.memory = {
-            "weight": np.frombuffer(weights + b"\0" * 8, np.uint8),
-            # What nothing has written yet must not look like a result.
-            "scratch": np.full(plan["scratch_bytes"] + 8, 0xFF, np.uint8),
-        }
-        self.arguments = arguments
+        super().__init__(plan, weights, arguments)
         for step in plan["steps"]:
             getattr(self, step["op"])(step)
-
-    def flat(self, place: dict[str, Any], dtype: str) -> np.ndarray:
-        if place["where"] == "argument":
-            return self.arguments[place["at"]].reshape(-1)
-        raw = self.memory[place["where"]][place["at"] :]
-        size = np.dtype(dtype).itemsize
-        return raw[: len(raw) // size * size].view(dtype)
 
     def finish(self, y: np.ndarray, s: dict[str, Any], at: int) -> None:
         """Epilogue and store of rows of results, ``at`` elements into the result."""

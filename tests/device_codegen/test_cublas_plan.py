@@ -11,23 +11,12 @@ from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.toolchains.cublas.rules import plan_of
 from collage_engine.toolchains.runtime.products import layout_of
-from tests.device_codegen.cuda_plans import carried_out, model_of, whole
+from tests.device_codegen.cuda_plans import FlatMemory, carried_out, model_of, whole
 
 
 def carry_out(plan: dict[str, Any], weights: bytes, arguments: list[np.ndarray]) -> None:
     """Do a plan's products on flat memory, results into the last arguments."""
-    scratch = np.zeros(plan["scratch_bytes"], np.uint8)
-    memory = {"weight": np.frombuffer(weights, np.uint8), "scratch": scratch}
-
-    def flat(place: dict[str, Any], dtype: str) -> np.ndarray:
-        if place["where"] == "argument":
-            return arguments[place["at"]].reshape(-1)
-        return (
-            memory[place["where"]][place["at"] :]
-            .view(np.uint8)[: len(memory[place["where"]][place["at"] :]) // 8 * 8]
-            .view(dtype)
-        )
-
+    flat = FlatMemory(plan, weights, arguments).flat
     for s in plan["steps"]:
         m, n, k = s["m"], s["n"], s["k"]
         for i in range(s["batch"]):

@@ -17,21 +17,13 @@ from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 from tests.device_codegen.cuda_on_cpu.emulator import source_of
 from tests.device_codegen.cuda_on_cpu.whole import Emulated
 from tests.device_codegen.test_cuda_products import LONG, headers, needs_compiler, needs_headers
+from tests.engine.test_quantized import conv_net
 from tests.support.quantized_cases import composites, function_for, true_values
 from tests.support.toolchain_cases import imported
 from tests.zoo import quantized as zoo_quantized
 from tests.zoo.net import Net
 
 TVM = TvmToolchain()
-
-
-def conv_net(
-    shape: tuple[int, ...], given: int, kernel: int, *, relu: bool = True, **attributes: Any
-) -> ModelProto:
-    net = Net("conv", opset=13, seed=given + kernel)
-    y = net.conv(net.input("x", shape), shape[1], given, kernel, bias=True, **attributes)
-    net.output(net.op("Relu", y) if relu else y)
-    return net.model()
 
 
 def dense_net(shape: tuple[int, ...], columns: int) -> ModelProto:

@@ -14,6 +14,7 @@ from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.cudnn.rules import plan_of
 from collage_engine.toolchains.registry import get
 from tests.device_codegen.cuda_plans import (
+    FlatMemory,
     carried_out,
     model_of,
     normal,
@@ -21,25 +22,16 @@ from tests.device_codegen.cuda_plans import (
 )
 
 
-class Machine:
-    """Flat memory, and the runtime's steps in numpy."""
+class Machine(FlatMemory):
+    """The runtime's steps in numpy."""
 
     def __init__(self, plan: dict[str, Any], weights: bytes, arguments: list[np.ndarray]) -> None:
-        self.memory = {
-            "weight": np.frombuffer(weights + b"\0" * 8, np.uint8),
-            "scratch": np.zeros(plan["scratch_bytes"] + 8, np.uint8),
-        }
-        self.arguments = arguments
+        super().__init__(plan, weights, arguments)
         for step in plan["steps"]:
             getattr(self, step["op"])(step)
 
     def tensor(self, about: dict[str, Any]) -> np.ndarray:
-        if about["where"] == "argument":
-            flat = self.arguments[about["at"]].reshape(-1)
-        else:
-            raw = self.memory[about["where"]][about["at"] :]
-            size = np.dtype(about["dtype"]).itemsize
-            flat = raw[: len(raw) // size * size].view(about["dtype"])
+        flat = self.flat(about, about["dtype"])
         strides = [s * flat.itemsize for s in about["strides"]]
         return as_strided(flat, about["dims"], strides)
 

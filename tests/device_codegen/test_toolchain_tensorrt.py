@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import subprocess
@@ -14,12 +13,11 @@ import pytest
 
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.model.importer import import_onnx
-from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import Target, ToolchainInstance
-from collage_engine.records.versions import ARTIFACT_FORMAT
 from collage_engine.toolchains.tensorrt import library, python_runtime
 from collage_engine.toolchains.tensorrt.toolchain import PYTHON_PART, TensorrtToolchain
 from tests import zoo
+from tests.support.artifact_cases import run_cpp
 from tests.support.command import collage
 from tests.support.toolchain_cases import load_again, saved, whole
 
@@ -83,32 +81,7 @@ def test_a_module_is_serialised_with_its_engine_and_comes_back() -> None:
     assert toolchain.inside(module)["title"] == "TensorRT-RTX"
 
 
-def test_copies_of_a_candidate_are_one_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    from collage_engine.toolchains.tensorrt import toolchain as own
-
-    built = []
-    build = own.build_engine
-    monkeypatch.setattr(
-        own,
-        "build_engine",
-        lambda *given: built.append(1) or build(*given),  # type: ignore[func-returns-value]
-    )
-    toolchain, model = TensorrtToolchain(), import_onnx(zoo.build("tiny"))
-    one, copy = (toolchain.compile(whole(model, AMPERE)) for _ in range(2))
-    assert len(built) == 1 and saved(one) == saved(copy)
-    toolchain.compile(whole(import_onnx(zoo.build("residual_block")), AMPERE))
-    assert len(built) == 2
-
-
-def test_a_truncated_engine_is_refused() -> None:
-    toolchain = TensorrtToolchain()
-    module = toolchain.compile(whole(import_onnx(zoo.build("tiny")), AMPERE))
-    symbol, plan, weights = toolchain.unpack(module)
-    with pytest.raises(ToolchainError, match="the engine is truncated"):
-        toolchain.create(symbol, plan, weights[: plan["engine_bytes"] // 2])
-
-
-def test_an_artifact_says_that_it_needs_python(tmp_path: Path) -> None:
+def test_an_artifact_says_that_it_needs_python(tmp_path: Path, cpp_loader: Path) -> None:
     out = tmp_path / "out"
     done = collage(f"place {MNIST} -o {out} --target cuda:sm_86 --toolchains tensorrt")
     assert done.returncode == 0, done.stderr
@@ -129,33 +102,5 @@ def test_an_artifact_says_that_it_needs_python(tmp_path: Path) -> None:
         [sys.executable, "-c", script, str(out)], capture_output=True, text=True, cwd=tmp_path
     )
     assert done.stdout.strip() == "True", done.stderr
-
-
-def test_the_cpp_loader_refuses_what_needs_python(cpp_loader: Path, tmp_path: Path) -> None:
-    """Before it loads anything: the reason is the manifest's."""
-    artifact = tmp_path / "artifact"
-    artifact.mkdir()
-    files = ("model.so", "sample_input.npz", "sample_output.npz", "part.py")
-    for name in files:
-        (artifact / name).write_bytes(b"")
-    manifest = {
-        "format": "collage-artifact",
-        "format_version": ARTIFACT_FORMAT,
-        "tolerance": 1e-4,
-        "environment": {},
-        "inputs": [],
-        "outputs": [],
-        "files": {name: {"sha256": hashlib.sha256(b"").hexdigest()} for name in files},
-        "requires": [{"file": "part.py", "reason": "because of X"}],
-    }
-    (artifact / "manifest.json").write_text(json.dumps(manifest))
-    done = subprocess.run([str(cpp_loader), str(artifact)], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert "runs from Python only: because of X" in done.stderr
-
-
-def test_a_device_that_rtx_does_not_run_on_is_no_target(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    done = collage(f"place {MNIST} -o {out} --target cuda:sm_90a --toolchains tensorrt")
-    assert done.returncode != 0 and not out.exists()
-    assert "not on sm_90" in done.stderr
+    done = run_cpp(cpp_loader, str(out))
+    assert done.returncode == 1 and "runs from Python only: tensorrt" in done.stderr

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +15,7 @@ import pytest
 from collage_engine import api
 from collage_engine.store.store import Store
 from tests.support.caches import fresh_cache
+from tests.support.command import started
 from tests.support.toolchain_models import convolutions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,17 +30,6 @@ def cache(tmp_path: Path) -> Path:
     return fresh_cache(tmp_path / "cache", constants=False)
 
 
-def started(cache: Path, *arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "collage_engine", "place", str(MNIST), *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "COLLAGE_CACHE_DIR": str(cache)},
-    )
-
-
 def check_artifact(folder: Path, document: dict[str, Any]) -> None:
     assert document["artifact"] == str(folder)
     assert api.run_artifact(folder)["max_rel_error"] < 1e-4
@@ -53,7 +40,9 @@ def check_artifact(folder: Path, document: dict[str, Any]) -> None:
 def test_three_seconds_and_an_empty_store_give_the_fastest_toolchain_that_was_timed(
     cache: Path, tmp_path: Path
 ) -> None:
-    process = started(cache, "-o", tmp_path / "out", "--budget", "3s", "--json")
+    process = started(
+        "place", MNIST, "-o", tmp_path / "out", "--budget", "3s", "--json", cache=cache
+    )
     printed, said = process.communicate(timeout=280)
     assert process.returncode == 0, said
     document = json.loads(printed)
@@ -71,7 +60,10 @@ def test_three_seconds_and_an_empty_store_give_the_fastest_toolchain_that_was_ti
 
 
 def test_the_first_interrupt_keeps_the_best_placement_so_far(cache: Path, tmp_path: Path) -> None:
-    process = started(cache, "-o", tmp_path / "out", "--json", "--session", tmp_path / "s.collage")
+    process = started(
+        *("place", MNIST, "-o", tmp_path / "out", "--json", "--session", tmp_path / "s.collage"),
+        cache=cache,
+    )
     assert process.stderr is not None
     for line in process.stderr:
         if line.startswith("Timing whole models"):
@@ -91,8 +83,8 @@ def test_the_first_interrupt_keeps_the_best_placement_so_far(cache: Path, tmp_pa
 
 def test_a_run_whose_process_is_killed_goes_on_and_is_exported(cache: Path, tmp_path: Path) -> None:
     """The system kills the process that takes most memory: nobody's fault, and no cost is lost."""
-    options = ["--budget", "60s", "--threads", 1, "--toolchains", ",".join(SOME), "--json"]
-    process = started(cache, "-o", tmp_path / "out", *options)
+    options = ["--budget", "30s", "--threads", 1, "--toolchains", ",".join(SOME), "--json"]
+    process = started("place", MNIST, "-o", tmp_path / "out", *options, cache=cache)
     assert process.stderr is not None
     for line in process.stderr:
         if line.startswith("Timing whole models"):

@@ -73,23 +73,10 @@ def test_a_broken_package_costs_itself_only(states: dict[str, Any]) -> None:
 
 def test_place_uses_it_explains_it_and_exports_it(installed: Installed) -> None:
     session = installed.folder / "s.collage"
-    run = installed.json(
-        "place",
-        installed.model,
-        "-o",
-        installed.folder / "out",
-        "--toolchains",
-        "tvm,tango",
-        "--pin",
-        "relu=tango",
-        "--no-in-place",
-        "--threads",
-        "1",
-        "--confirm",
-        "quick",
-        "--session",
-        session,
-    )
+    place = ("place", installed.model, "-o", installed.folder / "out", "--session", session)
+    options = ("--toolchains", "tvm,tango", "--pin", "relu=tango", "--no-in-place")
+    quick = ("--threads", "1", "--confirm", "quick", "--budget", "40s")
+    run = installed.json(*place, *options, *quick)
     parts = run["placement"]["partitions"]
     ours = [part for part in parts if part["toolchain"] == "tango"]
     assert ours and all(part["estimated_us"] > 0 for part in ours)
@@ -171,7 +158,7 @@ def test_what_a_toolchain_raises_is_told_with_its_place_and_once(installed: Inst
     assert "Traceback" not in done.stdout + done.stderr
     out = ("place", installed.model, "-o", installed.folder / "clumsy", "--threads", "1")
     options = ("--toolchains", "tvm,clumsy", "--no-in-place", "--confirm", "quick")
-    done = installed.run("-v", *out, *options, "--budget", "40s")
+    done = installed.run("-v", *out, *options, "--budget", "20s")
     assert done.returncode == 0, done.stderr
     said = done.stdout + done.stderr
     assert said.count("clumsy is left out of this run") == 1

@@ -7,8 +7,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -23,7 +21,7 @@ from collage_engine.cli.main import main
 from collage_engine.session.file import load_session
 from collage_engine.store.store import Store
 from tests.support.caches import fresh_cache
-from tests.support.command import collage
+from tests.support.command import collage, started
 from tests.support.json_schemas import assert_fits
 from tests.support.toolchain_models import X, convolutions
 
@@ -265,17 +263,7 @@ def test_explain_compare_report_and_export_work_on_the_session(
 
 def test_a_second_interrupt_ends_the_run_and_keeps_what_was_measured(tmp_path):
     cache = fresh_cache(tmp_path / "fresh")
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "collage_engine", "place", str(MNIST)),
-            *("-o", str(tmp_path / "out"), *TWO),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "COLLAGE_CACHE_DIR": str(cache)},
-    )
+    process = started("place", MNIST, "-o", tmp_path / "out", *TWO, cache=cache)
     end = time.monotonic() + 120
     stored = 0
     while stored < 5 and time.monotonic() < end and process.poll() is None:
@@ -298,15 +286,7 @@ def test_a_second_interrupt_ends_the_run_and_keeps_what_was_measured(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_look_at_the_toolchains_tells_no_falsehoods(tmp_path, number):
     """Also when the terminal sends the signal to all of its processes."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "collage_engine", "toolchains"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "COLLAGE_CACHE_DIR": str(tmp_path / "cache")},
-        start_new_session=True,
-    )
+    process = started("toolchains", cache=tmp_path / "cache", start_new_session=True)
     end = time.monotonic() + 60
     while not psutil.Process(process.pid).children():  # the first probes
         assert process.poll() is None and time.monotonic() < end

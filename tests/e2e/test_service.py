@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -140,42 +139,6 @@ def test_a_cancel_is_answered_at_once_and_keeps_what_was_measured(client, tmp_pa
     # The engine lives on and knows what was measured.
     candidates = client.call("candidates.query", document=handle)["candidates"]
     assert any(c["cost"].get("state") == "measured" for c in candidates)
-
-
-def test_a_killed_engine_loses_no_measurement_and_leaves_no_process(client, tmp_path):
-    handle = client.call("model.open", path=str(MNIST))["document"]
-    client.call("run.start", document=handle, settings={"toolchains": ["onnxruntime", "tvm"]})
-    arrived = client.wait_for("measured")["costs"]
-    children = _descendants(client.process.pid)
-    assert children
-    client.process.send_signal(signal.SIGKILL)
-    client.process.wait(60)
-    with Store(tmp_path / "measurements.db") as store:
-        assert store.info().measurements >= len(arrived) > 0
-    end = time.monotonic() + 60
-    while any(map(_alive, children)) and time.monotonic() < end:
-        time.sleep(0.1)
-    assert not any(map(_alive, children))
-
-
-def _descendants(pid: int) -> list[int]:
-    import psutil
-
-    return [child.pid for child in psutil.Process(pid).children(recursive=True)]
-
-
-def _alive(pid: int) -> bool:
-    import psutil
-
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def test_a_file_that_is_no_model_is_a_sentence(client):
-    with pytest.raises(RuntimeError, match="not an ONNX"):
-        client.call("model.open", path=str(ROOT / "README.md"))
 
 
 def test_a_model_may_come_by_value(client):

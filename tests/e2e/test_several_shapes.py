@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.manifest import read_manifest, sha256, verify_files
 from collage_engine.lowering.npz import read_npz, write_npz
 from collage_engine.lowering.reference import run_onnx
-from collage_engine.records.errors import ArtifactError, UsageError
+from collage_engine.records.errors import UsageError
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.service import protocol as p
@@ -52,7 +51,7 @@ def placed(folder) -> dict:
     """The document of a run for three batches."""
     done = collage(
         f"place {folder / 'm.onnx'} -o {folder / 'out'} --dim batch=1,2,4 "
-        f"--nearest --json --session {folder / 's.collage'} --budget 90s "
+        f"--nearest --json --session {folder / 's.collage'} --budget 45s "
         "--no-in-place --confirm quick --toolchains onnxruntime --threads 1",
         cache=folder / "cache",
     )
@@ -160,18 +159,6 @@ print(sorted(done))
 """
     done = python(code, folder / "out")
     assert done.stdout.strip() == "[1, 1, 2, 4]", done.stderr
-
-
-def test_one_shape_that_was_changed_is_found_and_the_others_run(placed, folder, cpp, tmp_path):
-    copy = tmp_path / "copy"
-    subprocess.run(["cp", "-r", str(folder / "out"), str(copy)], check=True)
-    with (copy / "1/model.so").open("ab") as stream:
-        stream.write(b"x")
-    with pytest.raises(ArtifactError, match="has changed since it was exported"):
-        run_artifact(copy)
-    done = run_cpp(cpp, str(copy))
-    assert done.returncode == 1 and "has changed since it was exported" in done.stderr
-    assert run_artifact(copy / "2")["max_rel_error"] <= 1e-4  # by itself, in a folder without links
 
 
 def test_the_report_of_a_session_shows_all_shapes(placed, folder):

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import html
-import os
 from pathlib import Path
 
 import pytest
 
 from collage_engine import api
-from collage_engine.artifact.artifact import write_artifact
-from collage_engine.build.build import build_cover, write_module
 from collage_engine.model.importer import import_model
 from collage_engine.records.event import Stage
 from tests import zoo
-from tests.support.artifact_cases import cover_in_turn, sample_of
+from tests.support.artifact_cases import artifact_of, cover_in_turn
 from tests.support.caches import fresh_cache
 from tests.support.command import python
-from tests.support.full_documents import one_shape, two_shapes
+from tests.support.full_documents import two_shapes
 from tests.support.notebook_page import run_notebook
 from tests.zoo.net import Net
-
-
-def api_graph(model: object) -> object:
-    with api.open_model(model) as session:  # type: ignore[arg-type]
-        return session.graph
 
 
 @pytest.mark.slow
@@ -38,8 +30,10 @@ def test_from_a_model_to_an_artifact(tmp_path, monkeypatch):
     stages: list[str] = []
 
     def listen(event: object) -> None:
+        """A listener that fails loses no run."""
         if isinstance(event, Stage) and event.done:
             stages.append(event.stage)
+        raise ValueError("the bar is broken")
 
     with api.open_model(model, listener=listen) as session:
         candidates = session.candidates(settings)
@@ -49,21 +43,14 @@ def test_from_a_model_to_an_artifact(tmp_path, monkeypatch):
         assert run.placement is not None and run.placement.measured_us
         assert {"measure", "search", "confirm", "export"} <= set(stages)
         assert session.runs == (run,)
+        with api.open_model(zoo.build("tiny")) as in_memory:
+            assert in_memory.graph == session.graph
         assert session.explain("exp").words
         session.save(tmp_path / "tiny.collage")
     assert api.run_artifact(tmp_path / "artifact")["max_rel_error"] < 1e-4
     with api.load_session(tmp_path / "tiny.collage") as session:
         session.export(tmp_path / "again")
     assert api.run_artifact(tmp_path / "again", benchmark=True)["median_us"] > 0
-
-    def broken(event: object) -> None:
-        raise ValueError("the bar is broken")
-
-    proto = zoo.build("tiny")
-    with api.open_model(proto, listener=broken) as session:
-        assert session.graph == api_graph(model)
-        assert session.place(settings).placement is not None
-        assert len(session.runs) == 1, "a listener that fails loses no run"
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,9 +127,8 @@ def test_a_loaded_artifact_is_called_in_every_familiar_way(tmp_path):
     net.output(net.op("Mul", x, y, outputs=["the product"]))
     (tmp_path / "m.onnx").write_bytes(net.model().SerializeToString())
     model = import_model(tmp_path / "m.onnx")
-    write_module(build_cover(model, cover_in_turn(model, ["tvm"])), tmp_path / "built", link=True)
-    write_artifact(model, tmp_path / "built", tmp_path / "out", sample_of(model))
-    said = python(CALLS, tmp_path / "out", cwd=ROOT)
+    folder = artifact_of(model, cover_in_turn(model, ["tvm"]), tmp_path)
+    said = python(CALLS, folder, cwd=ROOT)
     assert said.returncode == 0, said.stderr
     assert said.stdout == REFUSED
 
@@ -158,11 +144,3 @@ def test_inputs_of_several_shapes_say_which_sizes_differ(tmp_path):
     said = python(code, folder, cwd=ROOT)
     assert said.stdout == "(None, 16) (None, 5)\n[(1, 5), (2, 5), (3, 5)]\n"
     assert "the model has no input 'picture'; it has image" in said.stderr
-
-
-def test_an_artifact_that_was_changed_is_not_loaded(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "environ", dict(os.environ))  # which loading sets
-    folder = one_shape(tmp_path / "one")
-    (folder / "model.so").write_bytes(b"other")
-    with pytest.raises(api.CollageError, match=r"one: model\.so has changed"):
-        api.load(folder)

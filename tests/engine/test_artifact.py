@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 
-import numpy as np
 import pytest
 
 from collage_engine.artifact import artifact as artifact_module
@@ -14,10 +13,9 @@ from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.manifest import is_artifact, read_manifest, verify_files
 from collage_engine.build.build import build_cover, write_module
 from collage_engine.cli.main import main
-from collage_engine.lowering.npz import read_npz
 from collage_engine.model.importer import import_model
 from collage_engine.records.errors import ArtifactError, UsageError
-from tests.support.artifact_cases import MNIST, WITH_LOADER, run_cpp, sample_of
+from tests.support.artifact_cases import MNIST, run_cpp, sample_of
 from tests.support.bare_python import run_bare
 from tests.support.covers import candidate_on
 from tests.support.plain_toolchain import PLAIN, register
@@ -81,30 +79,6 @@ def test_it_says_what_it_is_and_hashes_every_file(written, made):
     verify_files(written, manifest)
 
 
-def test_the_engine_runs_it_in_a_process_of_its_own(written):
-    result = run_artifact(written, benchmark=True)
-    assert result["max_rel_error"] <= 1e-5
-    assert 0 < result["low_us"] <= result["median_us"] <= result["high_us"]
-    assert result["repeats"] >= 10
-
-
-def test_it_runs_moved_without_this_project(written, site, tmp_path):
-    moved = tmp_path / "else where" / "renamed"
-    moved.parent.mkdir()
-    written.rename(moved)
-    done = run_bare(site, "loader/run_artifact.py", "--json", cwd=moved)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["wrong"] is None
-    arguments = (".", "sample_input.npz", "o.npz")
-    done = run_bare(site, "-c", WITH_LOADER, *arguments, cwd=moved)
-    assert done.returncode == 0, done.stderr
-    (sample,) = read_npz(moved / "sample_output.npz").values()
-    (found,) = read_npz(moved / "o.npz").values()
-    np.testing.assert_allclose(found, sample, rtol=1e-4, atol=1e-4)
-    hidden = run_bare(site, "-c", "import collage_engine", cwd=moved)
-    assert "No module named 'collage_engine'" in hidden.stderr
-
-
 def test_load_module_alone_succeeds_from_any_folder(written, site, tmp_path):
     code = f"import tvm; tvm.runtime.load_module({str(written / 'model.so')!r}); print('loaded')"
     done = run_bare(site, "-c", code, cwd=tmp_path)
@@ -164,14 +138,6 @@ def test_an_artifact_is_replaced_and_nothing_else_is(made, tmp_path):
     with pytest.raises(ArtifactError, match="holds no artifact"):
         check_target_folder(other)
 
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    assert is_artifact(write_artifact(model, folder, empty, contents))
-    file = tmp_path / "file"
-    file.write_text("")
-    with pytest.raises(ArtifactError, match="is a file"):
-        check_target_folder(file)
-
 
 def test_a_full_disk_leaves_what_was_there(made, tmp_path, monkeypatch):
     model, folder, contents = made
@@ -197,15 +163,6 @@ def test_damage_is_found_before_it_runs(written, tmp_path):
         run_artifact(tmp_path / "absent")
     with pytest.raises(ArtifactError, match=r"has no manifest\.json"):
         run_artifact(tmp_path)
-    with (written / "model.so").open("ab") as stream:
-        stream.write(b"x")
-    with pytest.raises(ArtifactError, match=r"model\.so has changed"):
-        run_artifact(written)
     (written / "model.so").unlink()
     with pytest.raises(ArtifactError, match=r"model\.so is missing"):
-        run_artifact(written)
-    manifest = json.loads((written / "manifest.json").read_text())
-    manifest["format_version"] = 99
-    (written / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(ArtifactError, match="version 99"):
         run_artifact(written)

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from collage_engine.artifact.artifact import LOADER_FILES, LOADERS
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.manifest import is_artifact
 from collage_engine.records.errors import ArtifactError
-from tests.support.artifact_cases import artifact_maker, compile_loader, run_cpp
-from tests.support.full_documents import BATCHES, two_shapes
+from tests.support.artifact_cases import artifact_maker, run_cpp
+from tests.support.full_documents import two_shapes
 from tests.support.lying_artifacts import HARMLESS, MARK, REFUSED, REFUSED_ENTRIES, apply
 
 
@@ -23,11 +22,6 @@ from tests.support.lying_artifacts import HARMLESS, MARK, REFUSED, REFUSED_ENTRI
 def whole(tmp_path_factory) -> Path:
     """An artifact of MNIST that tells the truth."""
     return artifact_maker({"tvm": ["tvm"]}, tmp_path_factory.mktemp)("tvm")
-
-
-@pytest.fixture(scope="module")
-def cpp_loader() -> Path:
-    return compile_loader()
 
 
 @pytest.fixture
@@ -82,16 +76,6 @@ def test_an_entry_that_lies_is_refused_by_all_three(
     assert in_cpp.returncode == 1 and len(in_cpp.stderr.splitlines()) == 1, in_cpp.stderr
 
 
-def test_two_shapes_that_tell_the_truth_run_with_all_three(
-    tmp_path: Path, cpp_loader: Path
-) -> None:
-    artifact = two_shapes(tmp_path / "artifact")
-    assert [each["dims"]["batch"] for each in run_artifact(artifact)["entries"]] == list(BATCHES)
-    assert _shipped(artifact).returncode == 0
-    done = run_cpp(cpp_loader, str(artifact))
-    assert done.returncode == 0, done.stderr
-
-
 def test_a_manifest_that_is_nested_without_end_is_refused(artifact: Path) -> None:
     (artifact / "manifest.json").write_text("[" * 1_000_000)
     with pytest.raises(ArtifactError, match="no manifest"):
@@ -109,30 +93,3 @@ def test_modules_beside_the_loader_are_never_imported(
     done = _shipped(artifact)
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "executed").exists()
-
-
-def test_a_manifest_that_is_a_pipe_is_not_waited_for(artifact: Path, cpp_loader: Path) -> None:
-    (artifact / "manifest.json").unlink()
-    os.mkfifo(artifact / "manifest.json")
-    with pytest.raises(ArtifactError, match="no manifest"):
-        run_artifact(artifact)
-    assert "no manifest" in _shipped(artifact).stderr
-    done = subprocess.run(
-        [str(cpp_loader), str(artifact)], env={}, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 1 and "no regular file" in done.stderr
-
-
-def test_an_artifact_that_tells_the_truth_still_runs_with_all_three(
-    artifact: Path, cpp_loader: Path
-) -> None:
-    assert run_artifact(artifact)["max_rel_error"] <= 1e-4
-    assert _shipped(artifact).returncode == 0
-    done = subprocess.run(
-        [str(cpp_loader), str(artifact)], env={}, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    assert all(
-        (artifact / "loader" / name).read_bytes() == (LOADERS / name).read_bytes()
-        for name in LOADER_FILES
-    )

@@ -5,17 +5,14 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.manifest import read_manifest
-from collage_engine.build.build import build_cover, may_spin, write_module
-from collage_engine.lowering.reference import original_outputs
+from collage_engine.build.build import may_spin
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.runtime import builder
-from tests.support.artifact_cases import artifact_maker, run_cpp
+from tests.support.artifact_cases import artifact_maker, artifact_of, cover_in_turn, run_cpp
 from tests.support.bare_python import run_bare
 from tests.support.command import python
 from tests.support.covers import candidate_on
@@ -41,11 +38,13 @@ def artifacts(tmp_path_factory):
 def test_it_equals_the_reference_here_bare_and_in_cpp(name, artifacts, site, cpp_loader, tmp_path):
     artifact = artifacts(name)
     assert run_artifact(artifact)["max_rel_error"] < 1e-5
-    moved = tmp_path / "moved"
+    moved = tmp_path / "else where"
     artifact.rename(moved)
     try:
         done = run_bare(site, "loader/run_artifact.py", cwd=moved)
         assert done.returncode == 0, done.stdout + done.stderr
+        done = run_bare(site, "-c", "import collage_engine", cwd=moved)
+        assert "No module named 'collage_engine'" in done.stderr
         done = run_cpp(cpp_loader, str(moved))
         assert done.returncode == 0, done.stdout + done.stderr
     finally:
@@ -171,50 +170,13 @@ def test_threads_spin_unless_two_runtimes_have_threads_of_their_own():
     assert may_spin([candidate_on(ort, (0,)), candidate_on(ort, (1,))])  # one runtime, one pool
 
 
-def test_a_model_with_two_outputs_and_an_unused_input(tmp_path, site, cpp_loader):
-    from tests.engine.test_lowering_rewrite import branches
-
-    model = branches()
-    ort = INSTANCES["onnxruntime"]
-    write_module(
-        build_cover(model, [candidate_on(ort, (0, 1)), candidate_on(ort, (2, 3, 4))]),
-        tmp_path / "built",
-    )
-    inputs = model.random_inputs(0)
-    outputs = original_outputs(model, inputs)
-    folder = write_artifact(
-        model,
-        tmp_path / "built",
-        tmp_path / "artifact",
-        ArtifactContents(inputs=inputs, outputs=outputs, tolerance=1e-5),
-    )
-    manifest = read_manifest(folder)
-    assert [i["name"] for i in manifest["inputs"]] == ["unused", "x"]
-    assert [o["name"] for o in manifest["outputs"]] == ["e", "b"]
-    assert run_artifact(folder)["max_rel_error"] < 1e-6
-    done = run_bare(site, "loader/run_artifact.py", cwd=folder)
-    assert done.returncode == 0, done.stdout + done.stderr
-    done = run_cpp(cpp_loader, str(folder))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert np.isfinite(outputs["e"]).all()
-
-
 @pytest.mark.parametrize("name", ["several", "outputs", "float16", "gpt2"])
 def test_other_types_shapes_and_counts_pass_the_loaders(name, tmp_path, cpp_loader):
     from collage_engine.model.importer import import_onnx
     from tests import zoo
 
     model = import_onnx(zoo.build(name), shapes=zoo.SHAPES.get(name))
-    everything = tuple(range(len(model.graph.operators)))
-    ort = INSTANCES["onnxruntime"]
-    write_module(build_cover(model, [candidate_on(ort, everything)]), tmp_path / "built", link=True)
-    inputs = model.random_inputs(0)
-    folder = write_artifact(
-        model,
-        tmp_path / "built",
-        tmp_path / "artifact",
-        ArtifactContents(inputs=inputs, outputs=original_outputs(model, inputs), tolerance=1e-2),
-    )
+    folder = artifact_of(model, cover_in_turn(model, ["onnxruntime"]), tmp_path, 1e-2)
     result = run_artifact(folder)
     done = run_cpp(cpp_loader, str(folder))
     assert done.returncode == 0, done.stdout + done.stderr

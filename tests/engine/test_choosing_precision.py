@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import onnx
 import pytest
 
 from collage_engine.candidates.menu import Menu
-from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.rounding_emulation import RoundingEmulation
-from collage_engine.machine.clocks import machine_state
 from collage_engine.machine.device import processor
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.errors import Cancelled
@@ -31,6 +26,7 @@ from collage_engine.run.task import RunTask
 from collage_engine.trials.contender import Contender, Trial
 from tests.e2e.test_precision import network
 from tests.support.caches import fresh_cache
+from tests.support.stages import task_on
 
 pytestmark = [
     pytest.mark.slow,
@@ -88,27 +84,16 @@ class Opened:
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
     folder: Path = tmp_path_factory.mktemp("choosing")
-    onnx.save(network(), folder / "model.onnx")
+    settings = RunSettings(
+        toolchains=("onnxruntime", "tvm", "onednn"),
+        threads=1,
+        budget_s=600.0,
+        precision="bfloat16",
+        tolerance=1e-2,
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLLAGE_CACHE_DIR", str(fresh_cache(folder / "cache")))
-        settings = RunSettings(
-            toolchains=("onnxruntime", "tvm", "onednn"),
-            threads=1,
-            budget_s=600.0,
-            precision="bfloat16",
-            tolerance=1e-2,
-        )
-        with RunControl(lambda event: None, threading.Event(), threading.Event()) as control:
-            task = RunTask(
-                open_model=OpenModel(str(folder / "model.onnx"), {}),
-                settings=settings,
-                pins=(),
-                out=None,
-                run_id="run",
-                previous=None,
-                started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-                machine_before=machine_state("cpu"),
-            )
+        with task_on(network(), folder, settings) as (task, control):
             menu, data = enumerate_candidates(task, control)
             samples = draw_samples(task, control)
             samples = replace(

@@ -5,37 +5,32 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
 from collage_engine.api import load_session
 from collage_engine.cli.main import main
 from tests.support.artifact_cases import MNIST
+from tests.support.written import written
 
 
 @pytest.fixture(scope="module")
 def half_falls_back(tmp_path_factory) -> Path:
     """A model with three operators for which OpenVINO has reference kernels only."""
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16, 32, 32])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 16, 32, 32])
-    weights = [
-        helper.make_tensor("w", TensorProto.FLOAT, [16, 16, 3, 3], [0.01] * 2304),
-        helper.make_tensor("axis", TensorProto.INT64, [], [2]),
-    ]
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["a"], name="first", pads=[1] * 4),
-        helper.make_node("Sinh", ["a"], ["b"], name="sinh"),
-        helper.make_node("Conv", ["b", "w"], ["c"], name="second", pads=[1] * 4),
-        helper.make_node("Relu", ["c"], ["d"], name="relu"),
-        helper.make_node("LRN", ["d"], ["e"], name="lrn", size=3),
-        helper.make_node("CumSum", ["e", "axis"], ["y"], name="sum"),
-    ]
-    graph = helper.make_graph(nodes, "half", [x], [y], weights)
-    path = tmp_path_factory.mktemp("half") / "half.onnx"
-    onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path
+    model = written(
+        """(float[1,16,32,32] x) => (float[1,16,32,32] y) {
+            [first] a = Conv<pads=[1, 1, 1, 1]>(x, w)
+            [sinh] b = Sinh(a)
+            [second] c = Conv<pads=[1, 1, 1, 1]>(b, w)
+            [relu] d = Relu(c)
+            [lrn] e = LRN<size=3>(d)
+            [sum] y = CumSum(e, axis)
+        }""",
+        {"w": np.full((16, 16, 3, 3), 0.01, np.float32), "axis": np.int64(2)},
     )
+    path: Path = tmp_path_factory.mktemp("half") / "half.onnx"
+    onnx.save(model, path)
     return path
 
 

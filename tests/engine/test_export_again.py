@@ -20,12 +20,11 @@ class _Built(Exception):
     """Ends an export where the building would begin."""
 
 
-@pytest.fixture
-def exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Export one partition of everything; the instance that is built."""
+def test_tuned_kernels_are_those_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "cache"))
     onnx.save(zoo.build("tiny"), tmp_path / "tiny.onnx")
-    workspace = OpenModel(str(tmp_path / "tiny.onnx"), {})
     taken: list[ToolchainInstance] = []
 
     def build(model: object, cover: list, spin: bool) -> None:
@@ -33,40 +32,24 @@ def exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         raise _Built
 
     monkeypatch.setattr(exporting, "build_cover", build)
-
-    def run(part: dict, tables: dict | None = None, threads: int = 1) -> ToolchainInstance:
-        nodes = tuple(range(workspace.model.record.nodes))
-        partition = Partition(
-            id="p0",
-            candidate="c",
-            nodes=nodes,
-            onnx_nodes=(),
-            estimated_us=None,
-            **{"toolchain": "tvm", "config": {}} | part,
-        )
-        kept = run_record(
-            threads=threads,
-            placement=Placement(partitions=(partition,), estimated_us=None),
-            tables=tables or {},
-        )
-        with pytest.raises(_Built):
-            exporting.export(workspace, run=kept, out=str(tmp_path / "out"))
-        return taken[-1]
-
-    yield run
-    workspace.close()
-
-
-def test_tuned_kernels_are_those_of_the_run(exported) -> None:
     table = {"conv a": {"block": 2}}
     digest = write_table(table)
     write_table({"conv a": {"block": 3}})
-    built = exported({"config": {"tuned": "yes"}, "tuning": digest}, {digest: table}, threads=2)
-    assert built == ToolchainInstance(
-        toolchain="tvm", config=(("tuned", "yes"),), threads=2, tuning=digest
+    opened = OpenModel(str(tmp_path / "tiny.onnx"), {})
+    partition = Partition(
+        id="p0",
+        candidate="c",
+        toolchain="tvm",
+        config={"tuned": "yes"},
+        tuning=digest,
+        nodes=tuple(range(opened.model.record.nodes)),
+        onnx_nodes=(),
+        estimated_us=None,
     )
-
-
-def test_a_placement_for_a_gpu_is_built_for_it(exported) -> None:
-    built = exported({"device": "cuda:0", "architecture": "sm_90a"}, threads=2)
-    assert built == ToolchainInstance(toolchain="tvm", device="cuda:0", architecture="sm_90a")
+    placement = Placement(partitions=(partition,), estimated_us=None)
+    run = run_record(threads=2, placement=placement, tables={digest: table})
+    with pytest.raises(_Built):
+        exporting.export(opened, run=run, out=str(tmp_path / "out"))
+    opened.close()
+    config = (("tuned", "yes"),)
+    assert taken == [ToolchainInstance(toolchain="tvm", config=config, threads=2, tuning=digest)]

@@ -36,7 +36,7 @@ from tests.support.json_schemas import assert_fits
 
 ROOT = Path(collage_engine.__file__).resolve().parents[1]
 MNIST = resource("models/mnist.onnx")
-QUICK = RunSettings(toolchains=("tvm", "onnxruntime"), threads=1, budget_s=25)
+QUICK = RunSettings(toolchains=("tvm", "onnxruntime"), threads=1, budget_s=10)
 STARTS_S = 60.0
 """Seconds for a scheduler or worker to start on a busy machine."""
 
@@ -108,7 +108,17 @@ def end_tree(process: subprocess.Popen[bytes]) -> None:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A farm of which a test may kill what it likes."""
     made = Cluster(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def farm_of_one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A farm with the machine ``one``, which stays as it is."""
+    made = Cluster(tmp_path_factory.mktemp("farm"))
+    made.join("one")
     yield made
     made.close()
 
@@ -122,12 +132,11 @@ def copies(folder: Path, *names: str) -> list[FarmTask]:
 
 @pytest.mark.slow
 def test_models_are_placed_on_the_machines_and_everything_comes_back(
-    cluster: Cluster, tmp_path: Path
+    farm_of_one: Cluster, tmp_path: Path
 ) -> None:
-    cluster.join("one")
     events: list[FarmEvent] = []
     tasks = copies(tmp_path / "models", "first", "second")
-    with cluster.connect(1) as farm, Store(tmp_path / "store.db") as store:
+    with farm_of_one.connect(1) as farm, Store(tmp_path / "store.db") as store:
         assert farm.kinds == (kind_of_machine(),)
         with pytest.raises(UsageError, match=kind_of_machine()):
             next(farm.place(tasks, kind="abacus"))
@@ -189,15 +198,16 @@ def test_what_had_ended_is_kept_when_the_scheduler_is_killed(
 
 
 @pytest.mark.slow
-def test_the_command_places_on_a_farm_and_prints_the_run(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.join("one")
-    cluster.connect(1).__exit__()
+def test_the_command_places_on_a_farm_and_prints_the_run(
+    farm_of_one: Cluster, tmp_path: Path
+) -> None:
+    farm_of_one.connect(1).__exit__()
     out, session = tmp_path / "out", tmp_path / "mnist.collage"
     command = [sys.executable, "-m", "collage_engine", "place", str(MNIST), "-o", str(out)]
-    command += ["--farm", cluster.address, "--session", str(session), "--json"]
-    command += ["--toolchains", "tvm,onnxruntime", "--threads", "1", "--budget", "25s"]
+    command += ["--farm", farm_of_one.address, "--session", str(session), "--json"]
+    command += ["--toolchains", "tvm,onnxruntime", "--threads", "1", "--budget", "10s"]
     environment = os.environ | {
-        "COLLAGE_FARM_CERTIFICATE": str(cluster.certificate),
+        "COLLAGE_FARM_CERTIFICATE": str(farm_of_one.certificate),
         "COLLAGE_CACHE_DIR": str(tmp_path / "cache"),
     }
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
@@ -208,15 +218,14 @@ def test_the_command_places_on_a_farm_and_prints_the_run(cluster: Cluster, tmp_p
     assert session.exists() and run_artifact(out)["max_rel_error"] < 1e-4
 
 
-def test_strangers_are_kept_out(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.connect(0).__exit__()
+def test_strangers_are_kept_out(farm_of_one: Cluster, tmp_path: Path) -> None:
     other = tmp_path / "other.pem"
     certificates.make_certificate(other)
     with pytest.raises(FarmError, match="cannot be reached"):
-        Farm(cluster.address, other)
+        Farm(farm_of_one.address, other)
     listening = {
         connection.laddr.ip
-        for each in psutil.Process(cluster.scheduler.pid).children(recursive=True)
+        for each in psutil.Process(farm_of_one.scheduler.pid).children(recursive=True)
         for connection in each.net_connections()
         if connection.status == psutil.CONN_LISTEN
     }

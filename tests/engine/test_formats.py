@@ -10,7 +10,7 @@ import pytest
 import tvm
 from tvm import relax
 
-from collage_engine.artifact.artifact import ArtifactContents, write_artifact
+from collage_engine.artifact.artifact import write_artifact
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.build.build import build_cover, write_module
 from collage_engine.lowering.convert import conversion_name
@@ -28,6 +28,7 @@ from collage_engine.timing.messages import OpenRequest
 from collage_engine.toolchains.registry import get
 from collage_engine.toolchains.tvm.lowering import conversion
 from collage_engine.transitions.conversions import ConversionRequest, run_job
+from tests.support.artifact_cases import sample_of
 from tests.support.covers import candidate_on
 from tests.support.kernel_checks import verify
 from tests.support.toolchain_cases import Net, run, whole
@@ -247,11 +248,7 @@ def test_an_artifact_of_a_mixed_placement_is_loaded_again(tmp_path):
         tuple(p.takes.items()) for p in cover
     )
     assert not any(k.name.startswith(conversion_name(NHWC, PLAIN)) for k in built.kernels)
-    inputs = model.random_inputs(0)
-    contents = ArtifactContents(
-        inputs=inputs, outputs=original_outputs(model, inputs), tolerance=1e-4
-    )
-    folder = write_artifact(model, tmp_path / "built", tmp_path / "artifact", contents)
+    folder = write_artifact(model, tmp_path / "built", tmp_path / "artifact", sample_of(model))
     assert run_artifact(folder)["max_rel_error"] < 1e-5
 
 

@@ -13,27 +13,7 @@ from collage_engine.partition.fuse_ops import fuse_ops
 from tests import zoo
 
 NAMES = {"permute_dims": "transpose", "concat": "concatenate", "astype": "cast"}
-MODELS = (
-    "mnist",
-    "light_squeezenet",
-    "light_shufflenet",
-    "mobilenet_v2",
-    "senet",
-    "unet",
-    "vit",
-    "dense_block",
-    "residual_block",
-    "float16",
-    "bert",
-    "encoder",
-    "gpt2",
-    "qdq",
-    "split_concat",
-    "several",
-    "outputs",
-    "tiny",
-    "leftovers",
-)
+MODELS = (*zoo.SMALL, "light_squeezenet", "light_shufflenet", "mobilenet_v2")
 
 
 def plain(name: str) -> str:
@@ -69,7 +49,7 @@ def relax_groups(module: Any) -> Counter[tuple[str, ...]]:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_same_groups(name: str) -> None:
-    model = import_onnx(zoo.build(name))
+    model = import_onnx(zoo.build(name), shapes=zoo.SHAPES.get(name))
     nodes = model.graph.nodes
     ours: Counter[tuple[str, ...]] = Counter()
     for group in fuse_ops(model.graph):

@@ -7,11 +7,9 @@ import shutil
 
 import pytest
 
-from collage_engine.artifact.artifact import write_artifact
-from collage_engine.build.build import build_cover, write_module
 from collage_engine.cli.main import main
 from collage_engine.model.importer import import_model
-from tests.support.artifact_cases import MNIST, sample_of
+from tests.support.artifact_cases import MNIST, artifact_of
 from tests.support.covers import candidate_on
 from tests.support.plain_toolchain import PLAIN, register
 from tests.support.slowed_artifact import slowed_copy
@@ -24,8 +22,7 @@ def artifact(tmp_path_factory):
         register(patch)
         model = import_model(MNIST)
         cover = [candidate_on(PLAIN, tuple(range(len(model.graph.operators))))]
-        write_module(build_cover(model, cover), folder / "built")
-    return write_artifact(model, folder / "built", folder / "artifact", sample_of(model))
+        return artifact_of(model, cover, folder)
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,9 @@ import pytest
 
 pytest.importorskip("tvm")
 
-from dataclasses import replace
 
 from tvm import tirx
 
-from collage_engine.kernels.target import cpu
 from collage_engine.kernels.tir_builder import (
     allocate,
     f32,
@@ -25,7 +23,6 @@ from collage_engine.kernels.tir_builder import (
     workspace,
 )
 from tests.support.index_bounds import out_of_bounds
-from tests.support.tvm_cases import conv, kernels_by
 
 BUFFER = workspace((4, 16), name="buffer")
 
@@ -57,19 +54,3 @@ def test_conditions_and_extents_of_loops_count() -> None:
     assert not outside(loop(9, lambda i: when(i > 3, prefetch(BUFFER, i, 0), zeros(i))))
     assert not outside(loop(4, lambda i: for_range(4 - i, lambda k: zeros(i + k))))
     assert outside(loop(4, lambda i: for_range(5 - i, lambda k: zeros(i + k))))
-
-
-@pytest.mark.parametrize("outputs", [2, 4])
-@pytest.mark.parametrize("threads", [2, 3, 5, 7])
-@pytest.mark.parametrize("size, channels", [(40, 112), (24, 80), (8, 112), (13, 144)])
-def test_winograd_gives_no_thread_blocks_that_do_not_exist(
-    size: int, channels: int, threads: int, outputs: int
-) -> None:
-    """Four blocks of channels among three threads are two for two of them, none for the third."""
-    processor = replace(cpu(1), threads=threads)
-    for block in (1, 2, 3):
-        module = conv((1, 64, size, size), (channels, 64, 3, 3), padding=1)
-        for kernel in kernels_by(
-            "conv winograd", module, processor, outputs=outputs, block=block, group=2
-        ):
-            assert not out_of_bounds(kernel.function)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import pickle
-import tracemalloc
 import zipfile
 from typing import Any
 
@@ -27,15 +26,10 @@ def model() -> ImportedModel:
     return import_onnx(zoo.build("tiny"))
 
 
-def npy(array: Any = None, header: dict[str, Any] | None = None, version: int = 1) -> bytes:
-    """An array as numpy writes it, or a header without its numbers."""
+def npy(array: Any) -> bytes:
+    """An array as numpy writes it."""
     stream = io.BytesIO()
-    if header is None:
-        np.lib.format.write_array(stream, np.asarray(array), allow_pickle=True)
-    elif version == 1:
-        np.lib.format.write_array_header_1_0(stream, header)
-    else:
-        np.lib.format.write_array_header_2_0(stream, header)
+    np.lib.format.write_array(stream, np.asarray(array), allow_pickle=True)
     return stream.getvalue()
 
 
@@ -50,54 +44,27 @@ def archive(compression: int = zipfile.ZIP_STORED, **members: bytes) -> bytes:
 GOOD = npy(np.ones((1, 4), np.float32))
 
 
-def header(shape: tuple[int, ...], descr: Any = "<f4") -> bytes:
-    return npy(header={"descr": descr, "fortran_order": False, "shape": shape})
-
-
-def encrypted(content: bytes) -> bytes:
-    """Set the flag of encrypted members, in both places where it stands."""
-    changed = bytearray(content)
-    for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
-        changed[content.index(mark) + place] |= 1
-    return bytes(changed)
-
-
-def twice() -> bytes:
+def header(shape: tuple[int, ...]) -> bytes:
+    """The header of an array without its numbers."""
+    about = {"descr": "<f4", "fortran_order": False, "shape": shape}
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as file, pytest.warns(UserWarning, match="Duplicate"):
-        file.writestr("x.npy", GOOD)
-        file.writestr("x.npy", GOOD)
+    np.lib.format.write_array_header_1_0(stream, about)
     return stream.getvalue()
 
 
 CASES = {
     "cut archive": (archive(x=GOOD)[:60], "no array of numbers"),
-    "nothing in it": (archive(), "input 'x' is missing"),
-    "an object": (archive(x=npy(np.array([{"a": 1}], object))), "is object, |has shape"),
     "objects of the right shape": (archive(x=npy(np.full((1, 4), None))), "'x' is object"),
     "a pickle": (archive(x=pickle.dumps([1, 2])), "no array of numbers"),
-    "text": (archive(x=b"1 2 3 4"), "no array of numbers"),
-    "an empty member": (archive(x=b""), "no array of numbers"),
     "a cut array": (archive(x=GOOD[:-3]), "no array of numbers"),
-    "a cut header": (archive(x=GOOD[:40]), "no array of numbers"),
     "another shape": (archive(x=npy(np.ones((4, 1), np.float32))), r"has shape \[4, 1\]"),
     "another type": (archive(x=npy(np.ones((1, 4)))), "'x' is float64, the model has float32"),
     "other byte order": (archive(x=npy(np.ones((1, 4), ">f4"))), "'x' is >f4"),
-    "complex": (archive(x=npy(np.ones((1, 4), np.complex64))), "'x' is complex64"),
     "text array": (archive(x=npy(np.full((1, 4), "a"))), "'x' is <U1"),
-    "records": (archive(x=npy(np.zeros((1, 4), [("a", "f4"), ("b", "i4")]))), "'x' is \\["),
     "negative sizes": (archive(x=header((-1, -4))), "has shape|no array of numbers"),
     "four terabytes": (archive(x=header((1 << 40,))), r"has shape \[1099511627776\]"),
-    "a million dimensions": (archive(x=header((1,) * 4000)), "has shape|no array of numbers"),
-    "an evil header": (
-        archive(x=npy(header={"descr": "<f4", "fortran_order": False, "shape": "x"}, version=2)),
-        "no array of numbers",
-    ),
     "an unknown name": (archive(x=GOOD, y=GOOD), "has no input 'y'"),
     "a name of escapes": (archive(**{"\x1b]0;a": GOOD}), "has no input"),
-    "an endless name": (archive(**{"n" * 60_000: GOOD}), "has no input"),
-    "one input twice": (twice(), "two arrays for the input 'x'"),
-    "encrypted": (encrypted(archive(x=GOOD)), "no array of numbers"),
 }
 
 
@@ -118,20 +85,6 @@ def test_an_array_by_itself_is_for_the_only_input(model: ImportedModel) -> None:
     net.output(net.op("Add", net.input("a", [1, 4]), net.input("b", [1, 4])))
     with pytest.raises(UsageError, match=r"for a model with one input, and this one has a, b"):
         representative_inputs(import_onnx(net.model()), RunSettings(inputs_npz=alone))
-
-
-def test_an_archive_that_swells_is_refused_by_its_header(model: ImportedModel) -> None:
-    """Half a gigabyte of zeros is half a megabyte in the file."""
-    swollen = header((1 << 27,)) + bytes(1 << 29)
-    content = archive(zipfile.ZIP_DEFLATED, x=swollen)
-    del swollen
-    tracemalloc.start()
-    try:
-        with pytest.raises(UsageError, match=r"has shape \[134217728\]"):
-            representative_inputs(model, RunSettings(inputs_npz=content))
-        assert tracemalloc.get_traced_memory()[1] < 1 << 24
-    finally:
-        tracemalloc.stop()
 
 
 def tensor(array: np.ndarray) -> bytes:

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-import onnx
 import pytest
 
 from collage_engine.candidates import menu as menu_module
 from collage_engine.candidates.menu import Menu
-from collage_engine.candidates.open_model import OpenModel
-from collage_engine.control.run_control import RunControl
-from collage_engine.machine.clocks import machine_state
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.run.stages.enumerate import enumerate_candidates
-from collage_engine.run.task import RunTask
 from collage_engine.toolchains.registry import NOT_READY, probe_all
 from tests import zoo
 from tests.support.caches import fresh_cache
+from tests.support.stages import task_on
 
 AT_ONCE = ("tvm",)
 """Toolchains that are ready at once."""
@@ -50,27 +44,10 @@ def only_tvm_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
 def enumerated(name: str, folder: Path, patch: pytest.MonkeyPatch) -> tuple[Menu, ProblemData, str]:
     """What the stage finds of a model, and the warnings."""
     patch.setenv("COLLAGE_CACHE_DIR", str(fresh_cache(folder / "cache")))
-    path = folder / "model.onnx"
-    onnx.save(zoo.build(name), path)
     settings = RunSettings(threads=1, budget_s=60.0)
-    opened = OpenModel(str(path), {})
-    try:
-        with RunControl(lambda event: None, threading.Event(), threading.Event()) as control:
-            task = RunTask(
-                open_model=opened,
-                settings=settings,
-                pins=(),
-                out=None,
-                run_id="run",
-                previous=None,
-                started_at="",
-                machine_before=machine_state(),
-            )
-            control.ends_at = time.monotonic() + settings.budget_s
-            found = enumerate_candidates(task, control)
-            return (*found, " ".join(control.warnings))
-    finally:
-        opened.close()
+    with task_on(zoo.build(name), folder, settings) as (task, control):
+        found = enumerate_candidates(task, control)
+        return (*found, " ".join(control.warnings))
 
 
 def test_it_is_waited_for_where_nothing_else_takes_an_operator(

@@ -137,52 +137,6 @@ def test_equal_kernels_and_equal_constants_are_kept_once():
     assert constants.count("[64, 64]") == 1, constants
 
 
-def test_outputs_may_be_inputs_constants_and_duplicates():
-    import msgspec
-
-    model = onnx_model(
-        "(float[2,3] x) => (float[2,3] z, float[2,3] y) { y = Add(x, c) z = Relu(y) }",
-        c=np.arange(6, dtype="float32").reshape(2, 3),
-    )
-    record = model.graph.record
-    parameter = record.inputs[0]
-    constant = next(n.index for n in record.nodes if n.form == "constant")
-    z, y = record.outputs
-    outputs = (z, parameter, z, constant, y)
-    from collage_engine.model.dataflow_graph import DataflowGraph
-
-    model.graph = DataflowGraph(msgspec.structs.replace(record, outputs=outputs))
-    kind = model.outputs[0][1]
-    model.outputs = tuple((f"o{k}", kind) for k in range(5))
-    x = np.full((2, 3), -2, "float32")
-    found, _ = run(model, [[1], [0]], {"x": x})
-    c = np.arange(6, dtype="float32").reshape(2, 3)
-    for array, truth in zip(
-        found, [np.maximum(x + c, 0), x, np.maximum(x + c, 0), c, x + c], strict=True
-    ):
-        np.testing.assert_array_equal(array, truth)
-
-
-def test_a_tuple_never_crosses_a_border():
-    model = onnx_model(
-        """(float[2,6] x) => (float[2,12] y) {
-            a, b = Split<axis=1>(x, sizes)
-            c = Relu(a)
-            y = Concat<axis=1>(b, c, x)
-        }""",
-        sizes=np.array([2, 4], "int64"),
-    )
-    names = [model.graph.nodes[i].op for i in model.graph.operators]
-    assert names[0] == "split" and names[-1] == "concat"
-    count = len(names)
-    for group in ([[k] for k in range(count)], [[0, count - 1], list(range(1, count - 1))]):
-        if group[0] == [0, count - 1]:
-            with pytest.raises(ToolchainError, match="wait for each other"):
-                check(model, group)
-        else:
-            check(model, group)
-
-
 def test_a_model_of_no_operators_still_builds():
     model = onnx_model("(float[2] x) => (float[2] y) { y = Identity(x) }")
     assert not model.graph.operators

@@ -211,11 +211,6 @@ def test_whole_family_dies_with_the_parent(tmp_path):
     assert wait_gone(*family)
 
 
-def test_a_child_has_the_environment_that_it_is_given():
-    with Worker(DO, env={"COLLAGE_N": "5"}) as worker:
-        assert worker.call({"do": "env", "name": "COLLAGE_N"}) == "5"
-
-
 def test_no_descriptor_is_left_behind(worker):
     worker.call({"do": "pid"})
     worker.close()

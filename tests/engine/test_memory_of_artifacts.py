@@ -12,6 +12,7 @@ from collage_engine.build.build import build_cover, write_module
 from collage_engine.build.built import MODULE_FILE
 from collage_engine.model.importer import import_onnx
 from collage_engine.toolchains.registry import probe
+from collage_engine.trials.trial_job import MemoryWatch
 from tests.support.command import python
 from tests.support.covers import candidate_on
 from tests.support.toolchain_cases import running
@@ -121,3 +122,16 @@ def test_what_is_linked_is_no_copy(model, tmp_path):
     built = write_module(build_cover(model, cut(model, [instance("onednn")])), tmp_path, link=True)
     assert all((tmp_path / library.name).is_symlink() for library in built.libraries)
     assert Path(built.libraries[0].file).is_file()
+
+
+def test_loading_and_running_have_peaks_of_their_own():
+    watch = MemoryWatch()
+    block = bytearray(96 << 20)
+    block[::4096] = b"x" * len(block[::4096])
+    del block
+    watch.loaded()
+    seen = watch.seen()
+    assert seen.load_peak_bytes >= seen.base_bytes + (90 << 20)
+    assert seen.peak_bytes == max(seen.load_peak_bytes, seen.run_peak_bytes)
+    assert seen.run_peak_bytes < seen.load_peak_bytes - (60 << 20)
+    assert 0 < seen.private_bytes <= seen.loaded_bytes

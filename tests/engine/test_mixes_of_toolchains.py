@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
-import onnx
 import pytest
 
-from collage_engine.candidates.open_model import OpenModel
-from collage_engine.control.run_control import RunControl
-from collage_engine.machine.clocks import machine_state
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.event import Provisional
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.stages.enumerate import enumerate_candidates
 from collage_engine.run.stages.samples import draw_samples
 from collage_engine.run.stages.whole_models import enter_whole_models, open_race, whole_models
-from collage_engine.run.task import RunTask
 from collage_engine.trials import mixes as mixes_module
 from collage_engine.trials.contender import ContenderResult
 from collage_engine.trials.mixes import try_mixes
 from collage_engine.trials.race import Race
 from tests.support.caches import fresh_cache
+from tests.support.stages import task_on
 from tests.support.toolchain_models import convolutions
 
 pytestmark = pytest.mark.slow
@@ -46,7 +39,6 @@ class Tried:
 @pytest.fixture(scope="module")
 def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
     folder: Path = tmp_path_factory.mktemp("mixes")
-    onnx.save(convolutions(), folder / "model.onnx")
     answers: list[Provisional] = []
 
     def listen(event: object) -> None:
@@ -56,19 +48,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLLAGE_CACHE_DIR", str(fresh_cache(folder / "cache")))
         settings = RunSettings(toolchains=("tvm", "onednn"), threads=1, budget_s=300.0)
-        opened = OpenModel(str(folder / "model.onnx"), {})
-        with RunControl(listen, threading.Event(), threading.Event()) as control:
-            task = RunTask(
-                open_model=opened,
-                settings=settings,
-                pins=(),
-                out=None,
-                run_id="run",
-                previous=None,
-                started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-                machine_before=machine_state(),
-            )
-            control.ends_at = time.monotonic() + settings.budget_s
+        with task_on(convolutions(), folder, settings, listen) as (task, control):
             menu, data = enumerate_candidates(task, control)
             samples = draw_samples(task, control)
             race = open_race(task, menu, data, samples, control)
@@ -77,7 +57,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
             answers.clear()
             patch.setattr(mixes_module, "TIE_SHARE", -100.0)
             patch.setattr(mixes_module, "FLOOR_US", -1e9)
-            data = try_mixes(opened.model, menu, data, race, control)
+            data = try_mixes(task.open_model.model, menu, data, race, control)
             mixes = [
                 one
                 for one in race.results()
@@ -85,7 +65,6 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
             ]
             mix = min(mixes, key=lambda one: one.measured_us or 0.0)
             yield Tried(race, samples.tolerance, data, mix, answers)
-        opened.close()
 
 
 def test_a_mix_has_every_operator_once_and_right_numbers(tried: Tried) -> None:

@@ -14,10 +14,10 @@ from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.lowering.reference import run_onnx as evaluate
 from collage_engine.model.importer import ImportedModel, import_onnx
-from collage_engine.records.errors import ModelError
 from collage_engine.records.toolchain import Target
 from collage_engine.toolchains import registry
 from tests.support.model_runs import relative_error, run_onnx
+from tests.support.written import written
 from tests.zoo.few_bits import quantized_weight
 
 RANDOM = np.random.default_rng(0)
@@ -27,14 +27,13 @@ ROWS, COLUMNS = 8, 16
 def product_in(element: int) -> onnx.ModelProto:
     """A product whose input, weight and output have an element type."""
     weight = RANDOM.standard_normal((ROWS, COLUMNS)).astype(np.float32)
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Relu", ["m"], ["y"])],
-        "product",
-        [helper.make_tensor_value_info("x", element, [4, ROWS])],
-        [helper.make_tensor_value_info("y", element, [4, COLUMNS])],
-        [helper.make_tensor("w", element, [ROWS, COLUMNS], weight.ravel())],
+    model = written(
+        f"(float[4,{ROWS}] x) => (float[4,{COLUMNS}] y) {{ m = MatMul(x, w) y = Relu(m) }}"
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = element
+    model.graph.initializer.append(helper.make_tensor("w", element, weight.shape, weight.ravel()))
+    return model
 
 
 def takers(model: ImportedModel, folder: Path) -> dict[str, str]:
@@ -101,18 +100,3 @@ def test_bfloat16_as_it_comes(tmp_path: Path) -> None:
     found = takers(model, tmp_path)
     assert found["tvm"] == "ok"
     assert found["onnxruntime"] == "ONNX Runtime computes no bfloat16"
-
-
-def test_a_branch_that_reads_what_nobody_makes_is_refused_with_its_node() -> None:
-    out = helper.make_tensor_value_info("b", TensorProto.FLOAT, [2])
-    branch = helper.make_graph([helper.make_node("Relu", ["ghost"], ["b"])], "branch", [], [out])
-    node = helper.make_node("If", ["c"], ["y"], "choice", then_branch=branch, else_branch=branch)
-    graph = helper.make_graph(
-        [node],
-        "g",
-        [helper.make_tensor_value_info("c", TensorProto.BOOL, [])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    with pytest.raises(ModelError, match=r"ghost.*choice"):
-        import_onnx(model, "m.onnx")

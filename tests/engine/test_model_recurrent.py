@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
 from collage_engine.lowering.reference import TrueValues, original_outputs
-from collage_engine.model.importer import import_model, import_onnx
+from collage_engine.model.importer import import_onnx
 from tests.support.model_runs import check_accounting, run_onnx
 from tests.zoo.net import Net
 
@@ -153,30 +152,3 @@ def check_batch_first(model: onnx.ModelProto, plain: onnx.ModelProto) -> None:
         ):
             np.testing.assert_allclose(values.value(index), true, rtol=1e-5, atol=1e-6)
             np.testing.assert_allclose(truth[name], true, rtol=1e-5, atol=1e-6)
-
-
-def test_a_layer_whose_batch_comes_first_within_a_branch_of_a_file(tmp_path: Path) -> None:
-    model, plain = batch_first("GRU", "forward", False, (False, True))
-    (cell,), (result,) = model.graph.node, model.graph.output
-    branches = [
-        onnx.helper.make_graph([node], "branch", [], [onnx.ValueInfoProto(name=node.output[-1])])
-        for node in (cell, onnx.helper.make_node("Neg", ["state0"], ["minus"]))
-    ]
-    result.name = "y"
-    choice = onnx.helper.make_node(
-        "If", ["c"], ["y"], "choice", then_branch=branches[0], else_branch=branches[1]
-    )
-    del model.graph.node[:]
-    model.graph.node.append(choice)
-    model.graph.input.append(onnx.helper.make_tensor_value_info("c", onnx.TensorProto.BOOL, []))
-    path = tmp_path / "m.onnx"
-    onnx.save(model, path)
-    imported = import_model(path, evaluate=run_onnx)
-    inputs = {**imported.random_inputs(1), "c": np.array(True)}
-    swapped = {n: np.ascontiguousarray(v.swapaxes(0, 1)) for n, v in inputs.items() if v.ndim == 3}
-    (wanted,) = run_onnx(plain, swapped)
-    for found in (
-        run_onnx(imported.onnx, inputs)[0],
-        original_outputs(imported, inputs)["y"],
-    ):
-        np.testing.assert_allclose(found, wanted.swapaxes(0, 1), rtol=1e-5, atol=1e-6)

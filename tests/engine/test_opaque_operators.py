@@ -190,34 +190,6 @@ def test_an_operator_that_runtimes_have_in_the_standards_own_domain(tmp_path: Pa
         np.testing.assert_allclose(scale * y, wanted, rtol=1e-5)
 
 
-def test_such_an_operator_within_a_function_and_a_branch() -> None:
-    g = np.random.default_rng(0).standard_normal(8).astype(np.float32)
-    source = written(
-        """(bool c, float[3,8] x) => (float[3,8] y) {
-            first = mine.Norm(x, g)
-            y = If(c) <
-                then_branch = g1 () => (t) { t = SimplifiedLayerNormalization(first, g) },
-                else_branch = g2 () => (e) { e = Neg(first) }
-            >
-        }
-        <domain: "mine", opset_import: ["": 21]>
-        Norm (a, g) => (b) { b = SimplifiedLayerNormalization(a, g) }""",
-        {"g": g},
-        opset=21,
-        more='"mine": 1',
-    )
-    model = import_onnx(source, evaluate=evaluate)
-    assert names(model) == ["onnx:SimplifiedLayerNormalization", "onnx:If"]
-    x = model.random_inputs(1)["x"]
-
-    def norm_of(rows: np.ndarray) -> np.ndarray:
-        return g * rows / np.sqrt(np.mean(rows**2, axis=-1, keepdims=True) + 1e-5)
-
-    for given, wanted in ((True, norm_of(norm_of(x))), (False, -norm_of(x))):
-        (found,) = run_onnx(model.onnx, {"x": x, "c": np.array(given)})
-        np.testing.assert_allclose(found, wanted, rtol=1e-5)
-
-
 @pytest.mark.parametrize("kind", ["Rellu", "FastGelu"])
 def test_what_no_runtime_has_in_the_standards_domain_is_refused(kind: str) -> None:
     """Nor is FastGelu the one of com.microsoft, for which TVM's importer would take it."""

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collage_engine.artifact.artifact import write_artifact
-from collage_engine.build.build import build_cover, write_module
+from collage_engine.build.build import build_cover
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues
@@ -21,7 +20,7 @@ from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.toolchain import Target
 from collage_engine.toolchains import registry
 from tests import zoo
-from tests.support.artifact_cases import compile_loader, cover_in_turn, sample_of
+from tests.support.artifact_cases import artifact_of, compile_loader, cover_in_turn
 from tests.support.model_runs import run_onnx
 
 
@@ -102,11 +101,7 @@ def test_other_toolchains_say_why_not(detector: ImportedModel) -> None:
 
 
 def test_both_loaders_return_each_runs_own_size(detector: ImportedModel, tmp_path: Path) -> None:
-    write_module(
-        build_cover(detector, cover_in_turn(detector, ["onnxruntime"])), tmp_path / "built"
-    )
-    folder = tmp_path / "artifact"
-    write_artifact(detector, tmp_path / "built", folder, sample_of(detector))
+    folder = artifact_of(detector, cover_in_turn(detector, ["onnxruntime"]), tmp_path)
     python = [sys.executable, str(folder / "loader" / "run_artifact.py")]
     for loader in (python, [str(compile_loader())]):
         done = subprocess.run([*loader, str(folder)], capture_output=True, text=True, check=False)

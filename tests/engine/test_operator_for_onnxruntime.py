@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 
+import numpy as np
 import onnx
 import pytest
 
-from collage_engine.artifact.artifact import write_artifact
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.custom_op import embed
-from collage_engine.build.build import build_cover, write_module
 from collage_engine.model.importer import import_model
 from collage_engine.records.errors import UsageError
-from collage_engine.records.toolchain import ToolchainInstance
-from tests.support.artifact_cases import artifact_maker, sample_of
+from tests.support.artifact_cases import artifact_maker, artifact_of, cover_in_turn
 from tests.support.command import python
-from tests.support.covers import candidate_on
+from tests.support.written import written
 
 COVERS = {"tvm": ["tvm"], "mixed": ["openvino", "tvm", "onnxruntime", "onednn"]}
 
@@ -143,27 +141,19 @@ def test_a_changed_artifact_is_refused_by_the_session(embedded, tmp_path):
 
 def test_an_operator_has_the_models_outputs_and_types(tmp_path):
     """Two outputs, one of whole numbers, of an input in bytes."""
-    helper = onnx.helper
-    x = helper.make_tensor_value_info("x", onnx.TensorProto.UINT8, [2, 3])
-    outputs = [
-        helper.make_tensor_value_info("half", onnx.TensorProto.FLOAT, [2, 3]),
-        helper.make_tensor_value_info("whole", onnx.TensorProto.INT32, [3, 2]),
-    ]
-    nodes = [
-        helper.make_node("Cast", ["x"], ["f"], to=onnx.TensorProto.FLOAT),
-        helper.make_node("Mul", ["f", "h"], ["half"]),
-        helper.make_node("Transpose", ["x"], ["t"]),
-        helper.make_node("Cast", ["t"], ["whole"], to=onnx.TensorProto.INT32),
-    ]
-    weights = [helper.make_tensor("h", onnx.TensorProto.FLOAT, [], [0.5])]
-    graph = helper.make_graph(nodes, "g", [x], outputs, weights)
+    model = written(
+        """(uint8[2,3] x) => (float[2,3] half, int32[3,2] whole) {
+            f = Cast<to=1>(x)
+            half = Mul(f, h)
+            t = Transpose(x)
+            whole = Cast<to=6>(t)
+        }""",
+        {"h": np.float32(0.5)},
+    )
     path = tmp_path / "model.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    onnx.save(model, path)
     imported = import_model(path)
-    instance = ToolchainInstance(toolchain="tvm", threads=1)
-    cover = [candidate_on(instance, tuple(range(len(imported.graph.operators))))]
-    write_module(build_cover(imported, cover), tmp_path / "built")
-    folder = write_artifact(imported, tmp_path / "built", tmp_path / "out", sample_of(imported))
+    folder = artifact_of(imported, cover_in_turn(imported, ["tvm"]), tmp_path)
     library = embed(folder, tmp_path / "operator.onnx")
     body = """
 opened = session(*sys.argv[1:])

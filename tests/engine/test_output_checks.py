@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,6 +13,7 @@ import pytest
 
 from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.artifact.artifact_run import run_artifact
+from collage_engine.build.build import build_cover, write_module
 from collage_engine.candidates.inputs import (
     model_samples,
     own_tolerances,
@@ -29,7 +28,6 @@ from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.npz import write_npz
 from collage_engine.lowering.reference import original_outputs, run_onnx
 from collage_engine.lowering.rounding_noise import rounding_noise
-from collage_engine.machine.worker import Worker
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.records.errors import ArtifactError, MeasureError, ToolchainError
 from collage_engine.records.settings import RunSettings
@@ -44,15 +42,12 @@ from collage_engine.run.task import RunTask
 from collage_engine.timing.bench import check
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.placement_process import (
-    TRIAL_JOB,
     TrialBench,
-    TrialSettings,
 )
 from collage_engine.trials.race import Race
 from collage_engine.trials.runner import TrialRunner
 from collage_engine.trials.trial_job import OpenPlacement, RunRound, TrialJob, turned
-from tests.support.artifact_cases import MNIST, compile_loader, run_cpp
-from tests.support.covers import candidate_on
+from tests.support.artifact_cases import MNIST, compile_loader, cover_in_turn, run_cpp
 from tests.support.written import written
 
 Importing = Callable[..., ImportedModel]
@@ -245,9 +240,6 @@ def test_what_no_range_makes_finite_is_known_by_name(imported: Importing) -> Non
     assert "--inputs" in told
     names = [name for name, _ in model.outputs]
     refuse_unchecked(names, unchecked(samples), RunSettings())  # x2 is checked
-    refuse_unchecked(["v2"], {"v2": 1.0}, RunSettings(unchecked=True))
-    with pytest.raises(MeasureError, match="--unchecked"):
-        refuse_unchecked(["v2", "class"], unchecked(samples), RunSettings())
 
 
 def test_what_a_class_is_made_of_is_looked_at_where_the_evaluating_toolchain_refuses(
@@ -311,9 +303,7 @@ def test_no_error_is_told_of_outputs_that_were_not_checked(
     model = defined_on_some(imported, ["Log"], "x2")
     inputs = {"x": np.full((2, 6), -1, np.float32)}
     truth = original_outputs(model, inputs)
-    everything = tuple(range(len(model.graph.operators)))
-    instance = ToolchainInstance(toolchain="onnxruntime", threads=1)
-    cover = (candidate_on(instance, everything),)
+    cover = tuple(cover_in_turn(model, ["onnxruntime"]))
     for unseen, error in ((frozenset({"v0"}), 0.0), (frozenset({"v0", "x2"}), None)):
         sample = Sample(inputs, truth, {}, unseen)
         bench = TrialBench(model, [sample], 1e-4, tmp_path / str(error))
@@ -357,104 +347,37 @@ def test_a_placement_that_computes_whole_numbers_in_floats_is_refused(
     assert truth["rows"].tolist() == [i // 7 for i in inputs["ids"].tolist()]
     tolerance = run_tolerance(model, RunSettings(), inputs)
     sample = Sample(inputs, truth, tolerance.by_output)
-    everything = tuple(range(len(model.graph.operators)))
-    settings = TrialSettings(round_s=0.005, at_once=1)
-    bench = TrialBench(model, [sample], tolerance.value, tmp_path / "work", settings=settings)
-    with TrialRunner(bench) as runner:
-        made = {}
-        for name in ("openvino", "onnxruntime"):
-            instance = ToolchainInstance(toolchain=name, threads=1)
-            one = Contender(
-                name=name, kind="whole-model", cover=(candidate_on(instance, everything),)
-            )
-            made[name] = runner.process(one)
-        runner.build(list(made.values()))
-        runner.load(list(made.values()))
-        assert made["onnxruntime"].failure is None and made["onnxruntime"].can_win
-        assert made["openvino"].failure is not None and not made["openvino"].can_win
-        assert made["openvino"].failure.startswith("wrong numbers in the output 'rows': off by ")
-        assert made["openvino"].failure.endswith(" in int32")
-        folder = made["onnxruntime"].folder
-        assert folder is not None
-        # The artifact's own checks, in Python and in C++, know as much.
-        loader = compile_loader()
-        for shift, error in ((0, None), (14, "'rows' is off by 14 in int32")):
-            rows = truth["rows"] + np.array([0, 0, 0, 0, shift, 0], np.int32)
-            out = write_artifact(
-                model,
-                folder,
-                tmp_path / f"out{shift}",
-                ArtifactContents(
-                    inputs=inputs,
-                    outputs={**truth, "rows": rows},
-                    tolerance=tolerance.value,
-                    by_output=tolerance.by_output,
-                ),
-            )
-            told = run_cpp(loader, str(out))
-            assert told.returncode == (0 if error is None else 1), told.stderr
-            if error is None:
-                assert run_artifact(out)["max_abs_error"] == 0.0
-            else:
-                with pytest.raises(ArtifactError, match=error):
-                    run_artifact(out)
+    cover = tuple(cover_in_turn(model, ["openvino"]))
+    with Race(TrialRunner(TrialBench(model, [sample], tolerance.value, tmp_path))) as race:
+        found = race.try_cover(Contender(name="openvino", kind="whole-model", cover=cover))
+    assert found.failure.startswith("wrong numbers in the output 'rows': off by ")
+    assert found.failure.endswith(" in int32")
+
+
+def test_loaders_hold_whole_numbers_to_their_own_bound(imported: Importing, tmp_path: Path) -> None:
+    model, inputs = division(imported)
+    truth = original_outputs(model, inputs)
+    tolerance = run_tolerance(model, RunSettings(), inputs)
+    write_module(build_cover(model, cover_in_turn(model, ["onnxruntime"])), tmp_path / "built")
+    for shift in (0, 14):
+        rows = truth["rows"] + np.array([0, 0, 0, 0, shift, 0], np.int32)
+        contents = ArtifactContents(
+            inputs=inputs,
+            outputs={**truth, "rows": rows},
+            tolerance=tolerance.value,
+            by_output=tolerance.by_output,
+        )
+        out = write_artifact(model, tmp_path / "built", tmp_path / f"out{shift}", contents)
+        told = run_cpp(compile_loader(), str(out))
+        assert told.returncode == (1 if shift else 0), told.stderr
+        if shift:
+            with pytest.raises(ArtifactError, match="'rows' is off by 14 in int32"):
+                run_artifact(out)
+        else:
+            assert run_artifact(out)["max_abs_error"] == 0.0
 
 
 # -- after the rounds ------------------------------------------------------------------
-
-LAZY = """
-#define _GNU_SOURCE
-#include <dlfcn.h>
-static long calls;
-static int (*real)(const void*, void*, int, const void*);
-int dnnl_primitive_execute(const void* p, void* s, int n, const void* a) {
-  if (!real) real = dlsym(RTLD_NEXT, "dnnl_primitive_execute");
-  if (!real) real = dlsym(dlopen("LIBRARY", RTLD_NOW), "dnnl_primitive_execute");
-  return ++calls > 60 ? 0 : real(p, s, n, a);
-}
-"""
-"""Stands in front of oneDNN, and does nothing from the 61st call on."""
-
-
-def test_a_library_that_goes_wrong_after_its_first_calls_cannot_win(tmp_path: Path) -> None:
-    """It leaves its outputs as the call before made them: on the sample itself they stay right."""
-    library = Path(sys.prefix) / "lib" / "libdnnl.so.3"
-    (tmp_path / "lazy.c").write_text(LAZY.replace("LIBRARY", str(library)))
-    lazy = tmp_path / "lazy.so"
-    command = ["gcc", "-shared", "-fPIC", "-o", str(lazy), str(tmp_path / "lazy.c"), "-ldl"]
-    subprocess.run(command, check=True)
-
-    def start_worker(target: str, *, env: Mapping[str, str] | None = None, **more: Any) -> Worker:
-        if target == TRIAL_JOB and preloaded:
-            env = {**(env or {}), "LD_PRELOAD": str(lazy)}
-        return Worker(target, env=env, **more)
-
-    model = import_model(MNIST)
-    inputs = model.random_inputs(0)
-    sample = Sample(inputs, original_outputs(model, inputs))
-    everything = tuple(range(len(model.graph.operators)))
-    cover = (candidate_on(ToolchainInstance(toolchain="onednn", threads=1), everything),)
-    settings = TrialSettings(round_s=0.01, at_once=1)
-    for preloaded in (False, True):
-        bench = TrialBench(
-            model,
-            [sample],
-            1e-4,
-            tmp_path / str(preloaded),
-            settings=settings,
-            start_worker=start_worker,
-        )
-        with TrialRunner(bench) as runner:
-            process = runner.process(Contender(name="onednn", kind="whole-model", cover=cover))
-            runner.build([process])
-            runner.load([process])
-            assert process.failure is None
-            rounds = [process.timed_round() for _ in range(3)]
-            if preloaded:
-                assert None in rounds and not process.can_win
-                assert (process.failure or "").startswith("wrong numbers in the output 'Plus214")
-            else:
-                assert None not in rounds and process.can_win
 
 
 def test_outputs_are_compared_after_every_round(tmp_path: Path) -> None:

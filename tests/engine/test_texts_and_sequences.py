@@ -11,13 +11,11 @@ import numpy as np
 import onnx
 import pytest
 
-from collage_engine.artifact.artifact import write_artifact
-from collage_engine.build.build import build_cover, write_module
 from collage_engine.lowering.reference import run_onnx as evaluate
 from collage_engine.model.importer import import_model, import_onnx
 from collage_engine.model.texts import TEXT_TYPE, bytes_of, decoded, encoded, from_bytes
 from collage_engine.records.errors import ModelError, UsageError
-from tests.support.artifact_cases import cover_in_turn, sample_of
+from tests.support.artifact_cases import artifact_of, cover_in_turn
 from tests.support.command import python
 from tests.support.written import written
 from tests.zoo.net import Net
@@ -58,10 +56,7 @@ def exported(model: onnx.ModelProto, sizes: dict[str, tuple[int, ...]], folder: 
     path = folder / "model.onnx"
     onnx.save(model, path)
     imported = import_model(path, sizes, evaluate=evaluate)
-    contents = sample_of(imported)
-    built = build_cover(imported, cover_in_turn(imported, ("onnxruntime",)))
-    write_module(built, folder / "module")
-    return write_artifact(imported, folder / "module", folder / "out", contents)
+    return artifact_of(imported, cover_in_turn(imported, ["onnxruntime"]), folder)
 
 
 def run_loaded(folder: Path, code: str) -> str:

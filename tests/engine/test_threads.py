@@ -10,14 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.artifact.manifest import read_manifest
-from collage_engine.build.build import build_cover, write_module
-from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.toolchain import SHORT_SPIN_TURNS
 from collage_engine.toolchains.registry import about, probe
 from tests.engine.test_memory_of_artifacts import cut, dense_chain
+from tests.support.artifact_cases import artifact_of
 from tests.support.command import python
 from tests.support.toolchain_cases import running
 
@@ -73,12 +71,7 @@ def artifact(present, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("threads")
     model = import_onnx(dense_chain(layers=len(present) + 1, width=512))
     cover = cut(model, [running(name, THREADS) for name in present])
-    write_module(build_cover(model, cover), folder / "built", link=True)
-    inputs = model.random_inputs(0)
-    contents = ArtifactContents(
-        inputs=inputs, outputs=original_outputs(model, inputs), tolerance=1e-3
-    )
-    return write_artifact(model, folder / "built", folder / "artifact", contents)
+    return artifact_of(model, cover, folder, 1e-3)
 
 
 def test_every_runtime_is_told_the_same(artifact, present):

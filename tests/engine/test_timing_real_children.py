@@ -1,4 +1,4 @@
-"""Measuring candidates of a real model: truth, numbers, times, and toolchains that misbehave."""
+"""Measuring a real model in real children: toolchains that misbehave, and profiles."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
-from collage_engine.lowering.reference import TrueValues
+from collage_engine.lowering.reference import TrueValues, original_outputs
 from collage_engine.model.importer import import_model
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.toolchain import ToolchainInstance
@@ -17,6 +16,11 @@ from collage_engine.store.store import Store
 from collage_engine.timing.child import measuring_environment
 from collage_engine.timing.measurer import Measurer, group_candidates
 from collage_engine.timing.protocol import ProtocolSettings
+from collage_engine.trials.contender import Contender, Sample
+from collage_engine.trials.placement_process import TrialBench, TrialSettings
+from collage_engine.trials.runner import TrialRunner
+from tests.support.artifact_cases import MNIST, cover_in_turn
+from tests.support.written import written
 
 QUICK = ProtocolSettings(budget_s=0.01)
 
@@ -25,28 +29,18 @@ QUICK = ProtocolSettings(budget_s=0.01)
 def model_file(tmp_path_factory) -> Path:
     """conv, relu, mean; then a matrix product and an argmax."""
     random = np.random.default_rng(0)
-    weights = {
-        "w": random.standard_normal((4, 3, 3, 3)).astype("float32"),
-        "m": random.standard_normal((4, 5)).astype("float32"),
-    }
-    graph = helper.make_graph(
-        [
-            helper.make_node("Conv", ["x", "w"], ["c"], "conv1", pads=[1, 1, 1, 1]),
-            helper.make_node("Relu", ["c"], ["r"], "relu1"),
-            helper.make_node("ReduceMean", ["r"], ["g"], "mean1", axes=[2, 3], keepdims=0),
-            helper.make_node("MatMul", ["g", "m"], ["y"], "fc"),
-            helper.make_node("ArgMax", ["y"], ["k"], "best", axis=1),
-        ],
-        "small",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])],
-        [
-            helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 5]),
-            helper.make_tensor_value_info("k", TensorProto.INT64, [1, 1]),
-        ],
-        [numpy_helper.from_array(v, k) for k, v in weights.items()],
+    shapes = {"w": (4, 3, 3, 3), "m": (4, 5)}
+    model = written(
+        """(float[1,3,8,8] x) => (float[1,5] y, int64[1,1] k) {
+            [conv1] c = Conv<pads=[1, 1, 1, 1]>(x, w)
+            [relu1] r = Relu(c)
+            [mean1] g = ReduceMean<axes=[2, 3], keepdims=0>(r)
+            [fc] y = MatMul(g, m)
+            [best] k = ArgMax<axis=1>(y)
+        }""",
+        {n: random.standard_normal(s).astype("float32") for n, s in shapes.items()},
+        opset=13,
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
-    model.ir_version = 8
     path = tmp_path_factory.mktemp("model") / "small.onnx"
     onnx.save(model, str(path))
     return path
@@ -85,18 +79,6 @@ def candidate(name: str, *nodes: int) -> CandidateRecord:
     )
 
 
-def test_real_toolchains_are_right_and_timed(measurer, model_file):
-    count = import_model(model_file).record.nodes
-    sets = [(0,), (0, 1), tuple(range(count))]
-    candidates = [candidate(name, *nodes) for nodes in sets for name in ("plain", "onnxruntime")]
-    found = measurer.measure(group_candidates(candidates))
-    for one in candidates:
-        cost = found.costs[one.key]
-        assert cost.state == "measured", f"{one.id}: {cost.reason}"
-        assert 0 < cost.low_us <= cost.median_us <= cost.high_us < 1e5
-        assert cost.max_rel_error < 1e-4 and cost.count >= 3
-
-
 def test_liars_crashers_and_the_picky_are_found_out_and_cost_nobody_else(measurer):
     names = ("plain", "liar", "crasher", "picky", "onnxruntime")
     candidates = [candidate(name, 0, 1) for name in names]
@@ -108,9 +90,18 @@ def test_liars_crashers_and_the_picky_are_found_out_and_cost_nobody_else(measure
     assert states["picky"].reason == "picky takes nothing on Saturdays"
 
 
-def test_a_sleeper_is_killed(measurer):
-    measurer.child.candidate_limit_s = 3.0
-    asleep, plain = candidate("sleeper", 1), candidate("plain", 1)
-    found = measurer.measure(group_candidates([plain, asleep]))
-    assert found.costs[asleep.key].reason == "gave no answer within 3 s while compiling"
-    assert found.costs[plain.key].usable
+def test_a_profile_leaves_nothing_behind_in_the_process(tmp_path):
+    """What watches the kernels in a profile would slow down every later round."""
+    model = import_model(MNIST)
+    inputs = model.random_inputs(0)
+    sample = Sample(inputs, original_outputs(model, inputs))
+    cut = tuple(cover_in_turn(model, ["onednn"] * (len(model.graph.operators) // 2)))
+    settings = TrialSettings(round_s=0.005, at_once=1)
+    with TrialRunner(TrialBench(model, [sample], 1e-4, tmp_path, settings=settings)) as runner:
+        process = runner.process(Contender(name="cut", kind="collage", cover=cut))
+        runner.build([process])
+        process.load()
+        before = min(process.timed_round())
+        assert any(process.partition_times(5)[0])
+        rounds = (min(process.timed_round()) for _ in range(20))
+        assert any(after < 1.5 * before for after in rounds), "none of twenty is as fast"

@@ -5,9 +5,33 @@ Those for devices alone are checked in ``tests/device_codegen``, where their pac
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
+from collage_engine.toolchains import registry
 from tests.support.conformance import demand_conformance, every_check, names_of_toolchains
+from tests.support.toolchain_cases import default_instance, imported, tensors, whole
+from tests.support.toolchain_models import small_net
 
 
 @every_check(names_of_toolchains(for_processors=True))
 def test_the_toolchain_conforms(name: str, check: str) -> None:
     demand_conformance(name, check)
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
+def test_tensors_are_made_once_per_address(name: str) -> None:
+    made, toolchain = imported(small_net()), registry.get(name)
+    function = whole(made, default_instance(toolchain))
+    module = toolchain.compile(function)
+    feeds = made.random_inputs(0)
+    calls = [tensors(function, {k: v.copy() for k, v in feeds.items()}) for _ in range(3)]
+    module[function.symbol](*calls[0][0])
+    truth = calls[0][1][0].copy()
+    for _ in range(10):
+        for arguments, results in calls:
+            results[0].fill(0)
+            module[function.symbol](*arguments)
+            np.testing.assert_array_equal(results[0], truth)
+    # One input at three addresses, one output at three: each made once, none per call.
+    assert toolchain.inside(module)["tensors_made"] == 6

@@ -52,8 +52,7 @@ def check(
         (3, 16, 24, (9, 4), 4),
     ],
 )
-@pytest.mark.parametrize("constant", [False, True])
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("constant", "threads"), [(False, 1), (True, 2)])
 def test_pointwise_convolutions_are_products(
     toolchain: OpenBlasToolchain,
     images: int,
@@ -108,8 +107,7 @@ PRODUCTS = [
 ]
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize(("constant", "threads"), [(False, 2), (True, 1)])
 @pytest.mark.parametrize(("left", "right"), PRODUCTS)
 def test_products_of_any_rank(
     toolchain: OpenBlasToolchain,

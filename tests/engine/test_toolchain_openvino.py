@@ -18,7 +18,6 @@ from tests.support.toolchain_cases import (
     imported,
     reference,
     run,
-    tensors,
     whole,
 )
 from tests.support.toolchain_models import MODELS, small_net
@@ -117,23 +116,6 @@ def test_bfloat16_rounds_only_when_asked(toolchain: OpenVinoToolchain) -> None:
         precisions += [s["precision"] for s in steps if s["what"] == "Convolution"]
     assert precisions == ["f32", "bf16"]
     assert errors[0] < 1e-5 < errors[1] < 2e-2
-
-
-def test_tensors_are_made_once_per_address(toolchain: OpenVinoToolchain) -> None:
-    made = imported(small_net())
-    function = whole(made, default_instance(toolchain))
-    module = toolchain.compile(function)
-    feeds = made.random_inputs(0)
-    calls = [tensors(function, {k: v.copy() for k, v in feeds.items()}) for _ in range(3)]
-    module[function.symbol](*calls[0][0])
-    truth = calls[0][1][0].copy()
-    for _ in range(10):
-        for arguments, results in calls:
-            results[0].fill(0)
-            module[function.symbol](*arguments)
-            np.testing.assert_array_equal(results[0], truth)
-    # One input at three addresses, one output at three: each made once, none per call.
-    assert toolchain.inside(module)["tensors_made"] == 6
 
 
 # ---- 8-bit ---------------------------------------------------------------------------------------

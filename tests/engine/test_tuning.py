@@ -32,10 +32,6 @@ from tests.support.command import python
 from tests.support.toolchain_cases import Net
 
 TVM = ToolchainInstance(toolchain="tvm")
-LONG = pytest.mark.skipif(
-    "COLLAGE_LONG_TESTS" not in os.environ,
-    reason="takes minutes; run it with COLLAGE_LONG_TESTS=1",
-)
 
 
 def conv(data, weight, stride=1, padding=0, groups=1, last=False) -> dict:

@@ -9,21 +9,20 @@ import onnx
 import pytest
 from onnx import ModelProto
 
-from collage_engine.artifact.artifact import ArtifactContents, write_artifact
+from collage_engine.artifact.artifact import write_artifact
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.build.build import build_cover, may_spin, write_module
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.lowering.compile import compile_function
-from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
 from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.store.keys import KeyContext
 from collage_engine.toolchains.capabilities import composites_of
 from collage_engine.toolchains.registry import get
-from tests.support.bare_python import bare_site, run_bare
+from tests.support.artifact_cases import sample_of
+from tests.support.bare_python import run_bare
 from tests.support.covers import candidate_on
 from tests.support.toolchain_cases import Net, error, imported, reference, whole
 
@@ -158,7 +157,7 @@ def mixed_cover(model: ImportedModel, library: str) -> list[Candidate]:
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_artifact_of_a_mixed_placement_runs_moved_and_bare(
-    model: ImportedModel, library: str, tmp_path: Path
+    model: ImportedModel, library: str, site: Path, tmp_path: Path
 ) -> None:
     cover = mixed_cover(model, library)
     assert may_spin(cover[:1]) is (library != "onednn")  # it has threads of its own
@@ -170,15 +169,10 @@ def test_artifact_of_a_mixed_placement_runs_moved_and_bare(
     called = [name for name in owners if name.endswith(f"_{library}0")]
     assert [owners[name] for name in called] == [f"tvm[library={library}]"]
     write_module(built, tmp_path / "built")
-    inputs = model.random_inputs(0)
-    contents = ArtifactContents(
-        inputs=inputs, outputs=original_outputs(model, inputs), tolerance=1e-4
-    )
-    artifact = write_artifact(model, tmp_path / "built", tmp_path / "artifact", contents)
+    artifact = write_artifact(model, tmp_path / "built", tmp_path / "artifact", sample_of(model))
     assert run_artifact(artifact)["max_rel_error"] < 1e-5
     moved = tmp_path / "else where"
     artifact.rename(moved)
-    site = bare_site(tmp_path / "site")
     done = run_bare(site, "loader/run_artifact.py", "--json", cwd=moved)
     assert done.returncode == 0, done.stderr
     assert '"wrong": null' in done.stdout
@@ -198,18 +192,3 @@ def test_a_run_offers_them_for_the_libraries_it_may_use(model: ImportedModel) ->
         assert list(alone.instances) == ["tvm"]
     finally:
         workspace.close()
-
-
-def test_a_measurement_depends_on_the_librarys_version() -> None:
-    def key(version: str) -> str:
-        context = KeyContext(
-            tvm_version="0",
-            target="llvm",
-            fingerprint="f",
-            versions={"tvm": "0", "openblas": version},
-            sources={"tvm": "a", "openblas": "b"},
-        )
-        (instance,) = get("tvm").library_instances(1, ["openblas"])
-        return context.key("form", instance)
-
-    assert key("1") != key("2")

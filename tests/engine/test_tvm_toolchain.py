@@ -18,25 +18,19 @@ from collage_engine.kernels.operators import SUPPORTED
 from collage_engine.kernels.scheduler import kernel_for, schedule
 from collage_engine.kernels.target import cpu, cpu_target
 from collage_engine.lowering.compile import compile_function
-from collage_engine.lowering.extract import function_of
 from collage_engine.machine.device import processor
-from collage_engine.model.importer import ImportedModel, import_onnx
+from collage_engine.model.importer import import_onnx
 from collage_engine.toolchains.tvm import channels_last
 from collage_engine.toolchains.tvm.inside import describe
 from collage_engine.toolchains.tvm.lowering import fused, lower_module
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 from tests import zoo
 from tests.support.model_runs import relative_error
-from tests.support.toolchain_cases import default_instance
+from tests.support.toolchain_cases import default_instance, whole
 from tests.support.tvm_cases import constant, conv, function
 
 TOOLCHAIN = TvmToolchain()
 INSTANCE = default_instance(TOOLCHAIN, 2)
-
-
-def whole(model: ImportedModel) -> Any:
-    numbers = tuple(range(len(model.graph.operators)))
-    return function_of(model, INSTANCE, numbers, "whole")
 
 
 def calls(module: tvm.IRModule, name: str) -> list[Any]:
@@ -56,7 +50,7 @@ def test_whole_models(name: str) -> None:
         model.onnx.SerializeToString(), providers=["CPUExecutionProvider"]
     )
     want = session.run(None, values)
-    part = whole(model)
+    part = whole(model, INSTANCE)
     names = dict(zip(model.graph.record.inputs, model.graph.record.input_names, strict=True))
     with compile_function(part) as compiled:
         got = dict(
@@ -110,7 +104,7 @@ def test_images_stay_channels_last_between_kernels() -> None:
     model = import_onnx(zoo.build("mobilenet_v2", size=32))
     from collage_engine.toolchains.tvm.rebuild import relax_module
 
-    module = relax_module(whole(model))
+    module = relax_module(whole(model, INSTANCE))
     assert channels_last.worthwhile(module["main"])
     converted = channels_last.convert(module)
     # Only the image coming in: the mean leaves one point per channel, whose order is the same.
@@ -138,7 +132,7 @@ def test_few_or_grouped_convolutions_keep_their_layout() -> None:
     for name in ("unet", "residual_block"):
         from collage_engine.toolchains.tvm.rebuild import relax_module
 
-        module = relax_module(whole(import_onnx(zoo.build(name))))
+        module = relax_module(whole(import_onnx(zoo.build(name)), INSTANCE))
         assert not channels_last.worthwhile(module["main"])
 
 

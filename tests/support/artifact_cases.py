@@ -34,10 +34,20 @@ def cover_in_turn(model: ImportedModel, toolchains: Sequence[str]) -> list[Candi
     ]
 
 
-def sample_of(model: ImportedModel) -> ArtifactContents:
+def sample_of(model: ImportedModel, tolerance: float = 1e-4) -> ArtifactContents:
     """Returns random inputs of the model, and what its file computes of them."""
     inputs = model.random_inputs(0)
-    return ArtifactContents(inputs=inputs, outputs=original_outputs(model, inputs), tolerance=1e-4)
+    outputs = original_outputs(model, inputs)
+    return ArtifactContents(inputs=inputs, outputs=outputs, tolerance=tolerance)
+
+
+def artifact_of(
+    model: ImportedModel, cover: Sequence[Candidate], folder: Path, tolerance: float = 1e-4
+) -> Path:
+    """Builds a cover and writes the artifact with a sample; returns its folder below ``folder``."""
+    write_module(build_cover(model, cover), folder / "built", link=True)
+    contents = sample_of(model, tolerance)
+    return write_artifact(model, folder / "built", folder / "artifact", contents)
 
 
 def artifact_maker(
@@ -45,15 +55,11 @@ def artifact_maker(
 ) -> Callable[[str], Path]:
     """Makes (once) and gives the artifact of a named cover of MNIST."""
     model = import_model(MNIST)
-    contents = sample_of(model)
     made: dict[str, Path] = {}
 
     def make(name: str) -> Path:
         if name not in made:
-            folder = new_folder(name)
-            built = build_cover(model, cover_in_turn(model, covers[name]))
-            write_module(built, folder / "built", link=True)
-            made[name] = write_artifact(model, folder / "built", folder / "artifact", contents)
+            made[name] = artifact_of(model, cover_in_turn(model, covers[name]), new_folder(name))
         return made[name]
 
     return make

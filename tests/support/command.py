@@ -40,6 +40,28 @@ def collage(
     )
 
 
+def started(
+    *arguments: object, cache: Path, cwd: Path = ROOT, **options: Any
+) -> subprocess.Popen[str]:
+    """Start ``collage``, for tests that do something while it runs.
+
+    Args:
+        arguments: Its arguments.
+        cache: The cache folder.
+        cwd: The folder that it is started in.
+        options: Of ``subprocess.Popen``.
+    """
+    return subprocess.Popen(
+        [sys.executable, "-m", "collage_engine", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "COLLAGE_CACHE_DIR": str(cache)},
+        **options,
+    )
+
+
 def python(code: str, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run a program in a Python of its own.
 

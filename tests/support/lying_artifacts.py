@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,14 +38,6 @@ def _beside(name: str) -> Lie:
     return lie
 
 
-def _pipe(name: str) -> Lie:
-    def lie(folder: Path, manifest: dict[str, Any]) -> None:
-        (folder / name).unlink()
-        os.mkfifo(folder / name)
-
-    return lie
-
-
 def _changed(folder: Path, manifest: dict[str, Any]) -> None:
     with (folder / "model.so").open("ab") as stream:
         stream.write(b"x")
@@ -54,10 +45,7 @@ def _changed(folder: Path, manifest: dict[str, Any]) -> None:
 
 REFUSED: dict[str, tuple[Lie, str]] = {
     "model.so was changed": (_changed, r"model\.so has changed"),
-    "model.so is a pipe": (_pipe("model.so"), "no regular file"),
-    "the sample is a pipe": (_pipe("sample_input.npz"), "no regular file"),
     "version 1": (_set("format_version", 1), "version"),
-    "version 2": (_set("format_version", 2), "version"),
 }
 """What has to be refused, with a pattern of the sentence."""
 

@@ -1,10 +1,9 @@
-"""The real measuring job, with toolchains beside the real ones that lie, crash or hang."""
+"""The real measuring job, with toolchains beside the real ones that lie or crash."""
 
 from __future__ import annotations
 
 import os
 import signal
-import time
 from typing import Any
 
 import msgspec
@@ -47,13 +46,6 @@ class Crasher(PlainToolchain):
         os.kill(os.getpid(), signal.SIGSEGV)
 
 
-class Sleeper(PlainToolchain):
-    about = msgspec.structs.replace(PlainToolchain.about, name="sleeper")
-
-    def lower(self, function: Function) -> Any:
-        time.sleep(600)
-
-
 class Picky(PlainToolchain):
     about = msgspec.structs.replace(PlainToolchain.about, name="picky")
 
@@ -63,7 +55,7 @@ class Picky(PlainToolchain):
 
 class Job(MeasureJob):
     def open(self, request: OpenRequest) -> Bench:
-        for kind in (PlainToolchain, Liar, Crasher, Sleeper, Picky):
+        for kind in (PlainToolchain, Liar, Crasher, Picky):
             module = "tests.support.plain_toolchain" if kind is PlainToolchain else __name__
             registry.TOOLCHAINS[kind.about.name] = f"{module}:{kind.__name__}"
         return super().open(request)
