@@ -114,54 +114,6 @@ def resnet(blocks: int = 16) -> DataflowGraph:
     return b.build(b.call("add", x, b.constant((1000,)), shape=(1, 1000)))
 
 
-def layer_norm(b: GraphBuilder, x: int) -> int:
-    column = (1, 128, 1)
-    mean = b.call("mean", x, shape=column)
-    centred = b.call("subtract", x, mean)
-    variance = b.call("mean", b.call("multiply", centred, centred), shape=column)
-    eps = b.call("add", variance, b.constant(), shape=column)
-    scaled = b.call("divide", centred, b.call("sqrt", eps, shape=column))
-    scaled = b.call("multiply", scaled, b.constant((256,)))
-    return b.call("add", scaled, b.constant((256,)))
-
-
-def bert(layers: int = 4, heads: int = 4) -> DataflowGraph:
-    """Returns encoder layers with decomposed layer norm and GELU, and one attention mask."""
-    b = GraphBuilder((1, 128, 256))
-    x = b.parameter("x")
-    mask = b.parameter("mask", (1, 1, 1, 128))
-    mask = b.call("multiply", mask, b.constant(), shape=(1, 1, 1, 128))
-    split = (1, heads, 128, 256 // heads)
-
-    def linear(value: int, width: int = 256) -> int:
-        shape = (1, 128, width)
-        y = b.call("matmul", value, b.constant((256, width)), shape=shape)
-        return b.call("add", y, b.constant((width,)), shape=shape)
-
-    def by_head(value: int) -> int:
-        y = b.call("reshape", linear(value), shape=(1, 128, heads, 256 // heads))
-        return b.call("permute_dims", y, shape=split)
-
-    for _ in range(layers):
-        q, k, v = by_head(x), by_head(x), by_head(x)
-        scores = (1, heads, 128, 128)
-        s = b.call("matmul", q, b.call("permute_dims", k, shape=split), shape=scores)
-        s = b.call("divide", s, b.constant(), shape=scores)
-        s = b.call("add", s, mask, shape=scores)
-        s = b.call("nn.softmax", s, shape=scores)
-        y = b.call("permute_dims", b.call("matmul", s, v, shape=split))
-        y = linear(b.call("reshape", y))
-        x = layer_norm(b, b.call("add", y, x))
-        wide = linear(x, 1024)
-        shape = (1, 128, 1024)
-        g = b.call("erf", b.call("divide", wide, b.constant(), shape=shape), shape=shape)
-        g = b.call("add", g, b.constant(), shape=shape)
-        g = b.call("multiply", wide, g, shape=shape)
-        g = b.call("multiply", g, b.constant(), shape=shape)
-        x = layer_norm(b, b.call("add", linear(g), x))
-    return b.build(x)
-
-
 def random_graph(rng: random.Random, operators: int = 8, glue: bool = True) -> DataflowGraph:
     """Returns a random graph of unary, binary and, with ``glue``, tuple operators."""
     b = GraphBuilder()

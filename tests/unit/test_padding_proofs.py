@@ -83,6 +83,7 @@ def quantised(net: Net, x: str) -> str:
 
 ALONG_TIME = ["batch", "time", 16]
 TIME = (ALONG_TIME, "time")
+IMAGE = ["batch", 16, "time", 5]
 PROVED = [
     (perceptron, *TIME),
     (perceptron, ALONG_TIME, "batch"),
@@ -91,7 +92,7 @@ PROVED = [
     (class_token, ["batch", 4, 16], "batch"),
     (embedded, *TIME),
     (quantised, *TIME),
-    (lambda n, x: n.conv(x, 16, 4, kernel=1, pad=0), ["batch", 16, "time", 5], "time"),
+    (lambda n, x: n.conv(x, 16, 4, kernel=1, pad=0), IMAGE, "time"),
     (lambda n, x: n.op("Transpose", x, perm=[1, 2, 0]), *TIME),
     (lambda n, x: n.op("Reshape", x, ints(n, 0, 0, 4, 4)), *TIME),
     (lambda n, x: n.op("Reshape", x, ints(n, 0, -1, 2, 8)), *TIME),
@@ -152,7 +153,7 @@ def positions(net: Net, x: str) -> str:
     return net.op("Add", x, net.op("Unsqueeze", net.op("Cast", steps, to=1), ints(net, 1)))
 
 
-REFUSED = [
+MIXED = [
     (lambda n, x: n.op("ReduceMax", x, axes=[1], keepdims=0), "ReduceMax"),
     (lambda n, x: n.op("ReduceSum", x), "ReduceSum"),
     (lambda n, x: n.op("ReduceMean", x, axes=[-2]), "ReduceMean"),
@@ -183,27 +184,22 @@ REFUSED = [
     (positions, "Add"),
     (lambda n, x: n.op("Shape", x), "the output"),
 ]
+REFUSED = [
+    *((build, says, ALONG_TIME) for build, says in MIXED),
+    (lambda n, x: n.conv(x, 16, 4, kernel=3), "Conv", IMAGE),
+    (lambda n, x: n.conv(x, 16, 4, kernel=1, pad=0, stride=2), "Conv", IMAGE),
+    (lambda n, x: n.op("AveragePool", x, kernel_shape=[2, 2]), "AveragePool", IMAGE),
+    (lambda n, x: n.op("Softmax", x, axis=0), "Softmax", ["time", 5]),
+    (lambda n, x: n.op("Reshape", x, ints(n, 4, -1)), "Reshape", ["time", 16]),
+]
 """Models whose results depend on what stands behind the end along ``time``."""
 
 
-@pytest.mark.parametrize(("build", "says"), REFUSED)
-def test_where_positions_are_mixed_nothing_is_proved(build: Build, says: str) -> None:
+@pytest.mark.parametrize(("build", "says", "shape"), REFUSED)
+def test_where_positions_are_mixed_nothing_is_proved(
+    build: Build, says: str, shape: list[Any]
+) -> None:
     with pytest.raises(NotProved, match=says):
-        paddable(model_of(build, ALONG_TIME), "time")
-
-
-@pytest.mark.parametrize(
-    ("build", "shape"),
-    [
-        (lambda n, x: n.conv(x, 16, 4, kernel=3), ["batch", 16, "time", 5]),
-        (lambda n, x: n.conv(x, 16, 4, kernel=1, pad=0, stride=2), ["batch", 16, "time", 5]),
-        (lambda n, x: n.op("AveragePool", x, kernel_shape=[2, 2]), ["batch", 16, "time", 5]),
-        (lambda n, x: n.op("Softmax", x, axis=0), ["time", 5]),
-        (lambda n, x: n.op("Reshape", x, ints(n, 4, -1)), ["time", 16]),
-    ],
-)
-def test_spatial_operators_and_batches_that_are_mixed(build: Build, shape: list[Any]) -> None:
-    with pytest.raises(NotProved):
         paddable(model_of(build, shape), "time")
 
 

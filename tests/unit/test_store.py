@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
@@ -19,6 +18,7 @@ from collage_engine.records.versions import STORE_EXPORT, STORE_SCHEMA
 from collage_engine.store import database, import_file
 from collage_engine.store.measurement import Measurement
 from collage_engine.store.store import Store
+from tests.support.command import python
 from tests.support.read_only_folder import read_only
 
 INSTANCE = ToolchainInstance(toolchain="onednn", config=(("a", "b"),), threads=2)
@@ -240,44 +240,24 @@ def test_a_stored_cost_that_cannot_be_is_measured_again(store):
     assert store.get_many(["a", "b"]).keys() == {"a"}
 
 
-def test_several_processes_and_threads_write_at_once(store):
+def test_several_processes_and_threads_write_at_once_and_lose_nothing_when_killed(store):
     store.put(measured("a", 1))
-    script = (
-        "import sys; sys.path[:] = eval(sys.argv[3])\n"
-        "from tests.unit.test_store import Store, measured\n"
-        "with Store(sys.argv[1]) as s:\n"
-        "    for i in range(40): s.put(measured(f'{sys.argv[2]}-{i}', 1.0))\n"
-    )
+    script = """
+        import os, sys
+        sys.path[:] = eval(sys.argv[2])
+        from tests.unit.test_store import Store, measured
+        store = Store(sys.argv[1])
+        for i in range(40):
+            store.put(measured(f"{os.getpid()}-{i}", 1.0))
+        os.kill(os.getpid(), 9)
+    """
     paths = repr([os.getcwd(), *sys.path])
-    processes = [
-        subprocess.Popen([sys.executable, "-c", script, str(store.path), name, paths])
-        for name in ("p", "q")
-    ]
-    threads = [
-        threading.Thread(
-            target=lambda n=n: [store.put(measured(f"t{n}-{i}", 1)) for i in range(20)]
-        )
-        for n in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [p.wait() for p in processes] == [0, 0]
+    with ThreadPoolExecutor() as threads:
+        processes = [threads.submit(python, script, store.path, paths) for _ in range(2)]
+        for number in range(60):
+            threads.submit(store.put, measured(f"t{number}", 1))
+    assert [process.result().returncode for process in processes] == [-9, -9]
     assert store.info().measurements == 1 + 80 + 60
-
-
-def test_a_killed_process_loses_nothing_it_put(store):
-    script = (
-        "import sys, os; sys.path[:] = eval(sys.argv[2])\n"
-        "from tests.unit.test_store import Store, measured\n"
-        "s = Store(sys.argv[1])\n"
-        "for i in range(7): s.put(measured(f'k{i}', 1.0))\n"
-        "os.kill(os.getpid(), 9)\n"
-    )
-    paths = repr([os.getcwd(), *sys.path])
-    assert subprocess.run([sys.executable, "-c", script, str(store.path), paths]).returncode == -9
-    assert store.info().measurements == 7
 
 
 def test_a_result_for_one_model_only_leaves_the_others_alone(store, tmp_path):
