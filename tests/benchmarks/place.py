@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -13,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from collage_engine.machine.folders import cache_folder
+from tests import zoo
 from tests.support.command import ROOT, collage
 
 ONCE_PER_MACHINE = ("native", "probes")
@@ -31,7 +30,7 @@ def model_file(name: str, folder: Path) -> Path:
         return ROOT / "resources" / "models" / "mnist.onnx"
     path = folder / f"{name}.onnx"
     if not path.exists():
-        subprocess.run([sys.executable, "-m", "tests.zoo", name, str(path)], check=True, cwd=ROOT)
+        path.write_bytes(zoo.build(name).SerializeToString(deterministic=True))
     return path
 
 

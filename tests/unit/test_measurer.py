@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 
@@ -61,11 +62,21 @@ class Bed:
 
 
 @pytest.fixture
-def bed(tmp_path):
-    made = Bed(tmp_path)
-    yield made
-    made.measurer.close()
-    made.store.close()
+def make_bed(tmp_path):
+    with contextlib.ExitStack() as opened:
+
+        def make(*arguments, **options) -> Bed:
+            made = Bed(tmp_path, *arguments, **options)
+            opened.callback(made.store.close)
+            opened.callback(made.measurer.close)
+            return made
+
+        yield make
+
+
+@pytest.fixture
+def bed(make_bed):
+    return make_bed()
 
 
 def test_candidates_are_measured_stored_and_found_again(bed, tmp_path):
@@ -140,22 +151,20 @@ def test_a_toolchain_that_crashes_twice_is_out_of_the_run(bed):
     assert bed.measurer.faults.left_out.keys() == {"bad"}
 
 
-def test_a_hanging_candidate_is_killed_and_the_rest_goes_on(tmp_path):
-    bed = Bed(tmp_path, candidate_limit_s=0.5)
+def test_a_hanging_candidate_is_killed_and_the_rest_goes_on(make_bed):
+    bed = make_bed(candidate_limit_s=0.5)
     hanging = candidate("slow", 1, act="sleeps")
     found = bed.measure(candidate("good", 1), hanging, candidate("good", 2))
     assert found.costs[hanging.key].reason == "gave no answer within 0.5 s while compiling"
     assert found.invalid == 1 and found.measured == 3
-    bed.measurer.close()
 
 
-def test_one_that_eats_memory_is_stopped(tmp_path):
-    bed = Bed(tmp_path, memory_limit_bytes=300 << 20)
+def test_one_that_eats_memory_is_stopped(make_bed):
+    bed = make_bed(memory_limit_bytes=300 << 20)
     greedy = candidate("greedy", 1, act="eats")
     found = bed.measure(greedy, candidate("good", 1))
     assert "used more than 0.293 GiB of memory" in (found.costs[greedy.key].reason or "")
     assert found.invalid == 1 and found.measured == 2
-    bed.measurer.close()
 
 
 def test_what_libraries_print_corrupts_nothing(bed):
@@ -194,18 +203,17 @@ def test_a_candidate_that_hangs_leaves_half_of_a_short_time_to_others(bed, monke
     assert bed.store.get(slow.key) is None, "it is not known what a longer wait would say"
 
 
-def test_a_child_that_dies_while_it_opens_the_model_is_started_again(tmp_path):
-    bed = Bed(tmp_path, "crash-once.onnx")
+def test_a_child_that_dies_while_it_opens_the_model_is_started_again(make_bed):
+    bed = make_bed("crash-once.onnx")
     one = candidate("good")
     assert bed.measure(one).costs[one.key].usable
-    bed.measurer.close()
 
 
 def test_a_child_that_stands_still_while_it_opens_the_model_is_waited_for_no_longer_than_the_rest(
-    tmp_path, monkeypatch
+    make_bed, monkeypatch
 ):
     monkeypatch.setattr("collage_engine.timing.measurer.GRACE_S", 0.3)
-    bed = Bed(tmp_path, "stopped.onnx")
+    bed = make_bed("stopped.onnx")
     one, began = candidate("good"), time.monotonic()
     found = bed.measure(one, deadline=began + 1.0)
     assert 1.0 < time.monotonic() - began < 60.0
@@ -213,7 +221,6 @@ def test_a_child_that_stands_still_while_it_opens_the_model_is_waited_for_no_lon
     (told,) = [event for event in bed.events if isinstance(event, Log)]
     assert told.level == "info" and "did not open the model within 1 s" in told.text
     assert bed.store.get(one.key) is None
-    bed.measurer.close()
 
 
 def test_a_cancel_waits_for_no_candidate_and_keeps_what_was_measured(bed):
@@ -241,15 +248,13 @@ def test_a_cancel_waits_for_no_candidate_and_keeps_what_was_measured(bed):
     assert bed.measure(candidate("good", 3)).measured == 1, "a new child takes over"
 
 
-def test_a_model_that_cannot_be_opened_says_so(tmp_path):
-    bed = Bed(tmp_path, "broken.onnx")
+def test_a_model_that_cannot_be_opened_says_so(make_bed):
+    bed = make_bed("broken.onnx")
     with pytest.raises(ModelError, match=r"broken\.onnx is no ONNX file"):
         bed.measure(candidate("good"))
-    bed.measurer.close()
-    bed = Bed(tmp_path, "crash.onnx")
+    bed = make_bed("crash.onnx")
     with pytest.raises(MeasureError, match=r"crash\.onnx could not be opened.*SIGABRT"):
         bed.measure(candidate("good"))
-    bed.measurer.close()
 
 
 def test_a_candidate_without_a_key_is_refused(bed):

@@ -77,19 +77,7 @@ def test_durations(text: str, seconds: float) -> None:
     assert parse_duration(text) == duration(text) == seconds
 
 
-WRONG_DURATIONS = (
-    "",
-    "2",
-    "0",
-    "0s",
-    "-5s",
-    "ten",
-    "5 days",
-    "1h 30",
-    "inf",
-    "nan s",
-    "9" * 400 + "h",
-)
+WRONG_DURATIONS = ("", "2", "0s", "-5s", "5 days", "1h 30", "inf", "9" * 400 + "h")
 
 
 @pytest.mark.parametrize("text", WRONG_DURATIONS)
@@ -114,28 +102,15 @@ def test_a_number_without_a_unit_is_told_both_that_it_could_mean() -> None:
 
 WRONG_SETTINGS: list[dict[str, Any]] = [
     {"budget_s": 0},
-    {"budget_s": -1},
     {"budget_s": math.nan},
-    {"budget_s": math.inf},
     {"budget_s": "60"},
-    {"budget_s": True},
-    {"tune_budget_s": -1.0},
     {"threads": -4},
-    {"threads": 10**9},
-    {"threads": 1.5},
     {"streams": 0},
-    {"tolerance": "x"},
-    {"tolerance": -3.0},
     {"tolerance": 1.0},
-    {"toolchains": 5},
     {"toolchains": "tvm"},
-    {"toolchains": (1,)},
     {"precision": "fp7"},
-    {"measure": "some"},
-    {"objective": None},
     {"shapes": {"x": "1,3"}},
     {"placements": ({"conv": 3},)},
-    {"seed": -1},
 ]
 
 

@@ -1,8 +1,4 @@
-"""Models for tests and benchmarks: made on the spot, deterministic, no downloads.
-
-python -m tests.zoo NAME OUT.onnx      writes one
-python -m tests.zoo                    lists them
-"""
+"""Models for tests and benchmarks: made on the spot, deterministic, no downloads."""
 
 from __future__ import annotations
 
@@ -160,11 +156,3 @@ SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
 def build(name: str, **arguments: int) -> ModelProto:
     """A model of the zoo."""
     return ZOO[name](**arguments)
-
-
-def main(arguments: list[str]) -> int:
-    if len(arguments) != 2 or arguments[0] not in ZOO:
-        print("python -m tests.zoo NAME OUT.onnx", *ZOO, sep="\n  ")
-        return 0 if not arguments else 2
-    Path(arguments[1]).write_bytes(build(arguments[0]).SerializeToString(deterministic=True))
-    return 0
