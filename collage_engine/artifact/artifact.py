@@ -252,18 +252,17 @@ def _manifest(
             },
             **contents.versions,
         },
-        **({"requires": needed} if (needed := _requirements(built.libraries)) else {}),
+        "requires": _requirements(built.libraries),
         "target": contents.target,
         "device": "cuda" if built.architecture else "cpu",
-        **({"architecture": built.architecture} if built.architecture else {}),
-        **({"unmeasured": contents.unmeasured} if contents.unmeasured else {}),
+        "architecture": built.architecture,
+        "unmeasured": contents.unmeasured,
         "threads": built.threads,
         "spin": built.spin,
         "environment": built.environment,
-        **({"streams": contents.streams} if contents.objective == "throughput" else {}),
-        **({"objective": contents.objective} if contents.objective != "latency" else {}),
-        "expected": _expected(contents)
-        | ({"machine": contents.machine} if contents.machine else {}),
+        "streams": contents.streams if contents.objective == "throughput" else None,
+        "objective": contents.objective,
+        "expected": {"machine": contents.machine, **_expected(contents)},
         "tolerance": contents.tolerance,
         "libraries": [
             {
@@ -297,14 +296,12 @@ def _expected(contents: ArtifactContents) -> dict[str, Any]:
     """Return what the placement took when it was confirmed."""
     placement = contents.placement
     measured = placement.measured_us if placement else None
+    objective = contents.objective if contents.as_deployed else "latency"
+    if objective == "throughput":
+        return {"runs_per_s": 1e6 / measured if measured else None}
+    if objective == "p99":
+        return {"p99_us": measured}
     spread = list(placement.spread_us) if placement and placement.spread_us else None
-    if not contents.as_deployed:
-        return {"latency_us": measured, "spread_us": spread}
-    if contents.objective == "throughput":
-        rate = 1e6 / measured if measured else None
-        return {"latency_us": None, "spread_us": None, "runs_per_s": rate}
-    if contents.objective == "p99":
-        return {"latency_us": None, "spread_us": None, "p99_us": measured}
     return {"latency_us": measured, "spread_us": spread}
 
 

@@ -36,6 +36,7 @@ from collage_engine.records.errors import (
 from collage_engine.records.event import SHOWN
 from collage_engine.records.files import check_writable, write_atomically
 from collage_engine.records.operator_titles import NodeTitles
+from collage_engine.records.report_format import ReportFormat
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.text import bounded
@@ -46,6 +47,16 @@ from collage_engine.session.file import earlier_session
 from collage_engine.session.profiles import diagnosis
 
 _LOG = logging.getLogger(__name__)
+REPORTS: dict[str, ReportFormat] = {
+    ".html": "html",
+    ".shapes.csv": "shapes",
+    ".csv": "csv",
+    ".explorer.json": "explorer",
+    ".json": "json",
+    ".svg": "svg",
+    ".graphml": "graphml",
+}
+"""The formats of reports, by how the name of the file ends, the longest ends first."""
 
 
 def dispatch(options: argparse.Namespace) -> int:
@@ -364,21 +375,14 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    path = Path(options.output)
-    kind = path.suffix.lstrip(".").lower()
-    if path.name.lower().endswith(".shapes.csv"):
-        kind = "shapes"
-    elif path.name.lower().endswith(".explorer.json"):
-        kind = "explorer"
-    elif kind not in ("html", "csv", "json", "svg", "graphml", "md"):
-        raise UsageError(
-            f"-o {path}: the name must end in .html, .md, .csv, .shapes.csv, .json, "
-            ".explorer.json, .svg or .graphml"
-        )
+    path, name = Path(options.output), Path(options.output).name.lower()
+    kind = next((kind for end, kind in REPORTS.items() if name.endswith(end)), None)
+    if kind is None:
+        raise UsageError(f"-o {path}: the name must end in {', '.join(REPORTS)}")
     check_writable(path)
     with interruptible_engine() as engine:
         session = _open_session(engine, options)
-        content = session.report(kind, options.run)  # type: ignore[arg-type]
+        content = session.report(kind, options.run)
     _write(path, content)
     say(f"report: {path}")
     return 0

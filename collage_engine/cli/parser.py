@@ -480,7 +480,7 @@ def _add_report_command(commands: Commands) -> None:
         "--output",
         required=True,
         metavar="FILE",
-        help="ends in .html, .md, .csv (candidates), .shapes.csv, .json, .explorer.json (costs of "
+        help="ends in .html, .csv (candidates), .shapes.csv, .json, .explorer.json (costs of "
         "nodes for Model Explorer), .svg or .graphml",
     )
     report.add_argument("--run", help="id, name or number of the run (default: last)")

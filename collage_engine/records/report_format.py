@@ -14,7 +14,6 @@ ReportFormat = Literal[
     "json",
     "svg",
     "graphml",
-    "md",
     "explorer",
 ]
 """What a report of a run or a session may be written as."""

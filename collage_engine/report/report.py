@@ -44,7 +44,6 @@ from collage_engine.records.text import printable, printable_json
 from collage_engine.records.versions import __version__
 from collage_engine.report import sections
 from collage_engine.report.graphml import placement_graphml
-from collage_engine.report.markdown import run_markdown
 from collage_engine.session.document import Document
 from collage_engine.wording.runs import EXPECTED, ISOLATED, LAST_RUN
 
@@ -90,8 +89,6 @@ def render(document: Document, kind: ReportFormat, run: Run | None = None) -> by
         return printable_json(msgspec.json.encode(node_data(document, run)).decode()).encode()
     if kind == "svg":
         text = placement_svg(document.graph, run.placement)
-    elif kind == "md":
-        text = run_markdown(run)
     elif kind == "graphml":
         text = placement_graphml(document.graph, run.placement).decode()
     else:

@@ -199,7 +199,7 @@ def test_an_output_folder_that_is_not_ours(here, refused):
         (
             ["report", "S", "-o", "r.pdf"],
             2,
-            "must end in .html, .md, .csv, .shapes.csv",
+            "must end in .html, .shapes.csv, .csv",
         ),
         (["report", "S", "-o", "none/r.html"], 1, "none/r.html: there is no folder none"),
         (["run", "gone"], 2, "gone is not a folder"),
