@@ -12,11 +12,11 @@ from rich.table import Table
 
 from collage_engine.cli.screen import Columns, say, show
 from collage_engine.drawing import objective
-from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.facts import fact_lines, placement_facts, run_facts
 from collage_engine.drawing.figures import (
     clocks_text,
     ending_sentences,
+    verdict_sentence,
 )
 from collage_engine.drawing.formatting import (
     counted,
@@ -84,11 +84,23 @@ def print_run(run: Run, warned: Collection[str] = ()) -> None:
     if placement is None:
         say("No placement.")
         return
-    if placement.measured_us is None and run.winner == "unmeasured":
-        _print_unmeasured(run, placement, warned)
-        return
     _print_warnings([run], warned)
-    _print_choice(run, placement)
+    say(verdict_sentence(run), style="bold")
+    say(
+        f"{counted(run.model['nodes'], 'node')} in "
+        f"{counted(len(placement.partitions), 'partition')} on {run.target} with "
+        f"{counted(run.threads, 'thread')}"
+    )
+    if run.winner == "unmeasured":  # compiled for a device that is not here
+        say(f"not measured: {run.note}")
+    else:
+        _print_measured(run, placement)
+    if run.artifact:
+        say_artifact(run.artifact)
+
+
+def _print_measured(run: Run, placement: Placement) -> None:
+    _print_toolchains(placement)
     _print_latencies(run)
     _print_objective(run)
     say()
@@ -103,33 +115,9 @@ def print_run(run: Run, warned: Collection[str] = ()) -> None:
     for sentence in ending_sentences(run):
         say(sentence)
     _print_barred(run)
-    _print_artifact(run)
 
 
-def _print_unmeasured(run: Run, placement: Placement, warned: Collection[str]) -> None:
-    """Print a placement that was compiled for a device that is not here."""
-    _print_warnings([run], warned)
-    say(
-        (
-            f"Compiled for {run.target}, not measured: {run.note}, "
-            f"{counted(len(placement.partitions), 'partition')}"
-        ),
-        style="bold",
-    )
-    _print_artifact(run)
-
-
-def _print_choice(run: Run, placement: Placement) -> None:
-    won = next((base for base in run.baselines if base.name == run.winner), None)
-    baseline = run.winner if won is None else baseline_title(won)
-    whose = "Collage's placement" if run.winner == "collage" else f"the baseline {baseline}"
-    say(
-        f"Chosen: {whose}, {time_text(placement.measured_us)} for "
-        f"{counted(run.model['nodes'], 'node')} in "
-        f"{counted(len(placement.partitions), 'partition')} on {run.target} with "
-        f"{counted(run.threads, 'thread')}",
-        style="bold",
-    )
+def _print_toolchains(placement: Placement) -> None:
     partitions: dict[str, int] = {}
     nodes: dict[str, int] = {}
     for part in placement.partitions:
@@ -192,11 +180,6 @@ def _print_warnings(runs: Sequence[Run], warned: Collection[str]) -> None:
     for warning in dict.fromkeys(text for run in runs for text in run.warnings):
         if warning not in warned:
             say(f"warning: {warning}", style="yellow")
-
-
-def _print_artifact(run: Run) -> None:
-    if run.artifact:
-        say_artifact(run.artifact)
 
 
 def say_artifact(folder: str) -> None:

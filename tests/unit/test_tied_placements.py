@@ -61,7 +61,7 @@ def test_rows_and_the_command_line_mark_them(capsys: Any) -> None:
     }
     print_run(tied)
     said = capsys.readouterr().out
-    (line,) = [line for line in said.splitlines() if "99.0" in line]
+    (line,) = [line for line in said.splitlines() if "99.0" in line and "whole" in line]
     assert line.lstrip().startswith("=") and "= is as fast as →" in said
     print_run(a_run())
     assert "is as fast as →" not in capsys.readouterr().out

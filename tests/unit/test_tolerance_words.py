@@ -75,4 +75,4 @@ def test_warnings_stand_above_every_number(capsys: pytest.CaptureFixture[str]) -
     run = msgspec.structs.replace(run_of("float32", 3000.0, None), warnings=["take care"])
     print_run.print_run(run)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "warning: take care" and lines[1].startswith("Chosen")
+    assert lines[0] == "warning: take care" and lines[1].startswith("Collage")
