@@ -30,7 +30,6 @@ from collage_engine.records.errors import (
     Cancelled,
     CollageError,
     InfeasibleError,
-    SessionError,
     UsageError,
 )
 from collage_engine.records.event import SHOWN
@@ -104,7 +103,6 @@ def _place(options: argparse.Namespace) -> int:
         return _place_shapes(options, model, settings, choices, began)
     if options.session:
         earlier_session(options.session)  # what is no session is found before the model is opened
-    not_saved: SessionError | None = None
     with ProgressReport(ERR) as progress, interruptible_engine(progress, keep=True) as engine:
         shapes = settings.shapes
         if choices:
@@ -127,10 +125,9 @@ def _place(options: argparse.Namespace) -> int:
             ) from error
         finally:
             # Also when interrupted: the session then holds what was measured so far.
-            not_saved = _save(session, options.session)
+            if options.session:
+                session.save(options.session)
     _tell(options, run_document(run), lambda: print_run(run, progress.warned))
-    if not_saved is not None:
-        return not_saved.exit_status
     return Cancelled.exit_status if run.ended == "stopped" else 0
 
 
@@ -160,22 +157,7 @@ def _place_shapes(
     runs = [run_document(run) for run in placed.runs]
     document = {**placed.document(), "runs": runs}
     _tell(options, document, lambda: print_shapes(placed, progress.warned))
-    if placed.not_saved is not None:
-        complain(f"collage: {placed.not_saved}")
-        return placed.not_saved.exit_status
     return Cancelled.exit_status if any(run.ended == "stopped" for run in placed.runs) else 0
-
-
-def _save(session: Session, path: str | None) -> SessionError | None:
-    """Save the session if the user named a file; the error, already shown, if that fails."""
-    if path is None:
-        return None
-    try:
-        session.save(path)
-    except SessionError as error:
-        complain(f"collage: {error}")
-        return error
-    return None
 
 
 def _toolchains(options: argparse.Namespace) -> int:
@@ -278,11 +260,10 @@ def _diagnose(options: argparse.Namespace) -> int:
         if options.place:
             placed = session.place(settings, spent_s=time.monotonic() - began)
         found = diagnosis(session.graph, profiled, placed)
-        not_saved = _save(session, options.session)
+        if options.session:
+            session.save(options.session)
     known = (*session.document.toolchains, *profiled.toolchains)
     _tell(options, found, lambda: output.print_diagnosis(found, known))
-    if not_saved is not None:
-        raise not_saved
     return 0
 
 
