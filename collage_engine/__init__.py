@@ -20,25 +20,20 @@ from typing import TYPE_CHECKING, Any
 from collage_engine.records.versions import __version__ as __version__
 
 if TYPE_CHECKING:
-    from collage_engine.api import CollageError as CollageError
-    from collage_engine.api import PlacedModel as PlacedModel
-    from collage_engine.api import RunSettings as RunSettings
-    from collage_engine.api import Session as Session
-    from collage_engine.api import load as load
-    from collage_engine.api import load_session as load_session
-    from collage_engine.api import open_model as open_model
-    from collage_engine.api import place as place
-    from collage_engine.api import run_artifact as run_artifact
+    from collage_engine.api import *  # noqa: F403
 
 _OFFERED = (
     "CollageError",
     "PlacedModel",
     "RunSettings",
     "Session",
+    "ShapeChoice",
+    "combined",
     "load",
     "load_session",
     "open_model",
     "place",
+    "place_shapes",
     "run_artifact",
 )
 

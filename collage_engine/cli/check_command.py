@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -49,9 +48,7 @@ takes up to 10 % more in some processes (``LUCK`` in ``trials/race.py``), and th
 one process and another moment."""
 
 
-def check(
-    options: argparse.Namespace, report_error: Callable[[CollageError, argparse.Namespace], int]
-) -> int:
+def check(options: argparse.Namespace) -> int:
     """Compare a model with a baseline; returns the exit status."""
     try:
         for path in filter(None, (options.junit, options.markdown)):
@@ -60,7 +57,7 @@ def check(
     except Cancelled:
         raise
     except CollageError as error:
-        report_error(error, options)
+        output.report_error(error, options)
         return NOT_COMPARED
     for path, content in ((options.junit, junit(gate)), (options.markdown, markdown(gate))):
         if path is not None:

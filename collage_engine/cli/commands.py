@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,7 +19,7 @@ from collage_engine.cli.farm_command import farm, place_on_farm
 from collage_engine.cli.interrupts import interruptible_engine
 from collage_engine.cli.options import settings_from, shape_choices
 from collage_engine.cli.print_run import print_run, print_shapes, run_document
-from collage_engine.cli.screen import ERR, complain, say
+from collage_engine.cli.screen import ERR, say
 from collage_engine.cli.search_command import search
 from collage_engine.drawing.formatting import counted, gain_text
 from collage_engine.drawing.palette import learn
@@ -29,16 +27,13 @@ from collage_engine.records.errors import (
     ArtifactError,
     Cancelled,
     CollageError,
-    InfeasibleError,
     UsageError,
 )
-from collage_engine.records.event import SHOWN
 from collage_engine.records.files import check_writable, write_atomically
 from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.report_format import ReportFormat
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
-from collage_engine.records.text import bounded
 from collage_engine.report.annotations import LAYER_SETTINGS
 from collage_engine.report.progress import ProgressReport
 from collage_engine.service.engine import Engine
@@ -61,20 +56,6 @@ REPORTS: dict[str, ReportFormat] = {
 def dispatch(options: argparse.Namespace) -> int:
     """Run the command the user chose; returns the exit status."""
     return _COMMANDS[options.command](options)
-
-
-def report_error(error: CollageError, options: argparse.Namespace) -> int:
-    """Print one line on standard error (and, asked for JSON, what forbids a placement)."""
-    if isinstance(error, InfeasibleError) and getattr(options, "json", False):
-        output.print_json({"infeasible": {"reason": str(error), **error.details}})
-    if isinstance(error, Cancelled):
-        error = Cancelled("cancelled; what was measured is kept")
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    _LOG.error("%s: %s", type(error).__name__, error, extra=SHOWN)
-    complain(f"collage: {bounded('; '.join(lines))}")
-    if os.environ.get("COLLAGE_TRACE") and getattr(error, "traceback", ""):
-        print(error.traceback, file=sys.stderr)  # type: ignore[attr-defined]
-    return error.exit_status
 
 
 def _tell(options: argparse.Namespace, document: Any, in_words: Callable[[], None]) -> None:
@@ -409,7 +390,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "diagnose": _diagnose,
     "export": _export,
     "run": _run,
-    "check": lambda options: check(options, report_error),
+    "check": check,
     "report": _report,
     "search": search,
     "store": _store,

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         # Imported here so that `collage --help` and usage errors come at once.
         options = build_parser().parse_args(arguments)
-        from collage_engine.cli import commands
+        from collage_engine.cli import commands, output
         from collage_engine.cli.screen import prepare
         from collage_engine.machine import logs
 
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             status = commands.dispatch(options)
         except CollageError as error:
-            status = commands.report_error(error, options)
+            status = output.report_error(error, options)
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:

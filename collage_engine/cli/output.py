@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
+import logging
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from collage_engine.cli.screen import MOST_ROWS, Columns, say, show
+from collage_engine.cli.screen import MOST_ROWS, Columns, complain, say, show
 from collage_engine.drawing.accuracy import tolerance_sentences
 from collage_engine.drawing.alternatives import ABOUT_COLUMNS, TITLES, why_rows
 from collage_engine.drawing.facts import changed_facts, run_facts
@@ -22,16 +25,19 @@ from collage_engine.drawing.formatting import (
 from collage_engine.drawing.palette import learn, toolchain_title
 from collage_engine.records.answers import Comparison, ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.errors import Cancelled, CollageError, InfeasibleError
+from collage_engine.records.event import SHOWN
 from collage_engine.records.format import border_words
 from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.placement import Run
 from collage_engine.records.precision import ranges
 from collage_engine.records.profile import Diagnosis
-from collage_engine.records.text import printable_json
+from collage_engine.records.text import bounded, printable_json
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.session.document import Document
 from collage_engine.store.measurement import StoreInfo
 
+_LOG = logging.getLogger(__name__)
 MOST_NAMES = 6
 """Names of nodes in one line at most: so many of usual length fit in it."""
 
@@ -41,6 +47,20 @@ def print_json(document: Any) -> None:
     data = msgspec.json.format(msgspec.json.encode(document), indent=2)
     sys.stdout.write(printable_json(data.decode()) + "\n")
     sys.stdout.flush()
+
+
+def report_error(error: CollageError, options: argparse.Namespace) -> int:
+    """Print one line on standard error (and, asked for JSON, what forbids a placement)."""
+    if isinstance(error, InfeasibleError) and getattr(options, "json", False):
+        print_json({"infeasible": {"reason": str(error), **error.details}})
+    if isinstance(error, Cancelled):
+        error = Cancelled("cancelled; what was measured is kept")
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    _LOG.error("%s: %s", type(error).__name__, error, extra=SHOWN)
+    complain(f"collage: {bounded('; '.join(lines))}")
+    if os.environ.get("COLLAGE_TRACE") and getattr(error, "traceback", ""):
+        print(error.traceback, file=sys.stderr)  # type: ignore[attr-defined]
+    return error.exit_status
 
 
 def print_result(result: dict[str, Any]) -> None:

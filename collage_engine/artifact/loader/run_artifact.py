@@ -3,7 +3,7 @@
 
 Needs the Python packages apache-tvm and numpy, and what the manifest says under "requires".
 
-    python run_artifact.py [DIR] [--benchmark] [--json] [--streams N]
+    python run_artifact.py [DIR] [--benchmark] [--json]
 
 DIR is the artifact's folder (default: the one above this file). From your own program:
 
@@ -736,7 +736,7 @@ def wrong_output(outputs, truth, manifest):
 
 def run_sample(folder, options):
     """Run an artifact for one shape on its sample; returns what there is to say."""
-    model: Any = load(folder, options.streams)
+    model: Any = load(folder)
     pooled = isinstance(model, Pool)
     one = model.apply(lambda instance: instance).result() if pooled else model
     manifest, kinds = one.manifest, one.kinds("inputs", "outputs")
@@ -839,7 +839,6 @@ def main(argv=None):
     parser.add_argument("folder", nargs="?", default=str(Path(__file__).resolve().parent.parent))
     parser.add_argument("--benchmark", action="store_true", help="time it too")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument("--streams", type=int, metavar="N", help="run N instances at once")
     options = parser.parse_args(argv)
     folder = Path(options.folder)
     try:
