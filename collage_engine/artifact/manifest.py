@@ -51,13 +51,6 @@ def verify_files(folder: Path, manifest: Mapping[str, Any]) -> None:
         raise ArtifactError(f"{folder}: {error}") from error
 
 
-def requirements(folder: Path) -> list[str]:
-    """Return what an artifact needs beside its own files and TVM's runtime, in words."""
-    return [
-        f"it needs Python: {about['reason']}" for about in read_manifest(folder).get("requires", ())
-    ]
-
-
 def expected_machine(manifest: Mapping[str, Any]) -> str:
     """Return the device on which an artifact's own time was measured; empty: it does not say."""
     return str(manifest["expected"].get("machine", ""))

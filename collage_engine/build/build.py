@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from collage_engine.build.built import BUILT_FILE, MODULE_FILE, BuiltModule, Kernel
-from collage_engine.build.link import link_shared
-from collage_engine.build.pack import pack_imports
+from collage_engine.build.link import link_shared, pack_imports
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.rewrite import (
     architecture_of,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.toolchain import RuntimeLibrary
+from collage_engine.records.typed import decode
 
 MODULE_FILE = "model.so"
 """Name of the compiled module in its folder."""
@@ -97,3 +100,24 @@ BOOKKEEPING = (
     "vm.builtin.shape_of",
 )
 """VM calls that move no data: allocations, checks, tuples, views (``copy`` copies a reference)."""
+
+
+def run_python_parts(module: str | Path | None) -> None:
+    """Run the Python files that a module needs before it is loaded; most modules need none.
+
+    A toolchain whose C++ headers were not there when it was built runs through its Python
+    interface; what opens it lies beside ``model.so`` and registers itself when it is run.
+
+    Args:
+        module: A ``model.so`` in a folder that ``build.build.write_module`` made; None: nothing is
+            run.
+    """
+    if module is None:
+        return
+    about = Path(module).parent / BUILT_FILE
+    if not about.is_file():
+        return
+    built = decode(about.read_bytes(), BuiltModule)
+    for library in built.libraries:
+        if library.python:
+            runpy.run_path(str(about.parent / library.name), run_name="collage_python_part")

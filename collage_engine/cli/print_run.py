@@ -184,12 +184,12 @@ def _print_warnings(runs: Sequence[Run], warned: Collection[str]) -> None:
 
 def say_artifact(folder: str) -> None:
     """Print where an artifact is, and what it needs beside what lies in it."""
-    from collage_engine.artifact.manifest import requirements
+    from collage_engine.artifact.manifest import read_manifest
 
     say(f"artifact: {folder}")
     with contextlib.suppress(CollageError):  # a stored run's may be gone since
-        for text in requirements(Path(folder)):
-            say(f"  {text}")
+        for about in read_manifest(Path(folder)).get("requires", ()):
+            say(f"  it needs Python: {about['reason']}")
 
 
 def latency_table(run: Run) -> Table:

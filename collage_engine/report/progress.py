@@ -16,10 +16,10 @@ from rich.progress import (
 from rich.table import Column
 
 from collage_engine.drawing.baselines import baseline_title
+from collage_engine.drawing.figures import best_baseline, toolchains_text, winner_title
 from collage_engine.drawing.formatting import STAGE_TITLES, duration_text, time_text
 from collage_engine.drawing.palette import learn
 from collage_engine.records import event as ev
-from collage_engine.records.counted import counted
 from collage_engine.records.placement import Run
 from collage_engine.records.text import printable
 
@@ -77,20 +77,14 @@ class ProgressReport:
         """Say which placement would be exported if the run ended now."""
         learn(run.toolchains)
         us = run.placement.measured_us if run.placement is not None else None
-        won = next((base for base in run.baselines if base.name == run.winner), None)
-        after = f" (after {run.seconds['total']:.0f} s)"
-        if won is not None or run.placement is None:
-            said = f"{baseline_title(won) if won else run.winner}, {time_text(us)}"
-        else:
-            parts = counted(len(run.placement.partitions), "partition")
-            said = f"Collage's placement in {parts}, {time_text(us)}"
+        title = winner_title(run)
+        if run.winner == "collage" and run.placement is not None:
+            title = f"{title} ({toolchains_text(run.placement)})"
+        after, said = f" (after {run.seconds['total']:.0f} s)", f"{title}, {time_text(us)}"
         # Every time is one of the common rounds of this moment: what was told of the others earlier
         # was taken while the machine may have been faster or slower.
-        others = [
-            base for base in run.baselines if base is not won and base.measured_us is not None
-        ]
-        if others:
-            rival = min(others, key=lambda base: base.measured_us or 0.0)
+        rival = best_baseline(run)
+        if rival is not None:
             takes = time_text(rival.measured_us)
             said += f"; in the same rounds {baseline_title(rival)} takes {takes}"
         self._console.print(f"Best so far{after}: {printable(said)}", markup=False, highlight=False)

@@ -7,6 +7,7 @@ so an engine that is killed loses none.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import logging
 import sqlite3
@@ -22,7 +23,8 @@ from collage_engine.records.checks import cost_fault
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.event import SHOWN
-from collage_engine.records.files import atomic_file
+from collage_engine.records.files import LARGEST_TABLE, MOST_ROWS, atomic_file, read_file
+from collage_engine.records.reasons import shown
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.typed import decode
 from collage_engine.records.versions import STORE_EXPORT
@@ -33,7 +35,6 @@ from collage_engine.store.database import (
     is_damage,
     open_database,
 )
-from collage_engine.store.import_file import read_export
 from collage_engine.store.measurement import Measurement, StoreInfo, now_text
 
 if TYPE_CHECKING:
@@ -381,3 +382,45 @@ def _row(measurement: Measurement) -> dict[str, Any]:
         "measured_at": cost.measured_at,
         "cost": msgspec.json.encode(cost).decode(),
     }
+
+
+def read_export(source: Path) -> Iterator[Measurement]:
+    """Yield the measurements of an exported file.
+
+    Raises:
+        MeasureError: The file cannot be read, is no export, is of another format, or holds
+            something that no measurement can be; the sentence names the line.
+    """
+    try:
+        lines = io.BytesIO(read_file(source, LARGEST_TABLE))
+    except OSError as error:
+        raise MeasureError(f"{source} cannot be read: {error.strerror}") from error
+    try:
+        version = json.loads(next(lines))["collage_store"]
+    except (ValueError, StopIteration, TypeError, KeyError, RecursionError):
+        raise MeasureError(f"{source} is no export of a measurement store") from None
+    if version != STORE_EXPORT or type(version) is not int:
+        raise MeasureError(
+            f"{source} has format {shown(repr(version))}; this version reads format "
+            f"{STORE_EXPORT} only"
+        )
+    for number, line in enumerate(lines, start=2):
+        if number - 1 > MOST_ROWS:
+            raise MeasureError(f"{source} has more than {MOST_ROWS:,} measurements")
+        try:
+            measurement = decode(line, Measurement)
+        except msgspec.MsgspecError as error:
+            raise MeasureError(f"{source}, line {number}: {error}") from None
+        wrong = _fault(measurement)
+        if wrong:
+            raise MeasureError(f"{source}, line {number}: {wrong}")
+        yield measurement
+
+
+def _fault(measurement: Measurement) -> str | None:
+    """Return why a measurement cannot be taken; None: it can."""
+    if not measurement.key:
+        return "it has no key"
+    if measurement.cost.state == "unknown":
+        return "its cost is not known"
+    return cost_fault(measurement.cost)

@@ -162,7 +162,7 @@ def test_the_best_so_far_is_told_beside_the_fastest_other_one_of_the_same_rounds
         placement = Placement(partitions=(part,), estimated_us=None, measured_us=36_000.0)
         report("d", Provisional(run=a_run(placement, winner="collage")))
     assert file.getvalue() == (
-        "Best so far (after 13 s): Collage's placement in 1 partition, 36.0 ms; "
+        "Best so far (after 13 s): Collage (1 partition, Fast Runtime), 36.0 ms; "
         "in the same rounds Fast Runtime only takes 38.8 ms\n"
     )
 

@@ -15,7 +15,8 @@ from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import STORE_EXPORT, STORE_SCHEMA
-from collage_engine.store import database, import_file
+from collage_engine.store import database
+from collage_engine.store import store as store_module
 from collage_engine.store.measurement import Measurement
 from collage_engine.store.store import Store
 from tests.support.command import python
@@ -273,7 +274,7 @@ def test_a_result_for_one_model_only_leaves_the_others_alone(store, tmp_path):
 
 
 def test_an_import_has_a_last_line(store, tmp_path, monkeypatch):
-    monkeypatch.setattr(import_file, "MOST_ROWS", 1)
+    monkeypatch.setattr(store_module, "MOST_ROWS", 1)
     path = exported(tmp_path, {})
     assert store.import_(path) == 1
     path.write_text(path.read_text() + path.read_text().splitlines()[1] + "\n")
