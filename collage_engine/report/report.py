@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
 import msgspec
@@ -27,7 +27,7 @@ from collage_engine.drawing.formatting import (
     spread_text,
     time_text,
 )
-from collage_engine.drawing.groups import LEGIBLE_BOXES, partitions_help
+from collage_engine.drawing.groups import partitions_help
 from collage_engine.drawing.latencies import latency_rows
 from collage_engine.drawing.objective import deployment_cells, objective_sentences
 from collage_engine.drawing.palette import learn, toolchain_title
@@ -47,9 +47,6 @@ from collage_engine.report.graphml import placement_graphml
 from collage_engine.session.document import Document
 from collage_engine.wording.runs import EXPECTED, ISOLATED, LAST_RUN
 
-MOST_TWICE = 10 * LEGIBLE_BOXES
-"""Nodes of a graph that is drawn twice, for light and for dark pages; larger ones are drawn for
-light pages only, so that the file stays small."""
 GRADIENT = [{"stop": 0, "bgColor": "#ffffff"}, {"stop": 1, "bgColor": "#e69f00"}]
 """Model Explorer's colours of the cheapest and the most expensive node."""
 Table = list[dict[str, Any]]
@@ -283,11 +280,7 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "bars": _bars(run),
         "partitions": _partitions(document, run),
         "svg": placement_svg(document.graph, placement),
-        "dark_svg": (
-            placement_svg(document.graph, placement, dark=True)
-            if len(document.graph.nodes) <= MOST_TWICE
-            else ""
-        ),
+        "dark_svg": placement_svg(document.graph, placement, dark=True),
         "headline": verdict_sentence(run),
         "remarks": ending_sentences(run),
         "conditions": [pair for pair in conditions(run) if pair[0] != "started"],
@@ -299,14 +292,12 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "memory": sections.memory(document, run),
         "found": sections.found(run),
         "collapsed": _is_collapsed(document, placement),
-        "shapes": _shapes(run),
+        "shapes": _numbered(run, COLUMNS, NUMBERS, shape_cells, run.shapes),
+        "sharing": sharing_sentences(len(run.shapes), run.sharing),
         "objective": objective_sentences(run),
-        "deployments": {
-            "head": objective.COLUMNS,
-            "numbers": objective.NUMBERS,
-            "rows": [deployment_cells(row) for row in run.deployments],
-            "mine": next((k for k, row in enumerate(run.deployments) if row.run == run.id), -1),
-        },
+        "deployments": _numbered(
+            run, objective.COLUMNS, objective.NUMBERS, deployment_cells, run.deployments
+        ),
         "sum": partition_sum_text(placement) if placement else "",
         "words": {"isolated": ISOLATED, "expected": EXPECTED, "last_run": LAST_RUN},
         "grouped": _grouped(run),
@@ -320,14 +311,19 @@ def _is_collapsed(document: Document, placement: Placement | None) -> bool:
     return placement is not None and partitions_help(nodes, placement)
 
 
-def _shapes(run: Run) -> dict[str, Any]:
-    """Return the table of the shapes that were placed together with this run's."""
+def _numbered(
+    run: Run,
+    head: Sequence[str],
+    numbers: Sequence[str],
+    cells: Callable[[Any], Sequence[str]],
+    rows: Sequence[Any],
+) -> dict[str, Any]:
+    """Return a table of runs that were done together, among which this one stands out."""
     return {
-        "head": COLUMNS,
-        "numbers": NUMBERS,
-        "rows": [shape_cells(row) for row in run.shapes],
-        "mine": next((k for k, row in enumerate(run.shapes) if row.run == run.id), -1),
-        "sentences": sharing_sentences(len(run.shapes), run.sharing),
+        "head": head,
+        "numbers": numbers,
+        "rows": [cells(row) for row in rows],
+        "mine": next((place for place, row in enumerate(rows) if row.run == run.id), -1),
     }
 
 
