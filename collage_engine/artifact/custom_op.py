@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.artifact.artifact import LOADERS, write_manifest
+from collage_engine.artifact.loader.run_artifact import numpy_dtype
 from collage_engine.artifact.manifest import read_manifest, sha256
 from collage_engine.build.built import MODULE_FILE
 from collage_engine.records.errors import UsageError
@@ -106,12 +107,10 @@ def source() -> builder.RuntimeSource:
 
 def _model(manifest: dict[str, Any]) -> onnx.ModelProto:
     """Return the model of one node with an artifact's inputs and outputs."""
-    import ml_dtypes
-    import numpy as np
     from onnx import helper
 
     def value(about: dict[str, Any]) -> onnx.ValueInfoProto:
-        dtype = np.dtype(ml_dtypes.bfloat16 if about["dtype"] == "bfloat16" else about["dtype"])
+        dtype = numpy_dtype(about["dtype"])
         shape = about["shape"]
         sizes = None if shape is None else [None if size < 0 else size for size in shape]
         return helper.make_tensor_value_info(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -40,7 +39,6 @@ from collage_engine.service.engine import Engine
 from collage_engine.session.file import earlier_session
 from collage_engine.session.profiles import diagnosis
 
-_LOG = logging.getLogger(__name__)
 REPORTS: dict[str, ReportFormat] = {
     ".html": "html",
     ".shapes.csv": "shapes",

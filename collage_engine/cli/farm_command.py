@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shlex
 import shutil
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -98,10 +97,6 @@ def place_on_farm(
     def tell(event: FarmEvent) -> None:
         ERR.print(f"{event.model} on {event.machine}: {event.text}", markup=False)
 
-    def end(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, end)
     ended = 0
     try:
         with Farm(options.farm, certificate_path()) as connected, Store() as store:
