@@ -127,12 +127,10 @@ def full_session() -> bytes:
 @cache
 def _made_once() -> Path:
     """Returns the artifact for two shapes, in a folder that lives as long as this process."""
-    from collage_engine.artifact.artifact import write_artifact
     from collage_engine.artifact.combine import combine_artifacts
-    from collage_engine.build.build import build_cover, write_module
     from collage_engine.model.importer import import_model
     from collage_engine.model.padding import paddable_dimensions
-    from tests.support.artifact_cases import cover_in_turn, sample_of
+    from tests.support.artifact_cases import artifact_of, cover_in_turn
     from tests.zoo.net import Net
 
     net = Net("two shapes", opset=13, seed=5)
@@ -145,10 +143,7 @@ def _made_once() -> Path:
     made = []
     for batch in BATCHES:
         model = import_model(folder / "m.onnx", {"image": (batch, 16)})
-        built = build_cover(model, cover_in_turn(model, ["tvm"]))
-        write_module(built, folder / f"built{batch}", link=True)
-        out = folder / f"artifact{batch}"
-        made.append(write_artifact(model, folder / f"built{batch}", out, sample_of(model)))
+        made.append(artifact_of(model, cover_in_turn(model, ["tvm"]), folder / str(batch)))
     dims = [{"batch": batch} for batch in BATCHES]
     proofs = paddable_dimensions(net.model(), ["batch"])
     combine_artifacts(made, dims, folder / "both", padding=proofs)
@@ -161,7 +156,7 @@ _kept: list[tempfile.TemporaryDirectory[str]] = []
 
 def one_shape(folder: Path) -> Path:
     """Copy an artifact for one shape."""
-    return Path(shutil.copytree(_made_once().with_name(f"artifact{BATCHES[0]}"), folder))
+    return Path(shutil.copytree(_made_once().parent / str(BATCHES[0]) / "artifact", folder))
 
 
 def two_shapes(folder: Path) -> Path:
