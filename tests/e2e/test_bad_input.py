@@ -165,6 +165,7 @@ def test_what_cannot_be_honoured_is_in_the_document(
         (["--inputs", "gone.npz"], "--inputs gone.npz: No such file"),
         (["--session", "none/s.collage"], "there is no folder none"),
         (["--session", "m.onnx"], "would overwrite a file"),
+        (["--objective", "throughput", "--dim", "batch=1,2"], "one shape at a time"),
         (["--nonsense"], "unrecognized arguments: --nonsense"),
     ],
 )

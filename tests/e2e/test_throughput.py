@@ -8,7 +8,6 @@ from pathlib import Path
 import onnx
 import pytest
 
-from tests.support.artifact_cases import MNIST
 from tests.support.caches import fresh_cache
 from tests.support.command import collage, python
 from tests.support.json_schemas import assert_fits
@@ -106,12 +105,3 @@ def test_p99_is_that_of_single_calls(folder):
     expected = json.loads((folder / "tail/manifest.json").read_text())["expected"]
     assert expected.get("latency_us") is None
     assert expected["p99_us"] == run["placement"]["measured_us"] > 0
-
-
-def test_several_shapes_and_throughput_exclude_each_other(folder):
-    done = collage(
-        f"place {MNIST} -o {folder / 'no'} --objective throughput --dim batch=1,2",
-        cache=folder / "cache",
-    )
-    assert done.returncode == 2 and "one shape at a time" in done.stderr
-    assert not (folder / "no").exists()

@@ -17,9 +17,6 @@ from tests.support.bare_python import run_bare
 from tests.support.command import python
 from tests.support.covers import candidate_on
 
-THREADS = 1
-TOOLCHAINS = ("tvm", "onnxruntime", "onednn", "openvino")
-INSTANCES = {name: ToolchainInstance(toolchain=name, threads=THREADS) for name in TOOLCHAINS}
 COVERS = {
     "tvm": ["tvm"],
     "onnxruntime": ["onnxruntime"],
@@ -161,8 +158,7 @@ print("both")
 
 
 def test_threads_spin_unless_two_runtimes_have_threads_of_their_own():
-    tvm, ort = INSTANCES["tvm"], INSTANCES["onnxruntime"]
-    blas = ToolchainInstance(toolchain="openblas")
+    tvm, ort, blas = (ToolchainInstance(toolchain=n) for n in ("tvm", "onnxruntime", "openblas"))
     assert may_spin([candidate_on(tvm, (0,)), candidate_on(tvm, (1,))])
     assert may_spin([candidate_on(tvm, (0,)), candidate_on(blas, (1,))])  # both use TVM's threads
     assert not may_spin([candidate_on(tvm, (0,)), candidate_on(ort, (1,))])
