@@ -94,6 +94,13 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, option):
         assert str(refused.value).startswith(f"{option} {tmp_path / name}: ")
 
 
+def archived(*paths) -> dict[str, bytes]:
+    """What is sent of the files and folders that are given by ``--inputs``, by its name."""
+    options = [word for path in paths for word in ("--inputs", str(path))]
+    with zipfile.ZipFile(io.BytesIO(settings_from(place(*options)).inputs_npz)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
 def test_inputs_may_be_several_files_and_folders_of_test_data(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.ones(3, np.float32))
     for number in (0, 1):
@@ -102,34 +109,23 @@ def test_inputs_may_be_several_files_and_folders_of_test_data(tmp_path):
         (folder / "input_0.pb").write_bytes(b"tensor %d" % number)
         (folder / "output_0.pb").write_bytes(b"output %d" % number)
         (folder / "other_0.pb").write_bytes(b"not read")
-    given = place("--inputs", str(tmp_path / "a.npz"), "--inputs", str(tmp_path / "data"))
-    with zipfile.ZipFile(io.BytesIO(settings_from(given).inputs_npz)) as archive:
-        assert {name: archive.read(name) for name in archive.namelist()} == {
-            "0.npz": (tmp_path / "a.npz").read_bytes(),
-            "1/test_data_set_0/input_0.pb": b"tensor 0",
-            "1/test_data_set_1/input_0.pb": b"tensor 1",
-            "1/test_data_set_0/output_0.pb": b"output 0",
-            "1/test_data_set_1/output_0.pb": b"output 1",
-        }
-    one = place("--inputs", str(tmp_path / "data" / "test_data_set_1"))
-    with zipfile.ZipFile(io.BytesIO(settings_from(one).inputs_npz)) as archive:
-        assert archive.namelist() == ["0/input_0.pb", "0/output_0.pb"]
-    tensor = tmp_path / "data" / "test_data_set_1" / "input_0.pb"
-    given = settings_from(place("--inputs", str(tensor))).inputs_npz
-    with zipfile.ZipFile(io.BytesIO(given)) as archive:
-        assert archive.namelist() == ["0/input_0.pb"]
+    assert archived(tmp_path / "a.npz", tmp_path / "data") == {
+        "0.npz": (tmp_path / "a.npz").read_bytes(),
+        "1/test_data_set_0/input_0.pb": b"tensor 0",
+        "1/test_data_set_1/input_0.pb": b"tensor 1",
+        "1/test_data_set_0/output_0.pb": b"output 0",
+        "1/test_data_set_1/output_0.pb": b"output 1",
+    }
+    assert list(archived(folder)) == ["0/input_0.pb", "0/output_0.pb"]
+    assert list(archived(folder / "input_0.pb")) == ["0/input_0.pb"]
 
 
 def test_arrays_by_themselves_are_put_into_archives(tmp_path):
     for name in ("x", "y"):
         np.save(tmp_path / f"{name}.npy", np.ones(3, np.float32))
     content = (tmp_path / "x.npy").read_bytes()
-    single = settings_from(place("--inputs", str(tmp_path / "x.npy"))).inputs_npz
-    with zipfile.ZipFile(io.BytesIO(single)) as archive:
-        assert {name: archive.read(name) for name in archive.namelist()} == {".npy": content}
-    folder = settings_from(place("--inputs", str(tmp_path))).inputs_npz
-    with zipfile.ZipFile(io.BytesIO(folder)) as archive:
-        assert archive.namelist() == ["x.npy", "y.npy"] and archive.read("y.npy") == content
+    assert archived(tmp_path / "x.npy") == {".npy": content}
+    assert archived(tmp_path) == {"x.npy": content, "y.npy": content}
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"\x80\x02}q\x00.", b"x" * 5000])

@@ -102,34 +102,37 @@ def test_settings_and_facts_become_constraints(toolchains):
     assert found is not None and found.needs == {"tvm[library=dnn]": ("tvm", "dnn")}
 
 
-def test_a_baseline_beyond_the_limits_is_barred(toolchains):
-    facts = runtime_facts(toolchains, 100)
-    constraints = limits.runtime_limits(RunSettings(max_runtimes=1, max_artifact_bytes=104), facts)
-    ort, tvm = ToolchainInstance(toolchain="ort"), ToolchainInstance(toolchain="tvm")
-    dnn = ToolchainInstance(toolchain="dnn")
-    assert (
-        limits.export_refusal([candidate_on(ort, (0,)), candidate_on(ort, (1,))], constraints)
-        is None
-    )
-    assert limits.export_refusal(
-        [candidate_on(ort, (0,)), candidate_on(tvm, (1,))], constraints
-    ) == ("beyond the limits: it uses 2 runtimes; at most 1 are allowed")
-    said = limits.export_refusal([candidate_on(ort, (0,)), candidate_on(dnn, (1,))], constraints)
-    runtimes, size = (
-        "it uses 2 runtimes; at most 1 are allowed",
-        "it takes 0.000108 MB; at most 0.000104 MB are allowed",
-    )
-    assert said == f"beyond the limits: {runtimes}; {size}"
-    facts = runtime_facts(toolchains, 100)
-    constraints = limits.runtime_limits(RunSettings(licences=("MIT",)), facts)
-    assert limits.export_refusal([candidate_on(dnn, (0,))], constraints) == (
-        "beyond the limits: dnn is under Apache-2.0, which is not allowed; "
-        "dnn is under BSD-3-Clause, which is not allowed"
-    )
-    constraints = limits.runtime_limits(
-        RunSettings(licences=("MIT",), allow_runtimes=("tvm",)), facts
-    )
-    assert limits.export_refusal([candidate_on(dnn, (0,))], constraints) == (
-        "beyond the limits: it uses dnn, which is not allowed"
-    )
-    assert limits.export_refusal([candidate_on(dnn, (0,))], None) is None
+TWO = "it uses 2 runtimes; at most 1 are allowed"
+DNN = "dnn is under {}, which is not allowed"
+
+
+@pytest.mark.parametrize(
+    ("cover", "asked", "says"),
+    [
+        ("ort ort", {"max_runtimes": 1, "max_artifact_bytes": 104}, ""),
+        ("dnn", {}, ""),
+        ("ort tvm", {"max_runtimes": 1, "max_artifact_bytes": 104}, TWO),
+        (
+            "ort dnn",
+            {"max_runtimes": 1, "max_artifact_bytes": 104},
+            f"{TWO}; it takes 0.000108 MB; at most 0.000104 MB are allowed",
+        ),
+        (
+            "dnn",
+            {"licences": ("MIT",)},
+            f"{DNN.format('Apache-2.0')}; {DNN.format('BSD-3-Clause')}",
+        ),
+        (
+            "dnn",
+            {"licences": ("MIT",), "allow_runtimes": ("tvm",)},
+            "it uses dnn, which is not allowed",
+        ),
+    ],
+)
+def test_a_baseline_beyond_the_limits_is_barred(toolchains, cover, asked, says):
+    found = limits.runtime_limits(RunSettings(**asked), runtime_facts(toolchains, 100))
+    parts = [
+        candidate_on(ToolchainInstance(toolchain=name), (number,))
+        for number, name in enumerate(cover.split())
+    ]
+    assert limits.export_refusal(parts, found) == (f"beyond the limits: {says}" if says else None)

@@ -60,6 +60,12 @@ def engine(monkeypatch) -> Any:
     return Engine()
 
 
+@pytest.fixture
+def opened(engine) -> Any:
+    """A document that is open in the engine."""
+    return engine.document(engine.model_open(p.ModelOpen(path="m.onnx")).document)
+
+
 def test_a_model_opens_beside_a_run(engine) -> None:
     engine.model_open(p.ModelOpen(path="m.onnx"))
     engine._pipeline.busy = True
@@ -67,19 +73,17 @@ def test_a_model_opens_beside_a_run(engine) -> None:
     assert (engine._pipeline.jobs, engine._side.jobs) == (["open"], ["open"])
 
 
-def test_a_cancel_ends_the_run_of_its_document_and_no_other_job(engine) -> None:
-    handle = engine.model_open(p.ModelOpen(path="m.onnx")).document
-    engine.run_cancel(p.RunCancel(document=handle))
+def test_a_cancel_ends_the_run_of_its_document_and_no_other_job(engine, opened) -> None:
+    engine.run_cancel(p.RunCancel(document=opened.handle))
     assert engine._pipeline.cancelled == [], "it has no run"
-    running = engine.document(handle).running = Ticket()
-    engine.run_cancel(p.RunCancel(document=handle))
+    running = opened.running = Ticket()
+    engine.run_cancel(p.RunCancel(document=opened.handle))
     assert engine._pipeline.cancelled == [running]
 
 
-def test_a_stop_that_keeps_the_best_is_no_cancel(engine) -> None:
-    handle = engine.model_open(p.ModelOpen(path="m.onnx")).document
-    running = engine.document(handle).running = Ticket()
-    engine.run_cancel(p.RunCancel(document=handle, keep=True))
+def test_a_stop_that_keeps_the_best_is_no_cancel(engine, opened) -> None:
+    running = opened.running = Ticket()
+    engine.run_cancel(p.RunCancel(document=opened.handle, keep=True))
     assert engine._pipeline.kept == [running] and engine._pipeline.cancelled == []
 
 
@@ -113,10 +117,9 @@ def test_a_model_that_another_document_has_open_is_kept(engine) -> None:
     assert engine.document(second) and engine._pipeline.forgotten == []
 
 
-def test_closing_a_document_stops_its_run(engine) -> None:
-    handle = engine.model_open(p.ModelOpen(path="m.onnx")).document
-    running = engine.document(handle).running = Ticket()
-    engine.document_close(p.Document(document=handle))
+def test_closing_a_document_stops_its_run(engine, opened) -> None:
+    running = opened.running = Ticket()
+    engine.document_close(p.Document(document=opened.handle))
     assert engine._pipeline.cancelled == [running]
 
 
@@ -127,9 +130,7 @@ def _eventually(holds: Callable[[], bool]) -> bool:
     return holds()
 
 
-def test_the_best_answer_so_far_is_exported_by_the_id_of_the_run(engine) -> None:
-    handle = engine.model_open(p.ModelOpen(path="m.onnx")).document
-    opened = engine.document(handle)
+def test_the_best_answer_so_far_is_exported_by_the_id_of_the_run(opened) -> None:
     with pytest.raises(UsageError, match="there is no run 'r1'"):
         opened.run("r1")
     opened.provisional = a_run("r1", provisional=True)
@@ -138,8 +139,7 @@ def test_the_best_answer_so_far_is_exported_by_the_id_of_the_run(engine) -> None
     assert not opened.run("r1").provisional, "the finished run takes its place"
 
 
-def test_a_run_whose_artifact_cannot_be_written_is_kept(engine, monkeypatch) -> None:
-    opened = engine.document(engine.model_open(p.ModelOpen(path="m.onnx")).document)
+def test_a_run_whose_artifact_cannot_be_written_is_kept(engine, opened, monkeypatch) -> None:
 
     def job(job: RunJob, *, on_event: Callable[[object], None], **_: Any) -> None:
         on_event(RunUpdate(candidates=[]))
@@ -156,8 +156,7 @@ def test_a_run_whose_artifact_cannot_be_written_is_kept(engine, monkeypatch) -> 
     assert opened.document.settings.threads == 3
 
 
-def test_a_quick_confirmation_compares_with_the_last_run_of_its_kind(engine) -> None:
-    opened = engine.document(engine.model_open(p.ModelOpen(path="m.onnx")).document)
+def test_a_quick_confirmation_compares_with_the_last_run_of_its_kind(opened) -> None:
     other = RunSettings(threads=4)
     opened.document.runs += [a_run("r1"), a_run("r2"), a_run("r3", settings=other)]
     assert opened.last_measured_run(RunSettings()).id == "r2"
@@ -165,8 +164,7 @@ def test_a_quick_confirmation_compares_with_the_last_run_of_its_kind(engine) -> 
     assert opened.last_measured_run(RunSettings(precision="bfloat16")) is None
 
 
-def test_what_a_quick_confirmation_did_not_time_is_known_from_an_earlier_run(engine) -> None:
-    opened = engine.document(engine.model_open(p.ModelOpen(path="m.onnx")).document)
+def test_what_a_quick_confirmation_did_not_time_is_known_from_an_earlier_run(opened) -> None:
 
     def timed(**us: float | None) -> list[Baseline]:
         return [Baseline(name=n, kind="whole-model", measured_us=t) for n, t in us.items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -35,9 +36,9 @@ def candidate(nodes: tuple[int, ...], cost: Cost, toolchain: str = "onednn") -> 
     return row(made, cost)
 
 
-def document(*candidates: CandidateRecord, pin: Pin) -> Document:
+def document(*candidates: CandidateRecord, pins: Sequence[Pin] = ()) -> Document:
     model = ModelRecord(path="m.onnx", sha256="00", nodes=2)
-    return Document(model=model, graph=GRAPH.record, candidates=list(candidates), pins=[pin])
+    return Document(model=model, graph=GRAPH.record, candidates=list(candidates), pins=list(pins))
 
 
 MEASURED = Cost(state="measured", median_us=3.0, low_us=2.9, high_us=3.1)
@@ -47,7 +48,7 @@ FIRST_ALONE = Pin(kind="exactly", nodes=(0,), text="relu1=exactly")
 def test_a_pin_on_what_was_left_unmeasured_asks_for_another_run():
     unmeasured = [candidate((0,), Cost()), candidate((1,), MEASURED)]
     found, _ = search_document(
-        document(candidate((0, 1), MEASURED), *unmeasured, pin=FIRST_ALONE), RunSettings()
+        document(candidate((0, 1), MEASURED), *unmeasured, pins=[FIRST_ALONE]), RunSettings()
     )
     assert found.placement is None and found.infeasible is not None
     assert found.infeasible["reason"] == NOT_MEASURED
@@ -56,7 +57,7 @@ def test_a_pin_on_what_was_left_unmeasured_asks_for_another_run():
 
 def test_a_pin_that_nothing_can_honour_stays_infeasible():
     other = [candidate((0, 1), MEASURED), candidate((1,), Cost())]
-    found, _ = search_document(document(*other, pin=FIRST_ALONE), RunSettings())
+    found, _ = search_document(document(*other, pins=[FIRST_ALONE]), RunSettings())
     assert found.infeasible is not None and found.infeasible["reason"] != NOT_MEASURED
     assert found.verdicts[0].state == "infeasible"
 
@@ -64,8 +65,7 @@ def test_a_pin_that_nothing_can_honour_stays_infeasible():
 def test_what_was_searched_answers_until_costs_pins_or_settings_change():
     each = [candidate((0,), MEASURED), candidate((1,), MEASURED)]
     together = candidate((0, 1), Cost(state="measured", median_us=4.0, low_us=3.9, high_us=4.1))
-    opened = document(together, *each, pin=FIRST_ALONE)
-    opened.pins = []
+    opened = document(together, *each)
     told, first = explain_document(opened, 0)
     assert told.chosen == together.id
     other, again = explain_document(opened, 1, first)
@@ -91,7 +91,7 @@ def test_a_pinned_node_has_the_prices_of_other_pins_in_that_ones_place():
     slow = Cost(state="measured", median_us=5.0, low_us=4.9, high_us=5.1)
     other = [candidate((0,), slow, "tvm"), candidate((1,), slow, "tvm")]
     on_tvm = Pin(kind="on", nodes=(0,), toolchain="tvm", text="relu1=tvm")
-    opened = document(together, *each, *other, pin=on_tvm)
+    opened = document(together, *each, *other, pins=[on_tvm])
     told, _ = explain_document(opened, 0)
     assert told.regrets[together.id] is None, "the pin rules it out"
     assert told.prices_instead == {other[0].id: 0.0, each[0].id: -2.0, together.id: -4.0}
@@ -151,8 +151,7 @@ def a_mix_that_won() -> tuple[Document, dict[str, CandidateRecord]]:
         name="openvino", kind="whole-model", measured_us=32.7, candidates=(parts["whole"].id,)
     )
     mix = placement(parts["first"], parts["second"], measured_us=7.68)
-    opened = document(*parts.values(), pin=FIRST_ALONE)
-    opened.pins = []
+    opened = document(*parts.values())
     opened.runs = [run("r1", mix, alone, slow)]
     opened.toolchains = [
         ToolchainState(name=name, available=True, title=title)
@@ -201,8 +200,7 @@ def test_what_was_not_measured_is_compared_at_the_scale_of_what_was():
     """What the search expects is too little by as much everywhere: no choice gains by that."""
     each = [candidate((0,), cost(3.0)), candidate((1,), cost(3.0))]
     other = candidate((0,), cost(4.0), "tvm")
-    opened = document(*each, other, pin=FIRST_ALONE)
-    opened.pins = []
+    opened = document(*each, other)
     opened.runs = [run("r1", placement(*each, measured_us=8.0))]
     found, _ = search_document(opened, RunSettings())
     assert found.placement is opened.runs[0].placement
@@ -242,8 +240,7 @@ def test_the_second_best_placement_is_so_by_its_measured_time():
         )
         for each, us in ((expected, 10.6), (measured, 9.8))
     ]
-    opened = document(ours, expected, measured, pin=FIRST_ALONE)
-    opened.pins = []
+    opened = document(ours, expected, measured)
     opened.runs = [run("r1", placement(ours, measured_us=8.3), *timed)]
     told, _ = explain_document(opened, 0)
     assert told.runner_up is not None
@@ -254,8 +251,7 @@ def test_library_calls_are_told_by_the_nodes_of_the_file():
     called = msgspec.structs.replace(
         candidate((0, 1), MEASURED, "onnxruntime"), composites=(("onnxruntime.conv", (0, 1)),)
     )
-    opened = document(called, pin=FIRST_ALONE)
-    opened.pins = []
+    opened = document(called)
     opened.toolchains = [
         ToolchainState(name="onnxruntime", title="ONNX Runtime", targets=("cpu",), available=True)
     ]
