@@ -157,27 +157,20 @@ def test_on_a_terminal_a_stage_is_one_line_however_long_its_text():
 def test_the_best_so_far_is_told_beside_the_fastest_other_one_of_the_same_rounds() -> None:
     """What is the best so far may take more than the last answer took a minute ago."""
     file = io.StringIO()
-    part = partition(0, toolchain="fast")
+    run = run_record(
+        toolchains=[ToolchainState(name="fast", title="Fast Runtime", available=True)],
+        placement=Placement(
+            partitions=(partition(0, toolchain="fast"),), estimated_us=None, measured_us=36_000.0
+        ),
+        baselines=[Baseline(name="fast", kind="whole-model", measured_us=38_840.0, partitions=1)],
+        seconds={"total": 13.3},
+        provisional=True,
+    )
     with ProgressReport(Console(file=file, width=200)) as report:
-        placement = Placement(partitions=(part,), estimated_us=None, measured_us=36_000.0)
-        report("d", Provisional(run=a_run(placement, winner="collage")))
+        report("d", Provisional(run=run))
     assert file.getvalue() == (
         "Best so far (after 13 s): Collage (1 partition, Fast Runtime), 36.0 ms; "
         "in the same rounds Fast Runtime only takes 38.8 ms\n"
-    )
-
-
-def a_run(placement: Placement, winner: str = "fast") -> Run:
-    return run_record(
-        model={"nodes": 3},
-        toolchains=[ToolchainState(name="fast", title="Fast Runtime", available=True)],
-        placement=placement,
-        baselines=[Baseline(name="fast", kind="whole-model", measured_us=38_840.0, partitions=1)],
-        winner=winner,
-        seconds={"total": 13.3},
-        started_at="",
-        settings={},
-        provisional=True,
     )
 
 

@@ -20,32 +20,23 @@ from collage_engine.records.graph import GraphRecord, Node, TensorType
 INFINITE = (float("inf"), float("inf"))
 
 
-def test_not_finite_where_the_truth_is_finite_is_infinitely_wrong():
-    truth = np.array([1.0, 2.0], "float32")
-    assert errors(np.array([1.0, np.nan], "float32"), truth) == INFINITE
-    assert errors(np.array([np.inf, 2.0], "float32"), truth) == INFINITE
-
-
-def test_infinities_and_nans_of_the_truth_must_be_met():
-    truth = np.array([np.inf, np.nan, 1.0])
-    assert errors(truth.copy(), truth) == (0.0, 0.0)
-    assert errors(np.array([-np.inf, np.nan, 1.0]), truth) == INFINITE
-    assert errors(np.array([np.inf, 0.0, 1.0]), truth) == INFINITE
-
-
-def test_shapes_must_agree_and_empty_arrays_do():
-    assert errors(np.zeros((2, 1)), np.zeros((1, 2))) == INFINITE
-    assert errors(np.zeros((0, 2)), np.zeros((0, 2))) == (0.0, 0.0)
-
-
-def test_unsigned_integers_do_not_wrap_around():
-    assert errors(np.array([0], "uint8"), np.array([255], "uint8")) == (255.0, 1.0)
-    big = np.array([2**62], "int64")
-    assert errors(big + 1, big)[0] == 1.0
-
-
-def test_booleans_are_compared_as_numbers():
-    assert errors(np.array([True]), np.array([False])) == (1.0, 1.0)
+@pytest.mark.parametrize(
+    ("found", "truth", "expected"),
+    [
+        ([1.0, np.nan], [1.0, 2.0], INFINITE),
+        ([np.inf, 2.0], [1.0, 2.0], INFINITE),
+        ([np.inf, np.nan, 1.0], [np.inf, np.nan, 1.0], (0.0, 0.0)),
+        ([-np.inf, np.nan, 1.0], [np.inf, np.nan, 1.0], INFINITE),
+        ([np.inf, 0.0, 1.0], [np.inf, np.nan, 1.0], INFINITE),
+        (np.zeros((2, 1)), np.zeros((1, 2)), INFINITE),
+        (np.zeros((0, 2)), np.zeros((0, 2)), (0.0, 0.0)),
+        (np.array([0], "uint8"), np.array([255], "uint8"), (255.0, 1.0)),
+        ([2**62 + 1], [2**62], (1.0, 1.0)),
+        ([True], [False], (1.0, 1.0)),
+    ],
+)
+def test_errors_of_values_that_are_not_finite_empty_or_no_floats(found, truth, expected):
+    assert errors(np.array(found), np.array(truth)) == expected
 
 
 def test_the_worst_of_several_outputs_counts():
