@@ -29,9 +29,9 @@ from collage_engine.trials.contender import COLLAGE, Contender, judged
 def first_contenders(open_model: OpenModel, menu: Menu, data: ProblemData) -> list[Contender]:
     """Return the contenders that are tried before anything is measured in isolation.
 
-    They are each toolchain alone on the whole model, and what it becomes under pins; where one
-    cannot take all of it, greedy partitioning with the toolchain first; and where none of these
-    keeps the pins and the deployment limits, a cover that does.
+    They are each toolchain alone on the whole model, and what it becomes under pins; the user's own
+    placements; where a toolchain cannot take all of it, greedy partitioning with it first; and
+    where none of these keeps the pins and the deployment limits, a cover that does.
 
     Args:
         open_model: The model.
@@ -49,10 +49,11 @@ def first_contenders(open_model: OpenModel, menu: Menu, data: ProblemData) -> li
     ]
     whole = [one for one in known if one.kind == "whole-model"]
     alone = {one.cover[0].instance.toolchain for one in whole}
+    users = [one for one in known if one.kind == "user"]
     greedy = [
         one
         for one in known
-        if one.kind in ("greedy", "user")
+        if one.kind == "greedy"
         and any(candidate.instance.toolchain not in alone for candidate in one.cover)
     ]
     pinned = [
@@ -60,7 +61,7 @@ def first_contenders(open_model: OpenModel, menu: Menu, data: ProblemData) -> li
         for each in (pinned_covers(calls, menu, data.pins) if data.pins else ())
         if (one := judged(data, each)).eligible
     ]
-    first = list({one.key: one for one in [*pinned, *whole, *greedy]}.values())
+    first = list({one.key: one for one in [*pinned, *whole, *users, *greedy]}.values())
     if not any(one.eligible for one in first):
         first += [one for one in known if one.eligible][:1] or _few_partitions(data)
     return sorted(first, key=lambda one: _sort_key(one, menu, data))
@@ -132,14 +133,15 @@ def _sort_key(
 ) -> tuple[bool, bool, float, bool, int]:
     """Return a key that sorts contenders, the one that is likely to be fastest first.
 
-    Those that may win come first; then those of which the store knows the costs, by these; then
-    each toolchain's default configuration alone: complete runtimes, which optimise whole models and
-    are ready soon, before what TVM compiles kernel by kernel; last the secondary ones.
+    Those that may win, and the user's own, come first; then those of which the store knows the
+    costs, by these; then each toolchain's default configuration alone: complete runtimes, which
+    optimise whole models and are ready soon, before what TVM compiles kernel by kernel; last the
+    secondary ones.
     """
     costs = [data.costs.isolated_cost(candidate.id) for candidate in contender.cover]
     known = all(cost.usable for cost in costs)
     return (
-        not contender.eligible,
+        not contender.eligible and contender.kind != "user",
         not known,
         sum(cost.us for cost in costs) if known else 0.0,
         is_secondary(contender),
