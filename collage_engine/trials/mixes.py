@@ -76,8 +76,8 @@ def try_mixes(
     on_processor = menu.target.kind == "cpu"
     if not on_processor or len(taken) < 2 or race.leader is None or race.one_at_a_time:
         return data
-    seconds = race.seconds_for_step
-    if seconds < LEAST_COVERS * race.seconds_to_enter():
+    seconds = max(race.seconds_for_step, LEAST_COVERS * race.seconds_to_enter())
+    if seconds > race.seconds_to_improve:
         control.cut("mixes")
         return data
     began = time.monotonic()
