@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from collage_engine.drawing.box_styles import MODES, Mode
+from collage_gui.design_units import STEP
 
 if TYPE_CHECKING:
     from collage_gui.document_window.window import DocumentWindow
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     OnWindow = Callable[["Window"], object]
     OnPage = Callable[[DocumentWindow], object]
 
-ZOOM_STEP = 1.25
-"""The factor of one step of zooming; chosen."""
 Need = Literal[
     "nothing",
     "document",
@@ -273,13 +272,13 @@ def zoom_selection(page: DocumentWindow) -> None:
 @view.on_page("Zoom in", "Ctrl++", "Ctrl+=")
 def zoom_in(page: DocumentWindow) -> None:
     """Around the middle."""
-    page.view.zoom(ZOOM_STEP)
+    page.view.zoom(STEP)
 
 
 @view.on_page("Zoom out", "Ctrl+-")
 def zoom_out(page: DocumentWindow) -> None:
     """Around the middle."""
-    page.view.zoom(1 / ZOOM_STEP)
+    page.view.zoom(1 / STEP)
 
 
 @view.on_page("Actual size", "Ctrl+1")

@@ -13,14 +13,6 @@ if TYPE_CHECKING:
     from collage_gui.main_window.window import MainWindow
 
 
-FRAME_PX = 40
-"""Height that window managers take for a title bar, in pixels; chosen, a little more than usual: a
-window that does not fit on the screen together with it is maximised."""
-LOAD_MS = 100
-"""Milliseconds after the window is shown at which what draws graphs is loaded; chosen: the window
-is painted then."""
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the program's arguments."""
     from collage_engine import __version__
@@ -54,10 +46,12 @@ def start_with_files(window: MainWindow, paths: Sequence[str]) -> None:
     """
     from PySide6.QtCore import QTimer
 
+    from collage_gui.design_units import INSTANT_MS
+
     window.engine.start()
     for path in paths:
         window.documents.open_path(path)
-    QTimer.singleShot(LOAD_MS, window, load_documents)
+    QTimer.singleShot(INSTANT_MS, window, load_documents)  # the window is painted then
 
 
 def load_documents() -> None:
@@ -96,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     faulthandler.enable()
     from PySide6.QtCore import QMargins, QTimer
-    from PySide6.QtWidgets import QApplication
+    from PySide6.QtWidgets import QApplication, QStyle
 
     from collage_gui.main_window.window import MainWindow
     from collage_gui.preferences import Preferences
@@ -121,7 +115,9 @@ def main(arguments: list[str] | None = None) -> int:
     ticker = QTimer(interval=250)
     ticker.timeout.connect(lambda: None)
     ticker.start()
-    available = window.screen().availableSize().shrunkBy(QMargins(0, 0, 0, FRAME_PX))
+    # The window manager's own frame is not known before the window is shown.
+    title_px = app.style().pixelMetric(QStyle.PixelMetric.PM_TitleBarHeight)
+    available = window.screen().availableSize().shrunkBy(QMargins(0, 0, 0, title_px))
     if window.size().boundedTo(available) != window.size():
         window.resize(window.size().boundedTo(available))
         window.showMaximized()

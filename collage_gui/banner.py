@@ -6,11 +6,9 @@ from PySide6.QtCore import QEvent, QObject
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QWidget
 
+from collage_gui.design_units import UNIT
 from collage_gui.messages import Message, Messages
 from collage_gui.widgets import ElidedLabel, lay_out, named, push_button, tool_button
-
-EDGE_PX = 8
-"""Pixels between the message and the sides of what it lies on; chosen."""
 
 
 class Banner(QFrame):
@@ -39,7 +37,7 @@ class Banner(QFrame):
         self.action = push_button("", name + "Action", self._act)
         self.close_button = tool_button("✕", "", self._dismiss, "Dismiss")
         parts = ((self.label, 1), self.more, self.action, self.close_button)
-        lay_out(QHBoxLayout(self), *parts, margins=(14, 3, 10, 3))
+        lay_out(QHBoxLayout(self), *parts, edge=1)
         self.hide()
         over.installEventFilter(self)
         for source in sources:
@@ -87,13 +85,13 @@ class Banner(QFrame):
         self._offer_more()
 
     def _place(self) -> None:
-        width = self._over.width() - 2 * EDGE_PX
+        width = self._over.width() - 2 * UNIT
         box = self.layout()
         assert box is not None
         box.activate()
         whole = self.label.wordWrap()
         height = box.totalHeightForWidth(width) if whole else self.sizeHint().height()
-        self.setGeometry(EDGE_PX, self._over.height() - height - 1, width, height)
+        self.setGeometry(UNIT, self._over.height() - height - 1, width, height)
         self._offer_more()
 
     def _offer_more(self) -> None:

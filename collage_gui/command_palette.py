@@ -43,7 +43,7 @@ class CommandPalette(QDialog):
         self.list = named(QListWidget(), "paletteList", "Actions, keys and gestures")
         self.list.setUniformItemSizes(True)
         self.list.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        lay_out(QVBoxLayout(self), self.text, self.list, margins=(8, 8, 8, 8))
+        lay_out(QVBoxLayout(self), self.text, self.list, edge=1)
         self.text.textChanged.connect(self.refresh)
         self.text.installEventFilter(self)
         self.list.itemActivated.connect(self.choose)

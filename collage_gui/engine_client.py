@@ -2,9 +2,8 @@
 
 The window must survive anything that process does. It may crash (its requests fail with the
 reason, ``stopped`` is emitted), hang (a watchdog pings it and says so), flood (lines are read
-in slices of the event loop and notifications are gathered to 20 a second), answer late (answers
-find their request by id, answers nobody waits for are dropped), speak another version or no
-protocol at all. Nothing here blocks.
+in slices of the event loop), answer late (answers find their request by id, answers nobody waits
+for are dropped), speak another version or no protocol at all. Nothing here blocks.
 """
 
 from __future__ import annotations
@@ -24,18 +23,14 @@ from collage_engine.records.typed import decode
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import protocol
 from collage_gui.connections import Connection, python_environment
+from collage_gui.design_units import ATTENTION_MS, FLOW_MS, FRAME_S
 
 HELLO_S = 90.0
 """An engine that has not greeted by then is given up, in seconds; chosen: on a machine whose
 processors other programs use, an engine was seen to take more than 20 s to start."""
-PING_AFTER_S = 6.0
-"""An engine that owes an answer and is silent for so long, in seconds, is pinged; chosen."""
-PING_S = 4.0
-"""An engine that does not answer a ping within so many seconds is called unresponsive; chosen."""
-FLUSH_MS = 50
-"""Notifications are gathered for so long: 20 announcements a second at most; chosen."""
-_SLICE_S = 0.02
-"""Lines are read for so long, in seconds, before the event loop goes on; chosen."""
+SILENCE_S = ATTENTION_MS / 1000 / 2
+"""Seconds after which an engine that owes an answer and is silent is pinged, and after as many more
+is called unresponsive: the user hears of it while the attention lasts."""
 
 
 class _Message(msgspec.Struct):
@@ -68,8 +63,7 @@ class EngineClient(QObject):
     down on purpose."""
     unresponsive = Signal(bool)
     notified = Signal(str, object)
-    """A signal with a method and its params, gathered: at most one ``measured`` and ``progress`` a
-    document."""
+    """A signal with a method and its params; the engine gathers them to 20 a second."""
     logged = Signal(str)
     """A signal with a line of the engine's standard error."""
 
@@ -84,15 +78,12 @@ class EngineClient(QObject):
         self._next = 1
         self._buffer = bytearray()
         self._lines: deque[bytes] = deque()
-        self._events: list[tuple[str, Any]] = []
         self._errors: deque[str] = deque(maxlen=8)
         self._heard = time.monotonic()
         self._silent = False
-        self._flush = QTimer(self, interval=FLUSH_MS, singleShot=True)
-        self._flush.timeout.connect(self.flush)
         self._slice = QTimer(self, interval=0, singleShot=True)
         self._slice.timeout.connect(self._work)
-        self._watch = QTimer(self, interval=1000)
+        self._watch = QTimer(self, interval=FLOW_MS)
         self._watch.timeout.connect(self._watchdog)
         self._hello_timer = QTimer(self, singleShot=True)
         self._hello_timer.timeout.connect(self._no_hello)
@@ -106,7 +97,6 @@ class EngineClient(QObject):
         self.state = "starting"
         self._buffer.clear()
         self._lines.clear()
-        self._events.clear()
         self._errors.clear()
         process = QProcess(self)
         environment = python_environment()
@@ -139,7 +129,7 @@ class EngineClient(QObject):
     def _release(self, wait_ms: int) -> None:
         """Stop listening to the process, and kill it if it does not end within so long."""
         process, self._process = self._process, None
-        for timer in (self._watch, self._hello_timer, self._flush, self._slice):
+        for timer in (self._watch, self._hello_timer, self._slice):
             timer.stop()
         self.state = "stopped"
         if process is None:
@@ -219,7 +209,7 @@ class EngineClient(QObject):
             self._slice.start()
 
     def _work(self) -> None:
-        until = time.monotonic() + _SLICE_S
+        until = time.monotonic() + FRAME_S
         while self._lines and time.monotonic() < until:
             self._line(self._lines.popleft())
         if self._lines:
@@ -238,8 +228,6 @@ class EngineClient(QObject):
         waiting = self._pending.pop(message.id, None) if message.id is not None else None
         if waiting is None:
             return
-        # An answer must not overtake the notifications that were sent before it.
-        self.flush()
         if message.error is not None:
             if waiting.on_error is not None:
                 waiting.on_error(str(message.error.get("message", "the engine gave no reason")))
@@ -264,32 +252,7 @@ class EngineClient(QObject):
         except msgspec.MsgspecError as error:
             self.logged.emit(f"malformed notification {method}: {error}")
             return
-        self._events.append((method, params))
-        if not self._flush.isActive():
-            self._flush.start()
-
-    def flush(self) -> None:
-        """Hand on what has gathered: costs merged, of progress only the newest, logs capped."""
-        events, self._events = self._events, []
-        self._flush.stop()
-        costs: dict[str, dict[str, Any]] = {}
-        newest: dict[str, int] = {}
-        logs = [at for at, (method, _) in enumerate(events) if method == "log"]
-        dropped = set(logs[:-200])
-        for at, (method, params) in enumerate(events):
-            if method == "measured":
-                costs.setdefault(params.document, {}).update(params.costs)
-            elif method == "progress":
-                newest[params.document] = at
-        for document, measured in costs.items():
-            merged = protocol.MeasuredMany(document=document, costs=measured)
-            self.notified.emit("measured", merged)
-        for at, (method, params) in enumerate(events):
-            if method == "measured" or at in dropped:
-                continue
-            if method == "progress" and newest[params.document] != at:
-                continue
-            self.notified.emit(method, params)
+        self.notified.emit(method, params)
 
     def _read_errors(self) -> None:
         if self._process is None:
@@ -330,12 +293,12 @@ class EngineClient(QObject):
         if self.state != "ready":
             return
         if pings:
-            if now - min(pings) > PING_S and now - self._heard > PING_S and not self._silent:
+            if now - max(min(pings), self._heard) > SILENCE_S and not self._silent:
                 self._silent = True
                 self.unresponsive.emit(True)
-        elif self._pending and now - self._heard > PING_AFTER_S:
+        elif self._pending:
             oldest = min(w.sent for w in self._pending.values())
-            if now - oldest > PING_AFTER_S:
+            if now - max(oldest, self._heard) > SILENCE_S:
                 self._send("hello", protocol.Hello(client="ping"), None, None)
 
     def _failed(self, error: QProcess.ProcessError) -> None:
@@ -347,7 +310,6 @@ class EngineClient(QObject):
         self._read()
         while self._lines:
             self._line(self._lines.popleft())
-        self.flush()
         if status == QProcess.ExitStatus.CrashExit:
             what = f"the engine crashed (signal {code})" if code else "the engine crashed"
         else:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-READ_MS = 8000
-"""Milliseconds after which a message goes by itself that only says what was done; chosen, time to
-read two lines."""
+from collage_gui.design_units import ATTENTION_MS
+
 _numbers = itertools.count()
 
 
@@ -64,7 +63,7 @@ class Messages(QObject):
         message = Message(text, kind, action, do, topic, number)
         self._by_topic[topic] = message
         if kind == "info" and not topic and not action:
-            QTimer.singleShot(READ_MS, self, lambda: self.dismiss(message))
+            QTimer.singleShot(ATTENTION_MS, self, lambda: self.dismiss(message))
         self.changed.emit()
 
     def clear(self, topic: str = "") -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from PySide6.QtCore import QObject, QSettings, Signal
 
 from collage_engine.records.settings import RunSettings
+from collage_gui.design_units import STEP
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,11 @@ class Preference:
     page: str = "Appearance"
 
 
-TEXT_SCALES = ((0.85, "Small"), (1.0, "Normal"), (1.2, "Large"), (1.45, "Very large"))
-"""Factors on all text, and what they are called; chosen."""
+TEXT_SCALES = tuple(
+    (round(STEP**steps, 2), title)
+    for steps, title in enumerate(("Small", "Normal", "Large", "Very large"), -1)
+)
+"""Factors on all text, and what they are called."""
 
 THEMES = (
     ("system", "Follow the system"),

@@ -45,5 +45,4 @@ class PreferencesPage(QDialog):
         buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
         buttons.rejected.connect(self.reject)
         buttons.button(QDialogButtonBox.StandardButton.Close).setIcon(QIcon())
-        lay_out(QVBoxLayout(self), *groups.values(), None, buttons, margins=(20, 16, 20, 14))
-        self.setMinimumWidth(560)
+        lay_out(QVBoxLayout(self), *groups.values(), None, buttons, edge=2)

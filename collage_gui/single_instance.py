@@ -15,13 +15,7 @@ from collections.abc import Callable, Sequence
 from PySide6.QtCore import QObject
 from PySide6.QtNetwork import QLocalServer, QLocalSocket
 
-CONNECT_MS = 400
-"""Milliseconds for which a second start waits for the open window to accept it; chosen."""
-ANSWER_MS = 3000
-"""Milliseconds for which a second start waits for the answer; a window that is busy for longer is
-not used. Chosen."""
-LONGEST = 1 << 20
-"""Bytes of a message at most; chosen, room for thousands of paths."""
+from collage_gui.design_units import FLOW_MS
 
 
 def server_name(settings: str) -> str:
@@ -50,7 +44,8 @@ def hand_over(name: str, paths: Sequence[str]) -> bool:
     message = json.dumps([os.path.abspath(path) for path in paths]).encode() + b"\n"
     socket.write(message)
     socket.flush()
-    taken = socket.waitForReadyRead(ANSWER_MS) and bytes(socket.readAll().data())[:2] == b"ok"
+    # A window that is busy for longer is not used.
+    taken = socket.waitForReadyRead(FLOW_MS) and bytes(socket.readAll().data())[:2] == b"ok"
     socket.disconnectFromServer()
     return taken
 
@@ -91,9 +86,6 @@ class Handover(QObject):
 
     def _read(self, socket: QLocalSocket) -> None:
         data = self._buffers.get(socket, b"") + bytes(socket.readAll().data())
-        if len(data) > LONGEST:
-            socket.abort()
-            return
         line, end, _ = data.partition(b"\n")
         if not end:
             self._buffers[socket] = data
@@ -114,4 +106,4 @@ def _connection_to(name: str) -> QLocalSocket | None:
     """Return a connection to the window that listens on a socket; None where none does."""
     socket = QLocalSocket()
     socket.connectToServer(name)
-    return socket if socket.waitForConnected(CONNECT_MS) else None
+    return socket if socket.waitForConnected(FLOW_MS) else None

@@ -18,16 +18,16 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from collage_engine.drawing.columns import AT_A_GLANCE
 from collage_engine.drawing.formatting import elide
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.assets import asset
+from collage_gui.design_units import LINE_LETTERS, UNIT
 from collage_gui.preferences import Preferences
 from collage_gui.recovery import Copy
 from collage_gui.widgets import lay_out, named, plain_tip, push_button, text_label
 
-MARK_PX = 64
-"""Width and height of the emblem, in pixels; chosen."""
 STARTING = (
     "Looking for toolchains… At the first start their adapters are compiled once, which takes "
     "half a minute to two minutes. A model can be opened meanwhile."
@@ -57,19 +57,19 @@ class WelcomePage(QWidget):
         self.setObjectName("welcomePage")
         line = "Which toolchain should run which part of a model, so that the whole is fastest?"
         titles = (text_label("Collage Explorer", "title"), text_label(line, "quiet"))
-        texts = lay_out(QVBoxLayout(), *titles, spacing=4)
+        texts = lay_out(QVBoxLayout(), *titles, gap=0.5)
         emblem = QLabel()
-        emblem.setPixmap(QIcon(str(asset("icons/collage-explorer.svg"))).pixmap(MARK_PX, MARK_PX))
+        emblem.setPixmap(QIcon(str(asset("icons/collage-explorer.svg"))).pixmap(8 * UNIT, 8 * UNIT))
         mark = (emblem, 0, Qt.AlignmentFlag.AlignTop)
-        head = lay_out(QHBoxLayout(), mark, (texts, 1), spacing=18)
+        head = lay_out(QHBoxLayout(), mark, (texts, 1), gap=2)
         self.sample = push_button("Open the sample model", "openSample", self.sample_wanted)
         self.sample.setProperty("primary", True)
         self.open = push_button("Open a model or session…", "openFile", self.open_wanted)
         self.open.setStyleSheet("padding: 7px 18px;")
-        buttons = lay_out(QHBoxLayout(), self.sample, self.open, None, spacing=10)
+        buttons = lay_out(QHBoxLayout(), self.sample, self.open, None, gap=1)
         drop = "or drop an .onnx or .collage file anywhere in this window"
-        self.lost = lay_out(QVBoxLayout(), spacing=8)
-        self.recent = lay_out(QVBoxLayout(), spacing=1)
+        self.lost = lay_out(QVBoxLayout(), gap=1)
+        self.recent = lay_out(QVBoxLayout(), gap=0)
         self.engine_title = text_label("Toolchains on this machine", "heading")
         self.engine = text_label(STARTING, "quiet", "welcomeEngine")
         self.engine.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
@@ -80,16 +80,16 @@ class WelcomePage(QWidget):
         items = "".join(f"<li style='margin-bottom: 8px'>{each}</li>" for each in STEPS)
         steps = QLabel(f"<ol style='-qt-list-indent: 0; margin-left: 18px'>{items}</ol>")
         steps.setWordWrap(True)
-        one = lay_out(QVBoxLayout(), text_label("How it works", "heading"), steps, None, spacing=8)
-        recent = (text_label("Recent", "heading"), self.recent, 14)
+        one = lay_out(QVBoxLayout(), text_label("How it works", "heading"), steps, None, gap=1)
+        recent = (text_label("Recent", "heading"), self.recent, 2)
         engine = (self.engine_title, self.busy, self.engine, None)
-        two = lay_out(QVBoxLayout(), *recent, *engine, spacing=8)
-        halves = lay_out(QHBoxLayout(), (one, 1), (two, 1), spacing=40)
+        two = lay_out(QVBoxLayout(), *recent, *engine, gap=1)
+        halves = lay_out(QHBoxLayout(), (one, 1), (two, 1), gap=5)
         column = QWidget()
         column.setMaximumWidth(760)
         column.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
-        parts = (head, 14, self.lost, buttons, text_label(drop, "small"), 18, halves)
-        lay_out(QVBoxLayout(column), *parts, margins=(32, 24, 32, 24), spacing=10)
+        parts = (head, 2, self.lost, buttons, text_label(drop, "small"), 2, halves)
+        lay_out(QVBoxLayout(column), *parts, edge=4, gap=1)
         middle = QHBoxLayout()
         middle.addStretch(1)
         middle.addWidget(column, 8)
@@ -111,8 +111,10 @@ class WelcomePage(QWidget):
         paths = self.preferences.recent()
         if not paths:
             self.recent.addWidget(text_label("Files that you open are listed here.", "quiet"))
-        for path in paths[:6]:
-            button = QPushButton(f"{os.path.basename(path)}   {elide(os.path.dirname(path), 34)}")
+        for path in paths[:AT_A_GLANCE]:
+            button = QPushButton(
+                f"{os.path.basename(path)}   {elide(os.path.dirname(path), LINE_LETTERS // 2)}"
+            )
             button.setProperty("flat", True)
             button.setToolTip(plain_tip(path))
             button.clicked.connect(lambda _=False, p=path: self.file_wanted.emit(p))

@@ -14,6 +14,7 @@ from PySide6.QtWidgets import (
     QComboBox,
     QDialog,
     QFormLayout,
+    QHBoxLayout,
     QLabel,
     QLayout,
     QLineEdit,
@@ -27,16 +28,12 @@ from PySide6.QtWidgets import (
 )
 
 from collage_engine.drawing.formatting import as_sentence, duration_text
-from collage_engine.records.durations import parse_duration
+from collage_engine.records.durations import LONGEST_S, parse_duration
 from collage_engine.records.errors import InvalidValue
+from collage_gui.design_units import NAME_LETTERS, UNIT
 
 W = TypeVar("W", bound=QWidget)
 Box = TypeVar("Box", bound=QBoxLayout)
-
-LEAST_WIDTH = 60
-"""Least width of the label, in pixels; chosen, a few letters and the ellipsis."""
-LONGEST_S = 36_000
-"""The longest duration that can be chosen, in seconds; chosen, ten hours."""
 
 
 def named(widget: W, name: str, title: str = "", tip: str = "") -> W:
@@ -47,6 +44,11 @@ def named(widget: W, name: str, title: str = "", tip: str = "") -> W:
     if tip:
         widget.setToolTip(tip)
     return widget
+
+
+def letters_px(widget: QWidget, letters: int) -> int:
+    """Return how wide so many letters are in the font of a widget, in pixels."""
+    return letters * widget.fontMetrics().averageCharWidth()
 
 
 def text_label(text: str = "", look: str = "", name: str = "", *, wraps: bool = True) -> QLabel:
@@ -124,27 +126,30 @@ def form_row(form: QFormLayout, label: str, field: W, name: str, tip: str = "") 
 def lay_out(
     box: Box,
     *parts: Any,
-    margins: tuple[int, int, int, int] | None = None,
-    spacing: int | None = None,
+    edge: float | None = None,
+    gap: float | None = None,
 ) -> Box:
     """Fill a layout.
 
     Args:
         box: The layout.
         parts: Widgets and layouts in order, each by itself or with its stretch and alignment as a
-            tuple; a number is a gap of so many pixels, None one that takes what is left.
-        margins: Pixels left, above, right and below; those of the style by default.
-        spacing: Pixels between the parts; those of the style by default.
+            tuple; a number is a gap of so many units, None one that takes what is left.
+        edge: Units around the parts, but at most half a unit above and below a line of them; what
+            the style has by default.
+        gap: Units between the parts; what the style has by default.
     """
-    if margins is not None:
-        box.setContentsMargins(*margins)
-    if spacing is not None:
-        box.setSpacing(spacing)
+    if edge is not None:
+        side = round(edge * UNIT)
+        ends = min(side, UNIT // 2) if isinstance(box, QHBoxLayout) else side
+        box.setContentsMargins(side, ends, side, ends)
+    if gap is not None:
+        box.setSpacing(round(gap * UNIT))
     for part in parts:
         if part is None:
             box.addStretch()
         elif isinstance(part, int):
-            box.addSpacing(part)
+            box.addSpacing(part * UNIT)
         else:
             what, *more = part if isinstance(part, tuple) else (part,)
             (box.addLayout if isinstance(what, QLayout) else box.addWidget)(what, *more)
@@ -171,7 +176,7 @@ class ElidedLabel(QLabel):
 
     def minimumSizeHint(self) -> QSize:
         """Return the size of one line of a few letters."""
-        return QSize(LEAST_WIDTH, super().minimumSizeHint().height())
+        return QSize(letters_px(self, NAME_LETTERS), super().minimumSizeHint().height())
 
     def sizeHint(self) -> QSize:
         """Return the size of one line, as wide as the text."""
@@ -201,15 +206,17 @@ def plain_tip(text: str) -> str:
 
 
 class SideWindow(QDialog):
-    """Holds one widget beside the graph and blocks nothing; goes with the widget it belongs to."""
+    """Holds one widget beside the graph and blocks nothing; goes with the widget it belongs to.
 
-    def __init__(self, title: str, content: QWidget, size: QSize, owner: QWidget) -> None:
+    It is as large as its content, as far as it fits into the main window.
+    """
+
+    def __init__(self, title: str, content: QWidget, owner: QWidget) -> None:
         super().__init__(owner, Qt.WindowType.Tool)
         self._owner = owner
         self.setWindowTitle(title)
         self.setObjectName(f"{content.objectName()}Window")
-        lay_out(QVBoxLayout(self), content, margins=(0, 0, 0, 0))
-        self.resize(size)
+        lay_out(QVBoxLayout(self), content, edge=0)
         owner.installEventFilter(self)
 
     def open_at(self, corner: QPoint) -> None:
@@ -220,6 +227,8 @@ class SideWindow(QDialog):
         """
         if not self.isVisible():
             window = self._owner.window()
+            if not self.testAttribute(Qt.WidgetAttribute.WA_Resized):
+                self.resize(self.sizeHint())
             self.resize(self.size().boundedTo(window.size()))
             last = window.mapToGlobal(window.rect().bottomRight())
             last -= QPoint(self.width(), self.height())
@@ -274,7 +283,7 @@ class DurationField(QSpinBox):
             none: What the field says at 0.
         """
         super().__init__()
-        self.setRange(least, LONGEST_S)
+        self.setRange(least, round(LONGEST_S) - 1)
         show_words(self, none)
         self.setValue(seconds)
         self.lineEdit().textEdited.connect(lambda _: self.refused.emit(""))

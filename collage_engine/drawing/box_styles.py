@@ -146,8 +146,6 @@ class ColouringData:
     estimated: bool = True
     dark: bool = False
     """Whether the background is dark: what matters most is then the lightest of a scale."""
-    devices: Mapping[str, str] | None = None
-    """The device on which each candidate runs, by the candidate's id."""
     changes: Mapping[int, str] | None = None
     """The change of each operator between two runs, by operator number: a key of ``CHANGES``."""
     roundings: Mapping[int, OperatorRounding] | None = None
@@ -203,7 +201,7 @@ class _Colouring:
         estimates = [p.estimated_us or 0.0 for p in partitions]
         self.total_us = sum(estimates)
         self.largest_us = max(estimates, default=0.0)
-        self._device_names = sorted(set((data.devices or {}).values()))
+        self._devices = sorted({p.device for p in partitions})
 
     def partitions_of(self, operators: Sequence[int]) -> list[Partition]:
         """Return the partitions that hold some of the operators, each once."""
@@ -280,10 +278,9 @@ class _Colouring:
         return _coloured(style, colour, filled=True), label
 
     def _by_device(self, style: BoxStyle, partitions: list[Partition]) -> tuple[BoxStyle, str]:
-        names = sorted({(self.data.devices or {}).get(p.candidate, "cpu") for p in partitions})
+        names = sorted({p.device for p in partitions})
         name = names[0]
-        number = self._device_names.index(name) if name in self._device_names else 0
-        colour = _DEVICE_COLOURS[number % len(_DEVICE_COLOURS)]
+        colour = _DEVICE_COLOURS[self._devices.index(name) % len(_DEVICE_COLOURS)]
         label = name if len(names) == 1 else f"{name} and others"
         return _coloured(style, colour, tag=name[:2].upper()), label
 

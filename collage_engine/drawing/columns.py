@@ -9,23 +9,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-
-import msgspec
+from dataclasses import dataclass
 
 from collage_engine.drawing.layered import Layered
 
 BOX_WIDTH, BOX_HEIGHT = 172.0, 46.0
 """Size of a box in scene units, which are pixels at the scale 1; chosen."""
+LEGIBLE_PX = 8.0
+"""Height of the smallest letters that can still be read, in pixels; chosen. A box that is no higher
+is a spot of colour."""
+LEGIBLE_SCALE = LEGIBLE_PX / 13
+"""Pixels of a scene unit from which on titles, letters of 13 units, can be read."""
+AT_A_GLANCE = 7
+"""Things that are taken in at once (Miller, The Magical Number Seven, Plus or Minus Two, 1956):
+lines beside each other, bars of runs, boxes that are no graph to be read."""
 STEP = 6.0
 """Distance of two lines that run beside each other, in scene units, by which all others are
 measured; chosen."""
+ARROW = 2 * STEP
+"""Length of an arrow head."""
 ACROSS_GAP, ALONG_GAP = 5 * STEP, 4.5 * STEP
 """Gaps between boxes of one rank, and between ranks."""
 STRIP = 5 * STEP
 """Width of a box's coloured strip, in scene units: a tag of letters fits."""
-FAN = 6
+FAN = AT_A_GLANCE
 """Readers of a value above which those over more than so many ranks are not drawn as lines, which
-would say nothing that the jump stubs do not (a mask that all layers read); chosen."""
+would say nothing that the jump stubs do not (a mask that all layers read)."""
 _LANE_STEP = STEP / 3
 """Distance of two lanes above and below the columns, where most of their length is in the gutter.
 """
@@ -35,27 +44,12 @@ _PORT_STEP = 3 * STEP
 """Distance of two edges at a box at most."""
 FOLD_RANKS = 22
 """Graphs with fewer ranks are read well in one column; chosen."""
-_SLIM = 0.45
-"""Graphs that are slimmer than this share of the wanted aspect are folded; chosen."""
-_LANES = 8
-"""At most this many edges are led from one column to the next; with more, all become jumps. Chosen,
-since more lines beside each other cannot be followed."""
-_GUTTER = _BESIDE + (_LANES + 1) * STEP
+_GUTTER = _BESIDE + (AT_A_GLANCE + 1) * STEP
 """Gap between columns, in which all lanes fit."""
 
 
-class LayoutRequest(msgspec.Struct, kw_only=True):
-    """The graph to lay out; its edges may hold cycles, but no loops and no duplicates."""
-
-    count: int
-    edges: list[tuple[int, int]]
-    orientation: str = "vertical"
-    fold: bool = True
-    aspect: float = 1.5
-    """Width over height the folded picture should have."""
-
-
-class Layout(msgspec.Struct, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Layout:
     """Places of boxes and routes of edges.
 
     A place is the top left corner of a box; a route is a polyline. An empty route is a jump: the
@@ -66,7 +60,7 @@ class Layout(msgspec.Struct, kw_only=True):
     routes: list[list[tuple[float, float]]]
     width: float
     height: float
-    columns: int = 1
+    columns: int
 
 
 def _breaks(crossing: Sequence[int], ranks: int, columns: int) -> list[int]:
@@ -86,21 +80,29 @@ def _breaks(crossing: Sequence[int], ranks: int, columns: int) -> list[int]:
     return starts
 
 
-def picture(request: LayoutRequest, placed: Layered, short: set[tuple[int, int]]) -> Layout:
+def picture(
+    placed: Layered,
+    edges: Sequence[tuple[int, int]],
+    short: set[tuple[int, int]],
+    upright: bool,
+    aspect: float | None,
+) -> Layout:
     """Fold a layered drawing into columns and route its edges.
 
     Args:
-        request: What to draw, and the aspect that the picture should have.
         placed: Place and rank of every vertex.
+        edges: All edges.
         short: The edges that are drawn as lines; the others become jumps.
+        upright: Whether ranks follow each other from the top to the bottom.
+        aspect: Width over height that the picture should have; None: it is not folded.
     """
-    folded = _Folded(request, placed, short)
-    routes = _Router(folded, placed, short).routes(request.edges)
+    folded = _Folded(placed, short, upright, aspect)
+    routes = _Router(folded, placed, short).routes(edges)
     corners = []
-    for vertex in range(request.count):
-        across, along = folded.place(placed.x[vertex], placed.rank[vertex])
+    for x, rank in zip(placed.x, placed.rank, strict=True):
+        across, along = folded.place(x, rank)
         corners.append((across - folded.half, along))
-    if not folded.upright:
+    if not upright:
         corners = [(along, across) for across, along in corners]
         routes = [[(along, across) for across, along in route] for route in routes]
     ends = [(x + BOX_WIDTH, y + BOX_HEIGHT) for x, y in corners]
@@ -118,16 +120,22 @@ class _Folded:
     """The places of a layered drawing's ranks in (across, along) coordinates."""
 
     def __init__(
-        self, request: LayoutRequest, placed: Layered, short: set[tuple[int, int]]
+        self,
+        placed: Layered,
+        short: set[tuple[int, int]],
+        upright: bool,
+        aspect: float | None,
     ) -> None:
-        self.upright = request.orientation != "horizontal"
-        width, height = (BOX_WIDTH, BOX_HEIGHT) if self.upright else (BOX_HEIGHT, BOX_WIDTH)
+        width, height = (BOX_WIDTH, BOX_HEIGHT) if upright else (BOX_HEIGHT, BOX_WIDTH)
         self.half, self.deep = width / 2, height
         self.across, self.along = width + ACROSS_GAP, height + ALONG_GAP
         self.ranks = max(placed.rank, default=-1) + 1
         self._low, self._high = self._extents(placed)
-        self.starts = self._choose_starts(request, _crossing(placed, short, self.ranks))
+        self.starts = [0]
         """First rank of every column."""
+        if aspect is not None and self.ranks > FOLD_RANKS:
+            wanted = aspect if upright else 1 / aspect
+            self.starts = self._choose_starts(wanted, _crossing(placed, short, self.ranks))
         self.column_of = [0] * max(self.ranks, 1)
         for column, start in enumerate(self.starts):
             for rank in range(start, self.ranks):
@@ -177,18 +185,13 @@ class _Folded:
         tall = max((e - s for s, e in zip(starts, ends, strict=True)), default=1) * self.along
         return wide + _GUTTER * (len(starts) - 1), tall
 
-    def _choose_starts(self, request: LayoutRequest, crossing: Sequence[int]) -> list[int]:
+    def _choose_starts(self, wanted: float, crossing: Sequence[int]) -> list[int]:
         """Return the columns whose picture comes nearest to the wanted aspect."""
-        if not request.fold or self.ranks <= FOLD_RANKS:
-            return [0]
-        wanted = request.aspect if self.upright else 1 / request.aspect
         wide, tall = self._extent([0])
-        if wide / tall >= wanted * _SLIM:
-            return [0]
-        guess = max(2, round(math.sqrt(tall * wanted / (wide + _GUTTER))))
+        guess = max(1, round(math.sqrt(tall * wanted / (wide + _GUTTER))))
         options = [
             _breaks(crossing, self.ranks, columns)
-            for columns in range(max(2, guess // 2), guess * 2 + 2)
+            for columns in range(max(1, guess // 2), guess * 2 + 2)
         ]
         return min(options, key=lambda starts: abs(math.log(self._aspect(starts) / wanted)))
 
@@ -221,7 +224,10 @@ class _Router:
         return column_of[rank[edge[0]]], column_of[rank[edge[1]]]
 
     def _lanes(self, edges: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:
-        """Return the lane in the gutter of every edge that is led to the next column."""
+        """Return the lane in the gutter of every edge that is led to the next column.
+
+        Where more are led to it than can be followed, all of them become jumps.
+        """
         led: dict[int, list[tuple[int, int]]] = {}
         for edge in edges:
             if edge in self._short:
@@ -231,7 +237,7 @@ class _Router:
         return {
             edge: lane
             for together in led.values()
-            if len(together) <= _LANES
+            if len(together) <= AT_A_GLANCE
             for lane, edge in enumerate(sorted(together, key=lambda e: -self._placed.x[e[0]]))
         }
 

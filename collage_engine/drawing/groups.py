@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from collage_engine.drawing.columns import AT_A_GLANCE
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.records.placement import Placement
 
@@ -33,9 +34,9 @@ class Group:
 
 LEGIBLE_BOXES = 150
 """Nodes above which a graph opens by scopes or sections, or by partitions where it is placed.
-Chosen: in a window of 1480 × 940 pixels the labels of so many boxes are 8 pixels high."""
-FEWEST_BOXES = 8
-"""Placements of fewer partitions are drawn by nodes: so few boxes would say nothing. Chosen."""
+
+In the first window the labels of so many boxes, a chain with branches, are 9 pixels high; those of
+200 are less than ``LEGIBLE_PX``."""
 MOST_OF_NODES = 0.75
 """Partitions per node up to which collapsing them makes a graph smaller; chosen."""
 _SECTION_BOXES = LEGIBLE_BOXES // 2
@@ -223,7 +224,7 @@ def partitions_help(nodes: int, placement: Placement) -> bool:
         placement: Its placement.
     """
     count = len(placement.partitions)
-    return nodes > LEGIBLE_BOXES and FEWEST_BOXES <= count <= nodes * MOST_OF_NODES
+    return nodes > LEGIBLE_BOXES and AT_A_GLANCE < count <= nodes * MOST_OF_NODES
 
 
 def first_view(graph: OperatorGraph, groups: Iterable[Group]) -> frozenset[str]:

@@ -38,8 +38,6 @@ class ToolchainLook:
 
 
 _COLOUR = re.compile("#[0-9a-fA-F]{6}")
-MOST_LETTERS = 4
-"""Letters of a tag, at most; chosen: two are usual, and more fill a box."""
 UNPLACED = ToolchainLook("#b8bcc2", "#000000", "–", "solid", "not placed")
 
 _learned: dict[str, ToolchainState] = {}
@@ -89,7 +87,7 @@ def with_look(state: ToolchainState) -> ToolchainState:
         lightness = (0.3, 0.45, 0.6)[number // 360 % 3]
         shares = colorsys.hls_to_rgb(number % 360 / 360, lightness, 0.75)
         colour = "#" + "".join(f"{round(255 * share):02x}" for share in shares)
-    if not 0 < len(letters) <= MOST_LETTERS:
+    if len(letters) not in (1, 2):
         letters = "".join(c for c in title.upper() if c.isascii() and c.isalnum())[:2] or "X"
     if pattern not in PATTERNS:
         pattern = PATTERNS[1 + number % (len(PATTERNS) - 1)]

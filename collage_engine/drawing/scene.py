@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from collage_engine.drawing.columns import (
@@ -13,7 +13,6 @@ from collage_engine.drawing.columns import (
     BOX_WIDTH,
     FAN,
     Layout,
-    LayoutRequest,
 )
 from collage_engine.drawing.groups import (
     LEGIBLE_BOXES,
@@ -55,10 +54,26 @@ class Scene:
     groups: Mapping[str, Group]
     display: DisplayGraph
     layout: Layout
-    orientation: str = "vertical"
-    jumps_out: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    """The boxes to which a box's cut edges lead, by box."""
-    jumps_in: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """Places and routes of boxes and edges; edges without a route are jumps."""
+    upright: bool = True
+
+    @cached_property
+    def jumps_out(self) -> dict[int, list[int]]:
+        """Return the boxes to which a box's cut edges lead, by box."""
+        out: dict[int, list[int]] = {}
+        for (a, b), route in zip(self.display.edges, self.layout.routes, strict=True):
+            if not route:
+                out.setdefault(a, []).append(b)
+        return out
+
+    @cached_property
+    def jumps_in(self) -> dict[int, list[int]]:
+        """Return the boxes from which a box's cut edges come, by box."""
+        into: dict[int, list[int]] = {}
+        for a, others in self.jumps_out.items():
+            for b in others:
+                into.setdefault(b, []).append(a)
+        return into
 
     @cached_property
     def curves(self) -> frozenset[tuple[int, int]]:
@@ -79,39 +94,6 @@ class Scene:
     def boxes_of(self, operators: Iterable[int]) -> set[int]:
         """Return the boxes in which operators are drawn."""
         return {self.display.box_of[at] for at in operators}
-
-
-def scene(
-    graph: OperatorGraph,
-    groups: Mapping[str, Group],
-    display: DisplayGraph,
-    layout: Layout,
-    orientation: str = "vertical",
-) -> Scene:
-    """Combines a display graph with its layout.
-
-    Args:
-        graph: The operators.
-        groups: Every group by its id.
-        display: The boxes and their edges.
-        layout: Their places and routes; edges without a route become jumps.
-        orientation: ``vertical`` or ``horizontal``.
-    """
-    out: dict[int, list[int]] = {}
-    into: dict[int, list[int]] = {}
-    for (a, b), route in zip(display.edges, layout.routes, strict=True):
-        if not route:
-            out.setdefault(a, []).append(b)
-            into.setdefault(b, []).append(a)
-    return Scene(
-        graph=graph,
-        groups=groups,
-        display=display,
-        layout=layout,
-        orientation=orientation,
-        jumps_out={a: tuple(others) for a, others in out.items()},
-        jumps_in={b: tuple(others) for b, others in into.items()},
-    )
 
 
 def outlines(shown: Scene, placement: Placement | None) -> tuple[Outline, ...]:
@@ -153,7 +135,7 @@ def bridge(shown: Scene, edge: int) -> tuple[float, float, float, float] | None:
     a, b = shown.display.edges[edge]
     ax, ay, w, h = shown.rectangle(a)
     bx, by, _, _ = shown.rectangle(b)
-    if shown.orientation == "horizontal":
+    if not shown.upright:
         low, high = max(ay, by), min(ay, by) + h
         left, right = ax + w, bx
         near = 0 < right - left < 2 * ALONG_GAP
@@ -212,5 +194,4 @@ def placement_scene(record: GraphRecord, placement: Placement | None) -> Scene:
         groups = {g.id: g for g in partition_groups(graph, placement)}
         closed = frozenset(groups)
     display = display_graph(graph, groups, closed)
-    layout = lay_out(LayoutRequest(count=len(display.boxes), edges=list(display.edges)))
-    return scene(graph, groups, display, layout)
+    return Scene(graph, groups, display, lay_out(len(display.boxes), display.edges))

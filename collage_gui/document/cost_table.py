@@ -11,14 +11,9 @@ from collage_engine.records.answers import ExplainAnswer, SearchAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import UNKNOWN, Cost
 from collage_engine.service import protocol
+from collage_gui.design_units import FLOW_MS, INSTANT_MS
 from collage_gui.document.log import DocumentLog
 from collage_gui.document.requests import EngineRequests
-
-SHORTEST_INTERVAL_MS, LONGEST_INTERVAL_MS = 250, 4000
-"""Bounds on the time between two announcements of new costs; chosen."""
-REST_PER_WORK = 6
-"""The panels get this many times as long to rest as they took to show new costs; chosen, so
-that a run leaves most of the window's time to the user."""
 
 
 class CostTable(QObject):
@@ -44,7 +39,7 @@ class CostTable(QObject):
         self._asked_for = ""
         """The handle for which an answer is awaited."""
         self._ask_again = False
-        self._announce = QTimer(self, interval=SHORTEST_INTERVAL_MS, singleShot=True)
+        self._announce = QTimer(self, interval=FLOW_MS, singleShot=True)
         self._announce.timeout.connect(self._emit_changed)
 
     def of(self, candidate: str) -> Cost:
@@ -148,5 +143,6 @@ class CostTable(QObject):
         begin = time.perf_counter()
         self.changed.emit()
         spent_ms = (time.perf_counter() - begin) * 1000
-        interval = round(spent_ms * REST_PER_WORK)
-        self._announce.setInterval(max(SHORTEST_INTERVAL_MS, min(LONGEST_INTERVAL_MS, interval)))
+        # Panels that need longer than an instant get proportionally longer to rest, so that a run
+        # leaves nine tenths of the window's time to the user.
+        self._announce.setInterval(max(FLOW_MS, round(spent_ms * FLOW_MS / INSTANT_MS)))

@@ -46,6 +46,8 @@ class Document(QObject):
     for a user who gives none."""
     graph_changed = Signal()
     title_changed = Signal()
+    edited = Signal()
+    """There is something more to save."""
 
     def __init__(self, client: EngineClient, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -130,6 +132,7 @@ class Document(QObject):
         if not self.unsaved:
             self.unsaved = True
             self.title_changed.emit()
+        self.edited.emit()
 
     # -- opening -----------------------------------------------------------------------
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QObject, Signal
 
-LINES_KEPT = 2000
-"""Lines that are kept; chosen so that a flood of messages costs no noticeable memory."""
+from collage_gui.design_units import KEPT
 
 
 class DocumentLog(QObject):
@@ -27,5 +26,5 @@ class DocumentLog(QObject):
             text: One line.
         """
         self.lines.append((level, text))
-        del self.lines[:-LINES_KEPT]
+        del self.lines[:-KEPT]
         self.added.emit(level, text)

@@ -7,16 +7,11 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from collage_engine.records.answers import ExplainAnswer, InsideAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.service import protocol
+from collage_gui.design_units import INSTANT_MS
 from collage_gui.document.cost_table import CostTable
 from collage_gui.document.requests import EngineRequests
 from collage_gui.document.selection import Selection
 from collage_gui.document.shown_placement import ShownPlacement
-
-ASK_AFTER_MS = 90
-"""Milliseconds for which a selection must rest before it is asked about; chosen, so that walking
-along edges with the arrow keys does not ask at every node."""
-MOST_NODES = 4000
-"""Operators of a selection that a query names at most; chosen to keep the message small."""
 
 
 class Questions(QObject):
@@ -41,7 +36,8 @@ class Questions(QObject):
         self.candidates: tuple[CandidateRecord, ...] = ()
         """The candidates that contain a selected operator."""
         self.inside: InsideAnswer | None = None
-        self._timer = QTimer(self, interval=ASK_AFTER_MS, singleShot=True)
+        # Walking along edges with the arrow keys does not ask at every node.
+        self._timer = QTimer(self, interval=INSTANT_MS, singleShot=True)
         self._timer.timeout.connect(self._explain)
         selection.changed.connect(self._timer.start)
         costs.candidates_changed.connect(self.ask_again)
@@ -84,7 +80,7 @@ class Questions(QObject):
         if not self._costs.candidates:
             self.explanation_changed.emit()
             return
-        nodes = tuple(sorted(self._selection.operators))[:MOST_NODES]
+        nodes = tuple(sorted(self._selection.operators))
         query = protocol.CandidatesQuery(document=self._requests.handle, nodes=nodes, limit=20_000)
         self._requests.send("candidates.query", query, self._queried, topic="query")
         shown = self._placement.named

@@ -36,7 +36,7 @@ class AnswerLine(QFrame):
             for name, title in BUTTONS.items()
         }
         parts = ((self.text, 1), *self.buttons.values())
-        lay_out(QHBoxLayout(self), *parts, margins=(14, 3, 10, 3))
+        lay_out(QHBoxLayout(self), *parts, edge=1)
         comparison = document.comparison
         for changed in (
             document.placement.changed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import tarfile
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QRectF
-from PySide6.QtGui import QImageWriter
+from PySide6.QtGui import QImageReader, QImageWriter
 
 from collage_engine.drawing.figures import latency_text, winner_title
 from collage_engine.drawing.formatting import bytes_text
@@ -27,9 +28,6 @@ from collage_gui.graph_view.picture import Picture
 from collage_gui.graph_view.view import GraphView
 from collage_gui.messages import Messages
 from collage_gui.theme import Theme
-
-LARGEST_PX = 16_384
-"""Side of a single picture at most; chosen, half of what Qt can paint."""
 
 
 class ExportController:
@@ -258,7 +256,7 @@ def artifact_sentence(folder: str, what: str = "") -> str:
 
 
 def save_image(view: GraphView, area: QRectF, path: str, scale: float = 2.0) -> None:
-    """Writes a part of the graph as PNG, at most ``LARGEST_PX`` a side.
+    """Writes a part of the graph as PNG, as large as programs made with Qt read it.
 
     Args:
         view: The view that shows the graph.
@@ -269,7 +267,8 @@ def save_image(view: GraphView, area: QRectF, path: str, scale: float = 2.0) -> 
     Raises:
         OSError: The file cannot be written.
     """
-    scale = min(scale, LARGEST_PX / max(area.width(), area.height(), 1.0))
+    pixels = QImageReader.allocationLimit() * 2**20 / 4  # four bytes each
+    scale = min(scale, math.sqrt(pixels / max(area.width() * area.height(), 1.0)))
     image = view.image(area, scale)
     with atomic_file(path) as new:
         if not QImageWriter(str(new), b"png").write(image):

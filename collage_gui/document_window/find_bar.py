@@ -85,7 +85,7 @@ class FindBar(QFrame):
         )
         self.close_button = tool_button("✕", "", self.dismiss, "Close")
         parts = (self.text, self.regular, self.before, self.after, self.count, self.all, None)
-        lay_out(QHBoxLayout(self), *parts, self.close_button, margins=(12, 6, 12, 6))
+        lay_out(QHBoxLayout(self), *parts, self.close_button, edge=1)
         self.hide()
 
     def open(self) -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from PySide6.QtGui import QGuiApplication
 
+from collage_gui.design_units import KEPT
 from collage_gui.document.document import Document
 from collage_gui.document_window.find_bar import FindBar
 from collage_gui.document_window.picture_controller import PictureController
 from collage_gui.graph_view.view import GraphView
-
-HISTORY = 100
-"""Selections that can be gone back to; chosen."""
 
 
 class Navigation:
@@ -39,7 +37,7 @@ class Navigation:
         selection = self._document.selection
         now = (selection.operators, selection.primary)
         if selection.operators and (self._at < 0 or self._visited[self._at] != now):
-            self._visited = [*self._visited[: self._at + 1][-HISTORY:], now]
+            self._visited = [*self._visited[: self._at + 1][-KEPT:], now]
             self._at = len(self._visited) - 1
 
     def back(self) -> None:

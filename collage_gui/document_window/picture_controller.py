@@ -8,7 +8,6 @@ from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QFont
 
 from collage_engine.drawing.box_styles import ColouringData, LegendEntry, Mode, style_boxes
-from collage_engine.drawing.columns import LayoutRequest
 from collage_engine.drawing.groups import (
     Group,
     display_graph,
@@ -18,7 +17,7 @@ from collage_engine.drawing.groups import (
 from collage_engine.drawing.hand_overs import hand_overs
 from collage_engine.drawing.layout import lay_out
 from collage_engine.drawing.rounding import OperatorRounding, operator_roundings
-from collage_engine.drawing.scene import outlines, scene
+from collage_engine.drawing.scene import Scene, outlines
 from collage_gui.document.comparison import Reference
 from collage_gui.document.document import Document
 from collage_gui.document.shown_placement import Shown
@@ -29,9 +28,6 @@ from collage_gui.graph_view.view import GraphView, boxes_outside
 from collage_gui.panels.pin_text import MARKS
 from collage_gui.preferences import Preferences
 from collage_gui.theme import Theme
-
-NARROWEST, WIDEST = 0.6, 3.0
-"""Bounds on the aspect (width over height) that a folded graph is laid out for; chosen."""
 
 
 class PictureController(QObject):
@@ -120,19 +116,12 @@ class PictureController(QObject):
             return
         groups = self.groups()
         display = display_graph(operators, groups, self.collapsed, self.opened)
-        orientation = self._preferences.get("orientation")
-        size = self._view.viewport().size()
-        aspect = max(NARROWEST, min(WIDEST, size.width() / max(size.height(), 1)))
-        request = LayoutRequest(
-            count=len(display.boxes),
-            edges=list(display.edges),
-            orientation=orientation,
-            fold=self._preferences.get("fold"),
-            aspect=aspect,
-        )
+        upright, size = self._preferences.get("orientation") != "horizontal", self._view.size()
+        aspect = size.width() / size.height() if self._preferences.get("fold") else None
+        layout = lay_out(len(display.boxes), display.edges, upright=upright, aspect=aspect)
         focused = frozenset(focus)
         keep_view = self.drawn is not None and bool(focused)
-        laid_out = scene(operators, groups, display, lay_out(request), orientation)
+        laid_out = Scene(operators, groups, display, layout, upright)
         self.drawn = Picture(laid_out)
         self.colour(self.drawn, self._document.placement.shown)
         self._view.show_picture(self.drawn, keep_view=keep_view)
@@ -313,18 +302,10 @@ class PictureController(QObject):
         picture.set_colours(styles, legend, parts, shares, crossing)
 
     def _colouring_data(self, shown: Shown | None) -> ColouringData:
-        document = self._document
-        partitions = shown.placement.partitions if shown is not None else ()
-        candidates = document.costs.candidates
         return ColouringData(
             placement=shown.placement if shown is not None else None,
             estimated=shown.estimated if shown is not None else True,
             dark=self._theme.colours.dark,
-            devices={
-                p.candidate: candidates[p.candidate].device
-                for p in partitions
-                if p.candidate in candidates
-            },
             changes=self._changes(),
             roundings=self._roundings(shown) if self.mode == "precision" else {},
         )

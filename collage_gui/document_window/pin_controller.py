@@ -12,15 +12,13 @@ from collage_engine.drawing.formatting import elide
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.pin import PinKind
 from collage_engine.records.toolchain import ToolchainState
+from collage_gui.design_units import LINE_LETTERS
 from collage_gui.document.document import Document
 from collage_gui.document.pin_edits import make_pin, pins_as_now, with_pin, without_nodes
 from collage_gui.document.pin_prices import measure_text, pin_prices
 from collage_gui.graph_view.view import GraphView
 from collage_gui.panels.tables import toolchain_icon
 from collage_gui.widgets import plain_tip
-
-TEXT_LENGTH = 60
-"""Letters of a price or a reason that the menu shows; its tip has all of it. Chosen."""
 
 
 class PinMenu(QMenu):
@@ -61,7 +59,7 @@ class PinMenu(QMenu):
         """Show the prices that are known now."""
         for price in pin_prices(self._document, self._toolchains):
             action, title = self._actions[price.toolchain], toolchain_title(price.toolchain)
-            text = elide(price.text, TEXT_LENGTH)
+            text = elide(price.text, LINE_LETTERS)  # the tip has all of it
             action.setText(f"{title}\t{text}" if text else title)
             action.setToolTip(plain_tip(price.text or title))
             action.setEnabled(not price.reason)

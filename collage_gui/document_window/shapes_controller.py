@@ -77,8 +77,7 @@ class ShapesDialog(QDialog):
             "of its own, and one artifact holds them all."
         )
         parts = (about, form, self.nearest, self.summary, buttons)
-        lay_out(QVBoxLayout(self), *parts, margins=(20, 16, 20, 14), spacing=10)
-        self.setMinimumWidth(460)
+        lay_out(QVBoxLayout(self), *parts, edge=2)
         self.choices: tuple[ShapeChoice, ...] = ()
         """What the fields say; empty while they say nothing that can be opened."""
         self._check()

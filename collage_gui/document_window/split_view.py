@@ -24,18 +24,13 @@ from collage_engine.drawing.figures import (
 )
 from collage_engine.records.baseline_placements import baseline_placement
 from collage_engine.records.placement import Placement, Run
+from collage_gui.design_units import NAME_LETTERS
 from collage_gui.document.document import Document
 from collage_gui.document.shown_placement import Shown, same_placement
 from collage_gui.document_window.picture_controller import PictureController
 from collage_gui.graph_view.picture import Picture
 from collage_gui.graph_view.view import GraphView
 from collage_gui.widgets import ElidedLabel, keep_from_wheel, lay_out, named, plain_tip, tool_button
-
-CHOICE_LETTERS = 10
-"""Letters that the list of placements shows; chosen, so that two headers fit 600 pixels."""
-HEADER_PX = 70
-"""Height of the lines above the views, in pixels; chosen: a list and a line of text fit. They must
-be of one height, since the views are compared side by side."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +58,7 @@ class SplitWidget(QSplitter):
         self.about_main = named(ElidedLabel("quiet"), "splitMain")
         self.about_other = named(ElidedLabel("quiet"), "splitOther")
         self.choice = named(QComboBox(), "splitChoice", "Placement in the second view")
-        self.choice.setMinimumContentsLength(CHOICE_LETTERS)
+        self.choice.setMinimumContentsLength(NAME_LETTERS)
         policy = QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon
         self.choice.setSizeAdjustPolicy(policy)
         tip = "Dim the operators that both placements run in the same partition"
@@ -71,6 +66,8 @@ class SplitWidget(QSplitter):
         self.dim.setChecked(True)
         tip = "Close the split view"
         self.close_button = tool_button("✕", "closeSplit", None, tip, tip)
+        # The views are compared side by side: the lines above them are of one height.
+        self.title.setMinimumHeight(self.choice.sizeHint().height())
         self._main_line = self._header(self.about_main, self.title, self.dim)
         self._second = self._pane(
             self._header(self.about_other, self.choice, self.close_button), self.other
@@ -89,17 +86,16 @@ class SplitWidget(QSplitter):
         self.setSizes([half, half] if visible else [self.width(), 0])
 
     def _header(self, about: ElidedLabel, *widgets: QWidget) -> QWidget:
-        """Return a line of widgets above a placement's figures, as high as the other header."""
+        """Return a line of widgets above a placement's figures."""
         header = QWidget()
-        row = lay_out(QHBoxLayout(), (widgets[0], 1), widgets[1], spacing=8)
+        row = lay_out(QHBoxLayout(), (widgets[0], 1), widgets[1])
         about.setFixedHeight(about.sizeHint().height())
-        lay_out(QVBoxLayout(header), (row, 1), about, margins=(10, 5, 6, 5), spacing=3)
-        header.setFixedHeight(HEADER_PX)
+        lay_out(QVBoxLayout(header), (row, 1), about, edge=1, gap=0.5)
         return header
 
     def _pane(self, line: QWidget, view: GraphView) -> QWidget:
         pane = QWidget()
-        lay_out(QVBoxLayout(pane), line, (view, 1), margins=(0, 0, 0, 0), spacing=0)
+        lay_out(QVBoxLayout(pane), line, (view, 1), edge=0, gap=0)
         return pane
 
 

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from PySide6.QtCore import QPoint, QSize, Qt
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QAction, QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QMenu, QSplitter, QTabWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QHBoxLayout,
+    QMenu,
+    QSizePolicy,
+    QSplitter,
+    QTabWidget,
+    QVBoxLayout,
+    QWidget,
+)
 
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.banner import Banner
+from collage_gui.design_units import SIDE_SHARE
 from collage_gui.document.document import Document
 from collage_gui.document.run_queue import RunQueue
 from collage_gui.document_window.answer_line import AnswerLine
@@ -31,13 +40,6 @@ from collage_gui.preferences import Preferences
 from collage_gui.theme import Theme
 from collage_gui.widgets import SideWindow, lay_out, named
 
-SETTINGS_SIZE, LOG_SIZE = QSize(460, 700), QSize(900, 420)
-"""Sizes of the windows with the settings of the next run and with the log, in pixels; chosen."""
-PANELS_SHARE, PANELS_LEAST, PANELS_MOST = 0.3, 330, 560
-"""Share of the window that the panels take until the user widens them, and its bounds in pixels;
-chosen, so that their tables are readable and the graph keeps more than half of the window."""
-PANEL_LEAST = (240, 90)
-"""Least width and height of a panel, in pixels; chosen: below it a panel scrolls or cuts."""
 PANELS_KEY = "document/panels width"
 """Where the settings file keeps the width that the user gave the panels, in pixels."""
 BACKGROUND_MENU = (
@@ -96,12 +98,12 @@ class DocumentWindow(QWidget):
         self._stage = QWidget()
         self.tabs = named(QTabWidget(), "panelTabs")
         self._columns = self._make_columns()
-        lay_out(QHBoxLayout(self), self._columns, margins=(0, 0, 0, 0))
+        lay_out(QHBoxLayout(self), self._columns, edge=0)
         self.banner = Banner("banner", self._stage, self.messages, window_messages)
         self.settings_window = SideWindow(
-            "Settings of the next run", self.panels.run_settings, SETTINGS_SIZE, self
+            "Settings of the next run", self.panels.run_settings, self
         )
-        self.log_window = SideWindow("Log", self.panels.log, LOG_SIZE, self)
+        self.log_window = SideWindow("Log", self.panels.log, self)
 
         self.picture = PictureController(document, self.view, theme, preferences, self)
         self.split = SplitController(document, self.split_widget, self.view, self.picture, self)
@@ -126,7 +128,7 @@ class DocumentWindow(QWidget):
         """Returns the graph, and beside it the panels as tabs."""
         for title, panel in self.panels.tabs.items():
             # Without this, a panel in front would widen its column at the cost of the graph.
-            panel.setMinimumSize(*PANEL_LEAST)
+            panel.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Ignored)
             panel.setAutoFillBackground(True)
             self.tabs.addTab(panel, title)
         self.tabs.setAutoFillBackground(True)
@@ -140,10 +142,10 @@ class DocumentWindow(QWidget):
     def _centre(self) -> QWidget:
         centre = QWidget()
         # A message covers the lower edge of the stage, and not the legend below it.
-        lay_out(QVBoxLayout(self._stage), self.split_widget, margins=(0, 0, 0, 0))
+        lay_out(QVBoxLayout(self._stage), self.split_widget, edge=0)
         explained = QWidget()
         stage = ((self._stage, 1), self.view.legend)
-        lay_out(QVBoxLayout(explained), *stage, margins=(0, 0, 0, 0), spacing=0)
+        lay_out(QVBoxLayout(explained), *stage, edge=0, gap=0)
         beside = QSplitter(Qt.Orientation.Horizontal)
         beside.setChildrenCollapsible(False)
         beside.addWidget(self.panels.outline)
@@ -151,7 +153,7 @@ class DocumentWindow(QWidget):
         beside.setStretchFactor(1, 1)
         self.panels.outline.hide()
         parts = (self.answer, self.find_bar, (beside, 1), self.precision_slider, self.strip)
-        lay_out(QVBoxLayout(centre), *parts, margins=(0, 0, 0, 0), spacing=0)
+        lay_out(QVBoxLayout(centre), *parts, edge=0, gap=0)
         return centre
 
     def _connect(self) -> None:
@@ -209,7 +211,7 @@ class DocumentWindow(QWidget):
 
     def _share_width(self) -> None:
         width = self.width()
-        share = max(PANELS_LEAST, min(PANELS_MOST, round(width * PANELS_SHARE)))
+        share = round(width * SIDE_SHARE)
         kept = self._preferences.store.value(PANELS_KEY, share, int)
         panels = min(kept, width // 2) if isinstance(kept, int) else share
         self._columns.setSizes([width - panels, panels])
@@ -227,7 +229,7 @@ class DocumentWindow(QWidget):
 
     def show_log(self) -> None:
         """Show what the engine and the window have reported, above the status bar."""
-        self.log_window.open_at(QPoint(0, max(0, self.height() - LOG_SIZE.height())))
+        self.log_window.open_at(QPoint(0, self.height()))
 
     def toggle_outline(self) -> None:
         """Show or hide the outline of the model beside the graph."""

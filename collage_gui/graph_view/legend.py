@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
 
 from collage_engine.drawing.box_styles import LegendEntry
 from collage_engine.drawing.formatting import counted
+from collage_gui.design_units import UNIT
 from collage_gui.graph_view.painter import CHIP, PaintTheme, chip, small_picture
 from collage_gui.theme import Colours
 from collage_gui.widgets import plain_tip
@@ -31,12 +32,8 @@ ABOUT_MARKS = {
     "measured now": "The run measures a candidate that consists of these operators.",
 }
 
-MARGIN = 10
-"""Pixels left and right of the entries; chosen."""
 BETWEEN = 4 * "&nbsp;" + " "
 """The markup between two entries, at which lines break."""
-MOST = 16
-"""Entries that are shown at most; chosen, since there are ten toolchains."""
 
 
 def _paint_mark(mark: str, c: Colours, painter: QPainter, area: QRectF) -> None:
@@ -78,7 +75,7 @@ class Legend(QLabel):
         self.setAccessibleName("Legend")
         self.setTextFormat(Qt.TextFormat.RichText)
         self.setWordWrap(True)
-        self.setContentsMargins(MARGIN, 4, MARGIN, 4)
+        self.setContentsMargins(UNIT, UNIT // 2, UNIT, UNIT // 2)
         flag = Qt.TextInteractionFlag
         self.setTextInteractionFlags(flag.LinksAccessibleByMouse | flag.LinksAccessibleByKeyboard)
         policy = QSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Minimum)
@@ -96,7 +93,7 @@ class Legend(QLabel):
     def show_entries(self, entries: list[LegendEntry], theme: PaintTheme) -> None:
         """Show the entries of a picture; the isolated one stays so if it is among them."""
         self._theme = theme
-        self._entries = {entry.key: entry for entry in entries[:MOST]}
+        self._entries = {entry.key: entry for entry in entries}
         if self._chosen not in self._entries:
             self._chosen = None
         self._refresh()

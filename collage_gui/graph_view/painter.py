@@ -1,12 +1,12 @@
 """Paints the graph as a pure function of picture, marks, area, scale and theme.
 
-Screen, minimap, PNG export and the picture kept during gestures all come from ``paint``. Levels
+Screen, minimap and PNG export all come from ``paint``. Levels
 of detail by the height of a box on the screen:
 
-- far (< 9 px): boxes are filled rectangles by colour, edges thin straight lines, partitions
-  carry their tag and share where there is room;
-- middle (< 30 px): boxes with strip and operator;
-- near: tag, operator, shape, cost, share, jump stubs.
+- far (no higher than a legible letter): boxes are filled rectangles by colour, edges thin straight
+  lines, partitions carry their tag and share where there is room;
+- middle: boxes with strip and operator;
+- near (from ``LEGIBLE_SCALE`` on): tag, operator, shape, cost, share, jump stubs.
 """
 
 from __future__ import annotations
@@ -30,30 +30,23 @@ from PySide6.QtGui import (
 )
 
 from collage_engine.drawing.box_styles import BoxStyle, LegendEntry
-from collage_engine.drawing.columns import BOX_HEIGHT, STRIP
+from collage_engine.drawing.columns import BOX_HEIGHT, LEGIBLE_PX, LEGIBLE_SCALE, STEP, STRIP
 from collage_engine.drawing.formatting import DASH
 from collage_engine.drawing.palette import ToolchainLook, mix, toolchain_look
 from collage_engine.drawing.scene import skip_curve
+from collage_gui.design_units import STEP as TEXT_STEP
 from collage_gui.graph_view.picture import Marks, Picture
 from collage_gui.theme import Colours
 
-FAR_PX, NEAR_PX = 9.0, 30.0
-"""Heights of a box on the screen below which it is drawn far, and from which it is drawn near;
-chosen."""
-NAME_GAP, LEAST_NAME = 6.0, 30.0
-"""Room between an operator's type and its name, and the least room in which a name is written, in
-scene units; chosen, about four letters."""
 MOST_OF_TWO_LINES, SHARE_BAR = 16.0, 6.0
 """Largest text of a box with two lines, and the height that its bar of the share takes, in scene
 units; both lines fit beside the bar."""
-LEAST_SHRUNK = 0.8
-"""Share of its usual size to which a title is made smaller, so that it is not cut; chosen."""
-FAINT = 0.7
-"""Share of the background in the colour of a dimmed box that is drawn far; chosen."""
-RING_RIM = 1.5
-"""Width of the light rim on both sides of a ring, in pixels; chosen."""
-RING_LIMIT = 3000
-"""Rings with round corners that are painted at most; more of them are plain rectangles. Chosen."""
+DIMMED = 0.38
+"""Share of its colour that a dimmed box keeps: that of disabled things in Material Design
+(m3.material.io, "Interaction states")."""
+RING_PX = 2.0
+"""Width of a ring, and of the light rim on both sides of it, in pixels: those of an indicator of
+two colours in technique C40 of WCAG 2.2."""
 
 CHIP = QSize(28, 16)
 """Size of the picture of a colour, in pixels."""
@@ -109,7 +102,7 @@ def paint(
     c = theme.colours
     painter.fillRect(area, QColor(c.canvas))
     height = BOX_HEIGHT * scale
-    far = height < FAR_PX
+    far = height < LEGIBLE_PX
     painter.setRenderHint(QPainter.RenderHint.Antialiasing, not far)
     _bands(painter, picture, area, scale, c, far)
     _edges(painter, picture, area, scale, c, far)
@@ -121,14 +114,14 @@ def paint(
         if labels and not picture.is_scale:
             _partition_labels(painter, picture, marks, area, scale, theme)
     else:
-        near = height >= NEAR_PX
+        near = scale >= LEGIBLE_SCALE
         boxes = _BoxPainter(painter, picture, marks, scale, theme, near)
         for box in visible.tolist():
             boxes.paint(box)
         if near:
             _jumps(painter, picture, visible, theme)
             _crossing_labels(painter, picture, area, theme)
-    _rings(painter, picture, marks, area, scale, c)
+    _rings(painter, picture, marks, area, scale, c, far)
     if not far:
         for box in visible.tolist():
             if mark := marks.pinned.get(box):
@@ -255,7 +248,7 @@ def _far(
         painter.setBrush(colour)
         painter.drawRects([rectangles[i] for i in boxes if i not in marks.dimmed])
         if faint:
-            painter.setBrush(QColor(mix(colour.name(), c.canvas, FAINT)))
+            painter.setBrush(QColor(mix(colour.name(), c.canvas, 1 - DIMMED)))
             painter.drawRects([rectangles[i] for i in faint])
 
 
@@ -322,7 +315,7 @@ class _BoxPainter:
 
     def _opacity(self, box: int) -> float:
         if box in self.marks.dimmed:
-            return 0.45
+            return DIMMED
         return 0.7 if self.marks.stale else 1.0
 
     def _set_outline(self, style: BoxStyle) -> None:
@@ -408,7 +401,7 @@ class _BoxPainter:
         for number, line in enumerate(lines):
             self.painter.setFont(self.theme.sized(size, bold=not number))
             wide = self.painter.fontMetrics().horizontalAdvance(line)
-            if area.width() < wide <= area.width() / LEAST_SHRUNK:
+            if area.width() < wide <= area.width() * TEXT_STEP:
                 self.painter.setFont(self.theme.sized(int(size * area.width() / wide), bold=True))
             place = QRectF(area.left(), area.top() + number * height, area.width(), height)
             text = self._elided(line, area.width())
@@ -430,10 +423,10 @@ class _BoxPainter:
         painter.setPen(self._text_colour(style))
         name = self._elided(style.title, first.width())
         painter.drawText(first, Qt.AlignmentFlag.AlignVCenter, name)
-        first.setLeft(first.left() + painter.fontMetrics().horizontalAdvance(name) + NAME_GAP)
+        first.setLeft(first.left() + painter.fontMetrics().horizontalAdvance(name) + STEP)
         painter.setFont(self.theme.sized(11))
         painter.setPen(quiet)
-        if style.name and first.width() > LEAST_NAME:
+        if style.name and first.width() > STRIP:  # as many letters as a tag has are told
             name = self._elided(style.name, first.width(), Qt.TextElideMode.ElideMiddle)
             painter.drawText(first, Qt.AlignmentFlag.AlignVCenter, name)
         second = QRectF(area.left(), area.top() + 23, area.width(), 17)
@@ -553,11 +546,17 @@ def _jumps(painter: QPainter, picture: Picture, visible: np.ndarray, theme: Pain
 
 
 def _rings(
-    painter: QPainter, picture: Picture, marks: Marks, area: QRectF, scale: float, c: Colours
+    painter: QPainter,
+    picture: Picture,
+    marks: Marks,
+    area: QRectF,
+    scale: float,
+    c: Colours,
+    far: bool,
 ) -> None:
     """Paints rings of constant width: what is measured now, highlights, the selection."""
     painter.setBrush(Qt.BrushStyle.NoBrush)
-    width = 2.5 / scale
+    width = RING_PX / scale
     grow = min(14.0, 4.0 / scale) if scale < 1 else 3.0
     for boxes, colour, line in (
         (marks.measured_now, c.text, Qt.PenStyle.DashDotLine),
@@ -575,14 +574,12 @@ def _rings(
         pens[0].setStyle(line)
         if is_chosen:
             # A rim of the canvas's colour sets the ring off from boxes and halos of a like colour.
-            pens.insert(0, QPen(QColor(c.canvas), width + 2 * RING_RIM / scale))
+            pens.insert(0, QPen(QColor(c.canvas), 3 * width))
         for pen in pens:
             painter.setPen(pen)
-            if len(inside) < RING_LIMIT:
-                for r in inside:
-                    painter.drawRoundedRect(r.adjusted(-grow, -grow, grow, grow), 6, 6)
-            else:
-                painter.drawRects(inside)
+            for r in inside:
+                ring = r.adjusted(-grow, -grow, grow, grow)
+                painter.drawRect(ring) if far else painter.drawRoundedRect(ring, 6, 6)
     if marks.primary is not None and len(marks.selected) > 1:
         r = picture.rectangles[marks.primary]
         painter.setPen(Qt.PenStyle.NoPen)

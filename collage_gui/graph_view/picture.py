@@ -16,17 +16,9 @@ from PySide6.QtCore import QLineF, QPointF, QRectF
 from PySide6.QtGui import QColor, QPolygonF
 
 from collage_engine.drawing.box_styles import BoxStyle, LegendEntry
-from collage_engine.drawing.columns import ALONG_GAP, BOX_HEIGHT, BOX_WIDTH
+from collage_engine.drawing.columns import ALONG_GAP, ARROW, BOX_HEIGHT, BOX_WIDTH
 from collage_engine.drawing.hand_overs import HandOver, labels_on_the_left
 from collage_engine.drawing.scene import Outline, Scene, arrow_head, bridge
-
-NEIGHBOUR_REACH = 900
-"""Distance, in scene units, at which a box looks for neighbours of its rank; chosen."""
-HEAD = 11.0
-"""Length of the arrow head of a hand-over, in scene units; chosen."""
-SAME_RANK = 30
-"""Boxes whose middles differ by less than this along the drawing are of one rank; chosen, less
-than the height of a box."""
 
 
 @dataclass
@@ -75,10 +67,10 @@ class Crossing:
         """Returns the shapes of a hand-over along a route; without a route there are none."""
         points = [QPointF(*point) for point in route]
         lines = tuple(QLineF(a, b) for a, b in itertools.pairwise(points))
-        head = QPolygonF([QPointF(*p) for p in arrow_head(route, HEAD)] if lines else [])
-        bounds = QPolygonF(points).boundingRect().adjusted(-HEAD - 120, -HEAD, HEAD + 120, HEAD)
+        head = QPolygonF([QPointF(*p) for p in arrow_head(route, ARROW)] if lines else [])
+        bounds = QPolygonF(points).boundingRect().adjusted(-ARROW - 120, -ARROW, ARROW + 120, ARROW)
         tip = points[-1] if points else QPointF()
-        beside = QPointF(-HEAD if on_the_left else HEAD, -ALONG_GAP / 2)
+        beside = QPointF(-ARROW if on_the_left else ARROW, -ALONG_GAP / 2)
         return cls(hand_over, lines, head, bounds, tip + beside, on_the_left)
 
 
@@ -164,7 +156,6 @@ class Picture:
         """Make partitions' tints by colour: grown boxes, bridges between them, thin routes."""
         bands: dict[str, list[QRectF]] = {}
         self.partition_boxes = []
-        sideways = self.scene.orientation == "horizontal"
         for outline in self.outlines:
             colour = self.styles[outline.boxes[0]].colour
             rectangles = bands.setdefault(colour, [])
@@ -174,7 +165,7 @@ class Picture:
                 between = bridge(self.scene, edge)
                 if between is not None:
                     rectangles.append(QRectF(*between))
-            self.partition_boxes.append((_solid_part(own, sideways), outline, colour))
+            self.partition_boxes.append((_solid_part(own, not self.scene.upright), outline, colour))
         self._bands = {}
         for colour, rectangles in bands.items():
             rim = [r.adjusted(-9, -9, 9, 9) for r in rectangles]
@@ -220,22 +211,25 @@ class Picture:
         return int(boxes[-1]) if len(boxes) else None
 
     def neighbours(self, box: int, side: int) -> list[int]:
-        """Return the boxes of the same rank near a box.
+        """Return the boxes of the same rank as a box.
 
         Args:
             box: A box.
             side: -1 for those before it across the drawing, 1 for those after it.
         """
-        here = self.rectangles[box].center()
-        reach = NEIGHBOUR_REACH
-        upright = self.scene.orientation != "horizontal"
-        near = []
-        for other in self.boxes_in(self.rectangles[box].adjusted(-reach, -reach, reach, reach)):
-            offset = self.rectangles[int(other)].center() - here
-            across, along = (offset.x(), offset.y()) if upright else (offset.y(), offset.x())
-            if abs(along) < SAME_RANK and across * side > 1:
-                near.append(int(other))
-        return near
+        here, rank = self.rectangles[box].center(), self.bounds
+        if self.scene.upright:
+            rank.setTop(here.y())
+            rank.setHeight(1e-6)
+        else:
+            rank.setLeft(here.x())
+            rank.setWidth(1e-6)
+
+        def across(other: int) -> float:
+            offset = self.rectangles[other].center() - here
+            return offset.x() + offset.y()
+
+        return [other for other in self.boxes_in(rank).tolist() if across(other) * side > 1]
 
     def jump_at(self, point: QPointF) -> tuple[int, str] | None:
         """Return the jump stub under a point: its box, and ``out`` or ``in``."""

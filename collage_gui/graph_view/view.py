@@ -12,15 +12,12 @@ from PySide6.QtGui import (
     QMouseEvent,
     QWheelEvent,
 )
-from PySide6.QtWidgets import QMenu, QRubberBand, QToolTip, QWidget
+from PySide6.QtWidgets import QApplication, QMenu, QRubberBand, QToolTip, QWidget
 
 from collage_engine.drawing.box_styles import LegendEntry
 from collage_gui.graph_view.canvas import Canvas
 from collage_gui.graph_view.picture import Picture
 from collage_gui.widgets import plain_tip
-
-CLICK_PX = 4
-"""A press that moves no further than this, in pixels, is a click; chosen."""
 
 
 class GraphView(Canvas):
@@ -157,7 +154,8 @@ class GraphView(Canvas):
     @property
     def _dragged(self) -> bool:
         """Tells whether the pointer has moved so far that this is no click."""
-        return (self._last - self._start).manhattanLength() > CLICK_PX
+        moved = (self._last - self._start).manhattanLength()
+        return moved > QApplication.startDragDistance()
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
         """Pans, or draws the rectangle up to the pointer."""
@@ -282,7 +280,7 @@ class GraphView(Canvas):
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Walks along edges, opens and leaves groups."""
-        sideways = self.picture is not None and self.picture.scene.orientation == "horizontal"
+        sideways = self.picture is not None and not self.picture.scene.upright
         keys = {
             Qt.Key.Key_Up: "left" if sideways else "back",
             Qt.Key.Key_Down: "right" if sideways else "forward",

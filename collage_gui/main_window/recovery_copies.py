@@ -7,20 +7,16 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, QTimer
 
 from collage_gui import recovery
+from collage_gui.design_units import FLOW_MS
 from collage_gui.engine_client import EngineClient
 from collage_gui.preferences import Preferences
 
 if TYPE_CHECKING:
     from collage_gui.document.document import Document
 
-EVERY_MS = 20_000
-"""Time between two copies of a document that stays unsaved; chosen."""
-AFTER_PINS_MS = 1500
-"""Time from a changed pin to a copy; chosen, so that several pins make one copy."""
-
 
 class RecoveryCopies(QObject):
-    """Saves a copy of every watched document now and then, and removes it in the end."""
+    """Saves a copy of a watched document soon after each edit, and removes it in the end."""
 
     def __init__(
         self, client: EngineClient, preferences: Preferences, parent: QObject | None = None
@@ -30,17 +26,15 @@ class RecoveryCopies(QObject):
         self.copies: dict[Document, recovery.Copy] = {}
         self._watched: list[Document] = []
         self._stopped = False
-        self._timer = QTimer(self, interval=EVERY_MS)
-        self._timer.timeout.connect(self.save_all)
-        self._timer.start()
-        self._soon = QTimer(self, interval=AFTER_PINS_MS, singleShot=True)
+        # Several edits in a row make one copy.
+        self._soon = QTimer(self, interval=FLOW_MS, singleShot=True)
         self._soon.timeout.connect(self.save_all)
 
     def watch(self, document: Document) -> None:
         """Make copies of a document from now on."""
         self._watched.append(document)
-        document.execution.finished.connect(lambda *_: self.save(document))
-        document.pins.edited.connect(self._soon.start)
+        for signal in (document.edited, document.opened):  # opened by another engine, maybe
+            signal.connect(self._soon.start)
 
     def forget(self, document: Document) -> None:
         """Remove a document's copy: it closes properly."""
@@ -60,7 +54,6 @@ class RecoveryCopies(QObject):
     def stop(self) -> None:
         """Make no copies any more: the window closes."""
         self._stopped = True
-        self._timer.stop()
         self._soon.stop()
 
     def save_all(self) -> None:

@@ -51,7 +51,8 @@ CREDITS = (
 )
 
 FIRST_SIZE = (1480, 940)
-"""Width and height of the first window, in pixels; chosen."""
+"""Width and height of the first window, in pixels; chosen, so that it fits on a screen of full HD
+beside other things."""
 
 
 class MainWindow(QMainWindow):

@@ -31,7 +31,7 @@ class AttributesPage(QWidget):
         self.tree.setHeaderLabels(["Attribute", "Value"])
         self.tree.itemActivated.connect(self._activated)
         allow_copying(self.tree)
-        lay_out(QVBoxLayout(self), self.note, (self.tree, 1), margins=(0, 0, 0, 0), spacing=0)
+        lay_out(QVBoxLayout(self), self.note, (self.tree, 1), edge=0, gap=0)
         document.selection.changed.connect(self.refresh)
         document.questions.inside_changed.connect(self.refresh)
         self.refresh()

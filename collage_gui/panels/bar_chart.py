@@ -17,6 +17,7 @@ from PySide6.QtGui import QBrush, QColor, QFontMetricsF, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QStackedWidget
 
 from collage_engine.drawing.formatting import time_text
+from collage_gui.design_units import SIDE_SHARE, UNIT
 from collage_gui.graph_view.painter import BRUSHES
 from collage_gui.theme import Theme
 from collage_gui.widgets import text_label
@@ -25,12 +26,8 @@ NEUTRAL = "#8a9199"
 """Colour of bars that stand for no toolchain."""
 LONGEST = 4.0
 """An axis ends at this many times the middle bar; longer bars are cut. Chosen."""
-BAR_PX = 23
-"""Height that a bar takes, in pixels; chosen, a line of text and a gap."""
-GAP_PX = 8
-"""Pixels between labels, bars and texts, and around the chart; chosen."""
-LABEL_SHARE = 0.4
-"""Share of the chart's width that labels take at most; chosen."""
+BAR_PX = 3 * UNIT
+"""Height that a bar takes, in pixels: a line of text and a gap."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +99,7 @@ class BarChart(QStackedWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         note = text_label(empty, "quiet")
         note.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        note.setContentsMargins(2 * GAP_PX, GAP_PX, 2 * GAP_PX, GAP_PX)
+        note.setContentsMargins(2 * UNIT, UNIT, 2 * UNIT, UNIT)
         self.addWidget(note)
         self._draw()
         theme.changed.connect(self._draw)
@@ -123,7 +120,7 @@ class BarChart(QStackedWidget):
         self._draw()
 
     def _draw(self) -> None:
-        self.setFixedHeight(self.theme.scaled(GAP_PX + BAR_PX * max(2, len(self.bars))))
+        self.setFixedHeight(self.theme.scaled(UNIT + BAR_PX * max(2, len(self.bars))))
         known = [bar for bar in self.bars if bar.is_known]
         if known and self.plot is None:
             self.plot = self._new_plot()
@@ -135,19 +132,19 @@ class BarChart(QStackedWidget):
         self.plot.setBackground(self.theme.colours.panel)
         end = axis_end(self.bars)
         metrics = QFontMetricsF(self.theme.font(12))
-        room = max(80.0, self.width() - self._label_bars(metrics) - GAP_PX)
+        room = max(80.0, self.width() - self._label_bars(metrics) - UNIT)
         # Where there is no room for all notes the numbers decide the scale, and each note takes
         # what room its bar leaves.
         texts = max(metrics.horizontalAdvance(bar.figures(end)) for bar in known)
-        px = max(room / 4, room - texts - 3 * GAP_PX) / end
+        px = max(room / 4, room - texts - 3 * UNIT) / end
         self.plot.setXRange(0, room / px, padding=0)
         self.plot.setYRange(-0.5, len(self.bars) - 0.5, padding=0)
         for place, bar in enumerate(self.bars):
             begin = 0.0
             if bar.is_known:
                 self._draw_bar(bar, place, end)
-                begin = bar.reach(end) + GAP_PX / px
-            left_px = room - begin * px - GAP_PX
+                begin = bar.reach(end) + UNIT / px
+            left_px = room - begin * px - UNIT
             # A note is cut where it has no room, figures never are.
             least_px = metrics.horizontalAdvance(f"{bar.figures(end)}…")
             cut = metrics.elidedText(bar.text(end), Qt.TextElideMode.ElideRight, left_px)
@@ -174,14 +171,14 @@ class BarChart(QStackedWidget):
 
     def _label_bars(self, metrics: QFontMetricsF) -> float:
         """Write the labels as ticks of the axis, and return its width in pixels."""
-        middle, most = Qt.TextElideMode.ElideMiddle, LABEL_SHARE * self.width()
+        middle, most = Qt.TextElideMode.ElideMiddle, SIDE_SHARE * self.width()
         labels = [metrics.elidedText(bar.label, middle, most) for bar in self.bars]
-        width = math.ceil(max(map(metrics.horizontalAdvance, labels))) + 2 * GAP_PX
+        width = math.ceil(max(map(metrics.horizontalAdvance, labels))) + 2 * UNIT
         axis = self.plot.getAxis("left")
         axis.setTickFont(self.theme.font(12))
         axis.setPen(self.theme.colours.line)
         axis.setTextPen(self.theme.colours.text)
-        axis.setStyle(tickLength=0, tickTextOffset=GAP_PX, autoExpandTextSpace=False)
+        axis.setStyle(tickLength=0, tickTextOffset=UNIT, autoExpandTextSpace=False)
         axis.setWidth(width)
         axis.setTicks([list(enumerate(labels))])
         return width

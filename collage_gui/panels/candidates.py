@@ -94,7 +94,7 @@ class CandidatesPanel(QWidget):
         top = lay_out(QHBoxLayout(), (self.filter, 1), self.table.column_button())
         buttons = lay_out(QHBoxLayout(), self.measure, None, self.count)
         parts = (top, self.hint, (self.table, 1), buttons)
-        lay_out(QVBoxLayout(self), *parts, margins=(10, 8, 10, 8), spacing=8)
+        lay_out(QVBoxLayout(self), *parts, edge=1)
         document.selection.changed.connect(self.refresh)
         document.questions.explanation_changed.connect(self.refresh)
         document.costs.candidates_changed.connect(self.refresh)

@@ -43,7 +43,7 @@ class CodePage(QWidget):
         allow_copying(self.plan)
         choice = (self.choice, 0, Qt.AlignmentFlag.AlignLeft)
         parts = (self.note, choice, (self.text, 1), (self.plan, 1), None)
-        lay_out(QVBoxLayout(self), *parts, margins=(8, 8, 8, 4), spacing=6)
+        lay_out(QVBoxLayout(self), *parts, edge=1)
         self._texts: dict[str, str] = {}
         """What there is to show, by what the list calls it."""
         document.questions.inside_changed.connect(self.refresh)

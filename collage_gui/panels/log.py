@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QTime
+from PySide6.QtCore import QSize, QTime
 from PySide6.QtGui import QColor, QTextCharFormat
 from PySide6.QtWidgets import QPlainTextEdit
 
+from collage_gui.design_units import KEPT
 from collage_gui.document.log import DocumentLog
 from collage_gui.theme import Theme
+from collage_gui.widgets import letters_px
 
 
 class LogPanel(QPlainTextEdit):
@@ -19,7 +21,7 @@ class LogPanel(QPlainTextEdit):
         self.setObjectName("logPanel")
         self.setAccessibleName("Log")
         self.setReadOnly(True)
-        self.setMaximumBlockCount(2000)
+        self.setMaximumBlockCount(KEPT)
         self.setFrameShape(QPlainTextEdit.Shape.NoFrame)
         self.setPlaceholderText("What the engine reports appears here.")
         self.setFont(theme.mono())
@@ -27,6 +29,10 @@ class LogPanel(QPlainTextEdit):
         for level, text in log.lines:
             self.add(level, text)
         log.added.connect(self.add)
+
+    def sizeHint(self) -> QSize:
+        """Return the size of a terminal, of 80 × 24 letters."""
+        return QSize(letters_px(self, 80), 24 * self.fontMetrics().lineSpacing())
 
     def add(self, level: str, text: str) -> None:
         """Append a line in the colour of its level."""

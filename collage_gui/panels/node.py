@@ -44,7 +44,7 @@ class NodePanel(QWidget):
         split.addWidget(self.why)
         split.addWidget(self.tabs)
         split.setSizes([1000, 1000])  # shares of any height: equal ones
-        lay_out(QVBoxLayout(self), split, margins=(0, 0, 0, 0))
+        lay_out(QVBoxLayout(self), split, edge=0)
         document.selection.changed.connect(self._ask)
         document.selection.candidate_changed.connect(self._ask)
         document.placement.changed.connect(self._ask)

@@ -7,19 +7,16 @@ from PySide6.QtGui import QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QAbstractItemView, QTreeWidget, QTreeWidgetItem
 
 from collage_engine.drawing.formatting import counted, node_shapes
+from collage_engine.drawing.groups import LEGIBLE_BOXES
 from collage_engine.drawing.palette import toolchain_title
+from collage_gui.design_units import NAME_LETTERS
 from collage_gui.document.document import Document
 from collage_gui.panels.copying import allow_copying
 from collage_gui.panels.tables import toolchain_icon
-from collage_gui.widgets import plain_tip
-
-MOST_SHOWN = 400
-"""A selection of more operators is not shown in the tree; chosen, since it would open it all."""
+from collage_gui.widgets import letters_px, plain_tip
 
 TOOLCHAIN = 2
 """Number of the column that shows the toolchain."""
-LEAST_NAME = 170
-"""Least width of the column of names, in pixels; chosen, room for a name of twenty letters."""
 
 
 class Outline(QTreeWidget):
@@ -94,7 +91,8 @@ class Outline(QTreeWidget):
 
     def _fit_names(self) -> None:
         others = self.columnWidth(1) + self.columnWidth(2)
-        self.setColumnWidth(0, max(LEAST_NAME, self.viewport().width() - others))
+        least = letters_px(self, 2 * NAME_LETTERS)  # type and name
+        self.setColumnWidth(0, max(least, self.viewport().width() - others))
 
     def _label(self, item: QTreeWidgetItem, operator: int) -> None:
         partition = self.document.placement.partition_of(operator)
@@ -124,7 +122,8 @@ class Outline(QTreeWidget):
         self._quiet = True
         self.clearSelection()
         chosen = self.document.selection.operators
-        if chosen and len(chosen) <= MOST_SHOWN:
+        # More of them would open the whole tree.
+        if len(chosen) <= LEGIBLE_BOXES:
             for operator in sorted(chosen):
                 item = self._items[operator]
                 item.setSelected(True)

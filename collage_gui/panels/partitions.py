@@ -80,7 +80,7 @@ class PartitionsPanel(QWidget):
         self.filter = filter_field("partitionsFilter", "Filter partitions", self.model.set_filter)
         head = lay_out(QHBoxLayout(), (self.filter, 1), self.columns)
         parts = (self.summary, head, (self.table, 1))
-        lay_out(QVBoxLayout(self), *parts, margins=(8, 8, 8, 0), spacing=6)
+        lay_out(QVBoxLayout(self), *parts, edge=1)
         self.table.extra_changed.connect(self.refresh)
         document.placement.changed.connect(self.refresh)
         document.graph_changed.connect(self.refresh)

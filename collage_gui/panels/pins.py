@@ -67,7 +67,7 @@ class PinsPanel(QWidget):
         free_all = action_button(actions["free_all"], name="freeAll")
         buttons = lay_out(QHBoxLayout(), self.free, free_all, None)
         parts = (self.summary, self.empty, (self.table, 1), buttons)
-        lay_out(QVBoxLayout(self), *parts, margins=(8, 8, 8, 8), spacing=6)
+        lay_out(QVBoxLayout(self), *parts, edge=1)
         document.pins.changed.connect(self.refresh)
         document.graph_changed.connect(self.refresh)
         document.placement.changed.connect(self.refresh)

@@ -7,14 +7,15 @@ from PySide6.QtWidgets import QHBoxLayout, QSlider, QWidget
 
 from collage_engine.drawing.formatting import significant, time_text
 from collage_engine.drawing.rounding import RoundingCurve, RoundingPoint
+from collage_gui.design_units import UNIT
 from collage_gui.document.document import Document
 from collage_gui.widgets import ElidedLabel, lay_out, named, push_button, text_label
 
 LEAST, MOST = 0.001, 0.05
 """Tolerances at the ends of the slider: below 0.1 % hardly a product of seven models could be
 rounded, and above 5 % hardly an output is of use."""
-STEPS = 100
-"""Steps of the slider; chosen: each makes the tolerance 4 % larger."""
+STEPS = 20 * UNIT
+"""Steps of the slider, and its width in pixels: each makes the tolerance 2.5 % larger."""
 
 
 class PrecisionSlider(QWidget):
@@ -45,14 +46,14 @@ class PrecisionSlider(QWidget):
             "at once, time and error are predicted from what the run has measured",
         )
         self.slider.setRange(0, STEPS)
-        self.slider.setFixedWidth(160)
+        self.slider.setFixedWidth(STEPS)
         self.slider.valueChanged.connect(self._slid)
         self.tolerance = text_label(wraps=False)
         self.predicted = named(ElidedLabel(), "predictedPrecision")
         tip = "Confirm the prediction: run with this tolerance"
         self.confirm = push_button("Run with it", "confirmTolerance", self._confirm, tip)
         parts = (self.slider, self.tolerance, (self.predicted, 1), self.confirm)
-        lay_out(QHBoxLayout(self), *parts, margins=(10, 4, 10, 4))
+        lay_out(QHBoxLayout(self), *parts, edge=1)
         self.hide()
 
     @property

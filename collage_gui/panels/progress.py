@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QSizePolicy, QVBoxLayou
 from collage_engine.drawing.figures import latency_text, toolchains_text
 from collage_engine.drawing.formatting import STAGE_TITLES, duration_text
 from collage_engine.records.event import Progress
+from collage_gui.design_units import FLOW_MS, UNIT
 from collage_gui.document.document import Document
 from collage_gui.widgets import ElidedLabel, action_button, lay_out, named, plain_tip
 
@@ -32,13 +33,6 @@ out."""
 USUAL = ("enumerate", "whole-models", "measure", "search", "confirm")
 """The stages that every run has: they stand in the row before they begin."""
 
-BAR_PX = 80
-"""Width of the bar, in pixels; chosen, so that the texts beside it have room."""
-TICK_MS = 1000
-"""Milliseconds between updates of the time left while no news arrives; chosen: by the second."""
-GAP = 14
-"""Pixels between the parts of the strip, and beside them; chosen."""
-
 
 class ProgressStrip(QWidget):
     """Shows the stages, how far the run is, the best placement so far, and ends the run.
@@ -54,10 +48,10 @@ class ProgressStrip(QWidget):
         self.setObjectName("progressStrip")
         self.stage = ElidedLabel("heading")
         self.bar = named(QProgressBar(textVisible=False), "progressBar", "Progress")
-        self.bar.setFixedWidth(BAR_PX)
+        self.bar.setFixedWidth(10 * UNIT)
         self._arrived = time.monotonic()
         """When the news of the progress arrived that is shown."""
-        self._clock = QTimer(self, interval=TICK_MS)
+        self._clock = QTimer(self, interval=FLOW_MS)
         self._clock.timeout.connect(self._count_down)
         self.counts = named(ElidedLabel(), "progressCounts")
         self.now = ElidedLabel("quiet")
@@ -69,13 +63,11 @@ class ProgressStrip(QWidget):
             # As wide as its text where there is room for it; less where there is not.
             label.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Preferred)
         bar = (self.bar, 0, Qt.AlignmentFlag.AlignVCenter)
-        first = lay_out(
-            QHBoxLayout(), self.stage, bar, self.counts, (self.now, 1), None, spacing=GAP
-        )
-        second = lay_out(QHBoxLayout(), self.best, (self.steps, 1), spacing=GAP)
-        lines = lay_out(QVBoxLayout(), first, second, spacing=2)
+        first = lay_out(QHBoxLayout(), self.stage, bar, self.counts, (self.now, 1), None, gap=2)
+        second = lay_out(QHBoxLayout(), self.best, (self.steps, 1), gap=2)
+        lines = lay_out(QVBoxLayout(), first, second, gap=0)
         parts = ((lines, 1), self.keep, self.cancel)
-        lay_out(QHBoxLayout(self), *parts, margins=(GAP, 6, GAP, 6), spacing=GAP)
+        lay_out(QHBoxLayout(self), *parts, edge=2, gap=2)
         execution.running_changed.connect(self.refresh)
         execution.progress_changed.connect(self._take_news)
         self.refresh()

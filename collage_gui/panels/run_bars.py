@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from collage_engine.drawing.baselines import baseline_title
+from collage_engine.drawing.columns import AT_A_GLANCE
 from collage_engine.drawing.figures import (
     drift_text,
     latency_us,
@@ -11,15 +14,12 @@ from collage_engine.drawing.figures import (
 )
 from collage_engine.drawing.formatting import counted, gain_text
 from collage_engine.drawing.palette import toolchain_look
-from collage_engine.records.placement import Baseline, Run
+from collage_engine.records.placement import Baseline, Placement, Run
 from collage_gui.document.document import Document
-from collage_gui.panels.bar_chart import NEUTRAL, Bar
+from collage_gui.panels.bar_chart import Bar
 
 TIED_WITH_EXPORTED = "tied with what is exported"
 EXPORTED = "exported"
-
-_RUNS_SHOWN = 6
-"""The latest runs that get a bar; chosen."""
 
 
 def run_bars(document: Document, run: Run | None) -> list[Bar]:
@@ -49,37 +49,32 @@ def _shown_bars(document: Document, against: float | None) -> list[Bar]:
     return [Bar(title, us, pattern="rising", strong=True, note=note)]
 
 
+def _bar_of(placement: Placement, label: str, key: str, note: str, strong: bool) -> Bar:
+    """Return the bar of a placement, with its whisker and a tick where it was expected."""
+    low, high = placement.spread_us or (None, None)
+    expected = placement.estimated_us if placement.measured_us is not None else None
+    bar = Bar(label, latency_us(placement), low, high, note=note, key=key)
+    return replace(bar, strong=strong, second=expected)
+
+
 def _own_bars(document: Document, shown: Run | None, against: float | None) -> list[Bar]:
     current = document.placement.shown.run if document.placement.shown else None
     bars, comparison = [], document.comparison
     under_way = document.runs.provisional
-    runs = list(reversed(document.runs.visible[-_RUNS_SHOWN:]))
+    runs = list(reversed(document.runs.visible[-AT_A_GLANCE:]))
     for each in [under_way, *runs] if under_way is not None else runs:
         placement = each.placement
         if placement is None:
             continue
-        value = latency_us(placement)
-        low, high = placement.spread_us or (None, None)
-        compared = each.id == current and against is not None
+        compared = each.id == current and against is not None and comparison.is_decided()
         # The figure first: a narrow panel cuts the end.
-        notes = [gain_text(value, against)] if compared and comparison.is_decided() else []
+        notes = [gain_text(latency_us(placement), against)] if compared else []
         notes += [winner_title(each)] if each.winner != "collage" else []
-        if placement.measured_us is None:
-            notes.append("expected")
-        if shown is not None and each.id != shown.id:
-            notes.append(drift_text(each, shown, ""))
-        bars.append(
-            Bar(
-                document.runs.title_of(each),
-                value,
-                low,
-                high,
-                note=", ".join(filter(None, notes)),
-                key=f"run:{each.id}",
-                strong=each.id == current,
-                second=placement.estimated_us if placement.measured_us is not None else None,
-            )
-        )
+        notes += ["expected"] if placement.measured_us is None else []
+        notes += [drift_text(each, shown, "")] if shown is not None and each is not shown else []
+        note, strong = ", ".join(filter(None, notes)), each.id == current
+        title = document.runs.title_of(each)
+        bars.append(_bar_of(placement, title, f"run:{each.id}", note, strong))
     return bars
 
 
@@ -88,30 +83,17 @@ def _found_bars(document: Document, run: Run | None) -> list[Bar]:
     found = run.best_found() if run is not None else None
     if run is None or found is None or run.winner == "collage":
         return []
-    low, high = found.spread_us or (None, None)
-    chosen = run.placement.measured_us if run.placement is not None else None
-    notes = []
     if found.measured_us is None:
-        notes.append("expected, not measured")
+        note = "expected, not measured"
     elif "collage" in run.tied:
-        notes.append(TIED_WITH_EXPORTED)
-    elif chosen is not None:
-        notes.append(gain_text(found.measured_us, chosen))
-    notes.append(counted(len(found.partitions), "partition"))
+        note = TIED_WITH_EXPORTED
+    else:
+        note = gain_text(found.measured_us, latency_us(run.placement))
+    note = f"{note}, {counted(len(found.partitions), 'partition')}"
     shown = document.placement.shown
-    return [
-        Bar(
-            "Best of the search",
-            latency_us(found),
-            low,
-            high,
-            pattern="falling",
-            note=", ".join(notes),
-            key=f"found:{run.id}",
-            strong=shown is not None and shown.found_by == run.id,
-            second=found.estimated_us if found.measured_us is not None else None,
-        )
-    ]
+    strong = shown is not None and shown.found_by == run.id
+    bar = _bar_of(found, "Best of the search", f"found:{run.id}", note, strong)
+    return [replace(bar, pattern="falling")]
 
 
 def _baseline_bars(run: Run | None) -> list[Bar]:
@@ -124,21 +106,14 @@ def _baseline_bars(run: Run | None) -> list[Bar]:
     # What the run exports has the bar of the run, unless it takes another time where users run it.
     ours = run.placement.measured_us if run.placement is not None else None
     shown = [b for b in shown if b.name != run.winner or b.measured_us != ours]
-    for baseline in sorted(shown, key=lambda b: b.measured_us or float("inf")):
-        low, high = baseline.spread_us or (None, None)
-        look = toolchain_look(baseline.name) if baseline.kind == "whole-model" else None
-        bars.append(
-            Bar(
-                baseline_title(baseline),
-                baseline.measured_us,
-                low,
-                high,
-                look.colour if look else NEUTRAL,
-                look.pattern if look else "dots",
-                _baseline_note(run, baseline),
-                key=f"baseline:{baseline.name}",
-            )
-        )
+    for each in sorted(shown, key=lambda b: b.measured_us or float("inf")):
+        low, high = each.spread_us or (None, None)
+        bar = Bar(baseline_title(each), each.measured_us, low, high, pattern="dots")
+        if each.kind == "whole-model":
+            look = toolchain_look(each.name)
+            bar = replace(bar, colour=look.colour, pattern=look.pattern)
+        note = _baseline_note(run, each)
+        bars.append(replace(bar, note=note, key=f"baseline:{each.name}"))
     return bars
 
 

@@ -60,7 +60,7 @@ class AllRunsPage(QWidget):
         self.table = Table(self.model, "allRunsTable", "All runs", theme)
         self.table.doubleClicked.connect(lambda index: self._show(self.model.row(index)))
         hint = text_label("Each run against the shown one. A double click shows a run.", "quiet")
-        lay_out(QVBoxLayout(self), hint, (self.table, 1), margins=(8, 8, 8, 4))
+        lay_out(QVBoxLayout(self), hint, (self.table, 1), edge=1)
 
     def refresh(self) -> None:
         """Show the runs as they are now."""
@@ -119,7 +119,7 @@ class ChangesPage(QWidget):
 
         button = (in_graph, 0, Qt.AlignmentFlag.AlignTop)
         head = lay_out(QHBoxLayout(), (self.note, 1), button)
-        lay_out(QVBoxLayout(self), head, (self.table, 1), None, margins=(8, 8, 8, 4))
+        lay_out(QVBoxLayout(self), head, (self.table, 1), None, edge=1)
 
     def refresh(self) -> None:
         """Show what differs from the reference."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QMargins, QSize, Qt
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import (
     QAbstractSpinBox,
@@ -23,6 +23,7 @@ from PySide6.QtWidgets import (
     QPushButton,
     QScrollArea,
     QSpinBox,
+    QStyle,
     QVBoxLayout,
     QWidget,
 )
@@ -218,13 +219,13 @@ class RunSettingsPanel(QWidget):
             self.error,
             lay_out(QHBoxLayout(), *buttons, None),
             None,
-            margins=(12, 10, 12, 10),
-            spacing=8,
+            edge=1,
         )
+        self._inner = inner
         scroll = QScrollArea(widgetResizable=True)
         scroll.setFrameShape(QScrollArea.Shape.NoFrame)
         scroll.setWidget(inner)
-        lay_out(QVBoxLayout(self), scroll, margins=(0, 0, 0, 0))
+        lay_out(QVBoxLayout(self), scroll, edge=0)
         pad_spin_boxes(self)
         keep_from_wheel(self)
         threads, budget_s = preferences.last_run()
@@ -234,6 +235,11 @@ class RunSettingsPanel(QWidget):
         document.graph_changed.connect(self._opened)
         document.execution.settings_restored.connect(self._restored)
         self._show_shapes()
+
+    def sizeHint(self) -> QSize:
+        """Return the size at which all fields are seen without scrolling."""
+        bar = self.style().pixelMetric(QStyle.PixelMetric.PM_ScrollBarExtent)
+        return self._inner.sizeHint().grownBy(QMargins(0, 0, bar, 0))
 
     def _run_form(self, actions: Mapping[str, QAction]) -> QFormLayout:
         form = QFormLayout()

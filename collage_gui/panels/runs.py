@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from PySide6.QtCore import QPoint, QSize
+from PySide6.QtCore import QPoint
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import (
     QHBoxLayout,
@@ -24,9 +24,6 @@ from collage_gui.panels.run_pages import AllRunsPage, ChangesPage, FactsPage
 from collage_gui.panels.shapes import ShapesPage
 from collage_gui.theme import Theme
 from collage_gui.widgets import SideWindow, lay_out, named, push_button, text_label
-
-DETAILS_SIZE = QSize(620, 560)
-"""Size of the window with the details of a run, in pixels; chosen."""
 
 
 class RunsPanel(QWidget):
@@ -59,7 +56,7 @@ class RunsPanel(QWidget):
         self.all_runs = AllRunsPage(document, theme)
         self.shapes = ShapesPage(document, theme, actions)
         self.facts = FactsPage(document, theme)
-        self.facts_window = SideWindow("Details of the run", self.facts, DETAILS_SIZE, self)
+        self.facts_window = SideWindow("Details of the run", self.facts, self)
         self.details = push_button(
             "Details…",
             "runDetails",
@@ -73,7 +70,7 @@ class RunsPanel(QWidget):
         self.tabs.addTab(self.all_runs, "All runs")
         self.tabs.addTab(self.shapes, "Shapes")
         document.shapes.changed.connect(self._offer_shapes)
-        lay_out(QVBoxLayout(self), self.tabs, margins=(0, 0, 0, 0))
+        lay_out(QVBoxLayout(self), self.tabs, edge=0)
         for signal in (
             document.runs.changed,
             document.placement.changed,
@@ -89,7 +86,7 @@ class RunsPanel(QWidget):
         left = QWidget()
         edit = lay_out(QHBoxLayout(), self.name, (self.note, 1), self.details, self.delete)
         parts = (self.remark, self.chart, self.detail, edit, None)
-        lay_out(QVBoxLayout(left), *parts, margins=(12, 8, 12, 8), spacing=6)
+        lay_out(QVBoxLayout(left), *parts, edge=1)
         scroll = QScrollArea(widgetResizable=True)
         scroll.setFrameShape(QScrollArea.Shape.NoFrame)
         scroll.setWidget(left)

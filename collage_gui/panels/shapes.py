@@ -49,7 +49,7 @@ class ShapesPage(QWidget):
         self.choose = action_button(actions["shapes"], name="chooseShapes")
         self.shared = text_label(look="quiet", name="shapesShared")
         top = lay_out(QHBoxLayout(), (self.hint, 1), self.choose)
-        lay_out(QVBoxLayout(self), top, (self.table, 1), self.shared, margins=(8, 8, 8, 4))
+        lay_out(QVBoxLayout(self), top, (self.table, 1), self.shared, edge=1)
         self._refreshing = False
         document.shapes.changed.connect(self.refresh)
 

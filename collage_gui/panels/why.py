@@ -36,7 +36,7 @@ class WhyPanel(QWidget):
         # All text wraps; Qt makes a table a pixel wider than its page.
         self.text.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.text.anchorClicked.connect(self._clicked)
-        lay_out(QVBoxLayout(self), self.text, margins=(6, 4, 6, 4))
+        lay_out(QVBoxLayout(self), self.text, edge=0.5)
         document.selection.changed.connect(self.refresh)
         document.questions.explanation_changed.connect(self.refresh)
         document.placement.changed.connect(self.refresh)

@@ -64,7 +64,7 @@ def test_sigkill_during_measuring_is_survived_and_the_session_goes_on(drive) -> 
 def test_a_request_that_is_never_answered_freezes_nothing(drive, monkeypatch) -> None:
     from collage_gui import engine_client
 
-    monkeypatch.setattr(engine_client, "PING_AFTER_S", 0.3)
+    monkeypatch.setattr(engine_client, "SILENCE_S", 0.3)
     d = drive("--hang", "explain")
     page = d.open()
     d.run(page)
@@ -85,8 +85,7 @@ def test_a_request_that_is_never_answered_freezes_nothing(drive, monkeypatch) ->
 def test_an_engine_that_does_not_answer_at_all_is_noticed(drive, monkeypatch) -> None:
     from collage_gui import engine_client
 
-    monkeypatch.setattr(engine_client, "PING_AFTER_S", 0.3)
-    monkeypatch.setattr(engine_client, "PING_S", 0.3)
+    monkeypatch.setattr(engine_client, "SILENCE_S", 0.3)
     d = drive()
     page = d.open()
     os.kill(d.window.client.process_id, signal.SIGSTOP)
@@ -98,7 +97,7 @@ def test_an_engine_that_does_not_answer_at_all_is_noticed(drive, monkeypatch) ->
 
 
 def test_a_flood_of_messages_leaves_the_window_responsive(drive) -> None:
-    d = drive("--flood", "20000", "--model", "resnet")
+    d = drive("--flood", "5000", "--model", "resnet")
     page = d.open("resnet50.onnx")
     shown: list[int] = []
     timer = QTimer(interval=0)

@@ -242,7 +242,7 @@ def test_horizontal_orientation_lays_out_sideways(drive) -> None:
     d.preferences.set("fold", False)
     assert page.picture.drawn.scene.layout.height > page.picture.drawn.scene.layout.width
     d.trigger("horizontal")
-    d.until(lambda: page.picture.drawn.scene.orientation == "horizontal")
+    d.until(lambda: not page.picture.drawn.scene.upright)
     assert page.picture.drawn.scene.layout.width > page.picture.drawn.scene.layout.height
 
 

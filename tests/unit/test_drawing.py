@@ -16,7 +16,7 @@ from canned import World
 
 from collage_engine.drawing import formatting
 from collage_engine.drawing.box_styles import ColouringData, style_boxes
-from collage_engine.drawing.columns import BOX_HEIGHT, BOX_WIDTH, LayoutRequest
+from collage_engine.drawing.columns import BOX_HEIGHT, BOX_WIDTH
 from collage_engine.drawing.groups import (
     LEGIBLE_BOXES,
     display_graph,
@@ -39,11 +39,11 @@ def chain_with_branches(count: int) -> list[tuple[int, int]]:
     return edges
 
 
-@pytest.mark.parametrize("orientation", ["vertical", "horizontal"])
+@pytest.mark.parametrize("upright", [True, False])
 @pytest.mark.parametrize("fold", [True, False])
-def test_boxes_never_overlap_and_routes_end_at_their_boxes(orientation, fold) -> None:
+def test_boxes_never_overlap_and_routes_end_at_their_boxes(upright, fold) -> None:
     edges = chain_with_branches(120)
-    layout = lay_out(LayoutRequest(count=121, edges=edges, orientation=orientation, fold=fold))
+    layout = lay_out(121, edges, upright=upright, aspect=1.5 if fold else None)
     places = layout.places
     for a in range(121):
         for b in range(a):
@@ -63,8 +63,8 @@ def test_boxes_never_overlap_and_routes_end_at_their_boxes(orientation, fold) ->
 
 def test_a_deep_graph_is_folded_into_columns_near_the_wanted_aspect() -> None:
     edges = [(i, i + 1) for i in range(999)]
-    folded = lay_out(LayoutRequest(count=1000, edges=edges, aspect=1.5))
-    thread = lay_out(LayoutRequest(count=1000, edges=edges, fold=False))
+    folded = lay_out(1000, edges, aspect=1.5)
+    thread = lay_out(1000, edges, aspect=None)
     assert folded.columns > 5
     assert 0.9 < folded.width / folded.height < 2.5
     assert thread.columns == 1 and thread.height > 50 * thread.width
@@ -72,7 +72,7 @@ def test_a_deep_graph_is_folded_into_columns_near_the_wanted_aspect() -> None:
 
 
 def test_cycles_between_collapsed_groups_do_not_stop_the_layout() -> None:
-    layout = lay_out(LayoutRequest(count=3, edges=[(0, 1), (1, 2), (2, 0)]))
+    layout = lay_out(3, [(0, 1), (1, 2), (2, 0)])
     assert sum(1 for route in layout.routes if not route) == 1
 
 
@@ -176,7 +176,7 @@ def test_equal_blocks_are_laid_out_equally_and_straight_below_each_other() -> No
         edges += [(at + 2, at + 5), (at + 4, last), (at + 5, last), (first, last)]
         waists.append(last)
         at = last
-    layout = lay_out(LayoutRequest(count=at + 1, edges=edges, fold=False))
+    layout = lay_out(at + 1, edges, aspect=None)
     assert len({round(layout.places[w][0], 3) for w in waists}) == 1
     steps = {
         round(layout.places[b][1] - layout.places[a][1], 3) for a, b in itertools.pairwise(waists)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collage_engine.drawing.columns import LayoutRequest
 from collage_engine.drawing.groups import display_graph
 from collage_engine.drawing.hand_overs import hand_overs
 from collage_engine.drawing.layout import lay_out
 from collage_engine.drawing.operators import operator_graph
-from collage_engine.drawing.scene import scene
+from collage_engine.drawing.scene import Scene
 from collage_engine.drawing.svg import placement_svg
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.placement import Conversion, Partition, Placement
@@ -45,12 +44,7 @@ def placed(*parts: Partition, conversions: tuple[Conversion, ...] = ()) -> Place
 def drawn(record: GraphRecord):
     operators = operator_graph(record)
     display = display_graph(operators, {}, ())
-    return scene(
-        operators,
-        {},
-        display,
-        lay_out(LayoutRequest(count=len(display.boxes), edges=list(display.edges))),
-    )
+    return Scene(operators, {}, display, lay_out(len(display.boxes), display.edges))
 
 
 def test_only_what_changes_toolchain_format_or_device_is_a_hand_over() -> None:
