@@ -148,11 +148,6 @@ class EngineClient(QObject):
                 process.waitForFinished(1000)
         process.deleteLater()
 
-    @property
-    def process_id(self) -> int:
-        """Return the id of the process; 0 where there is none."""
-        return int(self._process.processId()) if self._process is not None else 0
-
     # -- requests ----------------------------------------------------------------------
 
     def request(

@@ -37,7 +37,6 @@ class Colours:
     is for errors."""
     on_focus: str
     hover: str
-    alternate: str
     warning: str
     warning_text: str
     error: str
@@ -61,7 +60,6 @@ LIGHT = Colours(
     focus="#1f5fbf",
     on_focus="#ffffff",
     hover="#e7e9eb",
-    alternate="#f4f5f6",
     warning="#fff3cd",
     warning_text="#5c4400",
     error="#fde2de",
@@ -83,7 +81,6 @@ DARK = Colours(
     focus="#7fb2ff",
     on_focus="#06101f",
     hover="#34383d",
-    alternate="#2a2d31",
     warning="#4a3b10",
     warning_text="#ffe7a8",
     error="#51211c",
@@ -106,7 +103,6 @@ CONTRAST = Colours(
     focus="#ffff00",
     on_focus="#000000",
     hover="#303030",
-    alternate="#141414",
     warning="#332b00",
     warning_text="#ffff66",
     error="#440000",
@@ -191,15 +187,12 @@ def _load_fonts() -> list[str]:
 
 
 def _palette(c: Colours) -> QPalette:
-    palette = QPalette()
+    palette = QPalette(QColor(c.raised), QColor(c.panel))
     role = QPalette.ColorRole
     for which, colour in (
-        (role.Window, c.panel),
         (role.WindowText, c.text),
         (role.Base, c.panel),
-        (role.AlternateBase, c.alternate),
         (role.Text, c.text),
-        (role.Button, c.raised),
         (role.ButtonText, c.text),
         (role.BrightText, c.error_text),
         (role.Highlight, c.focus),
@@ -208,12 +201,6 @@ def _palette(c: Colours) -> QPalette:
         (role.ToolTipText, c.text),
         (role.PlaceholderText, c.faint),
         (role.Link, c.focus),
-        (role.Light, c.line),
-        (role.Midlight, c.line),
-        (role.Mid, c.border),
-        (role.Dark, c.border),
-        (role.Shadow, c.border),
-        (role.Accent, c.focus),
     ):
         palette.setColor(which, QColor(colour))
     for which in (role.WindowText, role.Text, role.ButtonText):

@@ -22,9 +22,8 @@ from collage_engine.drawing.formatting import (
     number_text,
     time_text,
 )
-from collage_engine.drawing.memory_figures import partition_memory
 from collage_engine.drawing.palette import toolchain_title
-from collage_engine.drawing.roofline import partition_roofs
+from collage_engine.drawing.partition_figures import partition_figures
 from collage_engine.records.placement import Run
 from collage_engine.session.compare import compare_runs
 from collage_engine.session.document import Document
@@ -60,7 +59,7 @@ def roofline(document: Document, run: Run) -> dict[str, Any]:
     """Returns the rates that each partition achieves, the most to win first, as a table."""
     if run.placement is None:
         return {}
-    roofs = partition_roofs(document.graph, run.placement, document.candidates)
+    roofs = partition_figures(document.graph, run.placement, document.candidates)
     known = [roof for roof in roofs if roof.left_us is not None]
     rows = [
         (
@@ -82,7 +81,7 @@ def memory(document: Document, run: Run) -> dict[str, Any]:
     """Returns the bytes of each partition, those with the most weights first, as a table."""
     if run.placement is None:
         return {}
-    parts = partition_memory(document.graph, run.placement)
+    parts = partition_figures(document.graph, run.placement, document.candidates)
     rows = [
         (
             part.partition.id,

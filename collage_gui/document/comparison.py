@@ -73,39 +73,33 @@ class ReferenceComparison(QObject):
         """Returns the name of the reference and its latency in µs; None where it is not known."""
         if self.reference.kind == "run":
             run = self._runs.find(self.reference.name)
-            placement = run.placement if run is not None else None
-            name = self._runs.title_of(run) if run is not None else self.reference.name
-            return name, latency_us(placement)
-        run, shown = self._runs.shown_or_last(), self._placement.shown
-        if run is None:
-            return "best baseline", None
-        if self.reference.kind == "baseline":
-            name = self.reference.name
-            best = next((b for b in run.baselines if b.name == name and b.measured_us), None)
-        else:
-            best = best_baseline(run, shown.placement if shown is not None else None)
-        if best is None:
+            if run is None:
+                return self.reference.name, None
+            return self._runs.title_of(run), latency_us(run.placement)
+        baseline = self.reference_baseline()
+        if baseline is None:
             return self.reference.name or "best baseline", None
-        return best.name, best.measured_us
+        return baseline.name, baseline.measured_us
 
     def is_itself(self) -> bool:
         """Tell whether the reference is the shown placement, so that there is no difference."""
-        shown = self._placement.shown
+        shown, baseline = self._placement.shown, self.reference_baseline()
         if shown is None:
             return False
         if self.reference.kind == "run":
             run = self._runs.find(self.reference.name)
             return run is not None and run.placement is shown.placement
-        baseline = self.reference_baseline()
         return baseline is not None and baseline.is_of(shown.placement)
 
     def reference_baseline(self) -> Baseline | None:
         """Returns the baseline that numbers are compared with; None when they are not."""
-        run = self._runs.shown_or_last()
+        run, shown = self._runs.shown_or_last(), self._placement.shown
         if run is None or self.reference.kind == "run":
             return None
-        name, _ = self.reference_time()
-        return next((b for b in run.baselines if b.name == name), None)
+        if self.reference.kind == "best":
+            return best_baseline(run, shown.placement if shown is not None else None)
+        name = self.reference.name
+        return next((b for b in run.baselines if b.name == name and b.measured_us), None)
 
     def is_decided(self) -> bool:
         """Tell whether measurements tell the shown placement from the reference.

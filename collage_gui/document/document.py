@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -63,10 +64,6 @@ class Document(QObject):
         self.first_collapsed: frozenset[str] = frozenset()
         """Ids of the scopes that the first view draws as one box each."""
         self.unsaved = False
-        self._then: Callable[[], None] | None = None
-        """Called when the graph of another shape has arrived."""
-        self._keep_pins = True
-        """Whether the graph that is awaited gets the current pins where it has none."""
         self._restore_settings = False
         """Whether the next list of runs brings the settings of an opened session."""
         self.undo = QUndoStack(self)
@@ -246,9 +243,7 @@ class Document(QObject):
         self.requests.handle = entry.document
         self.model = entry.model
         execution.settings = msgspec.structs.replace(execution.settings, shapes=entry.model.shapes)
-        self._then, self._keep_pins = then, keep_pins
-        params = protocol.Document(document=self.handle)
-        self.requests.send("graph.get", params, self._graph_arrived, topic="graph")
+        self._ask_graph(keep_pins, then)
 
     def open_session(self, path: str, recovered: bool = False) -> None:
         """Open a session file.
@@ -270,18 +265,28 @@ class Document(QObject):
         self.model = answer.model
         self.shapes.take(answer.shapes)
         self.title_changed.emit()
-        params = protocol.Document(document=self.handle)
-        self.requests.send("graph.get", params, self._graph_arrived)
+        self._ask_graph(True, lambda: None)
 
-    def _graph_arrived(self, answer: protocol.GraphAnswer) -> None:
+    def _ask_graph(self, keep_pins: bool, then: Callable[[], None]) -> None:
+        """Ask for the graph of the document.
+
+        Args:
+            keep_pins: Whether it gets the current pins where it has none.
+            then: Called when the graph and the runs have arrived.
+        """
+        arrived = partial(self._graph_arrived, keep_pins, then)
+        params = protocol.Document(document=self.handle)
+        self.requests.send("graph.get", params, arrived, topic="graph")
+
+    def _graph_arrived(
+        self, keep_pins: bool, then: Callable[[], None], answer: protocol.GraphAnswer
+    ) -> None:
         self.graph = answer.graph
         self.operators = operator_graph(answer.graph)
         self.scopes = {g.id: g for g in sections(self.operators, name_scopes(self.operators))}
         self.first_collapsed = first_view(self.operators, self.scopes.values())
         self.selection.reset(self.operators)
-        then, self._then = self._then, None
-        keep, self._keep_pins = self._keep_pins, True
-        if self.pins.current and not answer.pins and keep:
+        if self.pins.current and not answer.pins and keep_pins:
             self.pins.send()
         else:
             self.pins.load(answer.pins)
@@ -294,8 +299,7 @@ class Document(QObject):
             self._runs_arrived()
             self.shapes.changed.emit()
             self.title_changed.emit()
-            if then is not None:
-                then()
+            then()
 
         self.runs.refresh(runs_arrived)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any
 
 import msgspec
 from PySide6.QtCore import QObject, Signal
@@ -20,13 +20,11 @@ from collage_gui.document.pin_set import PinSet, same_demands
 from collage_gui.document.requests import EngineRequests
 from collage_gui.document.shown_placement import Shown, ShownPlacement, same_placement
 
-T = TypeVar("T")
 
-
-class SetValue(QUndoCommand, Generic[T]):
+class SetValue(QUndoCommand):
     """Replaces one value of a document, and puts the earlier one back when it is undone."""
 
-    def __init__(self, text: str, apply: Callable[[T], None], before: T, after: T) -> None:
+    def __init__(self, text: str, apply: Callable[[Any], None], before: Any, after: Any) -> None:
         """Receives what it changes.
 
         Args:
@@ -123,46 +121,34 @@ class Runs(QObject):
         params = protocol.Document(document=self._requests.handle)
         self._requests.send("runs.list", params, arrived, topic="runs")
 
-    def show(self, run_id: str, under: tuple[Pin, ...] | None = None) -> None:
+    def show(self, run_id: str, under: tuple[Pin, ...] | None = None, found: bool = False) -> None:
         """Show a run's placement in the graph and in every table, with the costs it measured.
 
         Args:
             run_id: Id of the run.
             under: Pins that the placement is known to satisfy; those of the run by default.
+            found: Whether to show the best placement that the run's search found, also when it
+                exports another one.
         """
         run = self.find(run_id)
-        if run is None or run.placement is None:
+        found = found and run is not None and run.winner != "collage"
+        placement = None if run is None else run.best_found() if found else run.placement
+        if run is None or placement is None:
             return
         self._costs.by_candidate.update(run.costs)
-        confirmed = run.placement.measured_us is not None
-        self._placement.runners_up = tuple(run.rivals)
+        expected = placement.measured_us is None
         pins = self._pins_under(run) if under is None else under
         title = self.title_of(run)
-        self._placement.show(Shown(run.placement, title, run.id, not confirmed, pins))
+        if found:
+            title = f"{title}, best of the search"
+            self._placement.show(Shown(placement, title, None, expected, pins, run.id))
+            return
+        self._placement.runners_up = tuple(run.rivals)
+        self._placement.show(Shown(placement, title, run.id, expected, pins))
         current = self._pins.current
         of_these = len(run.pins) == len(current) and same_demands(pins, current)
         if run.pins and under is None and of_these:
             self._pins.set_verdicts(tuple(run.pins))
-
-    def show_found(self, run_id: str, under: tuple[Pin, ...] | None = None) -> None:
-        """Show the best placement that a run's search found, also when it exports another one.
-
-        Args:
-            run_id: Id of the run.
-            under: Pins that the placement is known to satisfy; those of the run by default.
-        """
-        run = self.find(run_id)
-        found = run.best_found() if run is not None else None
-        if run is None or found is None:
-            return
-        if run.winner == "collage":
-            self.show(run_id, under)
-            return
-        self._costs.by_candidate.update(run.costs)
-        title = f"{self.title_of(run)}, best of the search"
-        measured = found.measured_us is not None
-        pins = self._pins_under(run) if under is None else under
-        self._placement.show(Shown(found, title, None, not measured, pins, run.id))
 
     def show_known(self, placement: Placement, under: tuple[Pin, ...]) -> bool:
         """Show the visible run that measured this very placement.
@@ -180,7 +166,7 @@ class Runs(QObject):
                 return True
             found = run.best_found()
             if found is not None and _confirmed(found, placement):
-                self.show_found(run.id, under)
+                self.show(run.id, under, found=True)
                 return True
             same = next((b for b in run.baselines if b.measured_us and b.is_of(placement)), None)
             if same is not None and placement.measured_us is not None:

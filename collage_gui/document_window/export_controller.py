@@ -14,7 +14,7 @@ from PySide6.QtCore import QRectF
 from PySide6.QtGui import QImageReader, QImageWriter
 
 from collage_engine.drawing.figures import latency_text, winner_title
-from collage_engine.drawing.formatting import bytes_text
+from collage_engine.drawing.formatting import as_sentence, bytes_text
 from collage_engine.drawing.shape_table import sharing_sentences
 from collage_engine.drawing.svg import render
 from collage_engine.records.files import atomic_file, write_atomically
@@ -62,20 +62,18 @@ class ExportController:
 
     def png_of_view(self) -> None:
         """Write the visible part of the graph as PNG."""
-        path = self._files.ask_save("Graph as PNG", f"{self._files.stem}.png", "PNG (*.png)")
-        drawn = self._picture.drawn
-        if path and drawn is not None:
-            area = self._view.visible_area().intersected(drawn.bounds)
-            scale = max(1.0, self._view.scale * 2)
-            self._files.write(lambda: save_image(self._view, area, path, scale), path)
+        scale = max(1.0, self._view.scale * 2)
+        self._png("Graph as PNG", lambda drawn: self._view.visible_area() & drawn.bounds, scale)
 
     def png_of_graph(self) -> None:
         """Write the whole graph as PNG, smaller than its natural size where it is very large."""
-        name = f"{self._files.stem}.png"
-        path = self._files.ask_save("Whole graph as PNG", name, "PNG (*.png)")
+        self._png("Whole graph as PNG", lambda drawn: drawn.bounds, 1.0)
+
+    def _png(self, title: str, area: Callable[[Picture], QRectF], scale: float) -> None:
+        path = self._files.ask_save(title, f"{self._files.stem}.png", "PNG (*.png)")
         drawn = self._picture.drawn
         if path and drawn is not None:
-            self._files.write(lambda: save_image(self._view, drawn.bounds, path, 1.0), path)
+            self._files.write(lambda: save_image(self._view, area(drawn), path, scale), path)
 
     def svg(self) -> None:
         """Write the whole graph as SVG."""
@@ -89,16 +87,8 @@ class ExportController:
     def csv(self) -> None:
         """Write every table as CSV into a folder: whole tables, whatever the panels show."""
         folder = self._files.ask_folder("Tables as CSV, into a folder", "tables")
-        if folder:
-            self.csv_to(folder)
-
-    def csv_to(self, folder: str, then: Callable[[], None] | None = None) -> None:
-        """Write every table as CSV.
-
-        Args:
-            folder: The folder, which is made if need be.
-            then: Called when all is written.
-        """
+        if not folder:
+            return
         tables = self.tables()
         kinds: dict[str, ReportFormat] = {
             "candidates": "csv",
@@ -112,8 +102,6 @@ class ExportController:
 
         def write() -> None:
             self._files.write(lambda: save_tables(tables, folder), folder)
-            if then is not None:
-                then()
 
         def take(name: str, answer: protocol.Exported) -> None:
             tables[name] = (answer.content or b"").decode()
@@ -138,82 +126,55 @@ class ExportController:
 
     def json(self) -> None:
         """Write everything that is known of the shown run as JSON."""
-        path = self._files.ask_save("Run as JSON", f"{self._files.stem}.json", "JSON (*.json)")
-        if path:
-            self._write("json", path)
+        self._write("json", "Run as JSON")
 
     def report(self) -> None:
-        """Write the report into a file that the user names."""
-        path = self._files.ask_save("Report", f"{self._files.stem}.html", "HTML (*.html)")
-        if path:
-            self.report_to(path)
+        """Write the report of the shown run as HTML."""
+        self._write("html", "Report")
 
-    def report_to(self, path: str, then: Callable[[], None] | None = None) -> None:
-        """Write the report of the shown run.
-
-        Args:
-            path: The file.
-            then: Called when it is written.
-        """
-        self._write("html", path, then)
-
-    def _write(self, kind: ReportFormat, path: str, then: Callable[[], None] | None = None) -> None:
-        """Write what the engine makes of the shown run, or of the last one."""
+    def _write(self, kind: ReportFormat, title: str) -> None:
+        """Write what the engine makes of the shown run, or of the last one, where the user says."""
+        name = f"{self._files.stem}.{kind}"
+        path = self._files.ask_save(title, name, f"{kind.upper()} (*.{kind})")
 
         def arrived(answer: protocol.Exported) -> None:
             content = answer.content or b""
             self._files.write(lambda: write_atomically(path, content), path)
-            if then is not None:
-                then()
 
-        self._ask(kind, arrived)
+        if path:
+            self._ask(kind, arrived)
 
     # -- the artifact ------------------------------------------------------------------
 
     def artifact(self) -> None:
-        """Write the compiled module into a folder that the user names."""
-        folder = self._files.ask_folder("Export the compiled artifact", "artifact")
-        if folder:
-            self.artifact_to(folder)
-
-    def artifact_to(self, folder: str, then: Callable[[], None] | None = None) -> None:
-        """Write the compiled module of the shown run, or of the last one.
-
-        Args:
-            folder: The folder to make.
-            then: Called when it is written.
-        """
+        """Write the compiled module of the shown run, or of the last one, where the user says."""
         document = self._document
         run = document.runs.shown_or_last()
-        if run is None:
-            document.failed.emit("There is no run to export yet.")
+        folder = self._files.ask_folder("Export the compiled artifact", "artifact")
+        if run is None or not folder:
             return
-        remote = document.client.connection.is_remote
 
         def arrived(answer: protocol.Exported) -> None:
             content = answer.content
             if content is not None:
                 self._messages.clear("artifact")
                 self._files.write(lambda: _unpack(content, folder), folder)
-            else:
-                written = answer.path or folder
-                text = artifact_sentence(written, "" if document.shapes.several else exported(run))
-                if answer.sharing is not None:
-                    sentences = sharing_sentences(len(document.shapes.entries), answer.sharing)
-                    said = " ".join(f"{each[:1].upper()}{each[1:]}." for each in sentences)
-                    text = f"{text}. {said}"
-                    document.runs.refresh()
-                self._messages.show_message(
-                    text,
-                    "info",
-                    "Open folder",
-                    lambda: open_with_the_system(written),
-                    topic="artifact",
-                )
-            if then is not None:
-                then()
+                return
+            written = answer.path or folder
+            text = artifact_sentence(written, "" if document.shapes.several else exported(run))
+            if answer.sharing is not None:
+                sentences = sharing_sentences(len(document.shapes.entries), answer.sharing)
+                text = " ".join([f"{text}.", *map(as_sentence, sentences)])
+                document.runs.refresh()
+            self._messages.show_message(
+                text,
+                "info",
+                "Open folder",
+                lambda: open_with_the_system(written),
+                topic="artifact",
+            )
 
-        path = None if remote else folder
+        path = None if document.client.connection.is_remote else folder
         self._messages.show_message("Exporting the artifact…", "info", topic="artifact")
         if document.shapes.several:
             all_shapes = protocol.ExportShapes(

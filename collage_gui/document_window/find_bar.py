@@ -11,7 +11,8 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit
 
 from collage_engine.drawing.formatting import node_shapes
 from collage_engine.drawing.operators import OperatorGraph
-from collage_gui.widgets import lay_out, named, push_button, text_label, tool_button
+from collage_gui.design_units import INSTANT_MS, LINE_LETTERS
+from collage_gui.widgets import lay_out, letters_px, named, push_button, text_label, tool_button
 
 
 def find_operators(graph: OperatorGraph, text: str, regular: bool) -> list[int]:
@@ -65,11 +66,11 @@ class FindBar(QFrame):
         self.graph: OperatorGraph | None = None
         self.found: list[int] = []
         self.at = -1
-        self._wait = QTimer(self, interval=120, singleShot=True)
+        self._wait = QTimer(self, interval=INSTANT_MS, singleShot=True)
         self._wait.timeout.connect(self.search)
         self.text = QLineEdit(placeholderText="Name, operator or shape", clearButtonEnabled=True)
         named(self.text, "findText", "Find in the graph")
-        self.text.setMinimumWidth(260)
+        self.text.setMinimumWidth(letters_px(self.text, LINE_LETTERS // 2))
         self.text.textChanged.connect(lambda _: self._wait.start())
         tip = "Regular expression"
         self.regular = tool_button(".*", "findRegex", lambda: self.search(), tip, tip)

@@ -160,7 +160,7 @@ class RunController:
         explanation = document.questions.explanation
         run = document.runs.shown_or_last()
         if run is not None and run.winner != "collage" and run.best_found() is not None:
-            document.runs.show_found(run.id)
+            document.runs.show(run.id, found=True)
             return
         runners_up = document.placement.runners_up
         runner_up = runners_up[0] if runners_up else explanation.runner_up if explanation else None

@@ -14,8 +14,7 @@ from collage_engine.drawing.figures import (
     partition_sum_us,
 )
 from collage_engine.drawing.formatting import counted, time_text
-from collage_engine.drawing.memory_figures import PartitionMemory, partition_memory
-from collage_engine.drawing.roofline import PartitionRoof, partition_roofs
+from collage_engine.drawing.partition_figures import PartitionFigures, partition_figures
 from collage_engine.records.format import border_words, brief_border_words
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.records.precision import FLOAT32, short
@@ -51,8 +50,7 @@ class PartitionsPanel(QWidget):
         super().__init__()
         self.document = document
         self.setObjectName("partitionsPanel")
-        self._roofs: dict[str, PartitionRoof] = {}
-        self._memory: dict[str, PartitionMemory] = {}
+        self._figures: dict[str, PartitionFigures] = {}
         self.model = RowsModel(
             [
                 toolchain_column("Toolchain", lambda r: r.instance),
@@ -94,15 +92,11 @@ class PartitionsPanel(QWidget):
         """Returns the columns of rates and bytes; their figures are made where they are shown."""
 
         def figure(name: str) -> Callable[[Partition], float | None]:
-            def value(row: Partition) -> float | None:
-                known = getattr(self._roofs.get(row.id), name, None)
-                return getattr(self._memory.get(row.id), name, known)
-
-            return value
+            return lambda row: getattr(self._figures.get(row.id), name, None)
 
         def share(row: Partition) -> float | None:
-            roof = self._roofs.get(row.id)
-            return None if roof is None or roof.efficiency is None else 100 * roof.efficiency
+            known = self._figures.get(row.id)
+            return None if known is None or known.efficiency is None else 100 * known.efficiency
 
         return [
             Column("Left to win", figure("left_us"), "time", ABOUT_LEFT, extra=True),
@@ -121,10 +115,8 @@ class PartitionsPanel(QWidget):
         if shown is None or graph is None:
             return
         candidates = self.document.costs.candidates.values()
-        roofs = partition_roofs(graph, shown.placement, candidates)
-        self._roofs = {each.partition.id: each for each in roofs}
-        memory = partition_memory(graph, shown.placement)
-        self._memory = {each.partition.id: each for each in memory}
+        figures = partition_figures(graph, shown.placement, candidates)
+        self._figures = {each.partition.id: each for each in figures}
 
     def _cost_tip(self, row: Partition) -> str:
         return cost_tip(self.document.costs.of(row.candidate))
@@ -150,7 +142,7 @@ class PartitionsPanel(QWidget):
         """Show the partitions of the shown placement."""
         shown = self.document.placement.shown
         self._index()
-        self._roofs, self._memory = {}, {}
+        self._figures = {}
         if self.table.shows_extra:
             self.fill_all_columns()
         self.model.set_rows(shown.placement.partitions if shown else ())

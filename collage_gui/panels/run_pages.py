@@ -48,26 +48,31 @@ class AllRunsPage(QWidget):
                 Column("Latency", lambda r: latency_us(r.placement), "time"),
                 Column("Against shown", self._gain, "percent"),
                 Column("Drift", self._drift, "percent", ABOUT_DRIFT),
-                Column("Expected", _expected, "time"),
-                Column("Partitions", _partitions, "number"),
+                Column("Expected", lambda r: r.placement and r.placement.estimated_us, "time"),
+                Column(
+                    "Partitions", lambda r: r.placement and len(r.placement.partitions), "number"
+                ),
                 Column("Exported", winner_title, width=140),
                 Column("Threads", lambda r: r.threads, "number"),
-                Column("Started", lambda r: r.started_at, text=_started, width=170),
+                Column(
+                    "Started",
+                    lambda r: r.started_at,
+                    text=lambda r: moment_text(r.started_at),
+                    width=170,
+                ),
                 Column("Note", lambda r: r.note, width=160),
             ]
         )
         self.model.bold = lambda r: r is document.runs.shown_or_last()
         self.table = Table(self.model, "allRunsTable", "All runs", theme)
-        self.table.doubleClicked.connect(lambda index: self._show(self.model.row(index)))
+        shown = self.table.doubleClicked
+        shown.connect(lambda index: document.runs.show(self.model.row(index).id))
         hint = text_label("Each run against the shown one. A double click shows a run.", "quiet")
         lay_out(QVBoxLayout(self), hint, (self.table, 1), edge=1)
 
     def refresh(self) -> None:
         """Show the runs as they are now."""
         self.model.set_rows(self.document.runs.visible)
-
-    def _show(self, run: Run) -> None:
-        self.document.runs.show(run.id)
 
     def _other(self, run: Run) -> Run | None:
         """Returns the run that a run is compared with; None for the shown run itself."""
@@ -83,18 +88,6 @@ class AllRunsPage(QWidget):
         other = self._other(run)
         drift = baseline_drift(run, other) if other is not None else None
         return None if drift is None else 100 * drift
-
-
-def _expected(run: Run) -> float | None:
-    return run.placement.estimated_us if run.placement is not None else None
-
-
-def _partitions(run: Run) -> int | None:
-    return len(run.placement.partitions) if run.placement is not None else None
-
-
-def _started(run: Run) -> str:
-    return moment_text(run.started_at)
 
 
 class ChangesPage(QWidget):

@@ -129,7 +129,7 @@ class RunsPanel(QWidget):
         if kind == "run":
             self.document.runs.show(name)
         elif kind == "found":
-            self.document.runs.show_found(name)
+            self.document.runs.show(name, found=True)
 
     # -- editing -----------------------------------------------------------------------
 

@@ -343,7 +343,6 @@ class Table(QTableView):
         self.setAccessibleName(title)
         self.setShowGrid(False)
         self.setWordWrap(False)
-        self.setAlternatingRowColors(False)
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectItems)
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.setSortingEnabled(True)

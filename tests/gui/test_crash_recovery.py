@@ -53,7 +53,7 @@ def test_sigkill_during_measuring_is_survived_and_the_session_goes_on(drive) -> 
     page.pins.pin_to("tvm")
     page.runs.start()
     d.until(lambda: len(page.document.costs.by_candidate) > 30)
-    os.kill(d.window.client.process_id, signal.SIGKILL)
+    os.kill(d.window.client._process.processId(), signal.SIGKILL)
     d.until(lambda: d.window.banner.isVisible())
     d.trigger("restart")
     d.until(lambda: page.document.handle != "" and page.document.operators is not None)
@@ -88,7 +88,7 @@ def test_an_engine_that_does_not_answer_at_all_is_noticed(drive, monkeypatch) ->
     monkeypatch.setattr(engine_client, "SILENCE_S", 0.3)
     d = drive()
     page = d.open()
-    os.kill(d.window.client.process_id, signal.SIGSTOP)
+    os.kill(d.window.client._process.processId(), signal.SIGSTOP)
     page.document.execution.ask_preflight(page.panels.run_settings.settings())
     d.until(lambda: d.window.banner.isVisible())
     assert "does not answer" in d.window.banner.label.text()
@@ -331,9 +331,9 @@ def test_an_engine_over_ssh_gets_the_model_by_value(drive, tmp_path, monkeypatch
 def test_another_connection_reopens_the_documents(drive) -> None:
     d = drive()
     page = d.open()
-    old = d.window.client.process_id
+    old = d.window.client._process.processId()
     d.window.engine.connect_to(d.window.client.connection.text)
-    d.until(lambda: page.document.handle != "" and d.window.client.process_id != old)
+    d.until(lambda: page.document.handle != "" and d.window.client._process.processId() != old)
     d.window.engine.connect_to("nonsense")
     assert "a connection is local" in d.window.banner.label.text()
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collage_engine.drawing.memory_figures import partition_memory
-from collage_engine.drawing.roofline import partition_roofs
+from collage_engine.drawing.partition_figures import partition_figures
 
 
 def _ask_for_columns(page, *titles: str) -> None:
@@ -26,7 +25,7 @@ def test_the_columns_of_rates_are_filled_where_they_are_asked_for(drive) -> None
     document = page.document
     assert set(_values(page, "Left to win")) == {None}, "it is not made before it is asked for"
     _ask_for_columns(page, "Left to win")
-    roofs = partition_roofs(
+    roofs = partition_figures(
         document.graph, document.placement.shown.placement, document.costs.candidates.values()
     )
     assert _values(page, "Left to win") == [roof.left_us for roof in roofs]
@@ -37,7 +36,8 @@ def test_the_columns_of_bytes_are_shown_where_they_are_asked_for(drive) -> None:
     page = d.open()
     d.run(page)
     _ask_for_columns(page, "Weights")
-    counted = partition_memory(page.document.graph, page.document.placement.shown.placement)
+    document = page.document
+    counted = partition_figures(document.graph, document.placement.shown.placement, ())
     assert _values(page, "Weights") == [each.weights for each in counted]
     titles = [column.title for column in page.panels.partitions.model.columns]
     assert not page.panels.partitions.table.isColumnHidden(titles.index("Weights"))

@@ -100,14 +100,14 @@ def test_a_stopped_run_leaves_the_others_a_first_answer_only(drive) -> None:
     assert page.document.runs.all[-1].settings["budget_s"] == 1.0
 
 
-def test_one_artifact_holds_all_shapes(drive, tmp_path) -> None:
+def test_one_artifact_holds_all_shapes(drive, tmp_path, monkeypatch) -> None:
     d = drive()
     page = opened(d)
     page.document.shapes.nearest = True
     run_all(d, page)
-    done = []
-    page.export.artifact_to(str(tmp_path / "artifact"), lambda: done.append(True))
-    d.until(lambda: done)
+    monkeypatch.setattr(page.files, "ask_folder", lambda *_: str(tmp_path / "artifact"))
+    d.trigger("artifact")
+    d.until(lambda: "Written" in page.banner.label.text())
     said = page.banner.label.text()
     assert "2 shapes take 47.7 MiB together" in said and "padded" in said
 

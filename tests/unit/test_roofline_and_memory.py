@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collage_engine.drawing.memory_figures import partition_memory
-from collage_engine.drawing.roofline import partition_roofs
+from collage_engine.drawing.partition_figures import partition_figures
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.graph import GraphRecord, Node, TensorType
@@ -65,7 +64,7 @@ def test_the_roof_is_the_best_rate_of_any_measured_candidate() -> None:
             ("wrong", (1,), Cost(state="invalid", reason="wrong")),
         )
     ]
-    first, second = partition_roofs(graph, placement, candidates)
+    first, second = partition_figures(graph, placement, candidates)
     assert first.us == 2.0, "the last run rather than the expectation"
     assert (first.operations, first.moved_bytes) == (800.0, 1680)
     assert first.gflops == 0.4 and first.gigabytes_per_s == 0.84
@@ -77,7 +76,8 @@ def test_the_roof_is_the_best_rate_of_any_measured_candidate() -> None:
 
 def test_bytes_are_counted_from_the_types_of_values() -> None:
     one, two = part("p0", (0, 1), 1.0), part("p1", (2,), 1.0)
-    first, second = partition_memory(network(), Placement(partitions=(one, two), estimated_us=None))
+    placement = Placement(partitions=(one, two), estimated_us=None)
+    first, second = partition_figures(network(), placement, ())
     assert first.weights == 2 * 800 and first.inputs == 40
     assert first.outputs == 40 and first.inside == 80
     assert second.weights == 800, "a weight that two partitions read counts in both"
