@@ -11,7 +11,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from PySide6.QtGui import QUndoStack
 
 from collage_engine.drawing.groups import Group, first_view, name_scopes, sections
-from collage_engine.drawing.operators import OperatorGraph, operator_graph
+from collage_engine.drawing.operators import operator_graph
 from collage_engine.records.event import Done, Event, Log, Progress, Provisional, Stage
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.placement import Placement
@@ -59,7 +59,8 @@ class Document(QObject):
         """The session file that saving writes; empty before the first time."""
         self.model: ModelRecord | None = None
         self.graph: GraphRecord | None = None
-        self.operators: OperatorGraph | None = None
+        self.operators = operator_graph(GraphRecord(nodes=(), inputs=(), outputs=()))
+        """The operators of ``graph``; none before it has arrived."""
         self.scopes: dict[str, Group] = {}
         self.first_collapsed: frozenset[str] = frozenset()
         """Ids of the scopes that the first view draws as one box each."""

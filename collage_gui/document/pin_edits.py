@@ -29,14 +29,9 @@ def make_pin(
         device: The device that is demanded.
     """
     chosen = tuple(sorted(nodes))
-    graph = document.operators
-    names = (
-        tuple(dict.fromkeys(name for n in chosen for name in graph.calls[n].onnx_nodes))
-        if graph
-        else ()
-    )
+    names = tuple(document.operators.onnx_names(chosen))
     pin = Pin(kind=kind, nodes=chosen, toolchain=toolchain, device=device, onnx_nodes=names)
-    return msgspec.structs.replace(pin, text=command_line_text(graph, pin))
+    return msgspec.structs.replace(pin, text=command_line_text(document.operators, pin))
 
 
 def with_pin(document: Document, pin: Pin) -> tuple[Pin, ...]:

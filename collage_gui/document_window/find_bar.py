@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit
 from collage_engine.drawing.formatting import node_shapes
 from collage_engine.drawing.operators import OperatorGraph
 from collage_gui.design_units import INSTANT_MS, LINE_LETTERS
+from collage_gui.document.document import Document
 from collage_gui.widgets import lay_out, letters_px, named, push_button, text_label, tool_button
 
 
@@ -59,11 +60,11 @@ class FindBar(QFrame):
     closed = Signal()
     select_all = Signal(object)
 
-    def __init__(self) -> None:
+    def __init__(self, document: Document) -> None:
         super().__init__()
         self.setProperty("banner", "info")
         self.setObjectName("findBar")
-        self.graph: OperatorGraph | None = None
+        self._document = document
         self.found: list[int] = []
         self.at = -1
         self._wait = QTimer(self, interval=INSTANT_MS, singleShot=True)
@@ -107,9 +108,8 @@ class FindBar(QFrame):
         self.at = -1
         try:
             self.found = []
-            if self.graph is not None:
-                text, regular = self.text.text(), self.regular.isChecked()
-                self.found = find_operators(self.graph, text, regular)
+            text, regular = self.text.text(), self.regular.isChecked()
+            self.found = find_operators(self._document.operators, text, regular)
             self.count.setText(self._count_text())
         except re.error as error:
             self.count.setText(f"not a regular expression: {error}")

@@ -18,7 +18,7 @@ class Navigation:
         self, document: Document, view: GraphView, picture: PictureController, find_bar: FindBar
     ) -> None:
         self._document, self._view = document, view
-        self._picture, self._find_bar = picture, find_bar
+        self._picture = picture
         document.graph_changed.connect(self._graph_changed)
         find_bar.results.connect(picture.highlight)
         find_bar.stepped.connect(picture.go_to)
@@ -30,7 +30,6 @@ class Navigation:
         document.selection.changed.connect(self._remember)
 
     def _graph_changed(self) -> None:
-        self._find_bar.graph = self._document.operators
         self._visited, self._at = [], -1
 
     def _remember(self) -> None:
@@ -70,10 +69,9 @@ class Navigation:
 
     def copy_names(self) -> None:
         """Copy the names of the selected nodes, one a line."""
-        graph = self._document.operators
-        if graph is not None:
-            names = [graph.name(n) for n in sorted(self._document.selection.operators)]
-            QGuiApplication.clipboard().setText("\n".join(names))
+        operators = sorted(self._document.selection.operators)
+        names = map(self._document.operators.name, operators)
+        QGuiApplication.clipboard().setText("\n".join(names))
 
     def zoom_to_selection(self) -> None:
         """Show the selected operators as large as they fit."""

@@ -101,7 +101,7 @@ class PictureController(QObject):
         """Returns every group that can be drawn as one box: name scopes and shown partitions."""
         groups = dict(self._document.scopes)
         graph, shown = self._document.operators, self._document.placement.shown
-        if graph is not None and shown is not None:
+        if shown is not None:
             groups.update({g.id: g for g in partition_groups(graph, shown.placement)})
         return groups
 
@@ -112,7 +112,7 @@ class PictureController(QObject):
             focus: Operators to bring into view afterwards; without any, the view fits the graph.
         """
         operators = self._document.operators
-        if operators is None:
+        if not self._document.is_open:
             return
         groups = self.groups()
         display = display_graph(operators, groups, self.collapsed, self.opened)
@@ -189,7 +189,7 @@ class PictureController(QObject):
     def leave_group(self) -> None:
         """Collapses the open node or the innermost open group around the primary operator."""
         graph, primary = self._document.operators, self._document.selection.primary
-        if graph is None or primary is None:
+        if primary is None:
             return
         node = graph.node_of[primary]
         if node in self.opened:
@@ -313,7 +313,7 @@ class PictureController(QObject):
     def _roundings(self, shown: Shown | None) -> dict[int, OperatorRounding]:
         """Returns what reduced precision does to each operator."""
         graph, run = self._document.operators, self._document.runs.shown_or_last()
-        if shown is None or graph is None:
+        if shown is None:
             return {}
         is_own = shown is self._document.placement.shown
         about = run.accuracy if run is not None else None
@@ -326,7 +326,7 @@ class PictureController(QObject):
         Where the runs differ by less than the noise, nothing is said to be gained or lost.
         """
         graph, result = self._document.operators, self._document.comparison.result
-        if graph is None or result is None:
+        if result is None:
             return None
         decided = self._document.comparison.is_decided()
         changes: dict[int, str] = {}
@@ -363,9 +363,7 @@ class PictureController(QObject):
     def _partitions_help(self) -> bool:
         """Tells whether a graph of this size is read better with its partitions collapsed."""
         graph, shown = self._document.operators, self._document.placement.shown
-        if graph is None or shown is None:
-            return False
-        return partitions_help(len(graph.nodes), shown.placement)
+        return shown is not None and partitions_help(len(graph.nodes), shown.placement)
 
     def _comparison_changed(self) -> None:
         if self.mode == "changes":

@@ -53,7 +53,7 @@ class RunController:
 
     def start(self) -> None:
         """Run with the settings of the panel, after the run of another document if need be."""
-        if self._document.operators is not None and not self._document.running:
+        if self._document.is_open and not self._document.running:
             self._start(self._run)
 
     def _start(self, start: Callable[[], None]) -> None:
@@ -115,7 +115,7 @@ class RunController:
 
     def confirm_quickly(self) -> None:
         """Search under the current pins, and time what is found against the last run only."""
-        if self._document.operators is not None and not self._document.execution.running:
+        if self._document.is_open and not self._document.execution.running:
             self._start(self._run_quickly)
 
     def _run_quickly(self) -> None:
@@ -235,7 +235,7 @@ class RunController:
 
     def _show_preflight(self) -> None:
         preflight, graph = self._document.execution.preflight, self._document.operators
-        if preflight is None or graph is None or self._document.running:
+        if preflight is None or self._document.running:
             return
         text = preflight_sentence(preflight, graph)
         if not preflight.uncovered:

@@ -212,7 +212,7 @@ class SplitController(QObject):
         """Returns the baselines of the shown run whose partitions are known, the fastest first."""
         document = self._document
         run, graph = document.runs.shown_or_last(), document.operators
-        if run is None or graph is None:
+        if run is None:
             return []
         found = []
         for baseline in sorted(run.baselines, key=lambda b: b.measured_us or float("inf")):

@@ -87,7 +87,7 @@ class DocumentWindow(QWidget):
 
         self.answer = AnswerLine(document, actions)
         self.messages = Messages(self)
-        self.find_bar = FindBar()
+        self.find_bar = FindBar(document)
         self.view = GraphView()
         self.view.minimap_wanted = preferences.get("minimap")
         self.view.message = "Reading the model…"

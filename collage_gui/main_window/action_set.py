@@ -73,7 +73,7 @@ class ActionSet:
         met = available(document)
         for spec in ACTIONS:
             self.by_id[spec.id].setEnabled(spec.needs in met)
-        if document is not None and document.operators is not None:
+        if document is not None and document.is_open:
             self._refuse_modes(document)
         self._name_undo(document.undo if document is not None else None)
         colour = self.by_id.get(f"colour_{mode.replace('-', '_')}")
@@ -127,7 +127,7 @@ def available(document: Document | None) -> frozenset[Need]:
     """Returns the needs of actions that a document meets; without a document, only ``nothing``."""
     if document is None:
         return frozenset({"nothing"})
-    graph = document.operators is not None
+    graph = document.is_open
     running, execution = document.running, document.execution
     idle = graph and bool(document.handle) and not running
     met: dict[Need, bool] = {

@@ -68,7 +68,7 @@ class Toolbar(QToolBar):
         """Show the state of a page, and act on it from now on."""
         self._page = page
         document = page.document if page is not None else None
-        graph = document is not None and document.operators is not None
+        graph = document is not None and document.is_open
         self.settings.setIconText(f"{_settings_text(page)} ▾")
         self.colour.setEnabled(graph)
         mode = page.picture.mode if page is not None else next(iter(MODES))

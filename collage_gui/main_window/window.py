@@ -273,7 +273,7 @@ def _open_context_menu(widget: QWidget | None) -> None:
 
 def selection_text(document: Document | None) -> str:
     """Returns what the status bar says about the selection, or about the graph without one."""
-    if document is None or document.operators is None:
+    if document is None or not document.is_open:
         return ""
     graph, selection = document.operators, document.selection
     if selection.primary is None:

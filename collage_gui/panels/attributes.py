@@ -41,11 +41,10 @@ class AttributesPage(QWidget):
         self.tree.clear()
         document = self.document
         graph = document.operators
-        if graph is None or document.selection.primary is None:
-            self.note.show()
-            return
-        self.note.hide()
         primary = document.selection.primary
+        self.note.setVisible(primary is None)
+        if primary is None:
+            return
         node = graph.calls[primary]
         self._add(
             "Operator",

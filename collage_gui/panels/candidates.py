@@ -34,13 +34,13 @@ COST_COLUMN, REGRET_COLUMN = 1, 2
 """Regrets are hidden where none is known."""
 
 
-def operators_tip(record: CandidateRecord, graph: OperatorGraph | None) -> str:
+def operators_tip(record: CandidateRecord, graph: OperatorGraph) -> str:
     """Returns a candidate's nodes in the file, its inner name, and its library calls."""
-    names = graph.onnx_names(record.nodes) if graph is not None else []
+    names = graph.onnx_names(record.nodes)
     left = len(names) - NAMED
     lines = [*names[:NAMED], *([f"and {left} more"] if left > 0 else [])]
     lines.append(f"internally {record.label}")
-    if graph is not None and record.composites:
+    if record.composites:
         lines.append("Library calls: " + ", ".join(graph.label(of) for _, of in record.composites))
     return "\n".join(lines)
 
@@ -104,8 +104,7 @@ class CandidatesPanel(QWidget):
 
     def _operators(self, record: CandidateRecord) -> str:
         """Returns the operators of a candidate by ONNX type and name."""
-        graph = self.document.operators
-        return graph.label_with_name(record.nodes) if graph is not None else record.label
+        return self.document.operators.label_with_name(record.nodes)
 
     def _cost_tip(self, row: CandidateRecord) -> str:
         return cost_tip(self.document.costs.of(row.id))
@@ -120,8 +119,7 @@ class CandidatesPanel(QWidget):
         return self.document.costs.regrets.get(row.id)
 
     def _nodes(self, row: CandidateRecord) -> int:
-        graph = self.document.operators
-        return graph.count_nodes(row.nodes) if graph is not None else 0
+        return self.document.operators.count_nodes(row.nodes)
 
     def _formats(self, record: CandidateRecord) -> str | None:
         """Returns the formats of what a candidate takes and gives; None where all is plain."""
@@ -209,7 +207,7 @@ class CandidatesPanel(QWidget):
         self.measure.setToolTip(measure_text(document))
 
     def _empty_text(self) -> str:
-        if self.document.graph is None:
+        if not self.document.is_open:
             return "Open a model to see what could run it."
         text = (
             "Nothing is measured yet. A run finds every sub-graph that a toolchain could take, "

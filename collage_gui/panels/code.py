@@ -98,7 +98,7 @@ class CodePage(QWidget):
     def _highlight(self) -> None:
         """Mark the selected operator's name in the Relax text."""
         graph, at = self.document.operators, self.document.selection.primary
-        if graph is None or at is None:
+        if at is None:
             return
         cursor = self.text.document().find(short_operator(graph.calls[at].op))
         if not cursor.isNull():

@@ -52,7 +52,7 @@ class Outline(QTreeWidget):
         """Show the operators of another graph."""
         graph, scopes = self.document.operators, self.document.scopes
         self._outdated = not self.isVisible()
-        if self._outdated or graph is None:
+        if self._outdated:
             return
         self._quiet = True
         self.clear()

@@ -122,12 +122,10 @@ class PartitionsPanel(QWidget):
         return cost_tip(self.document.costs.of(row.candidate))
 
     def _nodes(self, row: Partition) -> int:
-        graph = self.document.operators
-        return graph.count_nodes(row.nodes) if graph is not None else 0
+        return self.document.operators.count_nodes(row.nodes)
 
     def _label(self, row: Partition) -> str:
-        graph = self.document.operators
-        return row.id if graph is None else graph.label_with_name(row.nodes)
+        return self.document.operators.label_with_name(row.nodes)
 
     def _regret(self, row: Partition) -> float | None:
         document = self.document
@@ -170,7 +168,7 @@ class PartitionsPanel(QWidget):
             return
         if self.document.execution.running:
             text = "The first placement stands here as soon as the run has timed one."
-        elif self.document.graph is not None:
+        elif self.document.is_open:
             text = (
                 "There is no placement yet. Run to see which toolchain takes which part, and at "
                 "what cost."

@@ -27,10 +27,10 @@ def pin_demand(pin: Pin) -> str:
     return template.format(toolchain=toolchain_title(pin.toolchain), device=pin.device)
 
 
-def command_line_text(graph: OperatorGraph | None, pin: Pin) -> str:
+def command_line_text(graph: OperatorGraph, pin: Pin) -> str:
     """Returns a pin as the command line writes it, e.g. ``/conv1/Conv=!tvm``."""
     # An ONNX node that was lowered to several operators is named once.
-    names = dict.fromkeys(map(graph.name, pin.nodes)) if graph is not None else {}
+    names = dict.fromkeys(map(graph.name, pin.nodes))
     demand = {
         "on": pin.toolchain,
         "never": f"!{pin.toolchain}",

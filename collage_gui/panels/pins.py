@@ -75,7 +75,7 @@ class PinsPanel(QWidget):
 
     def _names(self, pin: Pin) -> list[str]:
         graph = self.document.operators
-        return [graph.name(n) for n in pin.nodes if n < graph.count] if graph else []
+        return [graph.name(n) for n in pin.nodes if n < graph.count]
 
     def _all_names(self, row: Row) -> str:
         return " ".join(self._names(row[1]))

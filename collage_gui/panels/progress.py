@@ -114,10 +114,9 @@ class ProgressStrip(QWidget):
 
     def _now(self, progress: Progress) -> str:
         """Returns what is worked on: operators as the graph names them, else the engine's words."""
-        graph = self._document.operators
-        if graph is None or not progress.nodes:
+        if not progress.nodes:
             return progress.now
-        return graph.label_with_name(progress.nodes)
+        return self._document.operators.label_with_name(progress.nodes)
 
     def _steps(self, now: str) -> str:
         """Returns ``✓ Candidates  ✓ Whole models  ▸ Measure  · Search  · Confirm``.

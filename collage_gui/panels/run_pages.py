@@ -142,7 +142,7 @@ class ChangesPage(QWidget):
 
     def _node_name(self, node: int) -> str:
         graph = self.document.operators
-        return graph.name(node) if graph is not None and node < graph.count else DASH
+        return graph.name(node) if node < graph.count else DASH
 
     def _select(self) -> None:
         nodes = [row.node for row in self.table.chosen()]

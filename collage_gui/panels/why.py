@@ -46,7 +46,7 @@ class WhyPanel(QWidget):
     def refresh(self) -> None:
         """Explains the primary operator."""
         graph, primary = self.document.operators, self.document.selection.primary
-        if graph is None or primary is None:
+        if primary is None:
             body = [f'<p class="q">{"Select a node to learn why it runs where it does."}</p>']
         else:
             body = [
@@ -125,9 +125,7 @@ class WhyPanel(QWidget):
         formats = border_words(partition.takes, partition.gives)
         shown, graph = self.document.placement.shown, self.document.operators
         text = f"; {escape(formats)}" if formats else ""
-        if shown is None or graph is None:
-            return text
-        for each in shown.placement.conversions:
+        for each in shown.placement.conversions if shown is not None else ():
             if each.node in partition.nodes or each.node in partition.takes:
                 sentence = (
                     f"the value of {graph.name(each.node)} is converted from {each.source} to "

@@ -56,7 +56,7 @@ def test_sigkill_during_measuring_is_survived_and_the_session_goes_on(drive) -> 
     os.kill(d.window.client._process.processId(), signal.SIGKILL)
     d.until(lambda: d.window.banner.isVisible())
     d.trigger("restart")
-    d.until(lambda: page.document.handle != "" and page.document.operators is not None)
+    d.until(lambda: page.document.handle != "" and page.document.is_open)
     assert [p.nodes for p in page.document.pins.current] == [(0, 1, 2)], "pins survive the engine"
     d.until(lambda: not page.document.execution.running)
 

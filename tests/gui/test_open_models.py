@@ -70,7 +70,7 @@ def test_a_changed_file_is_noticed_and_f5_reloads_it(drive) -> None:
     d.until(lambda: d.window.banner.topic == "changed" and d.window.banner.isVisible())
     d.trigger("reload")
     d.until(lambda: page.document.handle != handle)
-    d.until(lambda: page.document.operators is not None)
+    d.until(lambda: page.document.is_open)
 
 
 def test_an_engine_that_answers_late_does_not_block_the_window(drive) -> None:
