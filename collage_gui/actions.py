@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from collage_engine.drawing.box_styles import MODES, Mode
 from collage_gui.design_units import STEP
 
 if TYPE_CHECKING:
     from collage_gui.document_window.window import DocumentWindow
-    from collage_gui.main_window.window import MainWindow
+    from collage_gui.main_window.documents import Documents
+    from collage_gui.main_window.engine import Engine
+    from collage_gui.preferences import Preferences
 
-    OnWindow = Callable[[MainWindow], object]
+    OnWindow = Callable[["Window"], object]
     OnPage = Callable[[DocumentWindow], object]
 
 Need = Literal[
@@ -37,6 +39,29 @@ Need = Literal[
 ]
 """The condition under which an action is enabled; ``still`` is a document that does not run,
 ``idle`` one that could run, ``stoppable`` a run that has found something."""
+
+
+class Window(Protocol):
+    """What actions use of the main window."""
+
+    documents: Documents
+    engine: Engine
+    preferences: Preferences
+
+    def close(self) -> bool:
+        """Close the window."""
+
+    def focus_menu(self) -> None:
+        """Step into the menu bar."""
+
+    def show_preferences(self) -> None:
+        """Open the settings."""
+
+    def show_palette(self) -> None:
+        """Open the command palette."""
+
+    def show_about(self) -> None:
+        """Open the versions and credits."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +117,7 @@ class Menu:
         """Return a decorator that adds a function of the document in front as an action."""
 
         def add(run: OnPage) -> None:
-            def on_current(window: MainWindow) -> None:
+            def on_current(window: Window) -> None:
                 if window.documents.current is not None:
                     run(window.documents.current)
 
@@ -107,31 +132,31 @@ file = Menu("File")
 
 
 @file.on_window("Open…", "Ctrl+O")
-def open_(window: MainWindow) -> None:
+def open_(window: Window) -> None:
     """Open a model or a session."""
     window.documents.open_dialog()
 
 
 @file.on_window("Open the sample model")
-def sample(window: MainWindow) -> None:
+def sample(window: Window) -> None:
     """A small one, to try."""
     window.documents.open_sample()
 
 
 @file.on_window("Reload", "F5", needs="still")
-def reload(window: MainWindow) -> None:
+def reload(window: Window) -> None:
     """Import the model file again."""
     window.documents.reload()
 
 
 @file.on_window("Save session", "Ctrl+S", needs="graph")
-def save(window: MainWindow) -> None:
+def save(window: Window) -> None:
     """Everything of this document in one file."""
     window.documents.save()
 
 
 @file.on_window("Save session as…", "Ctrl+Shift+S", needs="graph")
-def save_as(window: MainWindow) -> None:
+def save_as(window: Window) -> None:
     """Everything of this document in a file of another name."""
     window.documents.save(elsewhere=True)
 
@@ -140,19 +165,19 @@ file.separate()
 
 
 @file.on_window("Connection…")
-def connection(window: MainWindow) -> None:
+def connection(window: Window) -> None:
     """Where the engine runs."""
     window.engine.choose_connection()
 
 
 @file.on_window("Restart the engine", "Ctrl+Shift+R")
-def restart(window: MainWindow) -> None:
+def restart(window: Window) -> None:
     """Nothing that was measured is lost."""
     window.engine.restart()
 
 
 @file.on_window("Settings…", "Ctrl+,")
-def settings(window: MainWindow) -> None:
+def settings(window: Window) -> None:
     """What the window remembers: theme, text size, defaults of runs."""
     window.show_preferences()
 
@@ -161,13 +186,13 @@ file.separate()
 
 
 @file.on_window("Close document", "Ctrl+W", needs="document")
-def close(window: MainWindow) -> None:
+def close(window: Window) -> None:
     """Close this document; what is unsaved is asked about."""
     window.documents.close_current()
 
 
 @file.on_window("Quit", "Ctrl+Q")
-def quit(window: MainWindow) -> None:
+def quit(window: Window) -> None:
     """Close the window and end the engine."""
     window.close()
 
@@ -272,7 +297,7 @@ def other_pane(page: DocumentWindow) -> None:
 
 
 @view.on_window("Menu bar", "F10")
-def menu_bar(window: MainWindow) -> None:
+def menu_bar(window: Window) -> None:
     """The first menu."""
     window.focus_menu()
 
@@ -281,13 +306,13 @@ view.separate()
 
 
 @view.on_window("Minimap", "Ctrl+M", checkable=True)
-def minimap(window: MainWindow) -> None:
+def minimap(window: Window) -> None:
     """The whole graph in a corner, where it is not in view."""
     window.preferences.step("minimap")
 
 
 @view.on_window("Left to right", "Ctrl+K", checkable=True)
-def horizontal(window: MainWindow) -> None:
+def horizontal(window: Window) -> None:
     """Draw the graph from left to right."""
     window.preferences.step("orientation")
 
@@ -314,13 +339,13 @@ view.separate()
 
 
 @view.on_window("Larger text", "Ctrl+Alt++", "Ctrl+Alt+=")
-def bigger(window: MainWindow) -> None:
+def bigger(window: Window) -> None:
     """All text one step larger."""
     window.preferences.step("text_scale", 1)
 
 
 @view.on_window("Smaller text", "Ctrl+Alt+-")
-def smaller(window: MainWindow) -> None:
+def smaller(window: Window) -> None:
     """All text one step smaller."""
     window.preferences.step("text_scale", -1)
 
@@ -594,13 +619,13 @@ help_menu = Menu("Help")
 
 
 @help_menu.on_window("Actions and shortcuts…", "Ctrl+Shift+P", "F1")
-def palette(window: MainWindow) -> None:
+def palette(window: Window) -> None:
     """Every action by name, and what the mouse does."""
     window.show_palette()
 
 
 @help_menu.on_window("About")
-def about(window: MainWindow) -> None:
+def about(window: Window) -> None:
     """Versions and credits."""
     window.show_about()
 

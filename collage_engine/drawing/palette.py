@@ -27,18 +27,22 @@ PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
 
 
 @dataclass(frozen=True)
-class ToolchainLook:
-    """The look of a toolchain: fill ``#rrggbb``, text on it, tag of letters, pattern."""
+class Look:
+    """A colour with what tells it from others without colours: a tag of letters, and a pattern."""
 
-    colour: str
-    text: str
-    tag: str
-    pattern: Pattern
-    title: str
+    colour: str = "#b8bcc2"
+    """The fill, as ``#rrggbb``."""
+    tag: str = ""
+    pattern: Pattern = "solid"
+
+    @property
+    def text(self) -> str:
+        """Return the colour of text on the fill."""
+        return text_on(self.colour)
 
 
 _COLOUR = re.compile("#[0-9a-fA-F]{6}")
-UNPLACED = ToolchainLook("#b8bcc2", "#000000", "–", "solid", "not placed")
+UNPLACED = Look(tag="–")
 
 _learned: dict[str, ToolchainState] = {}
 """The record that says how a toolchain looks, by the toolchain's name."""
@@ -54,14 +58,13 @@ def learn(states: Iterable[ToolchainState]) -> None:
             _learned[state.name] = with_look(state)
 
 
-def toolchain_look(name: str | None) -> ToolchainLook:
+def toolchain_look(name: str | None) -> Look:
     """Return the look of a toolchain or of an instance id (``name[option=value]``)."""
     if not name:
         return UNPLACED
     base = name.split("[", 1)[0]
     state = _learned.get(base) or with_look(ToolchainState(name=base, available=False))
-    pattern = cast(Pattern, state.pattern)
-    return ToolchainLook(state.colour, text_on(state.colour), state.letters, pattern, state.title)
+    return Look(state.colour, state.letters, cast(Pattern, state.pattern))
 
 
 def toolchain_title(name: str | None) -> str:
@@ -71,7 +74,7 @@ def toolchain_title(name: str | None) -> str:
         state = _learned.get(name)
         return (state.title if state is not None else "") or name
 
-    return instance_title(name, learned) if name else UNPLACED.title
+    return instance_title(name, learned) if name else "not placed"
 
 
 def with_look(state: ToolchainState) -> ToolchainState:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
 from collage_engine.drawing import formatting
-from collage_engine.drawing.box_styles import BoxStyle, ColouringData, LegendEntry, style_boxes
+from collage_engine.drawing.box_styles import BoxStyle, Colouring, LegendEntry, style_boxes
 from collage_engine.drawing.columns import ACROSS_GAP, ARROW, STRIP
 from collage_engine.drawing.hand_overs import HandOver, hand_overs, labels_on_the_left
 from collage_engine.drawing.palette import mix
@@ -292,8 +292,6 @@ def placement_svg(
         dark: Whether the background is dark.
     """
     shown = placement_scene(graph, placement)
-    styles, legend = style_boxes(
-        shown, "toolchain", ColouringData(placement=placement, estimated=False)
-    )
+    styles, legend = style_boxes(shown, "toolchain", Colouring(placement, estimated=False))
     crossing = hand_overs(shown, placement)
     return render(shown, styles, legend, outlines(shown, placement), title, dark, crossing)

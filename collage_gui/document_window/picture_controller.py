@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QFont
 
-from collage_engine.drawing.box_styles import ColouringData, LegendEntry, Mode, style_boxes
+from collage_engine.drawing.box_styles import Colouring, LegendEntry, Mode, style_boxes
 from collage_engine.drawing.groups import (
     Group,
     display_graph,
@@ -292,23 +292,19 @@ class PictureController(QObject):
             picture: A picture of this document's graph.
             shown: The placement: the shown one, or another that is compared with it.
         """
-        data = self._colouring_data(shown)
-        styles, legend = style_boxes(picture.scene, self.mode, data)
-        partitions = shown.placement.partitions if shown is not None else ()
-        total = sum(p.estimated_us or 0.0 for p in partitions)
-        shares = {p.id: (p.estimated_us or 0.0) / total for p in partitions} if total else {}
-        parts = outlines(picture.scene, shown.placement if shown is not None else None)
-        crossing = hand_overs(picture.scene, shown.placement if shown is not None else None)
-        picture.set_colours(styles, legend, parts, shares, crossing)
-
-    def _colouring_data(self, shown: Shown | None) -> ColouringData:
-        return ColouringData(
-            placement=shown.placement if shown is not None else None,
-            estimated=shown.estimated if shown is not None else True,
+        placement = shown.placement if shown is not None else None
+        colouring = Colouring(
+            placement,
+            estimated=shown is None or shown.estimated,
             dark=self._theme.colours.dark,
             changes=self._changes(),
             roundings=self._roundings(shown) if self.mode == "precision" else {},
         )
+        styles, legend = style_boxes(picture.scene, self.mode, colouring)
+        total_us = sum(colouring.costs_us)
+        shares = {p.id: (p.estimated_us or 0.0) / (total_us or 1.0) for p in colouring.partitions}
+        parts, crossing = outlines(picture.scene, placement), hand_overs(picture.scene, placement)
+        picture.set_colours(styles, legend, parts, shares, crossing)
 
     def _roundings(self, shown: Shown | None) -> dict[int, OperatorRounding]:
         """Returns what reduced precision does to each operator."""

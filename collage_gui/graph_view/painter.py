@@ -29,10 +29,10 @@ from PySide6.QtGui import (
     QPixmap,
 )
 
-from collage_engine.drawing.box_styles import BoxStyle, LegendEntry
+from collage_engine.drawing.box_styles import BoxStyle
 from collage_engine.drawing.columns import BOX_HEIGHT, LEGIBLE_PX, LEGIBLE_SCALE, STEP, STRIP
 from collage_engine.drawing.formatting import DASH
-from collage_engine.drawing.palette import ToolchainLook, mix, toolchain_look
+from collage_engine.drawing.palette import Look, mix, toolchain_look
 from collage_engine.drawing.scene import skip_curve
 from collage_gui.design_units import STEP as TEXT_STEP
 from collage_gui.graph_view.picture import Marks, Picture
@@ -458,7 +458,7 @@ def small_picture(draw: Callable[[QPainter, QRectF], None]) -> QIcon:
     return QIcon(pixmap)
 
 
-def chip(look: ToolchainLook | LegendEntry, edge: str) -> QIcon:
+def chip(look: Look, edge: str) -> QIcon:
     """Return a colour with its pattern and letters as a small picture.
 
     Args:

@@ -91,7 +91,7 @@ class Picture:
         self.segment_top = np.minimum(array[:, 1], array[:, 3])
         self.segment_bottom = np.maximum(array[:, 1], array[:, 3])
         self.lines = [QLineF(*values) for values in segments]
-        self.styles: list[BoxStyle] = [BoxStyle(title="")] * len(self.rectangles)
+        self.styles: list[BoxStyle] = [BoxStyle()] * len(self.rectangles)
         self.legend: list[LegendEntry] = []
         self.outlines: tuple[Outline, ...] = ()
         self.shows_partitions = any(

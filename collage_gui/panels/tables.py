@@ -46,7 +46,7 @@ from collage_engine.drawing.formatting import (
     number_text,
     significant,
 )
-from collage_engine.drawing.palette import ToolchainLook, toolchain_look, toolchain_title
+from collage_engine.drawing.palette import Look, toolchain_look, toolchain_title
 from collage_engine.records.csv_table import csv_table
 from collage_engine.wording.amounts import LEAST_US
 from collage_gui.graph_view.painter import CHIP, chip
@@ -307,7 +307,7 @@ TOOLCHAIN_PX = 128
 """Width of a column of toolchains, in pixels: a chip and the longest title without options."""
 TITLE_PX = 24
 """Width of the margins of a column's title, in pixels; the style sheet's, and room for rounding."""
-_icons: dict[ToolchainLook, QIcon] = {}
+_icons: dict[Look, QIcon] = {}
 
 
 def toolchain_icon(toolchain: str) -> QIcon:

@@ -135,8 +135,9 @@ def test_a_window_of_its_own_leaves_the_hand_over_to_the_first_one(qtbot, tmp_pa
 def test_an_own_save_is_no_foreign_change_and_another_window_is(drive) -> None:
     d = drive()
     path = str(d.folder / "work.collage")
-    d.open().document.save(path)
-    d.until(lambda: (d.folder / "work.collage").exists())
+    saved: list[bool] = []
+    d.open().document.save(path, lambda: saved.append(True))
+    d.until(lambda: saved)
     d.window.documents.remove(d.window.documents.pages[0])
     page = d.window.documents.open_path(path)
     d.until(lambda: page.document.is_open)

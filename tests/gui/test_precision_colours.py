@@ -9,6 +9,7 @@ from collage_engine.records.accuracy import Accuracy, RoundedProduct, RoundingTr
 from collage_engine.records.placement import Run
 from collage_engine.records.precision import PRODUCTS
 from collage_gui.main_window.action_set import mode_refusal
+from collage_gui.panels.precision_slider import STEPS
 
 
 def with_products(run: Run, products: list[int]) -> Run:
@@ -75,7 +76,7 @@ def test_a_tolerance_is_tried_on_the_slider_and_confirmed_by_a_run(drive) -> Non
     slider.slider.setValue(0)
     assert not slider.point.products and "nothing faster" in slider.predicted.text()
     assert set(states().values()) == {"product in float32"}
-    middle = next(k for k in range(100) if _set(slider, k) >= 0.01)
+    middle = next(k for k in range(STEPS) if _set(slider, k) >= 0.01)
     half = slider.point.products
     assert middle and half == frozenset(products[-len(half) :]) and 0 < len(half) < len(products)
     assert {o for o, state in states().items() if state == "in reduced precision"} == half
@@ -92,7 +93,7 @@ def test_a_tolerance_is_tried_on_the_slider_and_confirmed_by_a_run(drive) -> Non
 
 def slider_value(step: int) -> float:
     """Return the tolerance of a step: equal factors from 0.1 to 5 %."""
-    return 0.001 * 50 ** (step / 100)
+    return 0.001 * 50 ** (step / STEPS)
 
 
 def _set(slider, step: int) -> float:

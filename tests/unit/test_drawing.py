@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gui"))
 from canned import World
 
 from collage_engine.drawing import formatting
-from collage_engine.drawing.box_styles import ColouringData, style_boxes
+from collage_engine.drawing.box_styles import Colouring, style_boxes
 from collage_engine.drawing.columns import BOX_HEIGHT, BOX_WIDTH
 from collage_engine.drawing.groups import (
     LEGIBLE_BOXES,
@@ -131,11 +131,11 @@ def test_looks_say_unknown_where_nothing_is_known() -> None:
     world = World("small")
     placement, _ = world.place(())
     shown = placement_scene(world.graph, placement)
-    styles, legend = style_boxes(shown, "toolchain", ColouringData())
+    styles, legend = style_boxes(shown, "toolchain", Colouring())
     assert [entry.label for entry in legend] == ["not placed"]
-    styles, legend = style_boxes(shown, "precision", ColouringData(placement=placement))
+    styles, legend = style_boxes(shown, "precision", Colouring(placement=placement))
     assert [entry.label for entry in legend] == ["not placed"]
-    styles, legend = style_boxes(shown, "toolchain", ColouringData(placement=placement))
+    styles, legend = style_boxes(shown, "toolchain", Colouring(placement=placement))
     assert sum(entry.count for entry in legend) == 19
     tags = {style.tag for style in styles if style.kind == "node"}
     assert tags <= {"TV", "OR", "DN"}

@@ -76,7 +76,7 @@ def test_colours_are_apart(vision: str) -> None:
 
 
 def test_every_toolchain_has_a_look_of_its_own() -> None:
-    for field in ("colour", "tag", "pattern", "title"):
+    for field in ("colour", "tag", "pattern"):
         assert len({getattr(look, field) for look in LOOKS.values()}) == len(LOOKS), field
     assert UNPLACED.colour not in {look.colour for look in LOOKS.values()}
 
