@@ -74,7 +74,6 @@ class EngineClient(QObject):
         self.hello: protocol.HelloAnswer | None = None
         self._process: QProcess | None = None
         self._pending: dict[int, _Pending] = {}
-        self._waiting: list[tuple[str, Any, OnResult | None, OnError | None]] = []
         self._next = 1
         self._buffer = bytearray()
         self._lines: deque[bytes] = deque()
@@ -159,12 +158,10 @@ class EngineClient(QObject):
     ) -> None:
         """Sends a request; one of the two functions is called later, with the result or a sentence.
 
-        Requests made before the engine has said hello wait for it.
+        The engine answers those made before it has said hello after its hello.
         """
-        if self.state == "ready":
+        if self.state != "stopped":
             self._send(method, params, on_result, on_error)
-        elif self.state == "starting":
-            self._waiting.append((method, params, on_result, on_error))
         elif on_error is not None:
             # It is called later, as with every answer: no call is answered within itself.
             QTimer.singleShot(0, self, lambda: on_error("the engine is not running: restart it"))
@@ -270,10 +267,7 @@ class EngineClient(QObject):
             return
         self.hello = answer
         self.state = "ready"
-        waiting, self._waiting = self._waiting, []
         self.ready.emit(answer)
-        for each in waiting:
-            self._send(*each)
 
     def _refused(self, reason: str) -> None:
         if self._process is not None:
@@ -322,13 +316,9 @@ class EngineClient(QObject):
 
     def _fail_all(self, reason: str) -> None:
         pending, self._pending = self._pending, {}
-        waiting, self._waiting = self._waiting, []
         for each in pending.values():
             if each.on_error is not None and each.method != "hello":
                 each.on_error(reason)
-        for _, _, _, on_error in waiting:
-            if on_error is not None:
-                on_error(reason)
 
 
 def model_by_value(path: str) -> protocol.ModelOpen:

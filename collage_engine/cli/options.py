@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import re
 from collections.abc import Sequence
 from typing import TypeVar
@@ -14,7 +13,14 @@ from collage_engine.records.durations import parse_duration
 from collage_engine.records.errors import InvalidValue, UsageError
 from collage_engine.records.precision import LONG
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.shapes import MOST_ELEMENTS, ShapeChoice, combined, listed
+from collage_engine.records.shapes import (
+    MOST_ELEMENTS,
+    ShapeChoice,
+    combined,
+    listed,
+    named_sizes,
+    parse_shape,
+)
 from collage_engine.records.typed import decode
 from collage_engine.service.input_archive import file_bytes, input_archive
 
@@ -29,25 +35,12 @@ def duration(text: str, *, or_none: bool = False) -> float:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def _named_sizes(text: str, example: str) -> tuple[str, tuple[int, ...]]:
-    """Read a name and sizes, written like an example, such as ``NAME=1,4``."""
-    name, equals, sizes = text.rpartition("=")
-    if not equals or not name or not re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*", sizes):
-        raise argparse.ArgumentTypeError(f"write {example}, not {text!r}")
-    return name.strip(), tuple(map(int, sizes.split(",")))
-
-
 def shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """Read ``NAME=1,3,224,224``: return the name and the sizes.
-
-    The tensors of a sequence are ``NAME[0]=2,3`` and so on; ``NAME[]=`` says that it has none.
-    """
-    if text.endswith("[]="):
-        return text.removesuffix("="), ()
-    name, values = _named_sizes(text, "NAME=1,3,224,224")  # which may be 0, the model knows
-    if math.prod(values) > MOST_ELEMENTS:
-        raise argparse.ArgumentTypeError(f"{text!r} is larger than any memory")
-    return name, values
+    """Return the name and the sizes that ``NAME=1,3,224,224`` means; see ``parse_shape``."""
+    try:
+        return parse_shape(text)
+    except InvalidValue as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -85,7 +78,10 @@ def share(text: str) -> float:
 
 def dimension(text: str) -> tuple[str, tuple[int, ...]]:
     """Read ``batch=1,4,16``: return the name and the sizes."""
-    name, values = _named_sizes(text, "NAME=1,4,16")
+    try:
+        name, values = named_sizes(text, "NAME=1,4,16")
+    except InvalidValue as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
     if max(values) > MOST_ELEMENTS:
         raise argparse.ArgumentTypeError(f"{text!r} is larger than any memory")
     if len(set(values)) < len(values):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from collage_engine.drawing.accuracy import checked_on, inputs_text, tolerance_sentences
 from collage_engine.drawing.figures import candidate_counts
@@ -33,6 +34,9 @@ class Fact:
     name: str
     value: str
     tip: str = ""
+
+
+_accuracy, _tuned = partial(Fact, "Accuracy"), partial(Fact, "Tuning")
 
 
 def run_facts(run: Run) -> list[Fact]:
@@ -138,25 +142,23 @@ def accuracy_facts(run: Run) -> list[Fact]:
     facts = []
     about, placement = run.accuracy, run.placement
     if about is not None:
-        facts.append(Fact("Accuracy", "lowest precision admitted", short(about.precision)))
+        facts.append(_accuracy("lowest precision admitted", short(about.precision)))
     if placement is not None:
         for precision in dict.fromkeys(p.precision for p in placement.partitions):
             held = [p for p in placement.partitions if p.precision == precision]
             errors = [p.max_rel_error for p in held if p.max_rel_error is not None]
             worst = f", within {max(errors):.1e} each" if errors else ""
             facts.append(
-                Fact(
-                    "Accuracy",
+                _accuracy(
                     f"partitions in {short(precision)}",
                     f"{len(held)} of {len(placement.partitions)}{worst}",
                 )
             )
-    facts += [Fact("Accuracy", "rounding", sentence) for sentence in tolerance_sentences(run)]
+    facts += [_accuracy("rounding", sentence) for sentence in tolerance_sentences(run)]
     error = about.max_rel_error if about is not None else run.max_rel_error
     if error is not None:
         facts.append(
-            Fact(
-                "Accuracy",
+            _accuracy(
                 "error of the whole model",
                 f"{error:.1e}{checked_on(run.samples)}",
                 "max|y−r| / max|r|, the largest over outputs and sets of inputs",
@@ -173,14 +175,13 @@ def _promise(about: Accuracy, placement: Placement | None) -> list[Fact]:
     facts = []
     if about.products:
         count = f"{rounded} of {len(about.products)}"
-        facts.append(Fact("Accuracy", "products that may be rounded", count))
+        facts.append(_accuracy("products that may be rounded", count))
     if about.tried:
         count = counted(len(about.tried), "whole model")
         found = "; none is faster and keeps the tolerance" if all_ran and not reduced else ""
-        facts.append(Fact("Accuracy", "tried with products rounded", f"{count}{found}"))
+        facts.append(_accuracy("tried with products rounded", f"{count}{found}"))
     facts += [
-        Fact(
-            "Accuracy",
+        _accuracy(
             "tolerance",
             f"{about.tolerance:g}, kept on {inputs_text(about.samples)}",
         )
@@ -189,15 +190,14 @@ def _promise(about: Accuracy, placement: Placement | None) -> list[Fact]:
     if full is not None:
         error = about.float32_max_rel_error
         facts.append(
-            Fact(
-                "Accuracy",
+            _accuracy(
                 "best in float32",
                 time_text(full) + ("" if error is None else f", error {error:.1e}"),
             )
         )
     ours = placement.measured_us if placement is not None else None
     if reduced and full and ours:
-        facts.append(Fact("Accuracy", "against it", gain_text(ours, full)))
+        facts.append(_accuracy("against it", gain_text(ours, full)))
     return facts
 
 
@@ -219,16 +219,15 @@ def _memory(memory: MemoryUse) -> list[Fact]:
 
 def _tuning(counts: TuneCounts) -> list[Fact]:
     return [
-        Fact("Tuning", "kernels that could matter", str(counts.workloads)),
-        Fact(
-            "Tuning",
+        _tuned("kernels that could matter", str(counts.workloads)),
+        _tuned(
             "tuned in this run",
             f"{counts.tuned}, {counted(counts.tried, 'variant')} in "
             f"{duration_text(counts.seconds)}",
         ),
-        Fact("Tuning", "known from earlier runs", str(counts.from_store)),
-        Fact("Tuning", "better than untuned", str(counts.improved)),
-        Fact("Tuning", "tuned candidates", str(counts.candidates)),
+        _tuned("known from earlier runs", str(counts.from_store)),
+        _tuned("better than untuned", str(counts.improved)),
+        _tuned("tuned candidates", str(counts.candidates)),
     ]
 
 

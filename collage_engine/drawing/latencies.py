@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from collage_engine.drawing.baselines import baseline_title, contender_title
 from collage_engine.drawing.formatting import counted, gain_text
-from collage_engine.records.placement import Baseline, Run
+from collage_engine.records.placement import Baseline, Placement, Run
 
 KINDS = {"whole-model": "whole model", "fuseops": "FuseOps", "greedy": "greedy", "user": "yours"}
 EXPORTED = "as exported"
@@ -61,39 +62,19 @@ def latency_rows(run: Run) -> list[Row]:
     rows = []
     ours = run.best_found()
     if ours is not None:
-        rows.append(
-            Row(
-                name="Collage",
-                kind=counted(len(ours.partitions), "partition"),
-                us=ours.measured_us,
-                spread_us=ours.spread_us,
-                estimated_us=ours.estimated_us,
-                chosen=run.winner == "collage",
-                tied="collage" in run.tied,
-            )
-        )
+        kind, won = counted(len(ours.partitions), "partition"), run.winner == "collage"
+        rows.append(_row(ours, "Collage", kind, chosen=won, tied="collage" in run.tied))
     for base in run.baselines:
         won = base.name == run.winner
         exported = run.placement if won else None
         if exported is not None and exported.measured_us != base.measured_us:
-            rows.append(
-                Row(
-                    name=baseline_name(base),
-                    kind=EXPORTED,
-                    us=exported.measured_us,
-                    spread_us=exported.spread_us,
-                    estimated_us=exported.estimated_us,
-                    chosen=True,
-                )
-            )
+            rows.append(_row(exported, baseline_name(base), EXPORTED, chosen=True))
             won = False
         rows.append(
-            Row(
-                name=baseline_name(base),
-                kind=KINDS[base.kind],
-                us=base.measured_us,
-                spread_us=base.spread_us,
-                estimated_us=base.estimated_us,
+            _row(
+                base,
+                baseline_name(base),
+                KINDS[base.kind],
                 reason=base.reason,
                 chosen=won,
                 tied=base.name in run.tied,
@@ -102,6 +83,18 @@ def latency_rows(run: Run) -> list[Row]:
             )
         )
     return sorted(rows, key=lambda row: (row.us is None, row.us or 0.0, not row.chosen))
+
+
+def _row(timed: Placement | Baseline, name: str, kind: str, **more: Any) -> Row:
+    """Return the row of what was timed, with other fields."""
+    return Row(
+        name=name,
+        kind=kind,
+        us=timed.measured_us,
+        spread_us=timed.spread_us,
+        estimated_us=timed.estimated_us,
+        **more,
+    )
 
 
 def baseline_name(base: Baseline) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Annotated, Any
 
 import msgspec
 
-from collage_engine.records.errors import UsageError
+from collage_engine.records.errors import InvalidValue, UsageError
 from collage_engine.records.ranges import Count, Figure, Positive
 from collage_engine.records.time_limits import LEAST_S
 from collage_engine.records.typed import Checked, convert
@@ -106,6 +107,34 @@ def listed(data: Any, option: str) -> tuple[ShapeChoice, ...]:
         if choice in found[:place]:
             raise UsageError(f"{option}: {choice.text} is listed twice")
     return tuple(found)
+
+
+def named_sizes(text: str, example: str) -> tuple[str, tuple[int, ...]]:
+    """Read a name and sizes, written like an example, such as ``NAME=1,4``.
+
+    Raises:
+        InvalidValue: It is written otherwise.
+    """
+    name, equals, sizes = text.rpartition("=")
+    if not equals or not name or not re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*", sizes):
+        raise InvalidValue(f"write {example}, not {text!r}")
+    return name.strip(), tuple(map(int, sizes.split(",")))
+
+
+def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """Read ``NAME=1,3,224,224``: return the name and the sizes.
+
+    The tensors of a sequence are ``NAME[0]=2,3`` and so on; ``NAME[]=`` says that it has none.
+
+    Raises:
+        InvalidValue: The text says no shape, or one that is larger than any memory.
+    """
+    if text.endswith("[]="):
+        return text.removesuffix("="), ()
+    name, values = named_sizes(text, "NAME=1,3,224,224")  # which may be 0, the model knows
+    if math.prod(values) > MOST_ELEMENTS:
+        raise InvalidValue(f"{text!r} is larger than any memory")
+    return name, values
 
 
 def _check_count(count: int, option: str) -> None:

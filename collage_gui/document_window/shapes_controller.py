@@ -137,7 +137,7 @@ class ShapesController:
         self._document, self._messages, self._parent = document, messages, parent
         self.dialog: ShapesDialog | None = None
         """The dialog while it is open."""
-        document.dimensions_wanted.connect(self._ask_before_opening)
+        document.dimensions_wanted.connect(self._ask)
 
     def choose(self) -> None:
         """Ask for other shapes of the open model."""
@@ -161,16 +161,13 @@ class ShapesController:
 
         document.ask_dimensions(arrived, document.failed.emit)
 
-    def _ask_before_opening(self, dimensions: Dimensions, reason: str) -> None:
-        """Ask for the sizes without which the model cannot be opened.
+    def _ask(self, dimensions: Dimensions, refusal: str) -> None:
+        """Ask for sizes.
 
         Args:
             dimensions: What the model leaves open.
-            reason: What the user is told who gives none.
+            refusal: What the user is told who gives none; empty where there is no need of them.
         """
-        self._ask(dimensions, reason)
-
-    def _ask(self, dimensions: Dimensions, refusal: str) -> None:
         shapes = self._document.shapes
         choices = [each.choice for each in shapes.entries]
         dialog = self.dialog = ShapesDialog(dimensions, choices, shapes.nearest, self._parent)

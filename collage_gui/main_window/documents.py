@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from PySide6.QtCore import QFileSystemWatcher, QObject, Qt, Signal
 from PySide6.QtGui import QAction, QIcon
-from PySide6.QtWidgets import QFileDialog, QMessageBox, QTabWidget, QWidget
+from PySide6.QtWidgets import QFileDialog, QMessageBox, QTabBar, QTabWidget, QWidget
 
 from collage_gui import recovery
 from collage_gui.assets import asset
@@ -73,8 +73,9 @@ class Documents(QObject):
         self.tabs.currentChanged.connect(self._tab_changed)
         self.queue = RunQueue(self)
         self.queue.changed.connect(self._show_titles)
-        self._before: DocumentWindow | None = None
-        """The page that was in front before a file was opened; it returns if that fails."""
+        # Where a file cannot be opened, the page returns that was in front before.
+        behaviour = QTabBar.SelectionBehavior.SelectPreviousTab
+        self.tabs.tabBar().setSelectionBehaviorOnRemove(behaviour)
         self._saving: dict[str, tuple[int, int] | None] = {}
         """The sessions that this window writes: None while it does, then their state on the disk;
         any other state is somebody else's change."""
@@ -139,8 +140,6 @@ class Documents(QObject):
             document.open_session(path)
         else:
             document.open_model(path)
-        if self.current is not None and self.current.document.is_open:
-            self._before = self.current
         self.tabs.addTab(page, document.title)
         self.tabs.setCurrentWidget(page)
         self.changed.emit()
@@ -190,8 +189,6 @@ class Documents(QObject):
         """Removes a page that was never opened; later failures are for the page's own banner."""
         if not page.document.is_open and page in self.pages:
             self.remove(page)
-            if self._before in self.pages:
-                self.tabs.setCurrentWidget(self._before)
             self.open_failed.emit(reason)
             self._preferences.changed.emit("recent")
 
@@ -306,8 +303,6 @@ class Documents(QObject):
         self.tabs.removeTab(self.tabs.indexOf(page))
         document.deleteLater()
         page.deleteLater()
-        if self._before is page:
-            self._before = None
         if not self.tabs.count():
             self.emptied.emit()
         self.changed.emit()

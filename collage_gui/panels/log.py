@@ -26,8 +26,6 @@ class LogPanel(QPlainTextEdit):
         self.setPlaceholderText("What the engine reports appears here.")
         self.setFont(theme.mono())
         theme.changed.connect(lambda: self.setFont(theme.mono()))
-        for level, text in log.lines:
-            self.add(level, text)
         log.added.connect(self.add)
 
     def sizeHint(self) -> QSize:

@@ -33,6 +33,7 @@ from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.answers import PreflightAnswer
 from collage_engine.records.counted import NAMED
+from collage_engine.records.errors import InvalidValue
 from collage_engine.records.precision import (
     BFLOAT16,
     DEVICE_ONLY,
@@ -43,6 +44,7 @@ from collage_engine.records.precision import (
     short,
 )
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.shapes import parse_shape
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.document.document import Document
 from collage_gui.panels.tables import toolchain_icon
@@ -369,10 +371,6 @@ class RunSettingsPanel(QWidget):
             **{name: read() for name, (read, _) in self._fields.items()},
         )
 
-    def choose(self, toolchains: tuple[str, ...]) -> list[str]:
-        """Check exactly these toolchains; return the names that are unknown or missing."""
-        return self.toolchains.choose(toolchains)
-
     def _opened(self) -> None:
         shapes = self.document.execution.settings.shapes
         self.shapes.setText("; ".join(f"{n}={','.join(map(str, s))}" for n, s in shapes.items()))
@@ -400,8 +398,9 @@ class RunSettingsPanel(QWidget):
 
     def _shapes_edited(self) -> None:
         try:
-            shapes = parse_shapes(self.shapes.text())
-        except ValueError as error:
+            parts = filter(str.strip, self.shapes.text().split(";"))
+            shapes = dict(map(parse_shape, parts))
+        except InvalidValue as error:
             self.error.setText(str(error))
             self.error.show()
             return
@@ -457,30 +456,3 @@ def preflight_sentence(preflight: PreflightAnswer, graph: OperatorGraph) -> str:
         f"{number_text(preflight.stored)} measured already. "
         f"Expected: {duration_text(preflight.expected_s)}."
     )
-
-
-def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:
-    """Read sizes of inputs.
-
-    Args:
-        text: E.g. ``input=1,3,224,224; mask=1,128``.
-
-    Returns:
-        Input name → sizes.
-
-    Raises:
-        ValueError: One sentence about the first part that cannot be read.
-    """
-    shapes: dict[str, tuple[int, ...]] = {}
-    for part in text.replace("\n", ";").split(";"):
-        if not part.strip():
-            continue
-        name, equals, sizes = part.rpartition("=")
-        try:
-            extents = tuple(int(size) for size in sizes.split(","))
-        except ValueError:
-            extents = ()
-        if not equals or not name.strip() or not extents or min(extents) < 1:
-            raise ValueError(f"{part.strip()!r}: sizes are written NAME=1,3,224,224")
-        shapes[name.strip()] = extents
-    return shapes

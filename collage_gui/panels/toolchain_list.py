@@ -110,18 +110,6 @@ class ToolchainList(QListWidget):
             if item.checkState() == Qt.CheckState.Checked
         )
 
-    def choose(self, toolchains: tuple[str, ...]) -> list[str]:
-        """Check exactly these toolchains; return the names that are unknown or missing."""
-        wanted = list(toolchains)
-        for item in self._checkable():
-            name = item.data(NAME)
-            item.setCheckState(
-                Qt.CheckState.Checked if name in toolchains else Qt.CheckState.Unchecked
-            )
-            if name in wanted:
-                wanted.remove(name)
-        return wanted
-
     def _checkable(self) -> list[QListWidgetItem]:
         items = (self.item(at) for at in range(self.count()))
         return [item for item in items if item.flags() & Qt.ItemFlag.ItemIsUserCheckable]

@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("PySide6.QtWidgets")
 pytest.importorskip("pytestqt")
 
-from PySide6.QtCore import QProcess, QThread, QTimer
+from PySide6.QtCore import QProcess, Qt, QThread, QTimer
 from PySide6.QtWidgets import QApplication
 
 HERE = Path(__file__).resolve().parent
@@ -26,6 +26,7 @@ if str(HERE) not in sys.path:
 from collage_gui.connections import Connection
 from collage_gui.document_window.window import DocumentWindow
 from collage_gui.main_window.window import MainWindow
+from collage_gui.panels.toolchain_list import ToolchainList
 from collage_gui.preferences import Preferences
 from collage_gui.theme import Theme
 
@@ -37,6 +38,15 @@ def scripted(*options: str) -> Connection:
     return Connection(
         "command", " ".join([sys.executable, str(HERE / "scripted_engine.py"), *options])
     )
+
+
+def check(toolchains: ToolchainList, *names: str) -> None:
+    """Check these toolchains, where they can be checked, and no others."""
+    for at in range(toolchains.count()):
+        item = toolchains.item(at)
+        if item.flags() & Qt.ItemFlag.ItemIsUserCheckable:
+            on = item.data(Qt.ItemDataRole.UserRole) in names
+            item.setCheckState(Qt.CheckState.Checked if on else Qt.CheckState.Unchecked)
 
 
 class Driver:
