@@ -18,9 +18,6 @@ names of a model's operators apart."""
 STEP = 1.2
 """Factor of one step of what grows in steps, the size of text and the scale of the graph: the
 minor third, 6 : 5, of typographic scales (Bringhurst, 8.2)."""
-SIDE_SHARE = 0.3
-"""Share of the width that what stands beside the main thing takes, panels beside the graph and
-labels beside bars; chosen, so that the graph keeps half of a window of 1280 × 800 pixels."""
 KEPT = 2_000
 """Entries that a log or a history keeps; chosen, so that a flood of them costs no noticeable
 memory."""

@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
     QLabel,
     QLayout,
     QLineEdit,
+    QMainWindow,
     QPushButton,
     QSizePolicy,
     QSpinBox,
@@ -208,7 +209,7 @@ def plain_tip(text: str) -> str:
 class SideWindow(QDialog):
     """Holds one widget beside the graph and blocks nothing; goes with the widget it belongs to.
 
-    It is as large as its content, as far as it fits into the main window.
+    It is as large as its content, as far as that fits into the main window.
     """
 
     def __init__(self, title: str, content: QWidget, owner: QWidget) -> None:
@@ -227,10 +228,11 @@ class SideWindow(QDialog):
         """
         if not self.isVisible():
             window = self._owner.window()
+            area = (isinstance(window, QMainWindow) and window.centralWidget()) or window
             if not self.testAttribute(Qt.WidgetAttribute.WA_Resized):
                 self.resize(self.sizeHint())
-            self.resize(self.size().boundedTo(window.size()))
-            last = window.mapToGlobal(window.rect().bottomRight())
+            self.resize(self.size().boundedTo(area.size()))
+            last = area.mapToGlobal(area.rect().bottomRight())
             last -= QPoint(self.width(), self.height())
             wanted = self._owner.mapToGlobal(corner)
             self.move(min(wanted.x(), last.x()), min(wanted.y(), last.y()))

@@ -18,7 +18,6 @@ from PySide6.QtWidgets import (
 
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.banner import Banner
-from collage_gui.design_units import SIDE_SHARE
 from collage_gui.document.document import Document
 from collage_gui.document.run_queue import RunQueue
 from collage_gui.document_window.answer_line import AnswerLine
@@ -40,6 +39,9 @@ from collage_gui.preferences import Preferences
 from collage_gui.theme import Theme
 from collage_gui.widgets import SideWindow, lay_out, named
 
+PANELS_SHARE = 0.3
+"""Share of the window that the panels take until the user widens them; chosen, so that the graph
+keeps half of a window of 1280 × 800 pixels."""
 PANELS_KEY = "document/panels width"
 """Where the settings file keeps the width that the user gave the panels, in pixels."""
 BACKGROUND_MENU = (
@@ -211,7 +213,7 @@ class DocumentWindow(QWidget):
 
     def _share_width(self) -> None:
         width = self.width()
-        share = round(width * SIDE_SHARE)
+        share = round(width * PANELS_SHARE)
         kept = self._preferences.store.value(PANELS_KEY, share, int)
         panels = min(kept, width // 2) if isinstance(kept, int) else share
         self._columns.setSizes([width - panels, panels])

@@ -17,7 +17,7 @@ from PySide6.QtGui import QBrush, QColor, QFontMetricsF, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QStackedWidget
 
 from collage_engine.drawing.formatting import time_text
-from collage_gui.design_units import SIDE_SHARE, UNIT
+from collage_gui.design_units import UNIT
 from collage_gui.graph_view.painter import BRUSHES
 from collage_gui.theme import Theme
 from collage_gui.widgets import text_label
@@ -171,7 +171,7 @@ class BarChart(QStackedWidget):
 
     def _label_bars(self, metrics: QFontMetricsF) -> float:
         """Write the labels as ticks of the axis, and return its width in pixels."""
-        middle, most = Qt.TextElideMode.ElideMiddle, SIDE_SHARE * self.width()
+        middle, most = Qt.TextElideMode.ElideMiddle, self.width() / 2
         labels = [metrics.elidedText(bar.label, middle, most) for bar in self.bars]
         width = math.ceil(max(map(metrics.horizontalAdvance, labels))) + 2 * UNIT
         axis = self.plot.getAxis("left")

@@ -162,13 +162,14 @@ class FactsPage(QWidget):
         self.setObjectName("factsPage")
         self.model = RowsModel(
             [
-                Column("Subject", lambda r: r[0].group),
-                Column("Fact", lambda r: r[0].name, width=170),
+                Column("Subject", lambda r: r[0].group, width=88),
+                Column("Fact", lambda r: r[0].name, width=240),
                 Column("Here", lambda r: r[2] or DASH, tip=_tip, width=190),
                 Column("In the run compared with", lambda r: r[1], tip=_tip, optional=True),
             ]
         )
         self.table = Table(self.model, "factsTable", "Facts of the run", theme)
+        self.table.setSizeAdjustPolicy(Table.SizeAdjustPolicy.AdjustToContents)
         self.none = text_label(NONE, "quiet")
         lay_out(QVBoxLayout(self), self.none, (self.table, 1))
 
