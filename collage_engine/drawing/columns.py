@@ -97,7 +97,7 @@ def picture(
         aspect: Width over height that the picture should have; None: it is not folded.
     """
     folded = _Folded(placed, short, upright, aspect)
-    routes = _Router(folded, placed, short).routes(edges)
+    routes = folded.routes(edges)
     corners = []
     for x, rank in zip(placed.x, placed.rank, strict=True):
         across, along = folded.place(x, rank)
@@ -117,7 +117,7 @@ def picture(
 
 
 class _Folded:
-    """The places of a layered drawing's ranks in (across, along) coordinates."""
+    """Places and routes of a layered drawing in columns, in (across, along) coordinates."""
 
     def __init__(
         self,
@@ -126,6 +126,7 @@ class _Folded:
         upright: bool,
         aspect: float | None,
     ) -> None:
+        self._placed, self._short = placed, short
         width, height = (BOX_WIDTH, BOX_HEIGHT) if upright else (BOX_HEIGHT, BOX_WIDTH)
         self.half, self.deep = width / 2, height
         self.across, self.along = width + ACROSS_GAP, height + ALONG_GAP
@@ -147,6 +148,7 @@ class _Folded:
         for near, far in self.spans:
             self.offset.append(left - near * self.across + self.half)
             left += (far - near) * self.across + 2 * self.half + _GUTTER
+        self._ports = _ports(short, placed, self.half)
 
     def place(self, x: float, rank: int) -> tuple[float, float]:
         """Return the centre across and the top along of a vertex."""
@@ -195,32 +197,13 @@ class _Folded:
         ]
         return min(options, key=lambda starts: abs(math.log(self._aspect(starts) / wanted)))
 
-
-def _crossing(placed: Layered, short: set[tuple[int, int]], ranks: int) -> list[int]:
-    """Return how many drawn edges cross the boundary before each rank."""
-    crossing = [0] * (ranks + 1)
-    for a, b in short:
-        crossing[placed.rank[a] + 1] += 1
-        crossing[min(ranks, placed.rank[b] + 1)] -= 1
-    for rank in range(1, ranks):
-        crossing[rank] += crossing[rank - 1]
-    return crossing
-
-
-class _Router:
-    """The router of edges from box to box, within a column or from one to the next."""
-
-    def __init__(self, folded: _Folded, placed: Layered, short: set[tuple[int, int]]) -> None:
-        self._folded, self._placed, self._short = folded, placed, short
-        self._ports = _ports(short, placed, folded.half)
-
     def routes(self, edges: Sequence[tuple[int, int]]) -> list[list[tuple[float, float]]]:
         """Return the polylines (across, along) of all edges, in their order; empty for jumps."""
         lanes = self._lanes(edges)
         return [self._route(edge, lanes) if edge in self._short else [] for edge in edges]
 
     def _columns(self, edge: tuple[int, int]) -> tuple[int, int]:
-        column_of, rank = self._folded.column_of, self._placed.rank
+        column_of, rank = self.column_of, self._placed.rank
         return column_of[rank[edge[0]]], column_of[rank[edge[1]]]
 
     def _lanes(self, edges: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:
@@ -247,11 +230,11 @@ class _Router:
         first, last = self._columns(edge)
         if first != last and edge not in lanes:
             return []
-        placed, place = self._placed, self._folded.place
+        placed, place = self._placed, self.place
         source, target = edge
         leaves, enters = self._ports[edge]
         across, along = place(placed.x[source], placed.rank[source])
-        points = [(across + leaves, along + self._folded.deep)]
+        points = [(across + leaves, along + self.deep)]
         inner = placed.chains.get(edge, [])
         points += self._through(inner, first)
         across, along = place(placed.x[target], placed.rank[target])
@@ -270,22 +253,32 @@ class _Router:
         """Return the points that lead past the boxes of the ranks between, within one column."""
         points: list[tuple[float, float]] = []
         for x, rank in inner:
-            if self._folded.column_of[rank] == column:
-                across, along = self._folded.place(x, rank)
-                points += [(across, along), (across, along + self._folded.deep)]
+            if self.column_of[rank] == column:
+                across, along = self.place(x, rank)
+                points += [(across, along), (across, along + self.deep)]
         return points
 
     def _to_next_column(
         self, across: float, target: float, first: int, last: int, lane: int
     ) -> list[tuple[float, float]]:
         """Return the points below one column, up through the gutter, and above the next."""
-        folded = self._folded
-        ranks = folded.starts[last] - 1 - folded.starts[first]
-        bottom = ranks * folded.along + folded.deep + _BELOW + lane * _LANE_STEP
-        right = folded.offset[first] + folded.spans[first][1] * folded.across + folded.half
+        ranks = self.starts[last] - 1 - self.starts[first]
+        bottom = ranks * self.along + self.deep + _BELOW + lane * _LANE_STEP
+        right = self.offset[first] + self.spans[first][1] * self.across + self.half
         gutter = right + _BESIDE + lane * STEP
         top = -_ABOVE - lane * _LANE_STEP
         return [(across, bottom), (gutter, bottom), (gutter, top), (target, top)]
+
+
+def _crossing(placed: Layered, short: set[tuple[int, int]], ranks: int) -> list[int]:
+    """Return how many drawn edges cross the boundary before each rank."""
+    crossing = [0] * (ranks + 1)
+    for a, b in short:
+        crossing[placed.rank[a] + 1] += 1
+        crossing[min(ranks, placed.rank[b] + 1)] -= 1
+    for rank in range(1, ranks):
+        crossing[rank] += crossing[rank - 1]
+    return crossing
 
 
 Edge = tuple[int, int]

@@ -22,7 +22,7 @@ from collage_gui.document.comparison import ReferenceComparison
 from collage_gui.document.cost_table import CostTable
 from collage_gui.document.execution import Execution
 from collage_gui.document.log import DocumentLog
-from collage_gui.document.pin_set import PinSet, same_demands
+from collage_gui.document.pin_set import PinSet
 from collage_gui.document.questions import Questions
 from collage_gui.document.requests import EngineRequests
 from collage_gui.document.runs import Runs
@@ -119,11 +119,11 @@ class Document(QObject):
     def stale(self) -> bool:
         """Tells whether the shown placement was made under other pins than the current ones."""
         shown = self.placement.shown
-        return shown is not None and not same_demands(shown.pins, self.pins.current)
+        return shown is not None and shown.pins != self.pins.written
 
     def show_placement(self, placement: Placement, title: str) -> None:
         """Show a placement that no run has confirmed, e.g. the runner-up."""
-        self.placement.show(Shown(placement, title, None, True, self.pins.current))
+        self.placement.show(Shown(placement, title, None, True, self.pins.written))
 
     def mark_unsaved(self) -> None:
         """Note that there is something to save."""
@@ -275,12 +275,12 @@ class Document(QObject):
             keep_pins: Whether it gets the current pins where it has none.
             then: Called when the graph and the runs have arrived.
         """
-        arrived = partial(self._graph_arrived, keep_pins, then)
+        arrived = partial(self._graph_arrived, keep_pins=keep_pins, then=then)
         params = protocol.Document(document=self.handle)
         self.requests.send("graph.get", params, arrived, topic="graph")
 
     def _graph_arrived(
-        self, keep_pins: bool, then: Callable[[], None], answer: protocol.GraphAnswer
+        self, answer: protocol.GraphAnswer, *, keep_pins: bool, then: Callable[[], None]
     ) -> None:
         self.graph = answer.graph
         self.operators = operator_graph(answer.graph)

@@ -12,14 +12,14 @@ from collage_engine.drawing.figures import latency_us
 from collage_engine.drawing.formatting import STAGE_TITLES, counted, duration_text
 from collage_engine.records.answers import PreflightAnswer, SearchAnswer
 from collage_engine.records.event import Progress, Stage
-from collage_engine.records.pin import LimitVerdict, Pin
+from collage_engine.records.pin import LimitVerdict
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.typed import convert
 from collage_engine.service import protocol
 from collage_gui.document.cost_table import CostTable
 from collage_gui.document.log import DocumentLog
-from collage_gui.document.pin_set import PinSet, same_demands
+from collage_gui.document.pin_set import PinSet
 from collage_gui.document.requests import EngineRequests
 from collage_gui.document.runs import Runs
 from collage_gui.document.shown_placement import Shown, ShownPlacement
@@ -66,7 +66,7 @@ class Execution(QObject):
         self.preflight: PreflightAnswer | None = None
         self.limits: tuple[LimitVerdict, ...] = ()
         """What became of the limits in the last search; a run has its own."""
-        self._pins_at_start: tuple[Pin, ...] = ()
+        self._pins_at_start: tuple[str, ...] = ()
 
     # -- runs --------------------------------------------------------------------------
 
@@ -83,7 +83,7 @@ class Execution(QObject):
         self.running, self.cancelling, self.stopping = True, False, False
         self.stages, self.progress, self.provisional = {}, None, None
         self._runs.provisional = None
-        self._pins_at_start = self._pins.current
+        self._pins_at_start = self._pins.written
         self.running_changed.emit()
         if self._costs.any_usable:
             self.search(quiet=True)
@@ -121,7 +121,7 @@ class Execution(QObject):
         ours, theirs = latency_us(run.placement), self._measured_us(self._pins_at_start)
         of_this_run = shown is not None and shown.run == run.id
         if of_this_run or theirs is None or (ours is not None and ours < theirs):
-            self._runs.show(run.id, self._pins_at_start)
+            self._runs.show(run.id)
 
     def show_stage(self, event: Stage) -> None:
         """Take the engine's news that a stage began or ended."""
@@ -154,7 +154,6 @@ class Execution(QObject):
         self._costs.changed.emit()
         self._costs.refresh()
         if state == "finished" and run is not None:
-            self._runs.remember_pins(run, self._pins_at_start)
 
             def arrived() -> None:
                 self._runs.provisional = None
@@ -196,13 +195,13 @@ class Execution(QObject):
         )
         self.settings_restored.emit()
 
-    def _measured_us(self, pins: tuple[Pin, ...]) -> float | None:
+    def _measured_us(self, pins: tuple[str, ...]) -> float | None:
         """Returns the measured latency of the shown placement in µs.
 
         It is None for an estimate, or under other pins.
         """
         shown = self._placement.shown
-        if shown is None or not same_demands(shown.pins, pins):
+        if shown is None or shown.pins != pins:
             return None
         return shown.placement.measured_us
 
@@ -225,7 +224,7 @@ class Execution(QObject):
             quiet: Whether it only prepares a run: its failure is not worth a message, and a
                 measured placement stays on the screen.
         """
-        pins = self._pins.current
+        pins = self._pins.written
 
         def arrived(answer: SearchAnswer) -> None:
             self.searching = False
@@ -264,13 +263,13 @@ class Execution(QObject):
         The engine keeps what it searches for this, so that the first click on a node after a run,
         or after a session was opened, is answered as quickly as later ones.
         """
-        shown, pins = self._placement.shown, self._pins.current
+        shown, pins = self._placement.shown, self._pins.written
         if shown is None or self.running or not self._requests.handle:
             return
 
         def arrived(answer: SearchAnswer) -> None:
             self._costs.take_regrets(answer)
-            if answer.verdicts and pins == self._pins.current and same_demands(shown.pins, pins):
+            if answer.verdicts and shown.pins == pins == self._pins.written:
                 self._pins.set_verdicts(answer.verdicts)
             if answer.runners_up:
                 self._placement.runners_up = answer.runners_up

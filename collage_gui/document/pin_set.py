@@ -41,6 +41,11 @@ class PinSet(QObject):
         self.infeasible: dict[str, Any] | None = None
         """What the last search said when no placement satisfies the pins and limits."""
 
+    @property
+    def written(self) -> tuple[str, ...]:
+        """Return the pins as the command line writes them, by which placements name theirs."""
+        return tuple(pin.written for pin in self.current)
+
     def edit(self, pins: Iterable[Pin], text: str) -> None:
         """Replace the pins undoably; nothing happens when they demand the same.
 
@@ -49,7 +54,7 @@ class PinSet(QObject):
             text: What the menu calls this edit.
         """
         after = tuple(pins)
-        if not same_demands(after, self.current):
+        if [pin.written for pin in after] != [*self.written]:
             self._undo.push(PinEdit(text, self, self._placement, after))
 
     def put(self, pins: tuple[Pin, ...], shown: Shown | None = None) -> None:
@@ -122,12 +127,3 @@ class PinEdit(QUndoCommand):
         """Put the earlier pins back, with what was shown with them."""
         self._shown_after = self._placement.shown
         self._pins.put(self._before, self._shown_before)
-
-
-def same_demands(one: tuple[Pin, ...], other: tuple[Pin, ...]) -> bool:
-    """Tells whether two sets of pins demand the same, whatever their texts are."""
-
-    def demands(pins: tuple[Pin, ...]) -> list[tuple[Any, ...]]:
-        return [(p.kind, p.nodes, p.toolchain, p.device) for p in pins]
-
-    return demands(one) == demands(other)

@@ -12,11 +12,10 @@ from PySide6.QtGui import QUndoCommand, QUndoStack
 
 from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.palette import learn
-from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Placement, Run
 from collage_engine.service import protocol
 from collage_gui.document.cost_table import CostTable
-from collage_gui.document.pin_set import PinSet, same_demands
+from collage_gui.document.pin_set import PinSet
 from collage_gui.document.requests import EngineRequests
 from collage_gui.document.shown_placement import Shown, ShownPlacement, same_placement
 
@@ -69,8 +68,6 @@ class Runs(QObject):
         """Ids of deleted runs."""
         self.provisional: Run | None = None
         """What a run under way, or one that was cancelled, has found."""
-        self._pins_of_run: dict[str, tuple[Pin, ...]] = {}
-        """The pins of the runs that were made since the document was opened."""
 
     @property
     def visible(self) -> list[Run]:
@@ -121,12 +118,13 @@ class Runs(QObject):
         params = protocol.Document(document=self._requests.handle)
         self._requests.send("runs.list", params, arrived, topic="runs")
 
-    def show(self, run_id: str, under: tuple[Pin, ...] | None = None, found: bool = False) -> None:
+    def show(self, run_id: str, under: tuple[str, ...] | None = None, found: bool = False) -> None:
         """Show a run's placement in the graph and in every table, with the costs it measured.
 
         Args:
             run_id: Id of the run.
-            under: Pins that the placement is known to satisfy; those of the run by default.
+            under: Pins, as written, that the placement is known to satisfy; by default those of
+                the run.
             found: Whether to show the best placement that the run's search found, also when it
                 exports another one.
         """
@@ -137,7 +135,7 @@ class Runs(QObject):
             return
         self._costs.by_candidate.update(run.costs)
         expected = placement.measured_us is None
-        pins = self._pins_under(run) if under is None else under
+        pins = tuple(verdict.pin for verdict in run.pins) if under is None else under
         title = self.title_of(run)
         if found:
             title = f"{title}, best of the search"
@@ -145,12 +143,10 @@ class Runs(QObject):
             return
         self._placement.runners_up = tuple(run.rivals)
         self._placement.show(Shown(placement, title, run.id, expected, pins))
-        current = self._pins.current
-        of_these = len(run.pins) == len(current) and same_demands(pins, current)
-        if run.pins and under is None and of_these:
+        if run.pins and under is None and pins == self._pins.written:
             self._pins.set_verdicts(tuple(run.pins))
 
-    def show_known(self, placement: Placement, under: tuple[Pin, ...]) -> bool:
+    def show_known(self, placement: Placement, under: tuple[str, ...]) -> bool:
         """Show the visible run that measured this very placement.
 
         Args:
@@ -174,10 +170,6 @@ class Runs(QObject):
                 self._placement.show(Shown(placement, title, None, False, under))
                 return True
         return False
-
-    def remember_pins(self, run: str, pins: tuple[Pin, ...]) -> None:
-        """Note under which pins a run was made."""
-        self._pins_of_run[run] = pins
 
     def rename(self, run_id: str, name: str) -> None:
         """Give a run another name, undoably."""
@@ -228,15 +220,6 @@ class Runs(QObject):
         for run in self.all:
             learn(run.toolchains)
         self.changed.emit()
-
-    def _pins_under(self, run: Run) -> tuple[Pin, ...]:
-        """Returns the pins under which a run was made.
-
-        They are known exactly for runs of this window; for others the current pins are taken
-        when there are as many of them.
-        """
-        current = self._pins.current
-        return self._pins_of_run.get(run.id, current if len(run.pins) == len(current) else ())
 
 
 def _confirmed(known: Placement, placement: Placement) -> bool:

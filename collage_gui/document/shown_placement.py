@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, Signal
 
-from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.service.protocol import ShownCover
 
@@ -21,8 +20,8 @@ class Shown:
     """Id of the run that exports it; None for any other placement."""
     estimated: bool = True
     """Whether its latency is an estimate that no run has confirmed."""
-    pins: tuple[Pin, ...] = ()
-    """The pins under which it was made: with other pins it is out of date."""
+    pins: tuple[str, ...] = ()
+    """The pins under which it was made, as written: with other pins it is out of date."""
     found_by: str | None = None
     """Id of the run whose search found it while the run exports another one."""
 

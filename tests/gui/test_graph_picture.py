@@ -194,7 +194,7 @@ def test_a_node_opens_into_what_it_was_lowered_to_and_is_selected_as_one(drive) 
         for node in record.nodes
     ]
     graph = msgspec.structs.replace(record, nodes=tuple(nodes))
-    page.document._graph_arrived(GraphAnswer(graph=graph))
+    page.document._graph_arrived(GraphAnswer(graph=graph), keep_pins=True, then=lambda: None)
 
     def boxes():
         return page.picture.drawn.scene.display.boxes
