@@ -67,17 +67,8 @@ class Preferences(QObject):
 
     def get(self, key: str) -> Any:
         """Returns the value of a preference; the default where none can be read."""
-        default = BY_KEY[key].default
-        raw = self.store.value(f"preferences/{key}")
-        if raw is None:
-            return default
-        if isinstance(default, bool):
-            return str(raw).lower() in ("true", "1")
-        try:
-            value = type(default)(raw)
-        except (TypeError, ValueError):
-            return default
-        choices = BY_KEY[key].choices
+        default, choices = BY_KEY[key].default, BY_KEY[key].choices
+        value = self.store.value(f"preferences/{key}", default, type(default))
         return value if not choices or value in [c for c, _ in choices] else default
 
     def set(self, key: str, value: Any) -> None:

@@ -65,7 +65,6 @@ class Handover(QObject):
         """
         super().__init__(parent)
         self._open_paths = open_paths
-        self._buffers: dict[QLocalSocket, bytes] = {}
         self._server = QLocalServer(self)
         self._server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
         self._server.newConnection.connect(self._connected)
@@ -80,18 +79,13 @@ class Handover(QObject):
 
     def _connected(self) -> None:
         while (socket := self._server.nextPendingConnection()) is not None:
-            self._buffers[socket] = b""
             socket.readyRead.connect(lambda socket=socket: self._read(socket))
-            socket.disconnected.connect(lambda socket=socket: self._buffers.pop(socket, None))
 
     def _read(self, socket: QLocalSocket) -> None:
-        data = self._buffers.get(socket, b"") + bytes(socket.readAll().data())
-        line, end, _ = data.partition(b"\n")
-        if not end:
-            self._buffers[socket] = data
+        if not socket.canReadLine():
             return
         try:
-            paths = json.loads(line)
+            paths = json.loads(bytes(socket.readLine().data()))
         except ValueError:
             paths = None
         if isinstance(paths, list) and all(isinstance(path, str) for path in paths):

@@ -157,22 +157,19 @@ class WelcomePage(QWidget):
             states: Its toolchains, available or not.
         """
         self.engine_title.setText(f"Toolchains on {device}" if device else "Toolchains")
-        states = list(states)
-        lines = []
+        states = sorted(states, key=lambda state: not state.available)
         has_device = any(set(state.devices) - {"cpu"} for state in states if state.available)
-        # Without a device nothing is gained by installing what is for devices only.
-        useless = [s for s in states if not (s.available or s.serves("cpu") or has_device)]
-        states = [state for state in states if state not in useless]
-        for state in sorted(states, key=lambda s: not s.available):
+        lines, useless = [], []
+        for state in states:
+            title = toolchain_title(state.name)
             if state.available:
-                lines.append(f"✓ {toolchain_title(state.name)} {state.version or ''}")
-            elif state.install:
-                lines.append(f"– {toolchain_title(state.name)}: {state.install}")
-        missing = [s for s in states if not s.available and not s.install]
-        if missing:
-            lines.append(f"– not installed: {', '.join(toolchain_title(s.name) for s in missing)}")
+                lines.append(f"✓ {title} {state.version or ''}")
+            elif has_device or state.serves("cpu"):
+                lines.append(f"– {title}: {state.install or 'not installed'}")
+            else:  # nothing is gained by installing it
+                useless.append(title)
         if useless:
-            names = ", ".join(toolchain_title(s.name) for s in useless)
+            names = ", ".join(useless)
             lines.append(f"– only for NVIDIA devices, of which there is none here: {names}")
         self.engine.setText("\n".join(lines))
         self.busy.hide()

@@ -295,25 +295,22 @@ def _toolchain_legend(graph: OperatorGraph, colouring: Colouring) -> list[Legend
 
 def _uncoloured(scene: Scene, box: DisplayBox, colouring: Colouring) -> BoxStyle:
     """Return the texts of a box, and its share of the latency."""
-    if box.kind in ("input", "output"):
+    if not box.is_work:
         detail: str = box.kind
         if box.kind == "input":
             number = box.members[0] - scene.graph.count
             detail = node_shapes(scene.graph.inputs[number]) or box.kind
         return BoxStyle(title=box.label, detail=detail, kind=box.kind)
     partitions = colouring.partitions_of(box.members)
-    dashed = bool(partitions) and colouring.estimated
-    if box.kind in ("node", "operator"):
-        return _node(scene, box, partitions, dashed, colouring)
-    return _group(scene, box, partitions, dashed, colouring)
+    if box.kind == "group":
+        style = _group(scene, box, partitions, colouring)
+    else:
+        style = _node(scene, box, partitions, colouring)
+    return replace(style, dashed=bool(partitions) and colouring.estimated)
 
 
 def _node(
-    scene: Scene,
-    box: DisplayBox,
-    partitions: list[Partition],
-    dashed: bool,
-    colouring: Colouring,
+    scene: Scene, box: DisplayBox, partitions: list[Partition], colouring: Colouring
 ) -> BoxStyle:
     """Return the texts of an ONNX node, or of an operator that it was lowered to."""
     node = scene.graph.calls[box.members[-1]]
@@ -328,26 +325,18 @@ def _node(
         name=short_name(node.onnx_nodes[0]) if node.onnx_nodes else "",
         detail=node_shapes(node),
         value=value,
-        dashed=dashed,
         share=share,
     )
 
 
 def _group(
-    scene: Scene,
-    box: DisplayBox,
-    partitions: list[Partition],
-    dashed: bool,
-    colouring: Colouring,
+    scene: Scene, box: DisplayBox, partitions: list[Partition], colouring: Colouring
 ) -> BoxStyle:
+    """Return the texts of a group, with its time where every partition in it lies in it wholly."""
     members = set(box.members)
-    known = [
-        p.estimated_us
-        for p in partitions
-        if p.estimated_us is not None and members.issuperset(p.nodes)
-    ]
-    # A time is honest only where every partition in the group lies in it wholly and is known.
-    honest = bool(known) and len(known) == len(partitions)
+    costs = [p.estimated_us if members.issuperset(p.nodes) else None for p in partitions]
+    known = [us for us in costs if us is not None]
+    us = sum(known) if known and len(known) == len(costs) else None
     group = scene.groups[box.group or ""]
     title, name = box.label, scene.groups[group.parent].label if group.parent else ""
     if group.kind == "partition":
@@ -357,8 +346,7 @@ def _group(
         title=title,
         name=name,
         detail=counted(scene.graph.count_nodes(box.members), "node"),
-        value=time_text(sum(known)) if honest else "",
-        dashed=dashed,
+        value=time_text(us) if us is not None else "",
         kind="group",
-        share=colouring.share_of(sum(known)) if honest else None,
+        share=colouring.share_of(us),
     )

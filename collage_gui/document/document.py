@@ -238,7 +238,6 @@ class Document(QObject):
         self.undo.clear()  # its commands hold what belongs to the graph that goes
         self.requests.drop_all()
         execution = self.execution
-        execution.searching = False
         self.costs.clear()
         self.placement.clear()
         self.requests.handle = entry.document

@@ -137,8 +137,7 @@ def price_of_pin(document: Document, at: int) -> str:
         document: The document.
         at: The place of the pin among the document's.
     """
-    verdicts = document.pins.verdicts
-    verdict = verdicts[at] if at < len(verdicts) else None
+    verdict = document.pins.verdict_of(at)
     if verdict is None or verdict.price_us is None:
         return ""
     price = signed_time(verdict.price_us)

@@ -46,6 +46,10 @@ class PinSet(QObject):
         """Return the pins as the command line writes them, by which placements name theirs."""
         return tuple(pin.written for pin in self.current)
 
+    def verdict_of(self, at: int) -> PinVerdict | None:
+        """Return what became of a pin, by its place; None before a search."""
+        return self.verdicts[at] if at < len(self.verdicts) else None
+
     def edit(self, pins: Iterable[Pin], text: str) -> None:
         """Replace the pins undoably; nothing happens when they demand the same.
 

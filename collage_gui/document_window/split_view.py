@@ -23,7 +23,7 @@ from collage_engine.drawing.figures import (
     toolchains_text,
 )
 from collage_engine.records.baseline_placements import baseline_placement
-from collage_engine.records.placement import Placement, Run
+from collage_engine.records.placement import Placement
 from collage_gui.design_units import NAME_LETTERS
 from collage_gui.document.document import Document
 from collage_gui.document.shown_placement import Shown, same_placement
@@ -39,8 +39,6 @@ class Choice:
 
     key: str
     shown: Shown
-    run: Run | None = None
-    """The run whose baselines tell the machine's speed for it."""
 
 
 class SplitWidget(QSplitter):
@@ -197,12 +195,12 @@ class SplitController(QObject):
             if run.placement is not None:
                 confirmed = run.placement.measured_us is not None
                 shown = Shown(run.placement, title, run.id, not confirmed)
-                found.append(Choice(f"run:{run.id}", shown, run))
+                found.append(Choice(f"run:{run.id}", shown))
             best = run.best_found()
             if best is not None and run.winner != "collage":
                 name = f"{title}, best of the search"
                 shown = Shown(best, name, None, best.measured_us is None, found_by=run.id)
-                found.append(Choice(f"found:{run.id}", shown, run))
+                found.append(Choice(f"found:{run.id}", shown))
         for number, placement in enumerate(document.placement.runners_up, 1):
             name = f"Runner-up {number}"
             found.append(Choice(f"runner-up:{number}", Shown(placement, name)))
@@ -220,7 +218,7 @@ class SplitController(QObject):
             placement = baseline_placement(baseline, candidates, len(graph.calls))
             if placement is not None:
                 shown = Shown(placement, baseline_title(baseline), None, False)
-                found.append(Choice(f"baseline:{baseline.name}", shown, run))
+                found.append(Choice(f"baseline:{baseline.name}", shown))
         return found
 
     def _chosen(self) -> Choice | None:
@@ -268,13 +266,14 @@ class SplitController(QObject):
         about = f"{latency_text(now.placement)} · {toolchains_text(now.placement)}"
         widget.about_main.setText(about)
         run = document.runs.find(now.run or now.found_by)
+        other_run = document.runs.find(choice.shown.run or choice.shown.found_by)
         other = choice.shown.placement
         texts = [
             latency_text(other),
             against_text(latency_us(other), latency_us(now.placement), now.title),
         ]
-        if run is not None and choice.run is not None and choice.run is not run:
-            drift = drift_text(choice.run, run, "")
+        if run is not None and other_run is not None and other_run is not run:
+            drift = drift_text(other_run, run, "")
             texts[-1] += f" ({drift})" if drift and texts[-1] else ""
         texts.append(toolchains_text(other))
         widget.about_other.setText(" · ".join(filter(None, texts)))

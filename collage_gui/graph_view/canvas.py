@@ -22,7 +22,7 @@ from collage_engine.drawing.columns import LEGIBLE_SCALE
 from collage_gui.design_units import UNIT
 from collage_gui.graph_view.legend import Legend
 from collage_gui.graph_view.minimap import Minimap
-from collage_gui.graph_view.painter import PaintTheme, paint
+from collage_gui.graph_view.painter import Painting, PaintTheme
 from collage_gui.graph_view.picture import Marks, Picture
 
 LARGEST_SCALE = 4.0
@@ -286,4 +286,4 @@ class Canvas(QAbstractScrollArea):
         assert self.picture is not None and self._theme is not None
         painter.scale(scale, scale)
         painter.translate(-area.topLeft())
-        paint(painter, self.picture, self.marks, area, scale, self._theme)
+        Painting(painter, self.picture, self.marks, area, scale, self._theme).paint()

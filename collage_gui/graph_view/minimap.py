@@ -8,7 +8,7 @@ from PySide6.QtCore import QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPaintEvent, QPen, QPixmap
 from PySide6.QtWidgets import QWidget
 
-from collage_gui.graph_view.painter import PaintTheme, paint
+from collage_gui.graph_view.painter import Painting, PaintTheme
 from collage_gui.graph_view.picture import Marks, Picture
 
 LARGEST = QSize(216, 150)
@@ -63,7 +63,8 @@ class Minimap(QWidget):
         scale_y = size.height() / self.bounds.height()
         painter.scale(scale_x, scale_y)
         painter.translate(-self.bounds.topLeft())
-        paint(painter, picture, Marks(), self.bounds, min(scale_x, scale_y, 0.1), theme, False)
+        scale = min(scale_x, scale_y, 0.1)
+        Painting(painter, picture, Marks(), self.bounds, scale, theme).paint(labels=False)
         painter.end()
         self.pixmap = pixmap
         self._border = theme.colours.border

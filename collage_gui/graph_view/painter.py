@@ -1,6 +1,6 @@
 """Paints the graph as a pure function of picture, marks, area, scale and theme.
 
-Screen, minimap and PNG export all come from ``paint``. Levels
+Screen, minimap and PNG export all come from ``Painting``. Levels
 of detail by the height of a box on the screen:
 
 - far (no higher than a legible letter): boxes are filled rectangles by colour, edges thin straight
@@ -79,230 +79,204 @@ class PaintTheme:
         return font
 
 
-def paint(
-    painter: QPainter,
-    picture: Picture,
-    marks: Marks,
-    area: QRectF,
-    scale: float,
-    theme: PaintTheme,
-    labels: bool = True,
-) -> None:
-    """Paint an area of the scene.
+@dataclass(frozen=True)
+class Painting:
+    """Paints an area of the scene."""
 
-    Args:
-        painter: Scaled and moved to scene units.
-        picture: What is painted.
-        marks: What is painted over it.
-        area: The part of the scene that is needed.
-        scale: Pixels of one scene unit.
-        theme: Colours and fonts.
-        labels: Whether partitions carry labels when boxes are small.
-    """
-    c = theme.colours
-    painter.fillRect(area, QColor(c.canvas))
-    height = BOX_HEIGHT * scale
-    far = height < LEGIBLE_PX
-    painter.setRenderHint(QPainter.RenderHint.Antialiasing, not far)
-    _bands(painter, picture, area, scale, c, far)
-    _edges(painter, picture, area, scale, c, far)
-    _skips(painter, picture, marks, area, scale, c)
-    _crossings(painter, picture, area, scale, c, far)
-    visible = picture.boxes_in(area)
-    if far:
-        _far(painter, picture, marks, visible, c)
-        if labels and not picture.is_scale:
-            _partition_labels(painter, picture, marks, area, scale, theme)
-    else:
-        near = scale >= LEGIBLE_SCALE
-        boxes = _BoxPainter(painter, picture, marks, scale, theme, near)
-        for box in visible.tolist():
-            boxes.paint(box)
-        if near:
-            _jumps(painter, picture, visible, theme)
-            _crossing_labels(painter, picture, area, theme)
-    _rings(painter, picture, marks, area, scale, c, far)
-    if not far:
-        for box in visible.tolist():
+    painter: QPainter
+    """Scaled and moved to scene units."""
+    picture: Picture
+    marks: Marks
+    """What is painted over the picture."""
+    area: QRectF
+    """The part of the scene that is needed."""
+    scale: float
+    """Pixels of one scene unit."""
+    theme: PaintTheme
+
+    @property
+    def colours(self) -> Colours:
+        """Return the colours of the theme."""
+        return self.theme.colours
+
+    @property
+    def far(self) -> bool:
+        """Tell whether boxes are spots of colour."""
+        return BOX_HEIGHT * self.scale < LEGIBLE_PX
+
+    @property
+    def near(self) -> bool:
+        """Tell whether all texts of boxes can be read."""
+        return self.scale >= LEGIBLE_SCALE
+
+    def paint(self, labels: bool = True) -> None:
+        """Paint the area.
+
+        Args:
+            labels: Whether partitions carry labels when boxes are small.
+        """
+        painter, marks = self.painter, self.marks
+        painter.fillRect(self.area, QColor(self.colours.canvas))
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, not self.far)
+        self._bands()
+        self._edges()
+        self._skips()
+        self._crossings()
+        visible = self.picture.boxes_in(self.area)
+        if self.far:
+            self._far(visible)
+            if labels and not self.picture.is_scale:
+                self._partition_labels()
+        for box in visible.tolist() if not self.far else ():
+            self._box(box)
+        if self.near:
+            self._jumps(visible)
+            self._crossing_labels()
+        self._rings()
+        for box in visible.tolist() if not self.far else ():
             if mark := marks.pinned.get(box):
-                _badge(painter, mark, picture.rectangles[box], scale, theme)
+                self._badge(mark, self.picture.rectangles[box])
 
+    def _bands(self) -> None:
+        """Paint the tints of the partitions, below everything else."""
+        painter, c, far = self.painter, self.colours, self.far
+        strength = 0.42 if far else 0.78
+        if c.dark:
+            strength = 0.5 if far else 0.72
+        for colour, rims, fills in self.picture.bands(self.area):
+            rim = QColor(mix(colour, c.canvas, 0.25 if c.dark else 0.3))
+            fill = QColor(mix(colour, c.canvas, strength))
+            for tint, rectangles in ((rim, rims), (fill, fills)):
+                painter.setPen(Qt.PenStyle.NoPen)
+                painter.setBrush(tint)
+                if far or self.scale < 0.5:
+                    painter.drawRects(rectangles)
+                else:
+                    for rectangle in rectangles:
+                        painter.drawRoundedRect(rectangle, 7, 7)
 
-def _bands(
-    painter: QPainter, picture: Picture, area: QRectF, scale: float, c: Colours, far: bool
-) -> None:
-    """Paint the tints of the partitions, below everything else."""
-    strength = 0.42 if far else 0.78
-    if c.dark:
-        strength = 0.5 if far else 0.72
-    for colour, rims, fills in picture.bands(area):
-        rim = QColor(mix(colour, c.canvas, 0.25 if c.dark else 0.3))
-        fill = QColor(mix(colour, c.canvas, strength))
-        for tint, rectangles in ((rim, rims), (fill, fills)):
+    def _edges(self) -> None:
+        painter, far, lines = self.painter, self.far, self.picture.lines
+        visible = self.picture.segments_in(self.area)
+        if not len(visible):
+            return
+        pen = QPen(QColor(self.colours.edge), 1.0 if far else max(1.2, 1.0 / self.scale))
+        pen.setCosmetic(far)
+        painter.setPen(pen)
+        painter.drawLines([lines[i] for i in visible.tolist()])
+
+    def _skips(self) -> None:
+        """Paint the edges that the layout cuts as faint curves; those of chosen boxes stand out."""
+        painter, picture, marks, c = self.painter, self.picture, self.marks, self.colours
+        wanted = {*marks.selected, marks.primary, marks.hovered} - {None}
+        always = picture.scene.curves
+        if not picture.skips or not (always or wanted):
+            return
+        painter.save()
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        for a, b in picture.skips:
+            chosen = a in wanted or b in wanted
+            if not (chosen or (a, b) in always):
+                continue
+            start, one, two, end = (QPointF(*p) for p in skip_curve(picture.scene, a, b))
+            path = QPainterPath(start)
+            path.cubicTo(one, two, end)
+            if not path.controlPointRect().intersects(self.area):
+                continue
+            colour = QColor(c.text if chosen else c.edge)
+            colour.setAlphaF(1.0 if chosen else 0.55)
+            painter.setPen(QPen(colour, (1.8 if chosen else 1.1) / min(self.scale, 1.0)))
+            painter.drawPath(path)
+        painter.restore()
+
+    def _crossings(self) -> None:
+        """Paint hand-overs between toolchains, formats or devices as heavy arrows."""
+        painter, far = self.painter, self.far
+        touching = [each for each in self.picture.crossings if each.bounds.intersects(self.area)]
+        if not touching:
+            return
+        colour = QColor(self.colours.text)
+        pen = QPen(colour, 1.6 if far else 2.2)
+        pen.setCosmetic(far)
+        painter.setPen(pen)
+        painter.drawLines([line for each in touching for line in each.lines])
+        if not far:
             painter.setPen(Qt.PenStyle.NoPen)
-            painter.setBrush(tint)
-            if far or scale < 0.5:
-                painter.drawRects(rectangles)
+            painter.setBrush(colour)
+            for each in touching:
+                painter.drawPolygon(each.head)
+
+    def _crossing_labels(self) -> None:
+        """Paints the bytes, conversion and cost of each hand-over beside its arrow."""
+        painter, c = self.painter, self.colours
+        painter.setFont(self.theme.sized(10))
+        metrics = painter.fontMetrics()
+        for each in self.picture.crossings:
+            if not each.bounds.intersects(self.area):
+                continue
+            text = each.hand_over.label
+            width, height = metrics.horizontalAdvance(text) + 6, metrics.height()
+            left = each.label_at.x() - (width if each.on_the_left else 0)
+            place = QRectF(left, each.label_at.y() - height / 2, width, height)
+            background = QColor(c.canvas)
+            background.setAlpha(225)
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(background)
+            painter.drawRoundedRect(place, 3, 3)
+            painter.setPen(QColor(c.text))
+            painter.drawText(place, Qt.AlignmentFlag.AlignCenter, text)
+
+    def _far(self, visible: np.ndarray) -> None:
+        """Paints boxes as filled rectangles, all of one colour at a time."""
+        painter, picture, marks, c = self.painter, self.picture, self.marks, self.colours
+        painter.setPen(Qt.PenStyle.NoPen)
+        if picture.is_scale:
+            pen = QPen(QColor(c.border), 1)
+            pen.setCosmetic(True)
+            painter.setPen(pen)  # the lowest colour of a scale is close to that of the canvas
+        colours = picture.colour_of[visible]
+        rectangles = picture.rectangles
+        for number in np.unique(colours).tolist():
+            colour = picture.colours[number]
+            if marks.stale:
+                colour = QColor(mix(colour.name(), c.canvas, 0.4))
+            boxes = visible[colours == number].tolist()
+            faint = [i for i in boxes if i in marks.dimmed] if marks.dimmed else []
+            painter.setBrush(colour)
+            painter.drawRects([rectangles[i] for i in boxes if i not in marks.dimmed])
+            if faint:
+                painter.setBrush(QColor(mix(colour.name(), c.canvas, 1 - DIMMED)))
+                painter.drawRects([rectangles[i] for i in faint])
+
+    def _partition_labels(self) -> None:
+        """Paints tag and share of the partitions that are large on the screen and not dimmed."""
+        painter, picture, scale = self.painter, self.picture, self.scale
+        size = 11.0 / scale
+        font = self.theme.sized(size, bold=True)
+        metrics = QFontMetricsF(font)
+        painter.setFont(font)
+        for around, outline, _ in picture.partition_boxes:
+            if not around.intersects(self.area) or self.marks.dimmed.issuperset(outline.boxes):
+                continue
+            look = toolchain_look(outline.toolchain)
+            share = picture.shares.get(outline.partition, 0.0)
+            height = metrics.height() + 2 / scale
+            for text in (f"{look.tag} {share:.0%}", look.tag) if share >= 0.005 else (look.tag,):
+                width = metrics.horizontalAdvance(text) + 8 / scale
+                if around.width() >= width and around.height() >= height:
+                    break
             else:
-                for rectangle in rectangles:
-                    painter.drawRoundedRect(rectangle, 7, 7)
+                continue
+            label = QRectF(0, 0, width, height)
+            label.moveCenter(around.center())
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(QColor(look.colour))
+            painter.drawRect(label)
+            painter.setPen(QColor(look.text))
+            painter.drawText(label, Qt.AlignmentFlag.AlignCenter, text)
 
-
-def _edges(
-    painter: QPainter, picture: Picture, area: QRectF, scale: float, c: Colours, far: bool
-) -> None:
-    visible = picture.segments_in(area)
-    if not len(visible):
-        return
-    pen = QPen(QColor(c.edge), 1.0 if far else max(1.2, 1.0 / scale))
-    pen.setCosmetic(far)
-    painter.setPen(pen)
-    lines = picture.lines
-    painter.drawLines([lines[i] for i in visible.tolist()])
-
-
-def _skips(
-    painter: QPainter, picture: Picture, marks: Marks, area: QRectF, scale: float, c: Colours
-) -> None:
-    """Paints the edges that the layout cuts as faint curves; those of chosen boxes stand out."""
-    wanted = {*marks.selected, marks.primary, marks.hovered} - {None}
-    always = picture.scene.curves
-    if not picture.skips or not (always or wanted):
-        return
-    painter.save()
-    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-    painter.setBrush(Qt.BrushStyle.NoBrush)
-    for a, b in picture.skips:
-        chosen = a in wanted or b in wanted
-        if not (chosen or (a, b) in always):
-            continue
-        start, one, two, end = (QPointF(*p) for p in skip_curve(picture.scene, a, b))
-        path = QPainterPath(start)
-        path.cubicTo(one, two, end)
-        if not path.controlPointRect().intersects(area):
-            continue
-        colour = QColor(c.text if chosen else c.edge)
-        colour.setAlphaF(1.0 if chosen else 0.55)
-        painter.setPen(QPen(colour, (1.8 if chosen else 1.1) / min(scale, 1.0)))
-        painter.drawPath(path)
-    painter.restore()
-
-
-def _crossings(
-    painter: QPainter, picture: Picture, area: QRectF, scale: float, c: Colours, far: bool
-) -> None:
-    """Paints hand-overs between toolchains, formats or devices: heavy lines with an arrow head."""
-    touching = [each for each in picture.crossings if each.bounds.intersects(area)]
-    if not touching:
-        return
-    colour = QColor(c.text)
-    pen = QPen(colour, 1.6 if far else 2.2)
-    pen.setCosmetic(far)
-    painter.setPen(pen)
-    painter.drawLines([line for each in touching for line in each.lines])
-    if not far:
-        painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(colour)
-        for each in touching:
-            painter.drawPolygon(each.head)
-
-
-def _crossing_labels(painter: QPainter, picture: Picture, area: QRectF, theme: PaintTheme) -> None:
-    """Paints the bytes, conversion and cost of each hand-over beside its arrow."""
-    c = theme.colours
-    painter.setFont(theme.sized(10))
-    metrics = painter.fontMetrics()
-    for each in picture.crossings:
-        if not each.bounds.intersects(area):
-            continue
-        text = each.hand_over.label
-        width, height = metrics.horizontalAdvance(text) + 6, metrics.height()
-        left = each.label_at.x() - (width if each.on_the_left else 0)
-        place = QRectF(left, each.label_at.y() - height / 2, width, height)
-        background = QColor(c.canvas)
-        background.setAlpha(225)
-        painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(background)
-        painter.drawRoundedRect(place, 3, 3)
-        painter.setPen(QColor(c.text))
-        painter.drawText(place, Qt.AlignmentFlag.AlignCenter, text)
-
-
-def _far(
-    painter: QPainter, picture: Picture, marks: Marks, visible: np.ndarray, c: Colours
-) -> None:
-    """Paints boxes as filled rectangles, all of one colour at a time."""
-    painter.setPen(Qt.PenStyle.NoPen)
-    if picture.is_scale:
-        pen = QPen(QColor(c.border), 1)
-        pen.setCosmetic(True)
-        painter.setPen(pen)  # the lowest colour of a scale is close to that of the canvas
-    colours = picture.colour_of[visible]
-    rectangles = picture.rectangles
-    for number in np.unique(colours).tolist():
-        colour = picture.colours[number]
-        if marks.stale:
-            colour = QColor(mix(colour.name(), c.canvas, 0.4))
-        boxes = visible[colours == number].tolist()
-        faint = [i for i in boxes if i in marks.dimmed] if marks.dimmed else []
-        painter.setBrush(colour)
-        painter.drawRects([rectangles[i] for i in boxes if i not in marks.dimmed])
-        if faint:
-            painter.setBrush(QColor(mix(colour.name(), c.canvas, 1 - DIMMED)))
-            painter.drawRects([rectangles[i] for i in faint])
-
-
-def _partition_labels(
-    painter: QPainter,
-    picture: Picture,
-    marks: Marks,
-    area: QRectF,
-    scale: float,
-    theme: PaintTheme,
-) -> None:
-    """Paints tag and share of the partitions that are large on the screen and not dimmed."""
-    size = 11.0 / scale
-    font = theme.sized(size, bold=True)
-    metrics = QFontMetricsF(font)
-    painter.setFont(font)
-    for around, outline, _ in picture.partition_boxes:
-        if not around.intersects(area) or marks.dimmed.issuperset(outline.boxes):
-            continue
-        look = toolchain_look(outline.toolchain)
-        share = picture.shares.get(outline.partition, 0.0)
-        height = metrics.height() + 2 / scale
-        for text in (f"{look.tag} {share:.0%}", look.tag) if share >= 0.005 else (look.tag,):
-            width = metrics.horizontalAdvance(text) + 8 / scale
-            if around.width() >= width and around.height() >= height:
-                break
-        else:
-            continue
-        label = QRectF(0, 0, width, height)
-        label.moveCenter(around.center())
-        painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(QColor(look.colour))
-        painter.drawRect(label)
-        painter.setPen(QColor(look.text))
-        painter.drawText(label, Qt.AlignmentFlag.AlignCenter, text)
-
-
-class _BoxPainter:
-    """Paints single boxes at one level of detail."""
-
-    def __init__(
-        self,
-        painter: QPainter,
-        picture: Picture,
-        marks: Marks,
-        scale: float,
-        theme: PaintTheme,
-        near: bool,
-    ) -> None:
-        self.painter, self.picture, self.marks = painter, picture, marks
-        self.scale, self.theme, self.near = scale, theme, near
-        self.colours = theme.colours
-
-    def paint(self, box: int) -> None:
+    def _box(self, box: int) -> None:
         """Paint one box with its strip, texts, badge and share."""
         style, area = self.picture.styles[box], self.picture.rectangles[box]
         self.painter.setOpacity(self._opacity(box))
@@ -353,7 +327,7 @@ class _BoxPainter:
             self._near_texts(box, style, texts)
         else:
             self._middle_text(style, texts)
-        _share(painter, style, texts, self.colours)
+        self._share(style, texts)
 
     def _strip(self, style: BoxStyle, area: QRectF) -> None:
         """Paint the coloured strip at the left edge, with its pattern and its tag."""
@@ -441,6 +415,84 @@ class _BoxPainter:
     ) -> str:
         return self.painter.fontMetrics().elidedText(text, where, int(width))
 
+    def _badge(self, mark: str, r: QRectF) -> None:
+        """Paints a pin's mark on the box's corner, never smaller than can be seen."""
+        painter, c = self.painter, self.colours
+        size = min(34.0, max(18.0, 15 / self.scale))
+        badge = QRectF(r.right() - size * 0.6, r.top() - size * 0.42, size, size)
+        painter.setPen(QPen(QColor(c.canvas), size / 12))
+        painter.setBrush(QColor(c.text))
+        painter.drawEllipse(badge)
+        painter.setPen(QColor(c.canvas))
+        painter.setFont(self.theme.sized(size * 0.58, bold=True))
+        painter.drawText(badge, Qt.AlignmentFlag.AlignCenter, mark)
+
+    def _share(self, style: BoxStyle, area: QRectF) -> None:
+        """Paint the expected cost beside the dearest partition's, as a thin bar at the edge."""
+        painter = self.painter
+        if style.share is None:
+            return
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(QColor(self.colours.line))
+        bar = QRectF(area.left(), area.bottom() - 6, area.width(), 3)
+        painter.drawRect(bar)
+        painter.setBrush(QColor(style.colour))
+        bar.setWidth(max(1.0, bar.width() * style.share))
+        painter.drawRect(bar)
+
+    def _jumps(self, visible: np.ndarray) -> None:
+        """Paints the stubs of cut edges, with how many there are."""
+        painter, picture, c = self.painter, self.picture, self.colours
+        painter.setFont(self.theme.sized(10))
+        for box in visible.tolist():
+            r = picture.rectangles[box]
+            for side, low in ((picture.scene.jumps_out, True), (picture.scene.jumps_in, False)):
+                others = side.get(box)
+                if not others:
+                    continue
+                chip = QRectF(r.right() + 3, r.bottom() - 16 if low else r.top() + 1, 28, 15)
+                painter.setPen(QPen(QColor(c.edge), 1))
+                painter.setBrush(QColor(c.canvas))
+                painter.drawRoundedRect(chip, 7, 7)
+                painter.setPen(QColor(c.quiet))
+                text = f"↦{len(others)}" if low else f"{len(others)}⇥"
+                painter.drawText(chip, Qt.AlignmentFlag.AlignCenter, text)
+
+    def _rings(self) -> None:
+        """Paints rings of constant width: what is measured now, highlights, the selection."""
+        painter, picture, marks, c = self.painter, self.picture, self.marks, self.colours
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        width = RING_PX / self.scale
+        grow = min(14.0, 4.0 / self.scale) if self.scale < 1 else 3.0
+        for boxes, colour, line in (
+            (marks.measured_now, c.text, Qt.PenStyle.DashDotLine),
+            (marks.highlighted, c.quiet, Qt.PenStyle.DotLine),
+            (marks.candidate, c.focus, Qt.PenStyle.DashLine),
+            (marks.selected, c.focus, Qt.PenStyle.SolidLine),
+        ):
+            inside = [
+                picture.rectangles[box]
+                for box in boxes
+                if box < len(picture.rectangles) and picture.rectangles[box].intersects(self.area)
+            ]
+            is_chosen = boxes is marks.selected or boxes is marks.candidate
+            pens = [QPen(QColor(colour), width if is_chosen else 0.6 * width)]
+            pens[0].setStyle(line)
+            if is_chosen:
+                # A rim of the canvas's colour sets the ring off from boxes of a like colour.
+                pens.insert(0, QPen(QColor(c.canvas), 3 * width))
+            for pen in pens:
+                painter.setPen(pen)
+                for r in inside:
+                    ring = r.adjusted(-grow, -grow, grow, grow)
+                    painter.drawRect(ring) if self.far else painter.drawRoundedRect(ring, 6, 6)
+        if marks.primary is not None and len(marks.selected) > 1:
+            r = picture.rectangles[marks.primary]
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(QColor(c.focus))
+            size = 5 / self.scale
+            painter.drawEllipse(QPointF(r.left(), r.top()), size, size)
+
 
 def small_picture(draw: Callable[[QPainter, QRectF], None]) -> QIcon:
     """Return a picture of the size of ``CHIP``, for a row of a list.
@@ -498,91 +550,3 @@ def middle_lines(style: BoxStyle, by_cost: bool) -> list[str]:
     """
     with_cost = (style.kind == "group" or by_cost) and style.value not in ("", DASH)
     return [style.title, style.value] if with_cost else [style.title]
-
-
-def _badge(painter: QPainter, mark: str, r: QRectF, scale: float, theme: PaintTheme) -> None:
-    """Paints a pin's mark on the box's corner, never smaller than can be seen."""
-    c = theme.colours
-    size = min(34.0, max(18.0, 15 / scale))
-    badge = QRectF(r.right() - size * 0.6, r.top() - size * 0.42, size, size)
-    painter.setPen(QPen(QColor(c.canvas), size / 12))
-    painter.setBrush(QColor(c.text))
-    painter.drawEllipse(badge)
-    painter.setPen(QColor(c.canvas))
-    painter.setFont(theme.sized(size * 0.58, bold=True))
-    painter.drawText(badge, Qt.AlignmentFlag.AlignCenter, mark)
-
-
-def _share(painter: QPainter, style: BoxStyle, area: QRectF, c: Colours) -> None:
-    """Paints the expected cost beside the dearest partition's, as a thin bar at the lower edge."""
-    if style.share is None:
-        return
-    painter.setPen(Qt.PenStyle.NoPen)
-    painter.setBrush(QColor(c.line))
-    bar = QRectF(area.left(), area.bottom() - 6, area.width(), 3)
-    painter.drawRect(bar)
-    painter.setBrush(QColor(style.colour))
-    bar.setWidth(max(1.0, bar.width() * style.share))
-    painter.drawRect(bar)
-
-
-def _jumps(painter: QPainter, picture: Picture, visible: np.ndarray, theme: PaintTheme) -> None:
-    """Paints the stubs of cut edges, with how many there are."""
-    c = theme.colours
-    painter.setFont(theme.sized(10))
-    for box in visible.tolist():
-        r = picture.rectangles[box]
-        for side, low in ((picture.scene.jumps_out, True), (picture.scene.jumps_in, False)):
-            others = side.get(box)
-            if not others:
-                continue
-            chip = QRectF(r.right() + 3, r.bottom() - 16 if low else r.top() + 1, 28, 15)
-            painter.setPen(QPen(QColor(c.edge), 1))
-            painter.setBrush(QColor(c.canvas))
-            painter.drawRoundedRect(chip, 7, 7)
-            painter.setPen(QColor(c.quiet))
-            text = f"↦{len(others)}" if low else f"{len(others)}⇥"
-            painter.drawText(chip, Qt.AlignmentFlag.AlignCenter, text)
-
-
-def _rings(
-    painter: QPainter,
-    picture: Picture,
-    marks: Marks,
-    area: QRectF,
-    scale: float,
-    c: Colours,
-    far: bool,
-) -> None:
-    """Paints rings of constant width: what is measured now, highlights, the selection."""
-    painter.setBrush(Qt.BrushStyle.NoBrush)
-    width = RING_PX / scale
-    grow = min(14.0, 4.0 / scale) if scale < 1 else 3.0
-    for boxes, colour, line in (
-        (marks.measured_now, c.text, Qt.PenStyle.DashDotLine),
-        (marks.highlighted, c.quiet, Qt.PenStyle.DotLine),
-        (marks.candidate, c.focus, Qt.PenStyle.DashLine),
-        (marks.selected, c.focus, Qt.PenStyle.SolidLine),
-    ):
-        inside = [
-            picture.rectangles[box]
-            for box in boxes
-            if box < len(picture.rectangles) and picture.rectangles[box].intersects(area)
-        ]
-        is_chosen = boxes is marks.selected or boxes is marks.candidate
-        pens = [QPen(QColor(colour), width if is_chosen else 0.6 * width)]
-        pens[0].setStyle(line)
-        if is_chosen:
-            # A rim of the canvas's colour sets the ring off from boxes and halos of a like colour.
-            pens.insert(0, QPen(QColor(c.canvas), 3 * width))
-        for pen in pens:
-            painter.setPen(pen)
-            for r in inside:
-                ring = r.adjusted(-grow, -grow, grow, grow)
-                painter.drawRect(ring) if far else painter.drawRoundedRect(ring, 6, 6)
-    if marks.primary is not None and len(marks.selected) > 1:
-        r = picture.rectangles[marks.primary]
-        painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(QColor(c.focus))
-        size = 5 / scale
-        painter.drawEllipse(QPointF(r.left(), r.top()), size, size)

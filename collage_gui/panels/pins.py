@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from collage_engine.drawing.figures import latency_text, latency_us
 from collage_engine.drawing.formatting import counted, gain_text
-from collage_engine.records.pin import Pin
+from collage_engine.records.pin import Pin, PinVerdict
 from collage_gui.document.document import Document
 from collage_gui.document.pin_prices import price_of_pin, unmeasured_of_pin
 from collage_gui.panels.pin_text import MARKS, pin_demand
@@ -18,8 +18,8 @@ from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
 from collage_gui.widgets import action_button, lay_out, push_button, text_label
 
-Row = tuple[int, Pin]
-"""A pin with its place among the document's."""
+Row = tuple[int, Pin, PinVerdict | None]
+"""A pin with its place among the document's, and what became of it."""
 ABOUT_PRICE = "The cost with this pin less the cost without it, with all other pins"
 
 
@@ -40,7 +40,13 @@ class PinsPanel(QWidget):
                     text=lambda r: r[1].kind,
                     toolchain=lambda r: r[1].toolchain,
                 ),
-                Column("Verdict", self._state, tip=self._why, text=self._verdict, width=150),
+                Column(
+                    "Verdict",
+                    lambda r: r[2].state if r[2] else "pending",
+                    tip=self._why,
+                    text=self._verdict,
+                    width=150,
+                ),
                 Column(
                     "Nodes",
                     self._all_names,
@@ -49,8 +55,14 @@ class PinsPanel(QWidget):
                     width=90,
                     stretches=True,
                 ),
-                Column("Price", self._price, "signed-time", ABOUT_PRICE, extra=True),
-                Column("Reason", lambda r: self._reason(r[0]), width=240, extra=True),
+                Column(
+                    "Price",
+                    lambda r: r[2] and r[2].price_us,
+                    "signed-time",
+                    ABOUT_PRICE,
+                    extra=True,
+                ),
+                Column("Reason", self._reason, width=240, extra=True),
             ]
         )
         self.table = Table(self.model, "pinsTable", "Pins", theme)
@@ -92,16 +104,8 @@ class PinsPanel(QWidget):
             else f"{len(short)}: {', '.join(short[:3])}{'…' if len(short) > 3 else ''}"
         )
 
-    def _of(self, at: int):
-        verdicts = self.document.pins.verdicts
-        return verdicts[at] if at < len(verdicts) else None
-
-    def _state(self, row: Row) -> str:
-        verdict = self._of(row[0])
-        return "pending" if verdict is None else verdict.state
-
     def _verdict(self, row: Row) -> str:
-        verdict = self._of(row[0])
+        verdict = row[2]
         if verdict is None or verdict.state == "pending":
             return "… pending"
         if verdict.state == "infeasible":
@@ -111,18 +115,13 @@ class PinsPanel(QWidget):
         return f"✓ {price_of_pin(self.document, row[0])}"
 
     def _why(self, row: Row) -> str:
-        return self._reason(row[0]) or f"{ABOUT_PRICE}."
+        return self._reason(row) or f"{ABOUT_PRICE}."
 
-    def _price(self, row: Row) -> float | None:
-        verdict = self._of(row[0])
-        return verdict.price_us if verdict else None
-
-    def _reason(self, at: int) -> str:
-        verdict = self._of(at)
+    def _reason(self, row: Row) -> str:
+        at, pin, verdict = row
         if verdict is None:
             return "Search again or run to see what it costs."
         text = verdict.reason or ""
-        pin = self.document.pins.current[at]
         left = unmeasured_of_pin(self.document, pin) if verdict.price_us is not None else 0
         if left:
             are = "candidate is" if left == 1 else "candidates are"
@@ -135,7 +134,8 @@ class PinsPanel(QWidget):
     def refresh(self) -> None:
         """Show the pins as they are now."""
         document = self.document
-        self.model.set_rows(list(enumerate(document.pins.current)))
+        pins = enumerate(document.pins.current)
+        self.model.set_rows([(at, pin, document.pins.verdict_of(at)) for at, pin in pins])
         has = bool(document.pins.current)
         self.table.setVisible(has)
         self.summary.setVisible(has)
@@ -159,13 +159,13 @@ class PinsPanel(QWidget):
         self.free.setEnabled(has)
 
     def _picked(self) -> None:
-        nodes = [n for _, pin in self.table.chosen() for n in pin.nodes]
+        nodes = [n for _, pin, _ in self.table.chosen() for n in pin.nodes]
         if nodes:
             self.document.selection.select(nodes)
 
     def free_chosen(self) -> None:
         """Frees the chosen pins; without a choice, those on the selected nodes."""
-        chosen = {at for at, _ in self.table.chosen()}
+        chosen = {at for at, _, _ in self.table.chosen()}
         document = self.document
         if not chosen:
             chosen = {

@@ -130,7 +130,7 @@ def tell(folder: Path, theme: str, real: str | None, limit_s: float) -> None:
         document.selection.select(parts[0].nodes)
         page.pins.keep_partition()
         story.rest(1.0)
-        story.until(lambda: not document.execution.searching)
+        story.until(lambda: not document.client._pending)
         page.tabs.setCurrentWidget(page.panels.pins)
         page.view.fit()
         story.shoot("7-pins")

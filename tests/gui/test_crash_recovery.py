@@ -352,7 +352,7 @@ def test_keys_of_one_letter_leave_fields_lists_and_buttons_alone(drive) -> None:
     before = page.document.placement.shown
     d.qtbot.keyClick(listing, Qt.Key.Key_Space)
     assert listing.item(0).checkState() == Qt.CheckState.Unchecked
-    assert page.document.placement.shown is before and not page.document.execution.searching
+    assert page.document.placement.shown is before and not page.document.client._pending
     page.panels.node.candidates.filter.setFocus()
     d.qtbot.keyClicks(page.panels.node.candidates.filter, "kfp 1")
     assert page.panels.node.candidates.filter.text() == "kfp 1" and page.document.pins.current == ()
@@ -365,7 +365,7 @@ def test_keys_of_one_letter_leave_fields_lists_and_buttons_alone(drive) -> None:
     assert [p.kind for p in page.document.pins.current] == ["exactly"]
     d.qtbot.keyClick(page.view, Qt.Key.Key_Delete)
     assert page.document.pins.current == ()
-    d.until(lambda: not page.document.execution.searching)
+    d.until(lambda: not page.document.client._pending)
     shown = page.document.placement.shown
     d.qtbot.keyClick(page.view, Qt.Key.Key_Space)
     d.until(lambda: page.document.placement.shown is not shown)

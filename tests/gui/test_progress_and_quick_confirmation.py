@@ -111,7 +111,7 @@ def test_one_key_confirms_a_pin_quickly(drive) -> None:
     d.run(page)
     page.document.selection.select([0])
     page.pins.pin_never("tvm")
-    d.until(lambda: not page.document.execution.searching)
+    d.until(lambda: not page.document.client._pending)
     page.view.setFocus()
     d.qtbot.keyClick(page.view, Qt.Key.Key_C)
     d.until(lambda: len(page.document.runs.visible) == 2 and not page.document.execution.running)

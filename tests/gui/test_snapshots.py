@@ -48,7 +48,7 @@ def test_the_canvas_looks_as_it_did(drive, theme) -> None:
     d.run(page)
     page.document.selection.select([3])
     page.pins.pin_never("tvm")
-    d.until(lambda: not page.document.execution.searching and not page.document.stale)
+    d.until(lambda: not page.document.client._pending and not page.document.stale)
     d.qtbot.wait(50)
     r = page.picture.drawn.rectangles[0]
     same(page.view.image(QRectF(r.left() - 220, r.top() - 30, 640, 420), 1.0), f"near-{theme}")
