@@ -64,12 +64,7 @@ def fact_lines(facts: Iterable[Fact], groups: Sequence[str]) -> list[str]:
 def limit_facts(limits: Iterable[LimitVerdict]) -> list[Fact]:
     """Return one fact for each limit on what is deployed: whether it holds, and its price."""
     return [
-        Fact(
-            "Limits",
-            each.text,
-            _verdict(each.state, None, each.reason),
-            each.reason or "",
-        )
+        Fact("Limits", each.text, _verdict(each.state, None, each.reason), each.reason or "")
         for each in limits
     ]
 
@@ -93,13 +88,8 @@ def placement_facts(placement: Placement) -> list[Fact]:
     if placement.conversions:
         times = [each.us for each in placement.conversions if each.us is not None]
         took = time_text(sum(times)) if len(times) == len(placement.conversions) else "time unknown"
-        facts.append(
-            Fact(
-                "Formats",
-                "conversions of values",
-                f"{len(placement.conversions)}, {took} in all",
-            )
-        )
+        value = f"{len(placement.conversions)}, {took} in all"
+        facts.append(Fact("Formats", "conversions of values", value))
     return facts
 
 
@@ -115,17 +105,15 @@ def changed_facts(
     Returns:
         (fact, value before, value after); a value is None where a run has no such fact.
     """
-    old = {(fact.group, fact.name): fact for fact in before}
-    new = {(fact.group, fact.name): fact for fact in after}
+    old = {(fact.group, fact.name): fact.value for fact in before}
+    new = {(fact.group, fact.name): fact.value for fact in after}
     order: dict[str, int] = {}
+    facts: dict[tuple[str, str], Fact] = {}
     for fact in (*after, *before):
         order.setdefault(fact.group, len(order))
-    keys = sorted({**new, **old}, key=lambda key: order[key[0]])
-    return [(new.get(key) or old[key], _value(old.get(key)), _value(new.get(key))) for key in keys]
-
-
-def _value(fact: Fact | None) -> str | None:
-    return None if fact is None else fact.value
+        facts.setdefault((fact.group, fact.name), fact)
+    keys = sorted(facts, key=lambda key: order[key[0]])
+    return [(facts[key], old.get(key), new.get(key)) for key in keys]
 
 
 def _verdict(state: str, price_us: float | None, reason: str | None) -> str:
@@ -148,22 +136,14 @@ def accuracy_facts(run: Run) -> list[Fact]:
             held = [p for p in placement.partitions if p.precision == precision]
             errors = [p.max_rel_error for p in held if p.max_rel_error is not None]
             worst = f", within {max(errors):.1e} each" if errors else ""
-            facts.append(
-                _accuracy(
-                    f"partitions in {short(precision)}",
-                    f"{len(held)} of {len(placement.partitions)}{worst}",
-                )
-            )
+            value = f"{len(held)} of {len(placement.partitions)}{worst}"
+            facts.append(_accuracy(f"partitions in {short(precision)}", value))
     facts += [_accuracy("rounding", sentence) for sentence in tolerance_sentences(run)]
     error = about.max_rel_error if about is not None else run.max_rel_error
     if error is not None:
-        facts.append(
-            _accuracy(
-                "error of the whole model",
-                f"{error:.1e}{checked_on(run.samples)}",
-                "max|y−r| / max|r|, the largest over outputs and sets of inputs",
-            )
-        )
+        value = f"{error:.1e}{checked_on(run.samples)}"
+        tip = "max|y−r| / max|r|, the largest over outputs and sets of inputs"
+        facts.append(_accuracy("error of the whole model", value, tip))
     return facts + (_promise(about, placement) if about is not None else [])
 
 
@@ -180,21 +160,13 @@ def _promise(about: Accuracy, placement: Placement | None) -> list[Fact]:
         count = counted(len(about.tried), "whole model")
         found = "; none is faster and keeps the tolerance" if all_ran and not reduced else ""
         facts.append(_accuracy("tried with products rounded", f"{count}{found}"))
-    facts += [
-        _accuracy(
-            "tolerance",
-            f"{about.tolerance:g}, kept on {inputs_text(about.samples)}",
-        )
-    ]
+    kept = f"{about.tolerance:g}, kept on {inputs_text(about.samples)}"
+    facts.append(_accuracy("tolerance", kept))
     full = about.float32_us
     if full is not None:
         error = about.float32_max_rel_error
-        facts.append(
-            _accuracy(
-                "best in float32",
-                time_text(full) + ("" if error is None else f", error {error:.1e}"),
-            )
-        )
+        with_error = "" if error is None else f", error {error:.1e}"
+        facts.append(_accuracy("best in float32", time_text(full) + with_error))
     ours = placement.measured_us if placement is not None else None
     if reduced and full and ours:
         facts.append(_accuracy("against it", gain_text(ours, full)))
@@ -218,13 +190,10 @@ def _memory(memory: MemoryUse) -> list[Fact]:
 
 
 def _tuning(counts: TuneCounts) -> list[Fact]:
+    tried = f"{counted(counts.tried, 'variant')} in {duration_text(counts.seconds)}"
     return [
         _tuned("kernels that could matter", str(counts.workloads)),
-        _tuned(
-            "tuned in this run",
-            f"{counts.tuned}, {counted(counts.tried, 'variant')} in "
-            f"{duration_text(counts.seconds)}",
-        ),
+        _tuned("tuned in this run", f"{counts.tuned}, {tried}"),
         _tuned("known from earlier runs", str(counts.from_store)),
         _tuned("better than untuned", str(counts.improved)),
         _tuned("tuned candidates", str(counts.candidates)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from PySide6.QtCore import QObject, Signal
@@ -171,19 +171,12 @@ class Runs(QObject):
                 return True
         return False
 
-    def rename(self, run_id: str, name: str) -> None:
-        """Give a run another name, undoably."""
-        run = self.find(run_id)
-        if run is not None and run.name != name:
-            apply = partial(self._edit, run_id, "name")
-            self._undo.push(SetValue("Rename run", apply, run.name, name))
-
-    def annotate(self, run_id: str, note: str) -> None:
-        """Write another note on a run, undoably."""
-        run = self.find(run_id)
-        if run is not None and run.note != note:
-            apply = partial(self._edit, run_id, "note")
-            self._undo.push(SetValue("Edit note", apply, run.note, note))
+    def edit(self, run: Run, field: Literal["name", "note"], value: str) -> None:
+        """Give a run another name or note, undoably."""
+        before = getattr(run, field)
+        if value != before:
+            title = "Rename run" if field == "name" else "Edit note"
+            self._undo.push(SetValue(title, partial(self._edit, run.id, field), before, value))
 
     def delete(self, run_id: str) -> None:
         """Hide a run, undoably; saving the document deletes it for good."""

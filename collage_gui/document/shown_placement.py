@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from PySide6.QtCore import QObject, Signal
 
@@ -25,6 +26,11 @@ class Shown:
     found_by: str | None = None
     """Id of the run whose search found it while the run exports another one."""
 
+    @cached_property
+    def partitions(self) -> dict[int, Partition]:
+        """Return the partition of each operator."""
+        return {n: p for p in self.placement.partitions for n in p.nodes}
+
 
 class ShownPlacement(QObject):
     """The placement that the graph and every table show."""
@@ -36,8 +42,11 @@ class ShownPlacement(QObject):
         self.shown: Shown | None = None
         self.runners_up: tuple[Placement, ...] = ()
         """The next best placements that the engine named, best first."""
-        self.partitions: dict[int, Partition] = {}
-        """Operator → its partition; empty without a placement."""
+
+    @property
+    def partitions(self) -> dict[int, Partition]:
+        """Return the partition of each operator; none without a placement."""
+        return self.shown.partitions if self.shown is not None else {}
 
     @property
     def named(self) -> ShownCover:
@@ -51,12 +60,11 @@ class ShownPlacement(QObject):
     def show(self, shown: Shown) -> None:
         """Show another placement."""
         self.shown = shown
-        self.partitions = {n: p for p in shown.placement.partitions for n in p.nodes}
         self.changed.emit()
 
     def clear(self) -> None:
         """Show no placement: another graph takes the place of the one that had it."""
-        self.shown, self.runners_up, self.partitions = None, (), {}
+        self.shown, self.runners_up = None, ()
         self.changed.emit()
 
     def partition_of(self, operator: int | None) -> Partition | None:

@@ -285,13 +285,10 @@ class SplitController(QObject):
         drawn, choice = self._picture.drawn, self._chosen()
         if not self.is_open or drawn is None or choice is None:
             return
-        other = Picture(drawn.scene)
-        self._picture.colour(other, choice.shown)
-        self._widget.other.set_theme(self._picture.paint_theme())
-        self._widget.other.show_picture(other, keep_view=True)
+        self._widget.other.show_picture(Picture(drawn.scene), keep_view=True)
+        self._recolour()
         self._follow(self._widget.other, self._main)
         self._show_marks()
-        self._dim()
 
     def _recolour(self) -> None:
         picture, choice = self._widget.other.picture, self._chosen()
@@ -307,8 +304,7 @@ class SplitController(QObject):
         if drawn is None or choice is None or not self._widget.dim.isChecked():
             self._picture.dim(frozenset())
             return
-        theirs = {n: p for p in choice.shown.placement.partitions for n in p.nodes}
-        ours = self._document.placement.partitions
+        theirs, ours = choice.shown.partitions, self._document.placement.partitions
         same = {
             n
             for n, part in ours.items()
@@ -330,10 +326,9 @@ class SplitController(QObject):
         drawn, choice = self._picture.drawn, self._chosen()
         if drawn is None or choice is None:
             return
-        item = drawn.scene.display.boxes[box]
-        operator = item.members[0]
         if self._picture.opens(box):
             self._picture.open_box(box)
             return
-        owner = (p.nodes for p in choice.shown.placement.partitions if operator in p.nodes)
-        self._document.selection.select(next(owner, (operator,)), operator)
+        operator = drawn.scene.display.boxes[box].members[0]
+        owner = choice.shown.partitions.get(operator)
+        self._document.selection.select(owner.nodes if owner else [operator], operator)

@@ -136,12 +136,12 @@ class RunsPanel(QWidget):
     def _rename(self) -> None:
         run = self.document.runs.shown_or_last()
         if run is not None and self.name.text().strip():
-            self.document.runs.rename(run.id, self.name.text().strip())
+            self.document.runs.edit(run, "name", self.name.text().strip())
 
     def _annotate(self) -> None:
         run = self.document.runs.shown_or_last()
         if run is not None:
-            self.document.runs.annotate(run.id, self.note.text())
+            self.document.runs.edit(run, "note", self.note.text())
 
     def _delete(self) -> None:
         run = self.document.runs.shown_or_last()
