@@ -59,7 +59,8 @@ class PictureController(QObject):
         """Places of the nodes that are drawn as the operators that they were lowered to."""
         self.drawn: Picture | None = None
         """The picture in the view; None before the first layout."""
-        self._partitions_collapsed = False
+        self.partitions_collapsed = False
+        """Whether every partition of the shown placement is drawn as one box."""
         self._collapse_decided = False
         """Whether the user has decided what is collapsed; before, the size of the graph decides."""
         self._isolated: LegendEntry | None = None
@@ -133,9 +134,8 @@ class PictureController(QObject):
             self._view.setFocus()
 
     def _graph_changed(self) -> None:
-        self.collapsed, self.opened = self._document.first_collapsed, frozenset()
-        self._partitions_collapsed = self._collapse_decided = False
-        self.lay_out()
+        self.opened = frozenset()
+        self._collapse(self._document.first_collapsed, decided=False)
 
     def _preference_changed(self, key: str) -> None:
         if key in ("orientation", "fold"):
@@ -146,40 +146,40 @@ class PictureController(QObject):
 
     # -- groups ------------------------------------------------------------------------
 
-    def collapse_scopes(self) -> None:
-        """Draw every outermost name scope as one box."""
-        self._partitions_collapsed, self._collapse_decided = False, True
-        scopes = self._document.scopes.values()
-        self.collapsed = frozenset(g.id for g in scopes if g.parent is None)
-        self.lay_out()
+    def _collapse(
+        self, groups: Iterable[str], *, partitions: bool = False, decided: bool = True
+    ) -> None:
+        """Draw groups as one box each, and everything else open.
 
-    @property
-    def partitions_collapsed(self) -> bool:
-        """Tells whether every partition of the shown placement is drawn as one box."""
-        return self._partitions_collapsed
-
-    def collapse_partitions(self) -> None:
-        """Draw every partition of the shown placement as one box, or its nodes again."""
-        self._collapse_decided = True
-        if self._partitions_collapsed:
-            self._partitions_collapsed = False
-            self.collapsed = self._document.first_collapsed
-        else:
-            self._partitions_collapsed = True
-            self.collapsed = self._partition_ids()
+        Args:
+            groups: Their ids.
+            partitions: Whether they are the partitions of the shown placement.
+            decided: Whether the user wants it so.
+        """
+        self.partitions_collapsed, self._collapse_decided = partitions, decided
+        self.collapsed = frozenset(groups)
         self.lay_out()
         self.groups_changed.emit()
 
+    def collapse_scopes(self) -> None:
+        """Draw every outermost name scope as one box."""
+        self._collapse(g.id for g in self._document.scopes.values() if g.parent is None)
+
+    def collapse_partitions(self) -> None:
+        """Draw every partition of the shown placement as one box, or its nodes again."""
+        if self.partitions_collapsed:
+            self._collapse(self._document.first_collapsed)
+        else:
+            self._collapse(self._partition_ids(), partitions=True)
+
     def show_operators(self) -> None:
         """Draw nodes, not partitions: two placements have different ones."""
-        if self._partitions_collapsed:
+        if self.partitions_collapsed:
             self.collapse_partitions()
 
     def expand_all(self) -> None:
         """Draw every node as a box of its own."""
-        self._partitions_collapsed, self._collapse_decided = False, True
-        self.collapsed = frozenset()
-        self.lay_out()
+        self._collapse(())
 
     def enter_group(self) -> None:
         """Open the collapsed group, or the node, that is selected."""
@@ -344,22 +344,16 @@ class PictureController(QObject):
             self.update_marks()
 
     def _placement_changed(self) -> None:
-        helps = self._partitions_help()
-        if not self._collapse_decided and (helps or self._partitions_collapsed):
+        graph, shown = self._document.operators, self._document.placement.shown
+        helps = shown is not None and partitions_help(len(graph.nodes), shown.placement)
+        if not self._collapse_decided and (helps or self.partitions_collapsed):
             # A run may show a mix first, and then one toolchain, which would be a single box.
-            self._partitions_collapsed = helps
-            self.collapsed = self._partition_ids() if helps else self._document.first_collapsed
-            self.lay_out()
-            self.groups_changed.emit()
+            groups = self._partition_ids() if helps else self._document.first_collapsed
+            self._collapse(groups, partitions=helps, decided=False)
         elif any(group.startswith("partition:") for group in self.collapsed):
-            self.collapsed = self._partition_ids() if self._partitions_collapsed else frozenset()
+            self.collapsed = self._partition_ids() if self.partitions_collapsed else frozenset()
             self.lay_out()
         self.recolour()
-
-    def _partitions_help(self) -> bool:
-        """Tells whether a graph of this size is read better with its partitions collapsed."""
-        graph, shown = self._document.operators, self._document.placement.shown
-        return shown is not None and partitions_help(len(graph.nodes), shown.placement)
 
     def _comparison_changed(self) -> None:
         if self.mode == "changes":

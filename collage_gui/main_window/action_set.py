@@ -92,11 +92,8 @@ class ActionSet:
     def check_preferences(self) -> None:
         """Check the actions that stand for preferences."""
         get = self._preferences.get
-        for name, value in (
-            ("minimap", get("minimap")),
-            ("horizontal", get("orientation") == "horizontal"),
-        ):
-            self.by_id[name].setChecked(bool(value))
+        self.by_id["minimap"].setChecked(get("minimap"))
+        self.by_id["horizontal"].setChecked(get("orientation") == "horizontal")
 
     def _name_undo(self, stack: QUndoStack | None) -> None:
         undo, redo = self.by_id["undo"], self.by_id["redo"]

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 CHOICE_LETTERS = 15
 """Letters that the list of references shows: those of "Against: Best baseline"."""
 
-ROUNDING_PX = 2
-"""Pixels by which Qt may round the width of a text otherwise than alone."""
-
 
 class Toolbar(QToolBar):
     """The toolbar, which acts on the current page."""
@@ -73,11 +70,11 @@ class Toolbar(QToolBar):
         self.colour.setEnabled(graph)
         mode = page.picture.mode if page is not None else next(iter(MODES))
         titles = {mode: f"Colour: {title} ▾" for mode, title in MODES.items()}
-        self.colour.setText(titles[mode])
-        # It is wide enough for all its texts, so that nothing beside it moves.
-        measure = self.colour.fontMetrics().horizontalAdvance
-        around = self.colour.sizeHint().width() - measure(titles[mode]) + ROUNDING_PX
-        self.colour.setMinimumWidth(around + max(map(measure, titles.values())))
+        widths = []
+        for title in (*titles.values(), titles[mode]):
+            self.colour.setText(title)
+            widths.append(self.colour.sizeHint().width())
+        self.colour.setMinimumWidth(max(widths))  # so that nothing beside it moves
         self._list_references(document)
 
     def _list_references(self, document: Document | None) -> None:

@@ -73,7 +73,7 @@ class MainWindow(QMainWindow):
         self.messages = Messages(self)
         """Messages that concern every document; the page in front shows them."""
         self.welcome = WelcomePage(preferences)
-        self._welcome_banner = Banner("welcomeBanner", self.welcome, self.messages)
+        self.banner = Banner("welcomeBanner", self.welcome, self.messages)
         self.action_set = ActionSet(self, preferences, self._run)
         self.recovery = RecoveryCopies(self.client, preferences, self)
         self.documents: Documents = Documents(
@@ -119,12 +119,6 @@ class MainWindow(QMainWindow):
         self.welcome.show_lost(recovery.left_behind())
         self.refresh()
         self._engine_changed()
-
-    @property
-    def banner(self) -> Banner:
-        """Returns the banner that is seen: that of the page in front, or the welcome page's."""
-        page = self.documents.current
-        return page.banner if page is not None else self._welcome_banner
 
     def _connect(self, theme: Theme) -> None:
         welcome, documents, engine = self.welcome, self.documents, self.engine

@@ -247,13 +247,14 @@ class RunSettingsPanel(QWidget):
         form = QFormLayout()
         form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
         tip = "cpu, cuda (this machine's device), or cuda:sm_80 for another"
-        self.target = self._row(form, "target", "Target", QLineEdit("cpu"), tip)
+        self.target = self._row(
+            form, "target", "Target", QLineEdit("cpu", placeholderText="cpu"), tip
+        )
         self._fields["target"] = (
             lambda: self.target.text().strip() or "cpu",
             self.target.setText,
         )
         self.target.textChanged.connect(self._show_target)
-        self.target.editingFinished.connect(self._target_edited)
         tip = "auto: one thread for each physical core, or fewer where that is faster"
         self.threads = self._row(form, "threads", "Threads", QSpinBox(maximum=256), tip)
         show_words(self.threads, "auto")
@@ -345,14 +346,10 @@ class RunSettingsPanel(QWidget):
 
     def _show_target(self, text: str) -> None:
         """List what there is for a target; names that are half typed change nothing."""
-        kind = {"llvm": "cpu"}.get(name := text.strip().partition(":")[0], name)
+        kind = {"llvm": "cpu", "": "cpu"}.get(name := text.strip().partition(":")[0], name)
         if kind in ("cpu", "cuda"):
             self.toolchains.show_target(kind)
             self.precision.show_target(kind)
-
-    def _target_edited(self) -> None:
-        if not self.target.text().strip():
-            self.target.setText("cpu")
 
     # -- settings ----------------------------------------------------------------------
 

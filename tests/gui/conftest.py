@@ -23,6 +23,7 @@ HERE = Path(__file__).resolve().parent
 if str(HERE) not in sys.path:
     sys.path.insert(0, str(HERE))
 
+from collage_gui.banner import Banner
 from collage_gui.connections import Connection
 from collage_gui.document_window.window import DocumentWindow
 from collage_gui.main_window.window import MainWindow
@@ -60,6 +61,12 @@ class Driver:
         self.window = MainWindow(self.preferences, self.theme, connection)
         self.window.resize(1400, 900)
         self.window.show()
+
+    @property
+    def banner(self) -> Banner:
+        """The banner that is seen: that of the page in front, or the welcome page's."""
+        page = self.window.documents.current
+        return page.banner if page is not None else self.window.banner
 
     def start(self, ready: bool = True) -> Driver:
         self.window.engine.start()

@@ -22,15 +22,14 @@ from collage_gui.main_window.window import MainWindow
 
 
 def look(window: MainWindow) -> dict[str, object]:
-    pages = window.documents.pages
+    pages, page = window.documents.pages, window.documents.current
+    banner = page.banner if page is not None else window.banner
     return {
         "tabs": [page.document.title for page in pages],
         "drawn": sum(page.picture.drawn is not None for page in pages),
         "placements": sum(page.document.placement.shown is not None for page in pages),
-        "operators": [
-            page.document.operators.count if page.document.operators else 0 for page in pages
-        ],
-        "banner": window.banner.label.text() if window.banner.isVisible() else "",
+        "operators": [page.document.operators.count for page in pages],
+        "banner": banner.label.text() if banner.isVisible() else "",
         "welcome": window.stack.currentWidget() is window.welcome,
         "engine": window.client.state,
         "platform": QApplication.platformName(),

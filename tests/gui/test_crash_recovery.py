@@ -32,17 +32,17 @@ def test_an_engine_that_crashes_gives_a_banner_and_a_restart_that_goes_on(drive,
     page = d.open("resnet50.onnx")
     boxes = len(page.picture.drawn.rectangles)
     page.runs.start()
-    d.until(lambda: d.window.banner.isVisible())
-    text = d.window.banner.label.text()
+    d.until(lambda: d.banner.isVisible())
+    text = d.banner.label.text()
     assert "The engine crashed" in text and "under way: " in text
     assert "What was measured is kept" in text
     assert not page.document.execution.running and not page.strip.isVisible()
     assert len(page.picture.drawn.rectangles) == boxes, "the picture stays"
     kept = len(page.document.costs.by_candidate)
     assert kept >= 60
-    d.window.banner.action.click()
+    d.banner.action.click()
     d.until(lambda: page.document.handle != "")
-    assert not d.window.banner.isVisible()
+    assert not d.banner.isVisible()
     d.run(page)
     assert page.document.placement.shown.placement.measured_us is not None
 
@@ -55,7 +55,7 @@ def test_sigkill_during_measuring_is_survived_and_the_session_goes_on(drive) -> 
     page.runs.start()
     d.until(lambda: len(page.document.costs.by_candidate) > 30)
     os.kill(d.window.client._process.processId(), signal.SIGKILL)
-    d.until(lambda: d.window.banner.isVisible())
+    d.until(lambda: d.banner.isVisible())
     d.trigger("restart")
     d.until(lambda: page.document.handle != "" and page.document.is_open)
     assert [p.nodes for p in page.document.pins.current] == [(0, 1, 2)], "pins survive the engine"
@@ -80,7 +80,7 @@ def test_a_request_that_is_never_answered_freezes_nothing(drive, monkeypatch) ->
     timer.stop()
     assert page.document.questions.explanation is None, "the question is still open"
     assert page.panels.node.candidates.model.rowCount() > 0, "other questions are answered"
-    assert not d.window.banner.isVisible(), "it still answers pings"
+    assert not d.banner.isVisible(), "it still answers pings"
 
 
 def test_an_engine_that_does_not_answer_at_all_is_noticed(drive, monkeypatch) -> None:
@@ -91,9 +91,9 @@ def test_an_engine_that_does_not_answer_at_all_is_noticed(drive, monkeypatch) ->
     page = d.open()
     os.kill(d.window.client._process.processId(), signal.SIGSTOP)
     page.document.execution.ask_preflight(page.panels.run_settings.settings())
-    d.until(lambda: d.window.banner.isVisible())
-    assert "does not answer" in d.window.banner.label.text()
-    d.window.banner.action.click()
+    d.until(lambda: d.banner.isVisible())
+    assert "does not answer" in d.banner.label.text()
+    d.banner.action.click()
     d.until(lambda: page.document.handle != "")
 
 
@@ -112,8 +112,8 @@ def test_a_flood_of_messages_leaves_the_window_responsive(drive) -> None:
 
 def test_an_engine_of_another_version_is_refused_with_a_sentence(drive) -> None:
     d = drive("--speaks", "99", ready=False)
-    d.until(lambda: d.window.banner.isVisible())
-    assert "version 99" in d.window.banner.label.text()
+    d.until(lambda: d.banner.isVisible())
+    assert "version 99" in d.banner.label.text()
     assert d.window.client.state == "stopped"
 
 
@@ -128,11 +128,11 @@ def test_a_program_that_does_not_exist_is_named(drive) -> None:
     d = drive(start=False)
     d.window.client.connection = Connection("command", "/no/such/engine")
     d.window.engine.start()
-    d.until(lambda: d.window.banner.isVisible())
-    assert "/no/such/engine not found" in d.window.banner.label.text()
+    d.until(lambda: d.banner.isVisible())
+    assert "/no/such/engine not found" in d.banner.label.text()
     d.window.documents.open_path(d.model())
     d.until(lambda: d.window.documents.pages == [])
-    assert d.window.banner.isVisible() and "restart it" in d.window.banner.label.text()
+    assert d.banner.isVisible() and "restart it" in d.banner.label.text()
 
 
 def test_a_session_is_saved_opened_and_unsaved_work_asks(drive, monkeypatch) -> None:
@@ -336,7 +336,7 @@ def test_another_connection_reopens_the_documents(drive) -> None:
     d.window.engine.connect_to(d.window.client.connection.text)
     d.until(lambda: page.document.handle != "" and d.window.client._process.processId() != old)
     d.window.engine.connect_to("nonsense")
-    assert "a connection is local" in d.window.banner.label.text()
+    assert "a connection is local" in d.banner.label.text()
 
 
 def test_keys_of_one_letter_leave_fields_lists_and_buttons_alone(drive) -> None:
@@ -375,10 +375,10 @@ def test_a_file_waits_for_an_engine_that_does_not_answer_at_first(drive, monkeyp
     monkeypatch.setattr("collage_gui.engine_client.HELLO_S", 0.3)
     d = drive("--hang", "hello", ready=False)
     d.window.documents.open_path(d.model())
-    d.until(lambda: d.window.banner.isVisible())
-    assert "did not answer" in d.window.banner.label.text() and not d.window.documents.pages
+    d.until(lambda: d.banner.isVisible())
+    assert "did not answer" in d.banner.label.text() and not d.window.documents.pages
     monkeypatch.setattr("collage_gui.engine_client.HELLO_S", 100.0)
     d.window.client.connection = scripted()
-    d.window.banner.action.click()
+    d.banner.action.click()
     d.until(lambda: [page.document.title for page in d.window.documents.pages] == ["small.onnx"])
     d.until(lambda: d.window.documents.pages[0].document.is_open)

@@ -44,8 +44,8 @@ def test_a_file_that_cannot_be_opened_says_why_and_the_work_stays(drive) -> None
     d = drive()
     page = d.open()
     d.window.documents.open_path(d.model("broken.onnx"))
-    d.until(lambda: d.window.banner.isVisible())
-    assert "broken.onnx is not an ONNX file" in d.window.banner.label.text()
+    d.until(lambda: d.banner.isVisible())
+    assert "broken.onnx is not an ONNX file" in d.banner.label.text()
     assert d.window.documents.pages == [page]
     assert d.window.stack.currentWidget() is d.window.documents.tabs
 
@@ -67,7 +67,7 @@ def test_a_changed_file_is_noticed_and_f5_reloads_it(drive) -> None:
     handle = page.document.handle
     with open(page.document.path, "ab") as file:
         file.write(b"more")
-    d.until(lambda: d.window.banner.topic == "changed" and d.window.banner.isVisible())
+    d.until(lambda: d.banner.topic == "changed" and d.banner.isVisible())
     d.trigger("reload")
     d.until(lambda: page.document.handle != handle)
     d.until(lambda: page.document.is_open)
@@ -80,7 +80,7 @@ def test_an_engine_that_answers_late_does_not_block_the_window(drive) -> None:
     d.window.documents.close(0)
     # The answer arrives when nobody waits for it any more.
     d.qtbot.wait(1300)
-    assert d.window.documents.pages == [] and not d.window.banner.isVisible()
+    assert d.window.documents.pages == [] and not d.banner.isVisible()
 
 
 def test_the_sample_on_the_welcome_page_opens(drive, monkeypatch) -> None:
@@ -101,7 +101,7 @@ def test_files_of_the_command_line_wait_for_the_engine(drive) -> None:
     start_with_files(d.window, [d.model(), d.model("second-small.onnx")])
     assert d.window.documents.tabs.count() == 2
     d.until(lambda: all(page.document.is_open for page in d.window.documents.pages))
-    assert not d.window.banner.isVisible() and d.window.documents.tabs.count() == 2
+    assert not d.banner.isVisible() and d.window.documents.tabs.count() == 2
 
 
 def test_closing_a_page_lets_the_engine_free_its_document(drive, monkeypatch) -> None:

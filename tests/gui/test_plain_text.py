@@ -17,7 +17,7 @@ def test_no_label_of_the_window_takes_markup(drive) -> None:
     d.run(page)
     page.messages.show_message(f"{MARKUP} could not be read", "error")
     d.window.messages.show_message(MARKUP)
-    labels = [*page.findChildren(QLabel), d.window.banner.label, d.window.selection_text]
+    labels = [*page.findChildren(QLabel), d.banner.label, d.window.selection_text]
     wrong = [
         label.objectName() or label.text()
         for label in labels
