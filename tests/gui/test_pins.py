@@ -225,9 +225,7 @@ def test_a_run_under_pins_that_are_gone_brings_no_verdicts(drive) -> None:
     d.trigger("free_all")
     page.document.runs.show(run.id)
     assert page.document.pins.verdicts == ()
-    page.document.runs._pins_of_run.clear()  # as where a session with the run is opened
-    page.document.runs.show(run.id)
-    assert page.document.pins.verdicts == ()
+    assert page.document.placement.shown.pins == (run.pins[0].pin,) and page.document.stale
 
 
 def test_a_node_that_was_lowered_to_several_operators_is_named_once() -> None:
