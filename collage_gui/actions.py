@@ -188,7 +188,7 @@ file.separate()
 @file.on_window("Close document", "Ctrl+W", needs="document")
 def close(window: Window) -> None:
     """Close this document; what is unsaved is asked about."""
-    window.documents.close_current()
+    window.documents.close(window.documents.tabs.currentIndex())
 
 
 @file.on_window("Quit", "Ctrl+Q")

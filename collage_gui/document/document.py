@@ -296,21 +296,17 @@ class Document(QObject):
         self.costs.refresh()
 
         def runs_arrived() -> None:
-            self._runs_arrived()
+            placed = [run for run in self.runs.all if not run.of_profile]
+            if self._restore_settings and placed:
+                self.execution.restore_settings(placed[-1])
+            self._restore_settings = False
+            if self.runs.visible:
+                self.runs.show(self.runs.visible[-1].id)
             self.shapes.changed.emit()
             self.title_changed.emit()
             then()
 
         self.runs.refresh(runs_arrived)
-
-    def _runs_arrived(self) -> None:
-        placed = [run for run in self.runs.all if not run.of_profile]
-        if self._restore_settings and placed:
-            self.execution.restore_settings(placed[-1])
-        self._restore_settings = False
-        visible = self.runs.visible
-        if visible:
-            self.runs.show(visible[-1].id)
 
     # -- saving and closing ------------------------------------------------------------
 

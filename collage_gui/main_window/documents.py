@@ -70,7 +70,8 @@ class Documents(QObject):
         self.tabs = QTabWidget(documentMode=True, tabsClosable=True, movable=True)
         self.tabs.setObjectName("documents")
         self.tabs.tabCloseRequested.connect(self.close)
-        self.tabs.currentChanged.connect(self._tab_changed)
+        self.tabs.currentChanged.connect(self._show_titles)
+        self.tabs.currentChanged.connect(self.changed)
         self.queue = RunQueue(self)
         self.queue.changed.connect(self._show_titles)
         # Where a file cannot be opened, the page returns that was in front before.
@@ -281,10 +282,6 @@ class Documents(QObject):
 
     # -- closing -----------------------------------------------------------------------
 
-    def close_current(self) -> None:
-        """Close the page in front."""
-        self.close(self.tabs.currentIndex())
-
     def close(self, number: int) -> None:
         """Close a page by its number, unless the user wants to keep unsaved work."""
         if not 0 <= number < self.tabs.count():
@@ -371,10 +368,6 @@ class Documents(QObject):
         self._save_to(page, path, lambda: self._save_each(rest, then))
 
     # -- titles ------------------------------------------------------------------------
-
-    def _tab_changed(self, number: int) -> None:
-        self._show_titles()
-        self.changed.emit()
 
     def _show_titles(self) -> None:
         for page in self.pages:

@@ -21,7 +21,6 @@ from collage_gui.messages import Messages
 
 if TYPE_CHECKING:
     from collage_gui.document.document import Document
-    from collage_gui.document_window.window import DocumentWindow
 
 
 class Engine(QObject):
@@ -55,7 +54,7 @@ class Engine(QObject):
         client.unresponsive.connect(self._unresponsive)
         client.logged.connect(self._logged)
         client.notified.connect(self._notified)
-        documents.page_added.connect(self._page_added)
+        documents.page_added.connect(lambda page: page.show_toolchains(self.states))
         documents.open_failed.connect(self._open_failed)
 
     def start(self) -> None:
@@ -65,7 +64,8 @@ class Engine(QObject):
 
     def restart(self) -> None:
         """End the engine's process and start another one; the documents are opened again."""
-        self._forget_handles()
+        for page in self._documents.pages:
+            page.document.engine_lost()
         self._messages.clear("engine")
         self._client.restart()
         self.changed.emit()
@@ -184,9 +184,6 @@ class Engine(QObject):
 
     # -- pages -------------------------------------------------------------------------
 
-    def _page_added(self, page: DocumentWindow) -> None:
-        page.show_toolchains(self.states)
-
     def _open_failed(self, reason: str) -> None:
         if self._client.state == "stopped":
             self._offer_restart(reason, "error")
@@ -195,7 +192,3 @@ class Engine(QObject):
 
     def _offer_restart(self, text: str, kind: str) -> None:
         self._messages.show_message(text, kind, "Restart the engine", self.restart, topic="engine")
-
-    def _forget_handles(self) -> None:
-        for page in self._documents.pages:
-            page.document.engine_lost()

@@ -14,12 +14,11 @@ from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.counted import NAMED
-from collage_engine.records.format import brief_border_words
 from collage_engine.wording.runs import ABOUT_EXPECTED, ABOUT_REGRET
 from collage_gui.document.document import Document
 from collage_gui.document.pin_prices import measure_text
 from collage_gui.panels.cost_text import cost_tip
-from collage_gui.panels.tables import Column, RowsModel, Table, toolchain_column
+from collage_gui.panels.tables import Column, RowsModel, Table, border_text, toolchain_column
 from collage_gui.theme import Theme
 from collage_gui.widgets import action_button, filter_field, lay_out, text_label
 
@@ -56,30 +55,32 @@ class CandidatesPanel(QWidget):
         super().__init__()
         self.document, self.theme = document, theme
         self.setObjectName("candidatesPanel")
-        d = document
+        d, of = document, document.costs.of
         self.model = RowsModel(
             [
                 toolchain_column("Toolchain", lambda r: r.instance.id, _rule_tip),
-                Column("Expected", self._expected, "time", ABOUT_EXPECTED, self._cost_tip),
+                Column("Expected", lambda r: of(r.id).us, "time", ABOUT_EXPECTED, self._cost_tip),
                 Column("Regret", self._regret, "signed-time", ABOUT_REGRET, self._regret_tip),
                 Column(
                     "Operators",
-                    self._operators,
+                    lambda r: d.operators.label_with_name(r.nodes),
                     tip=lambda r: operators_tip(r, d.operators),
                     width=90,
                     also_found_by=lambda r: r.label,
                     stretches=True,
                 ),
-                Column("Isolated", self._isolated, "time", ABOUT_ISOLATED, extra=True),
-                Column("Nodes", self._nodes, "number", "ONNX nodes", extra=True),
+                Column(
+                    "Isolated", lambda r: isolated_us(of(r.id)), "time", ABOUT_ISOLATED, extra=True
+                ),
+                Column("Nodes", lambda r: d.operators.count_nodes(r.nodes), "number", extra=True),
                 Column("Spread, %", self._spread, "number", ABOUT_SPREAD, extra=True),
-                Column("Formats", self._formats, width=136, extra=True),
+                Column("Formats", border_text, width=136, extra=True),
                 Column("State", self._state, width=90, extra=True),
-                Column("Reason", lambda r: d.costs.of(r.id).reason or "", width=260, extra=True),
+                Column("Reason", lambda r: of(r.id).reason or "", width=260, extra=True),
             ]
         )
         self.model.bold = lambda r: r.id in self._chosen_ids()
-        self.model.faded = lambda r: not d.costs.of(r.id).usable
+        self.model.faded = lambda r: not of(r.id).usable
         self.table = Table(self.model, "candidatesTable", "Candidates", theme)
         # Types come first in the names of operators; the tool tip has all of a name.
         self.table.setTextElideMode(Qt.TextElideMode.ElideRight)
@@ -102,28 +103,11 @@ class CandidatesPanel(QWidget):
         document.costs.changed.connect(self._recost)
         self.refresh()
 
-    def _operators(self, record: CandidateRecord) -> str:
-        """Returns the operators of a candidate by ONNX type and name."""
-        return self.document.operators.label_with_name(record.nodes)
-
     def _cost_tip(self, row: CandidateRecord) -> str:
         return cost_tip(self.document.costs.of(row.id))
 
-    def _expected(self, row: CandidateRecord) -> float | None:
-        return self.document.costs.of(row.id).us
-
-    def _isolated(self, row: CandidateRecord) -> float | None:
-        return isolated_us(self.document.costs.of(row.id))
-
     def _regret(self, row: CandidateRecord) -> float | None:
         return self.document.costs.regrets.get(row.id)
-
-    def _nodes(self, row: CandidateRecord) -> int:
-        return self.document.operators.count_nodes(row.nodes)
-
-    def _formats(self, record: CandidateRecord) -> str | None:
-        """Returns the formats of what a candidate takes and gives; None where all is plain."""
-        return brief_border_words(record.takes, record.gives) or None
 
     def _ordered(self) -> None:
         self._own_order = True

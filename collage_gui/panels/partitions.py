@@ -15,7 +15,7 @@ from collage_engine.drawing.figures import (
 )
 from collage_engine.drawing.formatting import counted, time_text
 from collage_engine.drawing.partition_figures import PartitionFigures, partition_figures
-from collage_engine.records.format import border_words, brief_border_words
+from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.records.precision import FLOAT32, short
 from collage_engine.wording.runs import (
@@ -24,7 +24,7 @@ from collage_engine.wording.runs import (
 )
 from collage_gui.document.document import Document
 from collage_gui.panels.cost_text import cost_tip
-from collage_gui.panels.tables import Column, RowsModel, Table, toolchain_column
+from collage_gui.panels.tables import Column, RowsModel, Table, border_text, toolchain_column
 from collage_gui.theme import Theme
 from collage_gui.widgets import filter_field, lay_out, text_label
 
@@ -63,7 +63,7 @@ class PartitionsPanel(QWidget):
                 Column("Last run", lambda r: r.in_place_us, "time", ABOUT_LAST, extra=True),
                 Column("Difference", _difference, "signed-time", ABOUT_LESS, extra=True),
                 Column("Next best", self._regret, "signed-time", ABOUT_REGRET, extra=True),
-                Column("Formats", _formats, width=100, extra=True),
+                Column("Formats", border_text, width=100, extra=True),
                 *self._extra_columns(),
             ]
         )
@@ -223,10 +223,6 @@ def _difference(row: Partition) -> float | None:
     if row.in_place_us is None or row.estimated_us is None:
         return None
     return row.in_place_us - row.estimated_us
-
-
-def _formats(row: Partition) -> str:
-    return brief_border_words(row.takes, row.gives)
 
 
 def _precision(row: Partition) -> str | None:

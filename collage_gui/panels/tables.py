@@ -47,7 +47,10 @@ from collage_engine.drawing.formatting import (
     significant,
 )
 from collage_engine.drawing.palette import Look, toolchain_look, toolchain_title
+from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.csv_table import csv_table
+from collage_engine.records.format import brief_border_words
+from collage_engine.records.placement import Partition
 from collage_engine.wording.amounts import LEAST_US
 from collage_gui.graph_view.painter import CHIP, chip
 from collage_gui.panels.copying import allow_copying
@@ -105,6 +108,11 @@ def toolchain_column(
         toolchain=instance,
         width=TOOLCHAIN_PX,
     )
+
+
+def border_text(row: Partition | CandidateRecord) -> str | None:
+    """Return the formats of what is taken and given; None where all is plain."""
+    return brief_border_words(row.takes, row.gives) or None
 
 
 class RowsModel(QAbstractTableModel):
