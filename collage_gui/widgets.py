@@ -218,6 +218,8 @@ class SideWindow(QDialog):
         self.setWindowTitle(title)
         self.setObjectName(f"{content.objectName()}Window")
         lay_out(QVBoxLayout(self), content, edge=0)
+        for button in content.findChildren(QPushButton):
+            button.setAutoDefault(False)  # Enter in a field presses none
         owner.installEventFilter(self)
 
     def open_at(self, corner: QPoint) -> None:

@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
 
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.banner import Banner
+from collage_gui.design_units import SHORT_LINE
 from collage_gui.document.document import Document
 from collage_gui.document.run_queue import RunQueue
 from collage_gui.document_window.answer_line import AnswerLine
@@ -37,7 +38,7 @@ from collage_gui.panels.precision_slider import PrecisionSlider
 from collage_gui.panels.progress import ProgressStrip
 from collage_gui.preferences import Preferences
 from collage_gui.theme import Theme
-from collage_gui.widgets import SideWindow, lay_out, named
+from collage_gui.widgets import SideWindow, lay_out, letters_px, named
 
 PANELS_SHARE = 0.3
 """Share of the window that the panels take until the user widens them; chosen, so that the graph
@@ -213,7 +214,7 @@ class DocumentWindow(QWidget):
 
     def _share_width(self) -> None:
         width = self.width()
-        share = round(width * PANELS_SHARE)
+        share = max(letters_px(self, SHORT_LINE), round(width * PANELS_SHARE))
         kept = self._preferences.store.value(PANELS_KEY, share, int)
         panels = min(kept, width // 2) if isinstance(kept, int) else share
         self._columns.setSizes([width - panels, panels])
