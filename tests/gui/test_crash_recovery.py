@@ -350,6 +350,7 @@ def test_keys_of_one_letter_leave_fields_lists_and_buttons_alone(drive) -> None:
     listing.setCurrentRow(0)
     listing.setFocus()
     before = page.document.placement.shown
+    d.until(lambda: not page.document.client._pending)
     d.qtbot.keyClick(listing, Qt.Key.Key_Space)
     assert listing.item(0).checkState() == Qt.CheckState.Unchecked
     assert page.document.placement.shown is before and not page.document.client._pending
