@@ -115,11 +115,6 @@ class EngineClient(QObject):
         self._hello_timer.start(int(HELLO_S * 1000))
         self._watch.start()
 
-    def restart(self) -> None:
-        """End the process and start another one."""
-        self.shutdown()
-        self.start()
-
     def shutdown(self, wait_ms: int = 1500) -> None:
         """End the process: it sees its input close, and is killed if that does not do."""
         self._release(wait_ms)

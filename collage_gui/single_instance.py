@@ -73,10 +73,6 @@ class Handover(QObject):
             QLocalServer.removeServer(name)  # a window that crashed left it behind
             self._server.listen(name)
 
-    def close(self) -> None:
-        """Stops listening."""
-        self._server.close()
-
     def _connected(self) -> None:
         while (socket := self._server.nextPendingConnection()) is not None:
             socket.readyRead.connect(lambda socket=socket: self._read(socket))

@@ -109,12 +109,10 @@ class RoundingCurve:
         about = run.accuracy if run is not None else None
         if run is None or about is None:
             return None
-        ranked = [product for product in about.products if product.rank is not None]
-        unknown = any(product.error is None for product in ranked)
-        if not ranked or (unknown and about.emulated_error is None):
-            return None
         full = (b.measured_us for b in run.baselines if b.name == about.ranked_for)
-        return cls(about, next(filter(None, full), about.float32_us))
+        curve = cls(about, next(filter(None, full), about.float32_us))
+        unknown = any(product.error is None for product in curve.order)
+        return None if not curve.order or (unknown and about.emulated_error is None) else curve
 
     def at(self, tolerance: float) -> RoundingPoint:
         """Return what is predicted for a tolerance on ``max|y−r| / max|r|`` of every output."""

@@ -320,9 +320,6 @@ def infeasible_sentence(infeasible: Mapping[str, Any], settings: RunSettings, pi
         settings: Settings of the search, with its limits.
         pinned: Whether there are pins.
     """
-    reason = infeasible.get("reason") or infeasible.get("message")
-    if not reason:
-        reason = ", ".join(f"{key}: {value}" for key, value in infeasible.items() if value)
     limited = (
         settings.allow_runtimes
         or settings.max_runtimes
@@ -331,4 +328,4 @@ def infeasible_sentence(infeasible: Mapping[str, Any], settings: RunSettings, pi
     )
     demands = ["the pins"] * pinned + ["the limits"] * bool(limited)
     what = " and ".join(demands) or "the model on these toolchains"
-    return f"No placement satisfies {what}: {reason}"
+    return f"No placement satisfies {what}: {infeasible['reason']}"

@@ -58,7 +58,6 @@ class FindBar(QFrame):
     stepped = Signal(int)
     """The operator number of the occurrence that was stepped to."""
     closed = Signal()
-    select_all = Signal(object)
 
     def __init__(self, document: Document) -> None:
         super().__init__()
@@ -83,7 +82,7 @@ class FindBar(QFrame):
         # Nothing beside it moves while somebody steps through results.
         self.count.setMinimumWidth(self.count.fontMetrics().horizontalAdvance(LONGEST_COUNT))
         self.all = push_button(
-            "Select all", "findSelectAll", lambda: self.select_all.emit(self.found)
+            "Select all", "findSelectAll", lambda: document.selection.select(self.found)
         )
         self.close_button = tool_button("✕", "", self.dismiss, "Close")
         parts = (self.text, self.regular, self.before, self.after, self.count, self.all, None)

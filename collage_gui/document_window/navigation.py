@@ -23,7 +23,6 @@ class Navigation:
         find_bar.results.connect(picture.highlight)
         find_bar.stepped.connect(picture.go_to)
         find_bar.closed.connect(view.setFocus)
-        find_bar.select_all.connect(document.selection.select)
         self._visited: list[tuple[frozenset[int], int | None]] = []
         self._at = -1
         """Place of the selection in ``_visited``."""

@@ -80,16 +80,15 @@ class Picture:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         places = np.asarray(scene.layout.places, dtype=float).reshape(-1, 2)
-        self.left, self.top = places[:, 0], places[:, 1]
+        self._boxes = np.hstack([places, np.add(places, (BOX_WIDTH, BOX_HEIGHT))])
+        """Left, top, right and bottom of each box."""
         self.rectangles = [QRectF(x, y, BOX_WIDTH, BOX_HEIGHT) for x, y in scene.layout.places]
         segments: list[tuple[float, float, float, float]] = []
         for route in scene.layout.routes:
             segments.extend((*a, *b) for a, b in itertools.pairwise(route))
-        array = np.asarray(segments, dtype=float).reshape(-1, 4)
-        self.segment_left = np.minimum(array[:, 0], array[:, 2])
-        self.segment_right = np.maximum(array[:, 0], array[:, 2])
-        self.segment_top = np.minimum(array[:, 1], array[:, 3])
-        self.segment_bottom = np.maximum(array[:, 1], array[:, 3])
+        ends = np.asarray(segments, dtype=float).reshape(-1, 2, 2)
+        self._segments = np.hstack([ends.min(axis=1), ends.max(axis=1)])
+        """Left, top, right and bottom of each segment of an edge."""
         self.lines = [QLineF(*values) for values in segments]
         self.styles: list[BoxStyle] = [BoxStyle()] * len(self.rectangles)
         self.legend: list[LegendEntry] = []
@@ -177,33 +176,18 @@ class Picture:
         """Returns the partition tints that touch an area: (colour, rims, fills)."""
         touching = []
         for colour, (rim, fill, spans) in self._bands.items():
-            inside = np.flatnonzero(
-                (spans[:, 0] < area.right())
-                & (spans[:, 2] > area.left())
-                & (spans[:, 1] < area.bottom())
-                & (spans[:, 3] > area.top())
-            )
+            inside = _touching(spans, area)
             if len(inside):
                 touching.append((colour, [rim[i] for i in inside], [fill[i] for i in inside]))
         return touching
 
     def boxes_in(self, area: QRectF) -> np.ndarray:
         """Return the numbers of the boxes that touch an area, ascending."""
-        return np.flatnonzero(
-            (self.left < area.right())
-            & (self.left + BOX_WIDTH > area.left())
-            & (self.top < area.bottom())
-            & (self.top + BOX_HEIGHT > area.top())
-        )
+        return _touching(self._boxes, area)
 
     def segments_in(self, area: QRectF) -> np.ndarray:
         """Returns the numbers of the edge segments whose bounds touch an area, ascending."""
-        return np.flatnonzero(
-            (self.segment_left <= area.right())
-            & (self.segment_right >= area.left())
-            & (self.segment_top <= area.bottom())
-            & (self.segment_bottom >= area.top())
-        )
+        return _touching(self._segments, area)
 
     def box_at(self, point: QPointF) -> int | None:
         """Return the box under a point."""
@@ -241,6 +225,17 @@ class Picture:
                 if int(box) in side:
                     return int(box), "out" if low else "in"
         return None
+
+
+def _touching(spans: np.ndarray, area: QRectF) -> np.ndarray:
+    """Return the places of the rectangles that touch an area, ascending.
+
+    Args:
+        spans: Left, top, right and bottom of each, as a row.
+        area: The area.
+    """
+    near = (spans[:, :2] <= (area.right(), area.bottom())).all(axis=1)
+    return np.flatnonzero(near & (spans[:, 2:] >= (area.left(), area.top())).all(axis=1))
 
 
 def _solid_part(boxes: list[QRectF], sideways: bool) -> QRectF:

@@ -250,12 +250,8 @@ class GraphView(Canvas):
         assert self.picture is not None
         style = self.picture.styles[box]
         item = self.picture.scene.display.boxes[box]
-        lines = [item.label, f"{style.title} · {style.detail}"]
-        if style.value:
-            lines.append(style.value)
-        if style.note:
-            lines.append(style.note)
-        return "\n".join(lines)
+        lines = (item.label, f"{style.title} · {style.detail}", style.value, style.note)
+        return "\n".join(filter(None, lines))
 
     def _between_tip(self, where: QPointF) -> str:
         """Returns the text of the tool tip of a hand-over or of a jump."""

@@ -28,7 +28,8 @@ class Engine(QObject):
 
     changed = Signal()
     """The engine's state or its device changed."""
-    toolchains_known = Signal()
+    toolchains_known = Signal(str)
+    """The engine has named its toolchains; with the name of its machine."""
     probing = Signal(int, int)
     """Which of how many toolchains the engine is looking for."""
     lost = Signal(str)
@@ -67,7 +68,8 @@ class Engine(QObject):
         for page in self._documents.pages:
             page.document.engine_lost()
         self._messages.clear("engine")
-        self._client.restart()
+        self._client.shutdown()
+        self._client.start()
         self.changed.emit()
 
     def choose_connection(self) -> None:
@@ -109,12 +111,6 @@ class Engine(QObject):
             text = text.replace(mark, "")
         return f"{text}{where}"
 
-    @property
-    def host(self) -> str:
-        """Returns the name of the engine's machine; empty while there is no engine."""
-        hello = self._client.hello
-        return hello.host if hello is not None else ""
-
     # -- the engine's news -------------------------------------------------------------
 
     def _ready(self, hello: protocol.HelloAnswer) -> None:
@@ -148,7 +144,8 @@ class Engine(QObject):
         learn(self.states)
         for page in self._documents.pages:
             page.show_toolchains(self.states)
-        self.toolchains_known.emit()
+        hello = self._client.hello
+        self.toolchains_known.emit(hello.host if hello is not None else "")
 
     def _stopped(self, reason: str) -> None:
         pages = self._documents.pages

@@ -132,7 +132,7 @@ class MainWindow(QMainWindow):
         documents.emptied.connect(lambda: self.stack.setCurrentWidget(welcome))
         engine.changed.connect(self._engine_changed)
         engine.changed.connect(self.refresh)
-        engine.toolchains_known.connect(lambda: welcome.show_engine(engine.host, engine.states))
+        engine.toolchains_known.connect(lambda host: welcome.show_engine(host, engine.states))
         engine.probing.connect(welcome.show_probing)
         engine.lost.connect(welcome.show_engine_trouble)
         self.preferences.changed.connect(self._preference_changed)

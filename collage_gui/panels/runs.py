@@ -111,7 +111,8 @@ class RunsPanel(QWidget):
 
     def _offer_shapes(self) -> None:
         """Give the table of shapes a tab where there is one to show."""
-        self.tabs.setTabVisible(self.tabs.indexOf(self.shapes), self.shapes.has_rows)
+        has_rows = bool(self.shapes.model.rows)
+        self.tabs.setTabVisible(self.tabs.indexOf(self.shapes), has_rows)
 
     def _fields(self, run: Run | None) -> None:
         for widget in (self.name, self.note, self.details, self.delete):

@@ -53,11 +53,6 @@ class ShapesPage(QWidget):
         self._refreshing = False
         document.shapes.changed.connect(self.refresh)
 
-    @property
-    def has_rows(self) -> bool:
-        """Tells whether there is a table to show."""
-        return bool(self._lines())
-
     def refresh(self) -> None:
         """Show the shapes as they are now, with the one that is shown in the graph chosen."""
         shapes = self.document.shapes

@@ -53,9 +53,6 @@ def test_a_search_that_finds_nothing_names_what_forbids_it() -> None:
     assert infeasible_sentence(reason, limited, pinned=True).startswith(
         "No placement satisfies the pins and the limits: "
     )
-    assert infeasible_sentence({"pins": "a=tvm"}, RunSettings(), pinned=True) == (
-        "No placement satisfies the pins: pins: a=tvm"
-    )
 
 
 def test_a_toolchain_without_its_device_can_be_asked_to_compile(qtbot) -> None:

@@ -124,12 +124,12 @@ def test_a_window_of_its_own_leaves_the_hand_over_to_the_first_one(qtbot, tmp_pa
     name = server_name(str(tmp_path / "settings.ini"))
     first: list[list[str]] = []
     listening = Handover(name, first.append)
-    Handover(name, lambda paths: None).close()
+    Handover(name, lambda paths: None)._server.close()
     caller = QLocalSocket()
     caller.connectToServer(name)
     caller.write(b'["x.onnx"]\n')
     qtbot.waitUntil(lambda: first == [["x.onnx"]])
-    listening.close()
+    listening._server.close()
 
 
 def test_an_own_save_is_no_foreign_change_and_another_window_is(drive) -> None:

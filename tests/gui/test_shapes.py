@@ -131,7 +131,7 @@ def test_a_model_of_fixed_sizes_has_no_shapes_to_choose(drive) -> None:
     d.qtbot.mouseClick(page.panels.run_settings.dimensions, Qt.MouseButton.LeftButton)
     d.until(lambda: page.banner.isVisible())
     assert "names no dimension" in page.banner.label.text()
-    assert not page.panels.runs.shapes.has_rows
+    assert not page.panels.runs.shapes.model.rows
 
 
 def test_pins_of_one_shape_do_not_go_to_the_graph_of_another(drive) -> None:
