@@ -111,7 +111,7 @@ class EngineClient(QObject):
         process.start(command[0], command[1:])
         if self._process is None:
             return
-        self._send("hello", protocol.Hello(client="collage-explorer"), self._greeted, self._refused)
+        self._send("hello", protocol.Hello(client="collage-explorer"), self._greeted, self._end)
         self._hello_timer.start(int(HELLO_S * 1000))
         self._watch.start()
 
@@ -263,10 +263,6 @@ class EngineClient(QObject):
         self.hello = answer
         self.state = "ready"
         self.ready.emit(answer)
-
-    def _refused(self, reason: str) -> None:
-        if self._process is not None:
-            self._end(reason)
 
     def _no_hello(self) -> None:
         self._end(f"the engine ({self.connection.title}) did not answer within {HELLO_S:.0f} s")

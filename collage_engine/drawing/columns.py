@@ -176,10 +176,6 @@ class _Folded:
             for s, e in zip(starts, ends, strict=True)
         ]
 
-    def _aspect(self, starts: list[int]) -> float:
-        wide, tall = self._extent(starts)
-        return wide / tall
-
     def _extent(self, starts: list[int]) -> tuple[float, float]:
         """Return width and height of the whole drawing with these columns."""
         ends = [*starts[1:], self.ranks]
@@ -195,7 +191,12 @@ class _Folded:
             _breaks(crossing, self.ranks, columns)
             for columns in range(max(1, guess // 2), guess * 2 + 2)
         ]
-        return min(options, key=lambda starts: abs(math.log(self._aspect(starts) / wanted)))
+
+        def off(starts: list[int]) -> float:
+            wide, tall = self._extent(starts)
+            return abs(math.log(wide / tall / wanted))
+
+        return min(options, key=off)
 
     def routes(self, edges: Sequence[tuple[int, int]]) -> list[list[tuple[float, float]]]:
         """Return the polylines (across, along) of all edges, in their order; empty for jumps."""

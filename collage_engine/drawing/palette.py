@@ -99,17 +99,6 @@ def with_look(state: ToolchainState) -> ToolchainState:
     )
 
 
-def _linear(colour: str) -> tuple[float, float, float]:
-    """Return linear red, green and blue, 0…1, of an sRGB colour ``#rrggbb``."""
-
-    def channel(value: int) -> float:
-        share = value / 255
-        return share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4
-
-    red, green, blue = (channel(int(colour[at : at + 2], 16)) for at in (1, 3, 5))
-    return red, green, blue
-
-
 def _blend(stops: tuple[str, ...], share: float) -> str:
     share = min(1.0, max(0.0, share))
     place = share * (len(stops) - 1)
@@ -136,8 +125,12 @@ def sequential(share: float) -> str:
 
 def text_on(colour: str) -> str:
     """Returns black or white, whichever stands out more on ``colour`` (WCAG relative luminance)."""
-    red, green, blue = _linear(colour)
-    luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    def linear(at: int) -> float:
+        share = int(colour[at : at + 2], 16) / 255
+        return share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4
+
+    luminance = 0.2126 * linear(1) + 0.7152 * linear(3) + 0.0722 * linear(5)
     return "#000000" if (luminance + 0.05) / 0.05 >= 1.05 / (luminance + 0.05) else "#ffffff"
 
 

@@ -75,8 +75,9 @@ class DocumentFiles:
             name = os.path.basename(path)
             self._messages.show_message(f"{name} could not be written: {error!s}", "error")
             return
-        shown = path if os.path.isfile(path) and path.endswith(VIEWABLE) else _folder_of(path)
-        label = "Open" if shown == path and not os.path.isdir(path) else "Open folder"
+        shows = os.path.isfile(path) and path.endswith(VIEWABLE)
+        shown = path if shows or os.path.isdir(path) else os.path.dirname(path)
+        label = "Open" if shows else "Open folder"
         self._messages.show_message(
             f"Written: {path}", "info", label, lambda: open_with_the_system(shown)
         )
@@ -97,8 +98,3 @@ def new_name(path: str) -> str:
         number += 1
         free = f"{path}-{number}"
     return free
-
-
-def _folder_of(path: str) -> str:
-    """Return a folder itself, or the folder of a file."""
-    return path if os.path.isdir(path) else os.path.dirname(path)

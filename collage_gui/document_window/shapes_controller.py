@@ -148,16 +148,10 @@ class ShapesController:
         def arrived(dimensions: Dimensions) -> None:
             if dimensions:
                 self._ask(dimensions, "")
-            else:
-                self._messages.show_message(
-                    (
-                        "The model names no dimension: all sizes of its inputs are fixed. "
-                        "Other sizes can be given "
-                        "under Input sizes."
-                    ),
-                    "info",
-                    topic="shapes",
-                )
+                return
+            text = "The model names no dimension: all sizes of its inputs are fixed."
+            more = "Other sizes can be given under Input sizes."
+            self._messages.show_message(f"{text} {more}", "info", topic="shapes")
 
         document.ask_dimensions(arrived, document.failed.emit)
 

@@ -112,10 +112,6 @@ class Canvas(QAbstractScrollArea):
         """Return the point of the scene under a point of the viewport."""
         return self.offset + point / self.scale
 
-    def area_in_scene(self, area: QRectF) -> QRectF:
-        """Return the area of the scene under a rectangle of the viewport."""
-        return QRectF(self.to_scene(area.topLeft()), self.to_scene(area.bottomRight()))
-
     def to_view(self, point: QPointF) -> QPointF:
         """Return the point of the viewport over a point of the scene."""
         return (point - self.offset) * self.scale

@@ -186,7 +186,8 @@ class GraphView(Canvas):
         self._last = event.position()
         self.viewport().unsetCursor()
         self._band.hide()
-        area = self.area_in_scene(QRectF(self._start, self._last).normalized())
+        corners = self.to_scene(self._start), self.to_scene(self._last)
+        area = QRectF(*corners).normalized()
         if gesture and not self._dragged:
             self.click(self._last, extend=gesture != "pan")
         elif gesture == "select":

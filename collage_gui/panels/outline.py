@@ -94,15 +94,12 @@ class Outline(QTreeWidget):
         least = letters_px(self, 2 * NAME_LETTERS)  # type and name
         self.setColumnWidth(0, max(least, self.viewport().width() - others))
 
-    def _label(self, item: QTreeWidgetItem, operator: int) -> None:
-        partition = self.document.placement.partition_of(operator)
-        item.setText(TOOLCHAIN, toolchain_title(partition.toolchain) if partition else "")
-        if partition:
-            item.setIcon(0, toolchain_icon(partition.toolchain))
-
     def _label_all(self) -> None:
         for operator, item in self._items.items():
-            self._label(item, operator)
+            partition = self.document.placement.partition_of(operator)
+            item.setText(TOOLCHAIN, toolchain_title(partition.toolchain) if partition else "")
+            if partition:
+                item.setIcon(0, toolchain_icon(partition.toolchain))
 
     def _picked(self) -> None:
         if self._quiet:

@@ -64,20 +64,13 @@ class ShapesPage(QWidget):
         if place is not None:
             self.table.show_row(place)
         self._refreshing = False
-        busy = self.document.running
-        hint = (
-            "The graph shows the shape whose run is under way."
-            if busy
-            else "The graph shows the shape whose row is selected. A run places all of them."
-        )
-        self.hint.setText(
-            hint
-            if shapes.several
-            else (
-                "This run was one of several; the graphs of the other shapes are in sessions "
-                "of their own."
-            )
-        )
+        if not shapes.several:
+            hint = "This run was one of several; the others have graphs in sessions of their own."
+        elif self.document.running:
+            hint = "The graph shows the shape whose run is under way."
+        else:
+            hint = "The graph shows the shape whose row is selected. A run places all of them."
+        self.hint.setText(hint)
         shared = sharing_sentences(len(shapes.rows(run)), run.sharing if run is not None else None)
         self.shared.setText(" ".join(f"{text[:1].upper()}{text[1:]}." for text in shared))
         self.shared.setVisible(bool(shared))
