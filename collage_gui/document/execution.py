@@ -118,7 +118,7 @@ class Execution(QObject):
         ours, theirs = latency_us(run.placement), self._measured_us(self._pins_at_start)
         of_this_run = shown is not None and shown.run == run.id
         if of_this_run or theirs is None or (ours is not None and ours < theirs):
-            self._runs.show(run.id)
+            self._runs.show(run.id, self._pins_at_start)
 
     def show_stage(self, event: Stage) -> None:
         """Take the engine's news that a stage began or ended."""
