@@ -285,10 +285,13 @@ class SplitController(QObject):
         drawn, choice = self._picture.drawn, self._chosen()
         if not self.is_open or drawn is None or choice is None:
             return
-        self._widget.other.show_picture(Picture(drawn.scene), keep_view=True)
-        self._recolour()
+        other = Picture(drawn.scene)
+        self._picture.colour(other, choice.shown)
+        self._widget.other.set_theme(self._picture.paint_theme())
+        self._widget.other.show_picture(other, keep_view=True)
         self._follow(self._widget.other, self._main)
         self._show_marks()
+        self._dim()
 
     def _recolour(self) -> None:
         picture, choice = self._widget.other.picture, self._chosen()
