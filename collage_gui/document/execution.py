@@ -70,7 +70,7 @@ class Execution(QObject):
     # -- runs --------------------------------------------------------------------------
 
     def start(self, settings: RunSettings | None = None) -> None:
-        """Begin a run.
+        """Run: first a search on what is known colours the graph, then the run confirms.
 
         Args:
             settings: Settings of this run and of later searches; the last ones by default.
@@ -84,6 +84,8 @@ class Execution(QObject):
         self._runs.provisional = None
         self._pins_at_start = self._pins.written
         self.running_changed.emit()
+        if self._costs.any_usable:
+            self.search(quiet=True)
         params = protocol.RunStart(document=self._requests.handle, settings=self.settings)
         self._requests.send("run.start", params, failed=self._start_failed)
 
@@ -214,8 +216,13 @@ class Execution(QObject):
 
     # -- searches ----------------------------------------------------------------------
 
-    def search(self) -> None:
-        """Search again on stored costs; the answer is an estimate until a run confirms it."""
+    def search(self, quiet: bool = False) -> None:
+        """Search again on stored costs; the answer is an estimate until a run confirms it.
+
+        Args:
+            quiet: Whether it only prepares a run: its failure is not worth a message, and a
+                measured placement stays on the screen.
+        """
         pins = self._pins.written
 
         def arrived(answer: SearchAnswer) -> None:
@@ -227,9 +234,9 @@ class Execution(QObject):
             sentence = ""
             if answer.placement is not None:
                 self._placement.runners_up = answer.runners_up
-                # What a run has measured already is not shown as an estimate once more, nor does
-                # undoing a pin take away what was measured.
-                kept = self._pins.restored and self._measured_us(pins) is not None
+                # What a run has measured already is not shown as an estimate once more; neither the
+                # search at the start of a run nor undoing a pin takes away what was measured.
+                kept = (quiet or self._pins.restored) and self._measured_us(pins) is not None
                 if not kept and not self._runs.show_known(answer.placement, pins):
                     expected = answer.placement.measured_us is None
                     title = "Search on stored costs"
@@ -240,7 +247,8 @@ class Execution(QObject):
             self.searched.emit(sentence)
 
         params = protocol.RunSearch(document=self._requests.handle, settings=self.settings)
-        self._requests.send("run.search", params, arrived, topic="search")
+        failed = (lambda reason: None) if quiet else None
+        self._requests.send("run.search", params, arrived, failed, topic="search")
 
     def ask_prices(self) -> None:
         """Ask what candidates and pins cost against the placement that is shown from now on.

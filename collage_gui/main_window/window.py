@@ -75,15 +75,10 @@ class MainWindow(QMainWindow):
         self.welcome = WelcomePage(preferences)
         self.banner = Banner("welcomeBanner", self.welcome, self.messages)
         self.action_set = ActionSet(self, preferences, self._run)
+        actions = self.action_set.by_id
         self.recovery = RecoveryCopies(self.client, preferences, self)
         self.documents: Documents = Documents(
-            self.client,
-            theme,
-            preferences,
-            self.recovery,
-            self.messages,
-            self.action_set.by_id,
-            self,
+            self.client, theme, preferences, self.recovery, self.messages, actions, self
         )
         self.engine: Engine = Engine(
             self.client, self.documents, self.recovery, self.messages, self
@@ -92,20 +87,15 @@ class MainWindow(QMainWindow):
         self.stack.addWidget(self.welcome)
         self.stack.addWidget(self.documents.tabs)
         self.setCentralWidget(self.stack)
-        self.menus = Menus(
-            self.menuBar(),
-            self.action_set.by_id,
-            preferences,
-            self.documents.open_path,
-        )
-        self.toolbar = Toolbar(self.action_set.by_id, self.menus.colours)
+        self.menus = Menus(self.menuBar(), actions, preferences, self.documents.open_path)
+        self.toolbar = Toolbar(actions, self.menus.colours)
         self.addToolBar(self.toolbar)
         tip = "Where the engine runs. Click to connect to another engine."
         self.device = tool_button("", "device", self.engine.choose_connection, tip=tip)
         self.device.setAutoRaise(True)
         self.selection_text = ElidedLabel()
         log = named(QToolButton(), "showLog")
-        log.setDefaultAction(self.action_set.by_id["log"])
+        log.setDefaultAction(actions["log"])
         log.setAutoRaise(True)
         self.statusBar().addWidget(self.selection_text, 1)
         self.statusBar().addPermanentWidget(log)

@@ -194,7 +194,7 @@ def test_a_changed_pin_starts_a_search_as_the_user_prefers(document) -> None:
     assert client.methods == ["run.search"], controller
     wanted["confirm_after_search"] = True
     document.pins.accepted.emit()
-    assert client.methods == ["run.search", "run.start"]
+    assert client.methods == ["run.search", "run.search", "run.start"]
     assert document.execution.running
     client.sent[-1][3]("no device")
     assert not document.execution.running

@@ -124,7 +124,8 @@ def test_a_window_of_its_own_leaves_the_hand_over_to_the_first_one(qtbot, tmp_pa
     name = server_name(str(tmp_path / "settings.ini"))
     first: list[list[str]] = []
     listening = Handover(name, first.append)
-    Handover(name, lambda paths: None)._server.close()
+    other = Handover(name, lambda paths: None)
+    other._server.close()
     caller = QLocalSocket()
     caller.connectToServer(name)
     caller.write(b'["x.onnx"]\n')

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt
 
+from collage_engine.records.shapes import STOPPED_BUDGET_S
+
 
 def opened(d):
     """A page of a model with open sizes, for batch 1 and 4."""
@@ -97,7 +99,7 @@ def test_a_stopped_run_leaves_the_others_a_first_answer_only(drive) -> None:
     second = page.document.shapes.entries[1]
     page.document.shapes.show(second)
     d.until(lambda: page.document.handle == second.document and page.document.runs.visible)
-    assert page.document.runs.all[-1].settings["budget_s"] == 1.0
+    assert page.document.runs.all[-1].settings["budget_s"] == STOPPED_BUDGET_S
 
 
 def test_one_artifact_holds_all_shapes(drive, tmp_path, monkeypatch) -> None:
