@@ -6,8 +6,6 @@ the channels into the lanes and back costs. It can write every convolution that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from tvm import te, tirx
 from tvm.ir import Expr
@@ -15,39 +13,32 @@ from tvm.ir import Expr
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.cpu.convolution.reference import blocked_sum, in_blocks, taps_of
 from collage_engine.kernels.cpu.convolution.shape import ConvShape
-from collage_engine.kernels.cpu.direct_channels.channel_tiles import ChannelSizes, ChannelsPlan
+from collage_engine.kernels.cpu.direct_channels.plan import (
+    ByChannels,
+    ChannelSizes,
+    ChannelsPlan,
+)
 from collage_engine.kernels.cpu.direct_channels.writer import write
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.note import note
-from collage_engine.kernels.rule import KernelRule
 from collage_engine.kernels.target import Cpu
 from collage_engine.kernels.tir_builder import Index, Stmt
 
 
-class DirectChannels(KernelRule[ConvProblem, ChannelsPlan, Cpu]):
+class DirectChannels(ByChannels[ConvProblem]):
     """The rule that writes convolutions with output channels in the vector lanes."""
 
     name = "conv channels"
     problem_type = ConvProblem
-    plan_type = ChannelsPlan
 
     def matches(self, problem: ConvProblem, machine: Cpu) -> bool:
         """Tells whether the convolution is not depthwise."""
         return not problem.depthwise
 
-    def default(self, problem: ConvProblem, machine: Cpu) -> ChannelsPlan:
-        """Returns the cut that ``ChannelSizes.default`` estimates to cost least."""
-        return sizes_of(problem).default(machine)
-
-    def neighbours(
-        self, problem: ConvProblem, plan: ChannelsPlan, machine: Cpu
-    ) -> Iterator[ChannelsPlan]:
-        """Returns other blocks, tiles, chunks, loop orders and groups."""
-        return sizes_of(problem).neighbours(plan, machine)
-
-    def check(self, problem: ConvProblem, plan: ChannelsPlan, machine: Cpu) -> None:
-        """Raises ``PlanError`` where the plan does not suit the sizes."""
-        sizes_of(problem).check(plan, machine)
+    @staticmethod
+    def sizes_of(problem: ConvProblem) -> ChannelSizes:
+        """Returns the sizes of a group, and the image of its positions."""
+        return ChannelSizes(problem.co_group, problem.ci_group, problem.taps, problem.image)
 
     def pack(
         self, problem: ConvProblem, plan: ChannelsPlan, machine: Cpu, weight: np.ndarray
@@ -75,8 +66,3 @@ class DirectChannels(KernelRule[ConvProblem, ChannelsPlan, Cpu]):
     def write(self, problem: ConvProblem, plan: ChannelsPlan, epilogue: Epilogue) -> Stmt:
         """Returns the loops, the data made ready where that is needed."""
         return write(ConvShape.of(problem, epilogue.anchor), plan, epilogue, epilogue.context)
-
-
-def sizes_of(problem: ConvProblem) -> ChannelSizes:
-    """Returns what of a convolution the plan depends on."""
-    return ChannelSizes(problem.co_group, problem.ci_group, problem.taps, problem.image)

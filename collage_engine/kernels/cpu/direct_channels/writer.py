@@ -19,7 +19,8 @@ from tvm import tirx
 from tvm.ir import Expr
 
 from collage_engine.kernels.cpu.convolution.shape import ConvShape, prepare
-from collage_engine.kernels.cpu.direct_channels.channel_tiles import ChannelsPlan, ChannelTiles
+from collage_engine.kernels.cpu.direct_channels.channel_tiles import ChannelTiles
+from collage_engine.kernels.cpu.direct_channels.plan import ChannelsPlan
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.tile_choice import spans
 from collage_engine.kernels.cpu.writing.transposed_stores import give_squares
