@@ -10,9 +10,6 @@ from collage_engine.records.event import Progress, StageName
 Emit = Callable[[object], None]
 """Takes the events of a job (``records.event``) and its partial results."""
 
-SHORTEST_S = 0.2
-"""Seconds that a stage must have run before a rate is stated; chosen: rates of less jump about."""
-
 
 class StageReport:
     """Progress within a stage; the rate and the time left follow from what was done so far.
@@ -30,7 +27,7 @@ class StageReport:
     def progress(self, done: int, total: int, now: str = "") -> None:
         """Report that ``done`` of ``total`` pieces are done, and what is worked on now."""
         spent = time.perf_counter() - self._began
-        rate = done / spent if done and spent > SHORTEST_S else None
+        rate = done / spent if done and spent else None
         self._emit(
             Progress(
                 stage=self._name,

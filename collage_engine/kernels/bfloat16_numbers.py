@@ -17,7 +17,7 @@ from collage_engine.kernels.expressions import call_name, equal, walk
 LANES = 16
 """Number of float32 sums that one AVX-512 instruction for bfloat16 (VDPBF16PS) works on."""
 ADD_PRODUCTS = "collage_add_bfloat16_products"
-"""Name of the LLVM function that ``PRODUCTS`` defines; chosen."""
+"""Name of the LLVM function that ``PRODUCTS`` defines."""
 PRODUCTS = f"""
 declare <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float>, <32 x bfloat>, <32 x bfloat>)
 define weak_odr <16 x float> @{ADD_PRODUCTS}(<16 x float> %sums, <16 x i32> %a, <16 x i32> %b) #0 {{
@@ -32,7 +32,7 @@ attributes #0 = {{ alwaysinline nounwind readnone }}
 """LLVM code of a function that adds to each of 16 float32 sums the two products of its lane's pairs
 of bfloat16 numbers, by the instruction VDPBF16PS."""
 ROUND = "collage_round_to_bfloat16"
-"""Name of the LLVM function that ``ROUNDING`` defines; chosen."""
+"""Name of the LLVM function that ``ROUNDING`` defines."""
 ROUNDING = f"""
 declare <16 x bfloat> @llvm.x86.avx512bf16.cvtneps2bf16.512(<16 x float>)
 define weak_odr <16 x i16> @{ROUND}(<16 x float> %x) #0 {{

@@ -12,9 +12,6 @@ from __future__ import annotations
 
 import numpy as np
 
-LEAST = 8
-"""Summands below which roundings are not balanced; chosen: so few errors cannot cancel."""
-
 
 def balanced(weights: np.ndarray) -> np.ndarray:
     """Rounds float32 ``[rows, summands]`` to bfloat16 numbers (in float32).
@@ -28,8 +25,6 @@ def balanced(weights: np.ndarray) -> np.ndarray:
     # A tie or a number that is in bfloat16 already stays; so does what would become infinite.
     up = ((bits & np.uint32(0xFFFF)) > 0x8000) & np.isfinite(away)
     near, other = np.where(up, away, toward), np.where(up, toward, away)
-    if count < LEAST:
-        return near
     error = near - weights
     total = error.sum(axis=1, dtype=np.float64, keepdims=True)
     # This says how near to the middle the numbers are whose change makes the sum smaller.

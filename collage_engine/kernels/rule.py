@@ -262,7 +262,7 @@ class Registry:
         return [
             rule
             for rule in self._rules
-            if isinstance(problem, rule.problem_type) and rule.matches(problem, machine)
+            if type(problem) is rule.problem_type and rule.matches(problem, machine)
         ]
 
     def default(
@@ -299,7 +299,7 @@ class Registry:
             return self.default(problem, machine)
         parameters = dict(record)
         rule = self.rule(str(parameters.pop(RULE, "")))
-        if not isinstance(problem, rule.problem_type) or not rule.matches(problem, machine):
+        if rule not in self.matching(problem, machine):
             raise PlanError(f"the kernel rule {rule.name!r} does not match {problem}")
         try:
             plan = convert(parameters, rule.plan_type)

@@ -10,7 +10,7 @@ from typing import Any
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from collage_engine.kernels.cpu.writing.context import Context
+from collage_engine.kernels.cpu.writing.context import HANDING_CYCLES, Context
 from collage_engine.kernels.cpu.writing.epilogue import surround
 from collage_engine.kernels.expressions import NotUnderstood
 from collage_engine.kernels.marks import REASON, SCHEDULE, UNSCHEDULED
@@ -20,11 +20,7 @@ from collage_engine.kernels.registry import RULES
 from collage_engine.kernels.target import BYTES_PER_CYCLE, Cpu
 
 CYCLES_PER_STORE = 8 / BYTES_PER_CYCLE
-"""Cycles of one thread for a result of a plain stage. Chosen: four bytes read and four written."""
-HANDING_CYCLES = 10_000
-"""Cycles of work from which a kernel is shared with threads that spin while they wait. Measured:
-anything up to 20,000 is as fast on three convolutional networks, whether a cache line takes 55 or
-350 ns between the processors; 40,000 is 2 to 4 % slower and 80,000 up to 15 %."""
+"""Cycles of one thread for a result of a plain stage: four bytes are read and four written."""
 
 _log = logging.getLogger(__name__)
 

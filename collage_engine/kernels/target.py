@@ -17,9 +17,11 @@ on a kernel is shared among threads. It is not measured: a default
 plan is part of what an instance compiles, which every process, every machine of a pool and every
 later day has to compile alike. Tuning compares what it decides between."""
 
-SUMS_IN_FLIGHT = 4 * 2
-"""Vectors of sums that keep a processor busy: a multiply-add takes four cycles, and two begin in
-each (VFMADD231PS on Intel since Skylake and AMD since Zen 3; A. Fog, "Instruction tables")."""
+LATENCY = 4
+"""Cycles after which the sum of an addition or a multiply-add can be added to again (VADDPS and
+VFMADD231PS on Intel since Skylake and AMD since Zen 3; A. Fog, "Instruction tables")."""
+SUMS_IN_FLIGHT = LATENCY * 2
+"""Vectors of sums that keep a processor busy: two multiply-adds begin in each cycle (the same)."""
 MOST_REGISTERS = 32
 """Vector registers of the instruction sets that have most: AVX-512 and AArch64."""
 MOST_LANES = 16
@@ -45,6 +47,14 @@ class Cpu:
     """Whether one instruction adds two bfloat16 products to each lane of a full vector."""
     halves: bool = False
     """Whether full vectors are multiplied in two halves: one multiply-add a cycle, not two."""
+
+    @property
+    def half_l2(self) -> int:
+        """Returns the bytes of the second-level cache that data may take which is used again.
+
+        The other half is left to what streams through.
+        """
+        return self.l2_bytes // 2
 
     def lanes(self, dtype: str) -> int:
         """Return the elements of one vector."""

@@ -19,6 +19,7 @@ from collage_engine.kernels.cuda.direct.schedule import noted_as_direct
 from collage_engine.kernels.cuda.gpu import Gpu
 from collage_engine.kernels.cuda.legalize import Products
 from collage_engine.kernels.cuda.lowering import schedule_of
+from collage_engine.kernels.marks import SCHEDULE
 from collage_engine.kernels.verify import difference
 from collage_engine.lowering.cubin import compile_cubin
 from collage_engine.machine.cuda import cuda_target
@@ -109,8 +110,8 @@ def check(case: Any, kind: str, plan: DirectPlan | None, folder: Path) -> None:
     ]
     truth = run(plain, {}, inputs, None)
     table, function, _ = planned(case(DTYPES[kind]), plan)
-    scheduled, rule = schedule_of(function, cuda_target("sm_80"), "direct")
-    assert rule == "Direct"
+    scheduled = schedule_of(function, cuda_target("sm_80"), "direct")
+    assert scheduled.attrs[SCHEDULE] == "Direct"
     emulated = Kernel(scheduled, folder, include=headers() or "")
     for downwards in (False, True):
         given = [a.astype(DTYPES[kind]) for a in inputs]
@@ -149,8 +150,8 @@ def test_a_depthwise_kernel_reads_vectors_and_compiles() -> None:
     case = conv("float32", (1, 32, 56, 56), (32, 1, 3, 3), padding=1, groups=32)
     _, function, noted = planned(case, None)
     assert noted.plan.vector(noted.shape) == 4
-    kernel, rule = schedule_of(function, cuda_target("sm_90a"), "depthwise")
-    assert rule == "Direct"
+    kernel = schedule_of(function, cuda_target("sm_90a"), "depthwise")
+    assert kernel.attrs[SCHEDULE] == "Direct"
     source = source_of(kernel, "sm_90a")
     assert "*(float4*)(direct_a_shared_ptr" in source and "max(" in source
     assert compile_cubin(source, "sm_90a")[:4] == b"\x7fELF"

@@ -23,6 +23,7 @@ from collage_engine.kernels.cuda.product.plan import (
     chosen,
     tiles_for,
 )
+from collage_engine.kernels.marks import SCHEDULE
 from collage_engine.kernels.program import shape_of
 from collage_engine.kernels.verify import build, difference
 from collage_engine.lowering.cubin import compile_cubin
@@ -186,8 +187,8 @@ def test_tensor_cores_are_used(tmp_path: Path) -> None:
         plan = ProductPlan(SMALL[math])
         table = Products("sm_90a", precision, plans=lambda *_, plan=plan: plan).table()
         (function,) = [f for f, _, _ in legal(case, table) if annotated_product(f)]
-        kernel, rule = schedule_of(function, cuda_target("sm_90a"), math)
-        assert rule == "Product"
+        kernel = schedule_of(function, cuda_target("sm_90a"), math)
+        assert kernel.attrs[SCHEDULE] == "Product"
         sources.append(source_of(kernel, "sm_90a"))
     assert "matrix_a, 16, 16, 8, nvcuda::wmma::precision::tf32" in sources[0]
     assert "matrix_b, 16, 16, 16, __nv_bfloat16" in sources[1]
@@ -239,8 +240,8 @@ def check(case: Any, plan: ProductPlan, folder: Path, precision: str = "") -> No
 
         def kernel(function: Any, arrays: Any, downwards: bool = downwards) -> None:
             if not used:
-                scheduled, rule = schedule_of(function, cuda_target("sm_80"), "product")
-                assert rule == "Product"
+                scheduled = schedule_of(function, cuda_target("sm_80"), "product")
+                assert scheduled.attrs[SCHEDULE] == "Product"
                 used.append(Kernel(scheduled, folder, include=headers() or ""))
             used[0](arrays, downwards=downwards)
 
@@ -262,7 +263,7 @@ def test_a_mask_of_truth_values_behind_a_product(dtype: str, tmp_path: Path) -> 
     module = module_of(body, {"x": (1, 32, 32), "y": (1, 32, 32)}, dtype)
     random = np.random.default_rng(3)
     x, y = (random.standard_normal((1, 32, 32)).astype(dtype) for _ in range(2))
-    emulated = Emulated(lower_module(module, "sm_80").module, tmp_path, str(headers()))
+    emulated = Emulated(lower_module(module, "sm_80"), tmp_path, str(headers()))
     assert emulated.rules == ["Product"]
     truth = np.where(keep, x.astype("float32") @ y.astype("float32"), -9.0)
     assert np.abs(emulated.run([x, y]) - truth).max() < (2e-2 if dtype == "float16" else 1e-4)

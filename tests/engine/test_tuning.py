@@ -67,8 +67,9 @@ DESCRIPTIONS = {
     "int8": {
         "family": "dots",
         "element": "int8",
+        "channels_last": True,
         "data": [1, 13, 11, 20],
-        "out": [1, 13, 11, 40],
+        "out_shape": [1, 13, 11, 40],
         "weight": [40, 20, 3, 3],
         "groups": 1,
         "strides": [1, 1],

@@ -31,7 +31,7 @@ from collage_engine.kernels.cpu.convolution.shape import ConvShape
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import tile
-from collage_engine.kernels.cpu.writing.tile_choice import LAST_PART, cost, fits, near
+from collage_engine.kernels.cpu.writing.tile_choice import REMAINDER, cost, fits, near
 from collage_engine.kernels.note import note
 from collage_engine.kernels.program import shape_of
 from collage_engine.kernels.rule import AtLeastOne, KernelRule, Plan, PlanError
@@ -143,7 +143,7 @@ class _Spatial:
         self.direct = self.phases.prepare is None
         """Whether the data itself is read, with no copy of it."""
         weight_bytes = 4 * prod(shape_of(shape.weight))
-        inside = weight_bytes <= cpu.l2_bytes // 2
+        inside = weight_bytes <= cpu.half_l2
         self.channels_inside = inside if plan.inside is None else plan.inside
 
     def write(self) -> Stmt:
@@ -317,7 +317,7 @@ def _bands(
             break
         count, rest = divmod(total, rows)
         vectors = count * -(-size // lanes) + (-(-positions(rest) // lanes) if rest else 0)
-        estimate = (vectors * (LAST_PART if rest else 1.0), -rows)
+        estimate = (vectors * (REMAINDER if rest else 1.0), -rows)
         if best is None or estimate < best[0]:
             best = (estimate, rows)
     assert best is not None

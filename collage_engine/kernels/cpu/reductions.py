@@ -16,17 +16,17 @@ from tvm import tirx
 from tvm.ir import Expr, Var
 from tvm.ir.expr import TensorLoad
 
-from collage_engine.kernels.cpu.pointwise.writer import write_stage
+from collage_engine.kernels.cpu.pointwise.writer import in_chunks, write_run, write_stage
 from collage_engine.kernels.cpu.writing.context import Context, lanes_of
 from collage_engine.kernels.cpu.writing.contiguous import Flattened, contiguous, flat_value
 from collage_engine.kernels.cpu.writing.register_transpose import vector_load
 from collage_engine.kernels.expressions import coefficient, loads, rewrite, substitute
 from collage_engine.kernels.program import Program, Stage, combine, shape_of
+from collage_engine.kernels.target import LATENCY
 from collage_engine.kernels.tir_builder import (
     Index,
     Stmt,
     allocate,
-    in_vectors,
     int64,
     load,
     local,
@@ -42,9 +42,9 @@ from collage_engine.kernels.tir_builder import (
 )
 from collage_engine.kernels.vector_math import vector_functions
 
-ACCUMULATORS = 4
-"""Vectors summed side by side, to hide the latency of an addition (four cycles on most processors);
-chosen."""
+ACCUMULATORS = LATENCY
+"""Vectors summed side by side, to hide the latency of an addition where one begins in a cycle: its
+terms are loaded and computed besides."""
 
 
 def write_reduction(stage: Stage, context: Context, lead: tuple[Index, ...] = ()) -> Stmt:
@@ -187,7 +187,7 @@ def _place(stage: Stage, lead: tuple[Index, ...], values: Sequence[Index]) -> tu
 
 def _over(extents: Sequence[int], body: Any, threads: bool) -> Stmt:
     share = parallel if threads else loop
-    return share(prod(extents), lambda task: body(*(split_index(task, extents) if extents else ())))
+    return share(prod(extents), lambda task: body(*split_index(task, extents)))
 
 
 def _across(stage: Stage, context: Context, lead: tuple[Index, ...], threads: bool) -> Stmt:
@@ -235,32 +235,7 @@ def _across(stage: Stage, context: Context, lead: tuple[Index, ...], threads: bo
             *(_lanes(s, w, finish) for s, w in vectors),
         )
 
-    chunks = size // block
-    rest = size - chunks * block
-    total = prod(outer)
-    share = parallel if threads else loop
-    statements = []
-    if chunks:
-        statements.append(
-            share(
-                total * chunks,
-                lambda task: span(
-                    split_index(task // chunks, outer) if outer else (),
-                    (task % chunks) * block if chunks > 1 else int64(0),
-                    block,
-                ),
-            )
-        )
-    if rest:
-        statements.append(
-            share(
-                total,
-                lambda task: span(
-                    split_index(task, outer) if outer else (), int64(chunks * block), rest
-                ),
-            )
-        )
-    return seq(*statements)
+    return in_chunks(outer, size, block, parallel if threads else loop, span)
 
 
 def _lanes(start: int, width: int, body: Any) -> Stmt:
@@ -422,33 +397,18 @@ def write_row(stage: Stage, context: Context, lead: tuple[Index, ...]) -> Stmt:
     """Returns a plain stage's remaining axes, written below the ``lead`` indices of its output."""
     lanes = lanes_of(context.cpu, stage.value, stage.output)
     flattened = contiguous(stage.value, stage.axes, stage.extents, stage.extents)
-    if flattened is None:
-        outer, size = stage.axes, 1
-    else:
-        outer, size = stage.axes[: len(stage.axes) - flattened.axes], flattened.extent
-    outer_extents = stage.extents[: len(outer)]
+    outer = stage.axes[: len(stage.axes) - (flattened.axes if flattened else 0)]
     output = context.views.flat(stage.output)
     shape = shape_of(stage.output) if lead else stage.extents
 
     def body(*values: Index) -> Stmt:
-        chosen = {a: int64(v) for a, v in zip(outer, values, strict=True)}
+        fixed = {a: int64(v) for a, v in zip(outer, values, strict=True)}
+        index: Index = int64(0)
+        for v, e in zip((*lead, *values), shape, strict=False):
+            index = index * e + int64(v)
+        if flattened is None:
+            return store(output, vector_functions(substitute(stage.value, fixed)), index)
+        base, size = index * flattened.extent, flattened.extent
+        return write_run(stage.value, flattened, fixed, context, output, base, 0, size, lanes)
 
-        def vector(at: Index, width: int) -> Stmt:
-            def lane(x: Index) -> Stmt:
-                position = int64(at) + x if not isinstance(at, int) else int64(at) + int64(x)
-                value = stage.value
-                if flattened is not None:
-                    value = flat_value(value, flattened, context.views, position)
-                value = vector_functions(substitute(value, chosen))
-                index: Index = int64(0)
-                for v, e in zip((*lead, *values), shape, strict=False):
-                    index = index * e + int64(v)
-                if flattened is not None:
-                    index = index * flattened.extent + position
-                return store(output, value, index)
-
-            return vectorized(width, lane)
-
-        return in_vectors(size, lanes, vector)
-
-    return nest(outer_extents, body)
+    return nest(stage.extents[: len(outer)], body)

@@ -195,11 +195,6 @@ def _matrix(places: tuple[Index, ...], shape: tuple[int, ...]) -> Any:
     return index
 
 
-PACK_ROWS = 32
-"""Rows from which copying a right operand that exceeds the first-level cache pays by default.
-Chosen: a copy reads and writes each element once, little beside 32 uses of it."""
-
-
 class RuntimeProduct(KernelRule[RuntimeMatmul, RuntimePlan, Cpu]):
     """The rule that writes products of two values that are known only at run time."""
 
@@ -216,7 +211,8 @@ class RuntimeProduct(KernelRule[RuntimeMatmul, RuntimePlan, Cpu]):
         lanes = machine.lanes("float32")
         block = block_of(machine, problem.columns, (problem.rows, 1), chunks=False) // lanes
         large = 4 * problem.depth * problem.columns > machine.l1_bytes
-        pack = problem.rows >= PACK_ROWS and large
+        # A copy reads and writes each element once, which rows of several tiles repay.
+        pack = problem.rows > MOST_POSITIONS and large
         return RuntimePlan(block, height_of(machine, problem.rows, block), pack)
 
     def neighbours(

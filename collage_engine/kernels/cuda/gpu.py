@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MULTIPROCESSORS = {"80": 108, "86": 84, "87": 16, "89": 128, "90": 132, "100": 148, "120": 170}
-"""Multiprocessors of a common device of each architecture; chosen: A100, A40, Orin, RTX 4090, H100
-SXM, B200 and RTX 5090. Plans are chosen for it, because kernels are also compiled where no device
-is."""
+"""Multiprocessors of a device of each architecture by NVIDIA's data sheets: A100, A40, Orin, RTX
+4090, H100 SXM, B200 and RTX 5090. Plans are made for it, because kernels are also compiled where no
+device is."""
 
 
 @dataclass(frozen=True)

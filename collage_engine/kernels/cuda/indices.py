@@ -9,12 +9,12 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Call
 
-from collage_engine.kernels.cuda.product.plan import ProductSizes
+from collage_engine.kernels.cuda.product.plan import FRAGMENT, ProductSizes
 from collage_engine.kernels.tir_builder import Index
 
-FEWEST = 8
-"""Rows and columns below which a product is left to TVM's own rules, because tiles do not help
-(vectors, depthwise convolutions); chosen."""
+FEWEST = FRAGMENT // 2
+"""Rows and columns below which a product is left to TVM's own rules (vectors, depthwise
+convolutions): more than half of each fragment would be empty."""
 
 
 def worthwhile(sizes: ProductSizes) -> bool:

@@ -8,9 +8,7 @@ on ``sm_90a``, whose number it cannot read, and sums float16 in float16.)
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
@@ -34,17 +32,6 @@ OWN = (
 there is none), and what writes the kernel."""
 
 
-@dataclass
-class CudaLowered:
-    """A module of scheduled kernels, with the rule that wrote each kernel."""
-
-    module: tvm.IRModule
-    schedules: dict[str, str] = field(default_factory=dict)
-    """The name of the rule that wrote each kernel, by the kernel's name."""
-    seconds: dict[str, float] = field(default_factory=dict)
-    """Seconds that each stage of the lowering took, by the stage's name."""
-
-
 def rules() -> tuple[Any, ...]:
     """Returns DLight's rules, the most specific first; the last one takes every function."""
     from tvm.s_tir import dlight
@@ -65,8 +52,8 @@ def lower_module(
     architecture: str,
     precision: str = "float32",
     full: Collection[int] = (),
-) -> CudaLowered:
-    """Schedules every PrimFunc that ``main`` calls.
+) -> tvm.IRModule:
+    """Returns the module with every PrimFunc that ``main`` calls scheduled.
 
     Args:
         module: The Relax module.
@@ -77,22 +64,17 @@ def lower_module(
     Raises:
         ToolchainError: No rule can schedule one of the functions, which the message names.
     """
-    start = time.perf_counter()
     target = cuda_target(architecture)
     with target:
         legal = legalised(module, Products(architecture, precision, full=full).table())
-    middle = time.perf_counter()
-    lowered = CudaLowered(legal)
     for variable, function in list(legal.functions.items()):
         if isinstance(function, tirx.PrimFunc):
             name = str(variable.name_hint)
-            scheduled, rule = schedule_of(function, target, name)
+            scheduled = schedule_of(function, target, name)
             if touches_booleans(function):
                 scheduled = without_vectors(scheduled)
             legal.update_func(variable, scheduled)
-            lowered.schedules[name] = rule
-    lowered.seconds = {"legalize": middle - start, "schedule": time.perf_counter() - middle}
-    return lowered
+    return legal
 
 
 def legalised(module: tvm.IRModule, table: dict[str, Any]) -> tvm.IRModule:
@@ -134,8 +116,8 @@ def without_vectors(kernel: tirx.PrimFunc) -> tirx.PrimFunc:
     return found.without_attr("global_symbol")
 
 
-def schedule_of(function: tirx.PrimFunc, target: Any, name: str) -> tuple[tirx.PrimFunc, str]:
-    """Returns the kernel of a function, and the name of the rule that wrote it.
+def schedule_of(function: tirx.PrimFunc, target: Any, name: str) -> tirx.PrimFunc:
+    """Returns the kernel of a function, marked with the name of the rule that wrote it.
 
     Raises:
         ToolchainError: No rule can schedule the function; the message has every rule's reason.
@@ -145,7 +127,7 @@ def schedule_of(function: tirx.PrimFunc, target: Any, name: str) -> tuple[tirx.P
         if note_in(function) is None:
             continue
         try:
-            return _marked(write(function), own), own
+            return _marked(write(function), own)
         except ToolchainError as error:
             reasons.append(f"{own}: {error}")
     for rule in rules():
@@ -160,7 +142,7 @@ def schedule_of(function: tirx.PrimFunc, target: Any, name: str) -> tuple[tirx.P
         if space is None:
             continue
         schedule = space[0] if isinstance(space, list) else space
-        return _marked(schedule.mod["main"], label), label
+        return _marked(schedule.mod["main"], label)
     raise ToolchainError(f"TVM has no schedule for {name}: {'; '.join(reasons)}")
 
 

@@ -1,7 +1,7 @@
 """Makes one problem a kernel of its own by a decision, checks it, and times it against another.
 
-The kernel is the convolution or product followed by a ReLU, as most are. Its numbers are checked
-once against its unscheduled self, and every decision's against those.
+The kernel is the convolution or product followed by a ReLU, as most are. Every decision's numbers
+are checked against those of a rule that multiplies out, and later against the model's own values.
 """
 
 from __future__ import annotations
@@ -34,10 +34,6 @@ FINAL_ROUNDS = 3 * ROUNDS
 HOPELESS = 1 + 10 * (1 - WORTH)
 """After three rounds a challenger this much slower is not timed further: by ten times the
 difference that counts."""
-PLAIN_LIMIT = 600_000_000
-"""Multiply-adds up to which the unscheduled loops are run for the true result; above, the numbers
-are checked against those of the default plan alone, and later against the model's own values.
-Chosen: about a second."""
 
 
 @dataclass
@@ -98,8 +94,7 @@ class KernelBench:
             return self._made[decision.name]
         function, operand = self.program(decision)
         if self.truth is None:
-            is_default = decision.name == self.default.name
-            self.truth = self._true() if is_default else self.make(self.default).output.numpy()
+            self.truth = self._true()
         kernel = schedule(function, self.cpu)
         if kernel.reason or kernel.unscheduled:
             raise ToolchainError(f"no schedule: {kernel.reason or kernel.schedule}")
@@ -125,17 +120,10 @@ class KernelBench:
         return Made(lambda: call(*tensors, output), output)
 
     def _true(self) -> np.ndarray:
-        """Returns what the unscheduled loops give.
-
-        The default's own where they would take too long.
-
-        The loops are those of a rule that multiplies out: others round otherwise.
-        """
+        """Returns what the default of a rule that multiplies out gives: others round otherwise."""
         plain = RULES.default(self.problem, self.cpu, multiplied_out=True) or self.default
         function, operand = self.program(plain)
-        if self.problem.multiply_adds > PLAIN_LIMIT:
-            function = schedule(function, self.cpu).function
-        made = self._ready(function, operand)
+        made = self._ready(schedule(function, self.cpu).function, operand)
         made.call()
         return np.array(made.output.numpy())
 

@@ -24,7 +24,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from collage_engine.kernels.bfloat16_numbers import real, rounded, widened
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem, described
-from collage_engine.kernels.cpu.dots.problem import FEW, DotProblem
+from collage_engine.kernels.cpu.dots.problem import FEW, NO_KERNEL, DotProblem
 from collage_engine.kernels.cpu.winograd import cost as winograd
 from collage_engine.kernels.registry import RULES, decide
 from collage_engine.kernels.relax_values import (
@@ -181,7 +181,7 @@ def _conv_problem(geometry: ConvProblem, cpu: Cpu) -> DotProblem | None:
         return None
     co, ci = geometry.co_group, geometry.ci_group
     sizes = DotProblem(
-        "bfloat16",
+        True,
         geometry.data,
         geometry.out_shape,
         geometry.weight,
@@ -189,6 +189,7 @@ def _conv_problem(geometry: ConvProblem, cpu: Cpu) -> DotProblem | None:
         geometry.strides,
         geometry.padding,
         geometry.dilation,
+        "bfloat16",
     )
     if co < FEW or (ci < FEW and not sizes.merged):
         return None
@@ -220,7 +221,7 @@ def _matmul_problem(
     depth, columns = weight[-2:]
     if min(depth, columns) < FEW:
         return None
-    return DotProblem("bfloat16", shape, out, (columns, depth))
+    return DotProblem(True, shape, out, (columns, depth), *NO_KERNEL, "bfloat16")
 
 
 @mutator

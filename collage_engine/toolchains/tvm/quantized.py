@@ -16,7 +16,7 @@ from tvm import relax, te, tirx
 from tvm.ir import Call, Expr
 
 from collage_engine.kernels.cpu.dots.integer_sums import IntegerSums
-from collage_engine.kernels.cpu.dots.problem import DotProblem
+from collage_engine.kernels.cpu.dots.problem import NO_KERNEL, DotProblem
 from collage_engine.kernels.cpu.operators import quantization as compute
 from collage_engine.kernels.cpu.operators.quantization import f32
 from collage_engine.kernels.relax_values import ANCHOR, const
@@ -204,26 +204,28 @@ class Writer:
             (data[0], *data[2:], data[1]),
             (shape[0], *shape[2:], shape[1]),
             weights,
-            groups=groups,
-            strides=strides,
-            padding=padding,
-            dilation=dilation,
+            (groups, strides, padding, dilation),
         )
 
     def product(self, node: Node, weights: np.ndarray) -> Expr:
         """Return what sums a matmul; ``weights``: output columns first."""
         data = self.graph.nodes[self.node_of("data")].type.shape
-        return self._sums(data, node.type.shape, weights)
+        return self._sums(data, node.type.shape, weights, NO_KERNEL)
 
     def _sums(
-        self, data: tuple[int, ...], out: tuple[int, ...], weights: np.ndarray, **sizes: Any
+        self,
+        data: tuple[int, ...],
+        out: tuple[int, ...],
+        weights: np.ndarray,
+        sizes: tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]],
     ) -> IntegerSums:
         """Return the sums over data with channels last, by our kernel rules."""
         scaling = self.numbers.of("data")
         signed = scaling.dtype == "int8"
         zero = scaling.single("the data")[1] + (128 if signed else 0)
+        shape: tuple[int, ...] = weights.shape
         problem = DotProblem(
-            "int8", tuple(data), tuple(out), weights.shape, zero=zero, signed=signed, **sizes
+            True, tuple(data), tuple(out), shape, *sizes, "int8", zero=zero, signed=signed
         )
         return IntegerSums.of(problem, weights, self.integers.cpu)
 

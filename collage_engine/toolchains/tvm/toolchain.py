@@ -168,8 +168,7 @@ class TvmToolchain(Toolchain):
                 module = relax_module(function, writer=CudaWriter)
                 full = wanted(module["main"])[1]
                 with using(choices_of(function.instance)):
-                    lowered = cuda.lower_module(module, architecture, precision, full)
-                return lowered.module
+                    return cuda.lower_module(module, architecture, precision, full)
             calls = LibraryCalls(function) if function.instance.library else None
             module = relax_module(function, calls)
             with using(choices_of(function.instance)):

@@ -41,11 +41,14 @@ def taps_of(problem: ConvProblem) -> list[Any]:
 
 
 def input_at(
-    problem: ConvProblem, data: Any, index: Sequence[Index], taps: Sequence[Index], channel: Index
+    problem: ConvProblem,
+    data: Any,
+    index: Sequence[Index],
+    taps: Sequence[Index],
+    channel: Index,
+    rim: Any = None,
 ) -> Any:
     """Returns the input element that a tap of the output at ``index`` reads.
-
-    Zero outside the image.
 
     Args:
         problem: The convolution.
@@ -53,7 +56,10 @@ def input_at(
         index: The output element, in the layout's order.
         taps: The tap's place along each axis of the kernel.
         channel: The input channel, of all groups.
+        rim: What stands outside the image; 0 by default.
     """
+    if not taps:
+        return data(*index[:-1], channel)
     place = index[1:-1] if problem.channels_last else index[2:]
     at = [
         p * s + k * d - b
@@ -64,7 +70,7 @@ def input_at(
     x = data(index[0], *at, channel) if problem.channels_last else data(index[0], channel, *at)
     if problem.is_padded:
         tests = [t for a, s in zip(at, problem.size, strict=True) for t in (a >= 0, a < s)]
-        x = tirx.if_then_else(tirx.all(*tests), x, tirx.const(0, "float32"))
+        x = tirx.if_then_else(tirx.all(*tests), x, tirx.const(0, "float32") if rim is None else rim)
     return x
 
 

@@ -56,7 +56,7 @@ class ChannelTiles:
         self.image = image_of(shape.out, self.plain)
         self.tile = plan.rows, plan.columns
         self.collapsed = epilogue.collapsed(1 if shape.channels_last else 2, len(shape.out))
-        inside = 4 * prod(shape_of(shape.weight)) <= cpu.l2_bytes // 2
+        inside = 4 * prod(shape_of(shape.weight)) <= cpu.half_l2
         self.channels_inside = inside if plan.inside is None else plan.inside
         self.vectors = [(i * self.lanes, self.lanes) for i in range(self.block // self.lanes)]
 

@@ -74,10 +74,10 @@ class DotShape(ConvSizes):
             "stored": stored,
         }
         if not problem.kernel:
-            rows = prod(problem.out[:-1])
-            sizes = of_points(data, weight, rows, problem.data[-1], problem.out[-1])
-            return DotShape(lead=problem.out[:-1], **elements, **sizes)
-        kernel, dims = problem.kernel, len(problem.kernel)
+            rows, lead = problem.image[0], problem.out_shape[:-1]
+            sizes = of_points(data, weight, rows, problem.ci, problem.co)
+            return DotShape(lead=lead, **elements, **sizes)
+        kernel = problem.kernel
         if problem.merged:
             elements["run"] = kernel[-1] * problem.data[-1]
             kernel = (*kernel[:-1], 1)
@@ -85,16 +85,16 @@ class DotShape(ConvSizes):
             data=data,
             weight=weight,
             batch=problem.data[0],
-            ci=problem.data[-1],
-            co=problem.out[-1],
-            size=problem.data[1:-1],
-            out=problem.out[1:-1],
+            ci=problem.ci,
+            co=problem.co,
+            size=problem.size,
+            out=problem.out,
             groups=problem.groups,
             kernel=kernel,
             strides=problem.strides,
             dilation=problem.dilation,
-            before=problem.padding[:dims],
-            after=problem.padding[dims:],
+            before=problem.before,
+            after=problem.after,
             **elements,
         )
 

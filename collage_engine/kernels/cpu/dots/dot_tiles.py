@@ -17,12 +17,12 @@ from tvm import tirx
 from tvm.ir import Expr
 
 from collage_engine.kernels.cpu.dots.dot_data import Data, DotShape, unsigned
-from collage_engine.kernels.cpu.dots.plan import DotPlan
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import columns_below, tile
 from collage_engine.kernels.cpu.writing.register_transpose import vector_load, vector_store
 from collage_engine.kernels.cpu.writing.tile_choice import spans
+from collage_engine.kernels.cpu.writing.tile_plan import TilePlan
 from collage_engine.kernels.program import shape_of
 from collage_engine.kernels.tir_builder import (
     Index,
@@ -63,7 +63,7 @@ class Dot(Protocol):
 class DotTiles:
     """The writer of register tiles over narrow elements: positions by blocks of channels."""
 
-    def __init__(self, shape: DotShape, plan: DotPlan, epilogue: Epilogue, dot: Dot) -> None:
+    def __init__(self, shape: DotShape, plan: TilePlan, epilogue: Epilogue, dot: Dot) -> None:
         context = epilogue.context
         self.shape, self.epilogue, self.context, self.dot = shape, epilogue, context, dot
         self.lanes = context.cpu.lanes(dot.sums)
@@ -79,7 +79,7 @@ class DotTiles:
         shape, (rows, columns), (height, width) = self.shape, self.shape.image, self.tile
         share = self.context.share(shape.work)
         weight_bytes = item_bytes(self.dot.stored) * prod(shape_of(shape.weight))
-        inside = weight_bytes <= self.context.cpu.l2_bytes // 2
+        inside = weight_bytes <= self.context.cpu.half_l2
         statements = [self.data.loops]
         for count_r, first_r, h in spans(rows, height):
             spatial = (shape.batch, *shape.outer, count_r)

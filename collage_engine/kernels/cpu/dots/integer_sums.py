@@ -39,7 +39,7 @@ class IntegerSums:
     @property
     def out(self) -> tuple[int, ...]:
         """Returns the shape of the result, channels last."""
-        return self.decision.problem.out
+        return self.decision.problem.out_shape
 
     def correction(self) -> np.ndarray:
         """Returns what the sums lack because the data's zero is not 0.

@@ -26,6 +26,7 @@ from collage_engine.kernels.expressions import (
     walk,
 )
 from collage_engine.kernels.program import shape_of
+from collage_engine.kernels.target import MOST_REGISTERS
 from collage_engine.kernels.tir_builder import (
     Index,
     Stmt,
@@ -48,8 +49,9 @@ if TYPE_CHECKING:
     from collage_engine.kernels.cpu.writing.context import Context
 
 
-BYTES = 16
-"""Side of a square of bytes, in elements. Chosen: larger squares would not stay in registers."""
+BYTES = MOST_REGISTERS // 2
+"""Side of a square of bytes, in elements: each step of a transposition reads so many registers and
+writes as many."""
 
 
 @dataclass(frozen=True)

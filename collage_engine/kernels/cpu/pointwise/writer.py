@@ -8,7 +8,7 @@ threads. An operand that runs along another axis is read through 16 × 16 transp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -20,7 +20,8 @@ from tvm.ir.prim import expr as prim
 
 from collage_engine.kernels.cpu.pointwise.transposed_copies import write_squares
 from collage_engine.kernels.cpu.writing.context import Context, lanes_of
-from collage_engine.kernels.cpu.writing.contiguous import contiguous, flat_value
+from collage_engine.kernels.cpu.writing.contiguous import Flattened, contiguous, flat_value
+from collage_engine.kernels.cpu.writing.tile_choice import spans
 from collage_engine.kernels.expressions import (
     call_name,
     coefficient,
@@ -182,20 +183,9 @@ def _write_part(stage: Stage, part: Part, context: Context) -> Stmt:
         return index
 
     def span(values: Sequence[Index], low: Index, size: int) -> Stmt:
-        """Writes ``size`` elements of a contiguous run from ``low`` on, at these outer indices."""
-        chosen = dict(zip(outer, values, strict=True))
+        fixed = dict(zip(outer, values, strict=True))
         base = target_start(values)
-
-        def vector(at: Index, width: int) -> Stmt:
-            def lane(x: Index) -> Stmt:
-                position = low + at + x
-                value = flat_value(part.value, flattened, context.views, position)
-                value = vector_functions(substitute(value, chosen))
-                return store(flat_output, value, base + position)
-
-            return vectorized(width, lane)
-
-        return in_vectors(size, lanes, vector)
+        return write_run(part.value, flattened, fixed, context, flat_output, base, low, size, lanes)
 
     outer_total = prod(outer_extents)
     share = parallel if threads else loop
@@ -204,32 +194,70 @@ def _write_part(stage: Stage, part: Part, context: Context) -> Stmt:
         wanted = max(1, 4 * context.cpu.threads // outer_total)
         chunk = max(lanes * 4, -(-flattened.extent // wanted))
         chunk = -(-chunk // lanes) * lanes
-    full_chunks = flattened.extent // chunk
-    statements = []
-    if full_chunks:
-        statements.append(
-            share(
-                outer_total * full_chunks,
-                lambda task: span(
-                    split_index(task // full_chunks, outer_extents) if outer else (),
-                    (task % full_chunks) * chunk if full_chunks > 1 else int64(0),
-                    chunk,
-                ),
-            )
-        )
-    rest = flattened.extent - full_chunks * chunk
-    if rest:
-        statements.append(
-            share(
-                outer_total,
-                lambda task: span(
-                    split_index(task, outer_extents) if outer else (),
-                    int64(full_chunks * chunk),
-                    rest,
-                ),
-            )
-        )
-    return seq(*statements)
+    return in_chunks(outer_extents, flattened.extent, chunk, share, span)
+
+
+def write_run(
+    value: Expr,
+    flattened: Flattened,
+    fixed: Mapping[Var, Any],
+    context: Context,
+    output: Any,
+    base: Any,
+    low: Index,
+    size: int,
+    lanes: int,
+) -> Stmt:
+    """Writes elements of a contiguous run, in vectors.
+
+    Args:
+        value: The value of an element.
+        flattened: The run, and how the value's loads follow it.
+        fixed: The indices of the other axes.
+        context: The context in which the kernel is written.
+        output: The flat buffer that is written.
+        base: Where the run begins in it.
+        low: The first element of the run that is written.
+        size: How many elements are written.
+        lanes: The lanes of a vector.
+    """
+
+    def vector(at: Index, width: int) -> Stmt:
+        def lane(x: Index) -> Stmt:
+            position = int64(low) + at + x
+            element = substitute(flat_value(value, flattened, context.views, position), fixed)
+            return store(output, vector_functions(element), base + position)
+
+        return vectorized(width, lane)
+
+    return in_vectors(size, lanes, vector)
+
+
+def in_chunks(
+    outer: Sequence[int],
+    size: int,
+    chunk: int,
+    share: Any,
+    span: Callable[[Sequence[Index], Index, int], Stmt],
+) -> Stmt:
+    """Returns ``span(outer indices, first, count)`` over runs, chunk by chunk, then what is left.
+
+    Args:
+        outer: The extents of the axes around a run.
+        size: The elements of a run.
+        chunk: The elements of a chunk.
+        share: The kind of loop over all chunks.
+        span: Writes some elements of a run.
+    """
+
+    def chunks(count: int, first: int, length: int) -> Stmt:
+        def task(index: Index) -> Stmt:
+            *values, number = split_index(index, (*outer, count))
+            return span(values, int64(number) * length + first, length)
+
+        return share(prod(outer) * count, task)
+
+    return seq(*(chunks(*part) for part in spans(size, chunk)))
 
 
 def _write_strided(stage: Stage, part: Part, lanes: int, threads: bool) -> Stmt:
@@ -239,7 +267,7 @@ def _write_strided(stage: Stage, part: Part, lanes: int, threads: bool) -> Stmt:
     outer = extents[:-1]
 
     def row(task: Index) -> Stmt:
-        values = split_index(task, outer) if outer else ()
+        values = split_index(task, outer)
 
         def vector(at: Index, width: int) -> Stmt:
             def lane(x: Index) -> Stmt:

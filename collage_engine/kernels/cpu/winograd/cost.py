@@ -6,6 +6,7 @@ of a transform to a multiply-add and of memory to arithmetic is assumed here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
@@ -13,25 +14,15 @@ from collage_engine.kernels.cpu.winograd.matrices import OUTPUTS, TAPS, Outputs
 from collage_engine.kernels.cpu.writing.tile_choice import best_positions, block_of, cycles, spans
 from collage_engine.kernels.target import BYTES_PER_CYCLE, MOST_LANES, Cpu
 
-CACHE_SHARE = 0.5
-"""Share of the second-level cache for a group's transformed data and sums. Chosen: the other half
-is left to the weight that streams through."""
 LARGE_WEIGHT = 4
 """A weight of more than so many second-level caches comes from memory anew in every group. Chosen:
 it is more than such a core's part of any third-level cache."""
-LEAST_TILES = 16
-"""Tiles of a group where that is so, so often is each element of the weight used. Chosen: at
-``BYTES_PER_CYCLE`` a vector of the weight arrives in the time of some sixteen multiply-adds."""
 TRANSFORM = {2: 60.0, 4: 190.0}
 """Cycles to transform one tile of one vector of channels and to bring one back, by outputs. Chosen:
 about 110 and 390 loads, stores and additions of vectors, two a cycle."""
 WORTHWHILE = 0.9
 """Winograd's method is taken where it is estimated below this share of multiplying out. Chosen: the
 accuracy of both estimates."""
-WORTHWHILE_BFLOAT16 = 0.5
-"""Winograd's method is taken instead of products in bfloat16 where it is estimated below this share
-of multiplying out in float32. Chosen: bfloat16 multiplies two products at once, from half the
-bytes."""
 
 
 def takes(problem: ConvProblem, cpu: Cpu) -> bool:
@@ -84,9 +75,11 @@ def group_rows(
     ci, co = channels
     points = (outputs + TAPS - 1) ** 2
     per_row = 4 * points * columns * (pitch(cpu, ci) + block)
-    most = max(1, int(CACHE_SHARE * cpu.l2_bytes) // per_row)
+    most = max(1, cpu.half_l2 // per_row)
     if 4 * points * ci * co > LARGE_WEIGHT * cpu.l2_bytes:
-        most = max(most, -(-LEAST_TILES // columns))
+        # So many multiply-adds take the time in which a vector of the weight arrives.
+        least = math.ceil(cpu.vector_bytes / BYTES_PER_CYCLE)
+        most = max(most, -(-least // columns))
     return evened(rows, min(rows, most))
 
 
@@ -158,4 +151,4 @@ def beats_bfloat16(cpu: Cpu, co: int, ci: int, out: Sequence[int]) -> bool:
     That multiplies two products at once, from half the bytes.
     """
     best = min(estimate(cpu, co, ci, out, outputs) for outputs in OUTPUTS)
-    return best < WORTHWHILE_BFLOAT16 * direct(cpu, co, ci, out)
+    return best < WORTHWHILE * direct(cpu, co, ci, out) / 2

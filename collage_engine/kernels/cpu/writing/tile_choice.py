@@ -60,12 +60,9 @@ def cost(cpu: Cpu, rows_total: int, vectors_total: int, height: int, vectors: in
     return total
 
 
-LAST_PART = 1.02
-"""Factor for blocks or bands of which the last one is not full: it has code of its own. Chosen: a
-tie-breaker, smaller than the accuracy of the cycles (4 %)."""
-REMAINDER = 1.03
-"""Factor for an image that tiles do not cover evenly: the rest has code of its own, and its few
-sums wait for each other. Chosen: a tie-breaker, smaller than the accuracy of the cycles."""
+REMAINDER = 1.02
+"""Factor for blocks, bands or tiles of which the last one is not full: it has code of its own. A
+tie-breaker, half of the accuracy of the cycles (4 %)."""
 SINGLE_VECTOR = 0.95
 """Factor for blocks of one vector with chunked weights where vectors are multiplied in halves:
 there multiplying takes all the time and loads none, and chunks are twice as long. Measured on Zen
@@ -105,7 +102,7 @@ def block_of(cpu: Cpu, channels: int, image: tuple[int, int], chunks: bool = Tru
         return (
             tile_cost(cpu, v, image, best_positions(cpu, v, image))
             * blocks
-            * (LAST_PART if channels % (v * lanes) else 1.0)
+            * (REMAINDER if channels % (v * lanes) else 1.0)
             * (single if v == 1 else 1.0)
         )
 

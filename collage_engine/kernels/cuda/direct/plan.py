@@ -14,13 +14,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from collage_engine.kernels.cuda.gpu import Gpu
-from collage_engine.kernels.cuda.product.plan import widest
+from collage_engine.kernels.cuda.product.plan import SETUP, widest
 
-MOST_SHARED = 40 << 10
-"""Bytes of shared memory that a block may use; chosen, below the 48 KiB that every device allows
-a block without opting in (CUDA C++ Programming Guide, table of compute capabilities)."""
-MOST_SUMS = 32
-"""Sums that a thread may keep in registers; chosen."""
+MOST_SHARED = 48 << 10
+"""Bytes of shared memory that a block may use, which every device allows without opting in (CUDA
+C++ Programming Guide, table of compute capabilities)."""
+MOST_SUMS = (64 << 10) // 2048
+"""Sums that a thread may keep in registers: its part of a multiprocessor's 64 K registers where
+that is full of threads, 2,048 of them (CUDA C++ Programming Guide, same table)."""
 
 Three = tuple[int, int, int]
 
@@ -190,9 +191,9 @@ def direct_chosen(shape: DirectProblem, gpu: Gpu) -> DirectPlan | None:
     return min(direct_plans(shape), key=lambda p: (_ticks(shape, p, count), str(p)), default=None)
 
 
-_SETUP, _SLICE = 1500.0, 800.0
-"""Clock ticks that a block takes besides its work, and that bringing a slice to shared memory
-takes, where nothing else on the multiprocessor hides them; chosen."""
+_SLICE = 800.0
+"""Clock ticks that bringing a slice to shared memory takes, where nothing else on the
+multiprocessor hides them; chosen."""
 _MEMORY = 32.0
 """Bytes that a multiprocessor reads from memory in a clock tick, since every image is read but
 once; chosen."""
@@ -226,4 +227,4 @@ def _ticks(shape: DirectProblem, plan: DirectPlan, count: int) -> float:
     busy = each * (
         max(arithmetic, shared, words * warps / 4) + copied + (moved + written) / _MEMORY
     )
-    return max(busy, math.ceil(each / resident) * (_SETUP + slices * _SLICE)) + _SETUP
+    return max(busy, math.ceil(each / resident) * (SETUP + slices * _SLICE)) + SETUP

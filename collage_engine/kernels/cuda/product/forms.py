@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from tvm import te, tirx
@@ -29,78 +29,6 @@ ITEMS = {"float32": 4, "int8": 1}
 
 Cast = Callable[[Any], Any]
 """A function that converts an element when it is read."""
-
-
-class Form(Protocol):
-    """The protocol of operators that can be computed as a product."""
-
-    @property
-    def out(self) -> tuple[int, ...]:
-        """Returns the shape of the result."""
-        ...
-
-    @property
-    def sizes(self) -> ProductSizes:
-        """Returns the sizes of the product."""
-        ...
-
-    @property
-    def kind(self) -> Literal["matmul", "conv"]:
-        """Returns the kind of operator."""
-        ...
-
-    @property
-    def merged(self) -> bool:
-        """Tells whether the rows of all batches are taken together."""
-        ...
-
-    def vectors(self, math: str) -> tuple[int, int]:
-        """Returns two numbers of elements of which contiguous reads of A and of B are multiples."""
-        ...
-
-    def elements(self, x: Any, y: Any, math: str) -> tuple[Element, Element]:
-        """Returns two functions that read an element of A and of B from the operands."""
-        ...
-
-
-def result_of(
-    form: Form,
-    x: Any,
-    y: Any,
-    plan: ProductPlan,
-    dtype: str,
-    given: str,
-) -> Any:
-    """Returns the result of a product from its operands.
-
-    Of a split sum it returns the parts, along a further first axis.
-
-    Args:
-        form: The operator in the form of a product.
-        x: The first operand.
-        y: The second operand.
-        plan: The plan of the product.
-        dtype: The operands' element type.
-        given: The element type of the result.
-    """
-    at_a, at_b = form.elements(x, y, plan.tile.math)
-    sizes, out = form.sizes, form.out
-    note = AnnotatedProduct(
-        plan=plan,
-        out=out,
-        sizes=sizes,
-        vectors=form.vectors(plan.tile.math),
-        item=ITEMS.get(dtype, 2),
-        kind=form.kind,
-        merged=form.merged,
-    )
-    whole = noted_product(at_a, at_b, dtype, note)
-
-    def element(*index: Index) -> Expr:
-        value = whole(*note.place(*index))
-        return value.astype(given) if plan.split == 1 else value
-
-    return te.compute(out if plan.split == 1 else (plan.split, *out), element, name=OUT)
 
 
 @dataclass(frozen=True)
@@ -251,3 +179,47 @@ class Convolution:
                 tests.append(tirx.floormod(spread, strides[i]) == 0)
             at.append(tirx.floordiv(spread, strides[i]) if strides[i] > 1 else spread)
         return tests, at
+
+
+Form = Matmul | Convolution
+"""An operator that can be computed as a product."""
+
+
+def result_of(
+    form: Form,
+    x: Any,
+    y: Any,
+    plan: ProductPlan,
+    dtype: str,
+    given: str,
+) -> Any:
+    """Returns the result of a product from its operands.
+
+    Of a split sum it returns the parts, along a further first axis.
+
+    Args:
+        form: The operator in the form of a product.
+        x: The first operand.
+        y: The second operand.
+        plan: The plan of the product.
+        dtype: The operands' element type.
+        given: The element type of the result.
+    """
+    at_a, at_b = form.elements(x, y, plan.tile.math)
+    sizes, out = form.sizes, form.out
+    note = AnnotatedProduct(
+        plan=plan,
+        out=out,
+        sizes=sizes,
+        vectors=form.vectors(plan.tile.math),
+        item=ITEMS.get(dtype, 2),
+        kind=form.kind,
+        merged=form.merged,
+    )
+    whole = noted_product(at_a, at_b, dtype, note)
+
+    def element(*index: Index) -> Expr:
+        value = whole(*note.place(*index))
+        return value.astype(given) if plan.split == 1 else value
+
+    return te.compute(out if plan.split == 1 else (plan.split, *out), element, name=OUT)

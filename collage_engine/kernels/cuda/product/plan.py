@@ -85,7 +85,8 @@ PLAIN_TILES = (
     Tile(16, 64, 32, (4, 4)),
     Tile(64, 16, 32, (4, 4)),
 )
-"""The tiles that are tried on plain threads; chosen."""
+"""The tiles that are tried on plain threads. What the best one of them takes on nineteen
+convolutions and products of float32 stands in ``tests/gpu/RESULTS.md``."""
 TENSOR_TILES = (
     (128, 48, 32, (32, 48)),
     (64, 96, 32, (32, 48)),
@@ -97,8 +98,8 @@ TENSOR_TILES = (
     (16, 64, 64, (16, 16)),
     (64, 16, 64, (16, 16)),
 )
-"""The tiles that are tried on tensor cores as (m, n, k, a warp's (m, n)), for 2-byte elements;
-chosen."""
+"""The tiles that are tried on tensor cores as (m, n, k, a warp's (m, n)), for 2-byte elements. What
+the best one of them takes in float16 stands in ``tests/gpu/RESULTS.md``."""
 
 
 def widest(item: int) -> int:
@@ -184,7 +185,7 @@ def chosen(sizes: ProductSizes, math_: str, gpu: Gpu) -> ProductPlan:
 
 _LATENCY = 600.0
 """Clock ticks of a step that nothing else on the multiprocessor hides; chosen."""
-_SETUP = 1500.0
+SETUP = 1500.0
 """Clock ticks of a block besides its steps that nothing else hides; chosen."""
 _LAUNCH = 4000.0
 """Clock ticks of the second kernel of a split sum; chosen."""
@@ -194,7 +195,9 @@ _BANKS = 128.0
 """Bytes that a multiprocessor gets from its shared memory in a clock tick: 32 banks of 4 bytes
 (CUDA C++ Programming Guide, shared memory)."""
 _TOGETHER = 1500.0
-"""Bytes that the whole device gets from memory in a clock tick; chosen."""
+"""Bytes that the whole device gets from memory in a clock tick: in the middle between an A100's
+1,100 (1.56 TB/s at 1.41 GHz) and an H100's 1,900 (3.35 TB/s at 1.76 GHz), by NVIDIA's data
+sheets."""
 
 
 def _ticks(sizes: ProductSizes, plan: ProductPlan, count: int) -> float:
@@ -213,8 +216,8 @@ def _ticks(sizes: ProductSizes, plan: ProductPlan, count: int) -> float:
     each = math.ceil(blocks / count)
     resident = min(each, 2048 // tile.threads, (200 << 10) // tile.shared_bytes)
     busy = each * steps * (products / rate + shared + read)
-    waiting = math.ceil(each / max(1, resident)) * (steps * _LATENCY + _SETUP)
-    ticks = max(busy, waiting) + _SETUP
+    waiting = math.ceil(each / max(1, resident)) * (steps * _LATENCY + SETUP)
+    ticks = max(busy, waiting) + SETUP
     if plan.split > 1:
         ticks += _LAUNCH + 4.0 * sizes.s * sizes.m * sizes.n * (plan.split + 1) / _TOGETHER
     return ticks
