@@ -60,9 +60,9 @@ def cost(cpu: Cpu, rows_total: int, vectors_total: int, height: int, vectors: in
     return total
 
 
-REMAINDER = 1.02
-"""Factor for blocks, bands or tiles of which the last one is not full: it has code of its own. A
-tie-breaker, half of the accuracy of the cycles (4 %)."""
+REMAINDER = 1.03
+"""Factor for blocks, bands or tiles of which the last one is not full: it has code of its own.
+Chosen: a tie-breaker, smaller than the accuracy of the cycles (4 %)."""
 SINGLE_VECTOR = 0.95
 """Factor for blocks of one vector with chunked weights where vectors are multiplied in halves:
 there multiplying takes all the time and loads none, and chunks are twice as long. Measured on Zen
