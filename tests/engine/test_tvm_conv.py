@@ -16,7 +16,6 @@ from tvm import relax
 
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.cpu.depthwise import SPARE_REGISTERS
-from collage_engine.kernels.cpu.direct_spatial import band_bytes
 from collage_engine.kernels.registry import RULES
 from collage_engine.kernels.target import cpu, cpu_target
 from collage_engine.toolchains.tvm import channels_last
@@ -155,15 +154,6 @@ def test_default_plans_follow_the_registers_and_the_caches(width: int) -> None:
     for processor in (narrow, wide):
         plan = RULES.default(problem, processor).plan  # type: ignore[union-attr]
         assert plan.columns * plan.vectors <= processor.registers - SPARE_REGISTERS
-    first = ConvProblem(
-        False, (1, 3, 64, 64), (1, 4, 64, 64), (4, 3, 3, 3), 1, (1, 1), (1, 1, 1, 1), (1, 1)
-    )
-    spatial = RULES.rule("conv spatial")
-    for processor, band in ((narrow, 48 << 10), (wide, 96 << 10)):
-        plan = spatial.default(first, processor)
-        assert band_bytes(plan, processor) == band
-        tried = {band_bytes(p, processor) for p in spatial.neighbours(first, plan, processor)}
-        assert {band // 2, band * 2} <= tried
 
 
 def test_channels_in_lanes_read_small_channel_counts_from_memory_only_inside() -> None:

@@ -57,9 +57,6 @@ class DepthwiseFirstPlan(Plan, frozen=True):
     """Vectors of positions of a register tile."""
     rows: AtLeastOne
     """Rows of the image that a register tile covers."""
-    planes: AtLeastOne | None = None
-    """Channels whose padded planes are made together; None: as many as fit a third of the
-    first-level cache."""
 
 
 class DepthwiseLastPlan(Plan, frozen=True):
@@ -69,16 +66,11 @@ class DepthwiseLastPlan(Plan, frozen=True):
     """Vectors of channels of a register tile."""
     columns: AtLeastOne
     """Positions of a row in a register tile."""
-    band: AtLeastOne | None = None
-    """Rows that are padded together; None: as many as fit a quarter of the second-level cache."""
 
 
 UNROLL_TAPS = 25
 """Taps up to which the kernel's loops are unrolled. Chosen: a kernel of 5 × 5, whose weights and
 addresses are code of a few KiB."""
-MOST_PLANES = 16
-"""Planes that are made together by default. Chosen: enough that the first one's last stores have
-reached the cache when it is read."""
 
 
 def _taps(shape: ConvShape) -> Callable[[Callable[..., Stmt]], Stmt]:
@@ -98,8 +90,7 @@ def write_first(
     multiplier = shape.co // shape.ci
     # Planes are written some at a time: a load right behind the narrow stores of an image's
     # rows would wait for all of them to reach the cache.
-    most = max(1, min(MOST_PLANES, context.cpu.l1_bytes // 3 // (4 * size)))
-    together = divisor(shape.ci, plan.planes or most)
+    together = divisor(shape.ci, max(1, context.cpu.l1_bytes // 3 // (4 * size)))
     plane = workspace((together * size + (MOST_VECTORS + 1) * lanes,), name="plane")
     planes = Planes(plane, size, pitches, shape.strides, None)
     width = shape.out[-1]
@@ -224,7 +215,7 @@ def _by_bands(
     line_size = wide * shape.ci
     most = max(1, (cpu.l2_bytes // 4 // (4 * line_size) - reach) // stride + 1)
     each = max(1, shape.out[0] * shape.batch // cpu.threads)
-    rows = divisor(shape.out[0], min(plan.band or most, each))
+    rows = divisor(shape.out[0], min(most, each))
     held = (rows - 1) * stride + reach
     flat = context.views.flat(shape.data)
     band = workspace((held * line_size,), name="band")
@@ -309,15 +300,8 @@ def _row(
     )
 
 
-TILE_ROWS = 4
-"""Image rows of a register tile, at most, by default. Chosen: every further row shares fewer of its
-taps' loads with the rows before."""
 SPARE_REGISTERS = 2
 """Vector registers that hold no sums: one for the weight and one for the data."""
-PLANES = tuple(1 << k for k in range(MOST_PLANES.bit_length()))
-"""Numbers of planes made together that tuning tries: powers of two up to the default's most."""
-BANDS = (2, 8, 32)
-"""Numbers of rows padded together that tuning tries, channels last; chosen."""
 
 
 class DepthwiseFirst(KernelRule[ConvProblem, DepthwiseFirstPlan, Cpu]):
@@ -334,7 +318,7 @@ class DepthwiseFirst(KernelRule[ConvProblem, DepthwiseFirstPlan, Cpu]):
     def default(self, problem: ConvProblem, machine: Cpu) -> DepthwiseFirstPlan:
         """Returns the widest tile that keeps enough sums in flight."""
         vectors = min(MOST_VECTORS, -(-problem.out[-1] // machine.lanes("float32")))
-        most = min(TILE_ROWS, SUMS_IN_FLIGHT // vectors, self._rows(problem))
+        most = min(SUMS_IN_FLIGHT // vectors, self._rows(problem))
         return DepthwiseFirstPlan(vectors, max(1, most))
 
     @staticmethod
@@ -344,7 +328,7 @@ class DepthwiseFirst(KernelRule[ConvProblem, DepthwiseFirstPlan, Cpu]):
     def neighbours(
         self, problem: ConvProblem, plan: DepthwiseFirstPlan, machine: Cpu
     ) -> Iterator[DepthwiseFirstPlan]:
-        """Yields other rows, vectors and numbers of planes."""
+        """Yields other rows and vectors."""
         wide = min(MOST_VECTORS, -(-problem.out[-1] // machine.lanes("float32")))
         registers = machine.registers - SPARE_REGISTERS
         for rows in near(plan.rows, min(SUMS_IN_FLIGHT, self._rows(problem))):
@@ -353,8 +337,6 @@ class DepthwiseFirst(KernelRule[ConvProblem, DepthwiseFirstPlan, Cpu]):
         for vectors in near(plan.vectors, wide):
             if plan.rows * vectors <= registers:
                 yield replace(plan, vectors=vectors)
-        for planes in PLANES:
-            yield replace(plan, planes=planes)
 
     def check(self, problem: ConvProblem, plan: DepthwiseFirstPlan, machine: Cpu) -> None:
         """Raises ``PlanError`` where the tile is larger than the image or does not fit."""
@@ -415,15 +397,13 @@ class DepthwiseLast(KernelRule[ConvProblem, DepthwiseLastPlan, Cpu]):
     def neighbours(
         self, problem: ConvProblem, plan: DepthwiseLastPlan, machine: Cpu
     ) -> Iterator[DepthwiseLastPlan]:
-        """Yields other positions, vectors and bands."""
+        """Yields other positions and vectors."""
         registers = machine.registers - SPARE_REGISTERS
         for columns in near(plan.columns, min(registers // plan.vectors, problem.out[-1])):
             yield replace(plan, columns=columns)
         for vectors in near(plan.vectors, MOST_VECTORS):
             if plan.columns * vectors <= registers:
                 yield replace(plan, vectors=vectors)
-        for band in BANDS:
-            yield replace(plan, band=band)
 
     def check(self, problem: ConvProblem, plan: DepthwiseLastPlan, machine: Cpu) -> None:
         """Raises ``PlanError`` where the tile is longer than a row or does not fit."""

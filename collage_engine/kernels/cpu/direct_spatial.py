@@ -58,10 +58,6 @@ MOST_CHANNELS = MOST_REGISTERS // 2
 MOST_VECTORS = MOST_REGISTERS // (1 + 4)
 """Vectors of positions in a register tile that are considered: with more, fewer than four output
 channels have sums beside them, and every load serves few products."""
-BAND_SHARE = 1.5
-"""Finished sums that are gathered before they are stored without surplus columns, as a share of the
-first-level cache. Chosen: they are written and read once, in order, so that some may wait in the
-second level; tuning halves and doubles it."""
 
 
 class SpatialPlan(Plan, frozen=True):
@@ -71,16 +67,9 @@ class SpatialPlan(Plan, frozen=True):
     """Output channels of a register tile, which are a block of the packed weight."""
     vectors: Annotated[int, Meta(ge=1, le=MOST_VECTORS)] | None = None
     """Vectors of positions of a register tile; None: as estimated for each band of rows."""
-    band: Annotated[int, Meta(ge=1 << 10)] | None = None
-    """Bytes of sums of one band of rows; None: ``BAND_SHARE`` of the first-level cache."""
     inside: bool | None = None
     """Whether blocks of channels are the inner loop and bands the outer one; None: where the
     weight fits half the second-level cache."""
-
-
-def band_bytes(plan: SpatialPlan, cpu: Cpu) -> int:
-    """Return the bytes of sums of one band of rows."""
-    return plan.band or int(BAND_SHARE * cpu.l1_bytes)
 
 
 def channels_of(cpu: Cpu, channels: int, positions: int) -> int:
@@ -151,8 +140,7 @@ class _Spatial:
         if self.direct and self.collapsed is not None:
             bands = [(0, 1, prod(shape.out))]
         else:
-            size = band_bytes(self.plan, self.context.cpu)
-            bands = _bands(shape, self.phases, self.height, lanes, size)
+            bands = _bands(shape, self.phases, self.height, lanes, self.context.cpu.l1_bytes)
         statements: list[Stmt | None] = [self.phases.prepare]
         share = self.context.share(shape.work)
         start = 0
@@ -333,9 +321,6 @@ SHALLOW = 256
 """Products per result below which channels-first images keep their layout. Chosen: moving the
 channels into the lanes and back takes some eight instructions for each vector of results, which
 beside fewer multiply-adds than these is more than a few hundredths."""
-LEAST_BAND, MOST_BAND = 1 / 8, 1 / 2
-"""The smallest band that tuning tries as a share of the first-level cache, and the largest one as a
-share of the second level; chosen."""
 
 
 class DirectSpatial(KernelRule[ConvProblem, SpatialPlan, Cpu]):
@@ -363,7 +348,7 @@ class DirectSpatial(KernelRule[ConvProblem, SpatialPlan, Cpu]):
     def neighbours(
         self, problem: ConvProblem, plan: SpatialPlan, machine: Cpu
     ) -> Iterator[SpatialPlan]:
-        """Yields other tiles, bands and loop orders."""
+        """Yields other tiles and loop orders."""
         total = positions_of(problem, machine) // machine.lanes("float32")
         wide = plan.vectors or vectors_of(machine, plan.block, total)
         for height in near(plan.block, min(MOST_CHANNELS, problem.co_group)):
@@ -373,10 +358,6 @@ class DirectSpatial(KernelRule[ConvProblem, SpatialPlan, Cpu]):
         for vectors in near(wide, MOST_VECTORS):
             if fits(machine, plan.block, vectors):
                 yield replace(plan, vectors=vectors)
-        now = band_bytes(plan, machine)
-        for band in (now // 2, now * 2):
-            if LEAST_BAND * machine.l1_bytes <= band <= MOST_BAND * machine.l2_bytes:
-                yield replace(plan, band=band)
         for inside in (False, True):
             yield replace(plan, inside=inside)
 

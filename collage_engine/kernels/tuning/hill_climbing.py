@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from collage_engine.records.placement import TIE_SHARE
+
 
 class Named(Protocol):
     """The protocol of what is told apart by a name, for example ``rule.Decision``."""
@@ -22,9 +24,8 @@ class Named(Protocol):
 
 T = TypeVar("T", bound=Named)
 
-WORTH = 0.985
-"""A challenger must need at most this share of the best's time. Chosen: what medians of
-``kernel_bench.ROUNDS`` interleaved rounds tell apart on a machine with other work."""
+WORTH = 1 - TIE_SHARE
+"""A challenger must need at most this share of the best's time: whatever is closer is a tie."""
 
 
 @dataclass

@@ -7,11 +7,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from collage_engine.kernels.bfloat16_numbers import LANES
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 
-FEW = 8
-"""Channels of a group that do not repay bfloat16 by themselves; with fewer coming in, a kernel row
-is multiplied as a whole. Chosen: half a vector of sums, or four pairs of channels."""
+FEW = LANES // 2
+"""Channels of a group below which bfloat16 does not pay: more than half of a vector of sums would
+be empty. With fewer coming in, a kernel row is multiplied as a whole."""
 
 
 NO_KERNEL: tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]] = (1, (), (), ())

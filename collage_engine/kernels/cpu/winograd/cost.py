@@ -11,7 +11,13 @@ from collections.abc import Sequence
 
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.cpu.winograd.matrices import OUTPUTS, TAPS, Outputs
-from collage_engine.kernels.cpu.writing.tile_choice import best_positions, block_of, cycles, spans
+from collage_engine.kernels.cpu.writing.tile_choice import (
+    ACCURACY,
+    best_positions,
+    block_of,
+    cycles,
+    spans,
+)
 from collage_engine.kernels.target import BYTES_PER_CYCLE, MOST_LANES, Cpu
 
 LARGE_WEIGHT = 4
@@ -20,8 +26,8 @@ it is more than such a core's part of any third-level cache."""
 TRANSFORM = {2: 60.0, 4: 190.0}
 """Cycles to transform one tile of one vector of channels and to bring one back, by outputs. Chosen:
 about 110 and 390 loads, stores and additions of vectors, two a cycle."""
-WORTHWHILE = 0.9
-"""Winograd's method is taken where it is estimated below this share of multiplying out. Chosen: the
+WORTHWHILE = 1 - 2 * ACCURACY
+"""Winograd's method is taken where it is estimated below this share of multiplying out: by the
 accuracy of both estimates."""
 
 

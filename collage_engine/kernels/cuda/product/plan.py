@@ -183,12 +183,9 @@ def chosen(sizes: ProductSizes, math_: str, gpu: Gpu) -> ProductPlan:
     return min(found, key=lambda plan: _ticks(sizes, plan, count))
 
 
-_LATENCY = 600.0
-"""Clock ticks of a step that nothing else on the multiprocessor hides; chosen."""
-SETUP = 1500.0
-"""Clock ticks of a block besides its steps that nothing else hides; chosen."""
-_LAUNCH = 4000.0
-"""Clock ticks of the second kernel of a split sum; chosen."""
+_LATENCY, SETUP, _LAUNCH = 600.0, 1500.0, 4000.0
+"""Clock ticks of a step, of a block besides its steps, and of the second kernel of a split sum,
+which nothing else hides; chosen."""
 _MEMORY = 64.0
 """Bytes that a multiprocessor gets from the second-level cache in a clock tick; chosen."""
 _BANKS = 128.0
