@@ -44,9 +44,6 @@ from collage_engine.toolchains.sources import source_hash
 
 _LOG = logging.getLogger(__name__)
 
-MOST_INSTANCES = 64
-"""Instances of one toolchain at most; chosen, some ten times what any has."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Probing:
@@ -374,14 +371,10 @@ def checked_instances(
     """Check a toolchain's instances, and return them.
 
     Raises:
-        ToolchainError: They are no tuple of instances, too many, alike, or another toolchain's.
+        ToolchainError: They are no tuple of instances, alike, or another toolchain's.
     """
     if not isinstance(instances, tuple | list):
         raise ToolchainError(f"its instances are {instances!r:.40}")
-    if len(instances) > MOST_INSTANCES:
-        raise ToolchainError(
-            f"it has {len(instances)} instances; at most {MOST_INSTANCES} are taken"
-        )
     found = tuple(convert(msgspec.to_builtins(each), ToolchainInstance) for each in instances)
     if any(each.toolchain != name for each in found):
         raise ToolchainError("it has an instance of another toolchain")

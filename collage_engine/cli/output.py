@@ -32,7 +32,8 @@ from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.placement import Run
 from collage_engine.records.precision import ranges
 from collage_engine.records.profile import Diagnosis
-from collage_engine.records.text import bounded, printable_json
+from collage_engine.records.reasons import bounded
+from collage_engine.records.text import printable_json
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.session.document import Document
 from collage_engine.store.measurement import StoreInfo

@@ -14,7 +14,7 @@ from collage_engine.cli.screen import ERR, MOST_ROWS, say
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import UsageError
 from collage_engine.records.files import LARGEST_TEXT, read_file
-from collage_engine.records.text import bounded
+from collage_engine.records.reasons import bounded
 from collage_engine.search.check import CoverCheck
 from collage_engine.search.command import main_check, main_search
 

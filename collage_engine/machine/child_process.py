@@ -20,8 +20,6 @@ import selectors
 import signal
 import subprocess
 import sys
-import time
-from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -37,16 +35,15 @@ from collage_engine.machine.worker_child import HEADER, pack_message
 from collage_engine.records.reasons import MOST_CHARACTERS, last_line, place_in_file
 from collage_engine.records.time_limits import LEAST_S
 
-TAIL_BYTES = 16384
-"""Bytes of the child's output that are kept; chosen: a long stack trace fits."""
+TAIL_BYTES = 1 << 16
+"""Bytes of the child's output that are read at once, and kept: as many as a pipe holds (pipe(7)),
+so that one read takes all that a dead child left."""
 PIPE_BYTES = 1 << 20
 """Size in bytes that is asked for the reply pipe, and read at a time: the most that Linux gives
 without privileges (``pipe-max-size`` in pipe(7)), so that arrays need few turns of the loop."""
 END_S = 2.0
 """Seconds that a child may take to end after its life pipe was closed, or after it closed its own
 pipes; chosen: the warden needs milliseconds unless the machine is swapping."""
-LAST_OUTPUT_S = 0.2
-"""Seconds, at most, in which the rest of a dead child's output is read; chosen."""
 FATAL = "Fatal Python error: "
 """The beginning of what ``faulthandler`` writes when a library crashes."""
 FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)')
@@ -77,7 +74,7 @@ class ChildProcess:
         """Whether the child has closed its side, or is gone."""
         self._outgoing = memoryview(b"")
         self._incoming = bytearray()
-        self._tail: deque[bytes] = deque()
+        self._tail = b""
         self._life = self._requests = self._replies = -1
         life_child, self._life = os.pipe()
         requests_child, self._requests = os.pipe()
@@ -123,10 +120,6 @@ class ChildProcess:
     def warden_pid(self) -> int:
         """Return the process that watches over the server, its parent."""
         return self._process.pid
-
-    def tail(self) -> str:
-        """Return the end of what the child printed."""
-        return b"".join(self._tail).decode(errors="replace")
 
     def used_bytes(self, *, whole_tree: bool) -> int:
         """Return the private memory of the server, or of the server and all that it started."""
@@ -183,12 +176,10 @@ class ChildProcess:
     def _keep_output(self) -> bool:
         """Keep the end of what it printed; False at the end of the stream."""
         try:
-            data = os.read(self._errors.fileno(), 1 << 16)
+            data = os.read(self._errors.fileno(), TAIL_BYTES)
         except BlockingIOError:
             return True
-        self._tail.append(data[-TAIL_BYTES:])
-        while len(self._tail) > 1 and sum(map(len, self._tail)) - len(self._tail[0]) > TAIL_BYTES:
-            self._tail.popleft()
+        self._tail = (self._tail + data)[-TAIL_BYTES:]
         return bool(data)
 
     # -- the end -----------------------------------------------------------------------
@@ -199,18 +190,14 @@ class ChildProcess:
             code: int | None = self._process.wait(END_S)
         except subprocess.TimeoutExpired:
             code = None  # it closed its pipe but lives on, or the warden still clears up
-        deadline = time.monotonic() + LAST_OUTPUT_S
-        while time.monotonic() < deadline:
-            before = len(self._tail)
-            if not self._keep_output() or len(self._tail) == before:
-                break
+        self._keep_output()
         if code is None:
             how = "closed its connection"
         elif code < 0:
             how = f"killed by {signal_name(-code)}"
         else:
             how = f"ended with status {code}"
-        last = last_words(self.tail())
+        last = last_words(self._tail.decode(errors="replace"))
         return f"{how}: {last[:MOST_CHARACTERS]}" if last else how
 
     @property

@@ -22,7 +22,8 @@ from collage_engine.records.time_limits import ANSWER_S
 from collage_engine.records.toolchain import Device
 
 DEFAULT_ARCHITECTURE = "sm_90a"
-"""The architecture that is compiled for where no device says otherwise; chosen."""
+"""The architecture that is compiled for where no device says otherwise: that of the devices in
+``tests/gpu/RESULTS.md``."""
 
 
 THREADS = 1024

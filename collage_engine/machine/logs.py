@@ -30,10 +30,8 @@ ROOT = "collage_engine"
 FOLDER = "logs"
 FILE_NAME = "collage.log"
 MOST_BYTES = 2_000_000
-"""Size in bytes from which on the file is renamed and a new one begins; chosen: some thousand runs'
-child processes, and still small enough to attach to a report of a defect."""
-KEPT_FILES = 3
-"""Renamed files that are kept, ``collage.log.1`` the newest; chosen."""
+"""Size in bytes from which on the file becomes ``collage.log.1`` and a new one begins; chosen: some
+thousand runs' child processes, and still small enough to attach to a report of a defect."""
 FORMAT = "%(asctime)s %(levelname)-7s %(process_name)s[%(process)d] %(name)s: %(message)s"
 
 NOTHING = logging.CRITICAL + 1
@@ -98,11 +96,7 @@ class SharedFileHandler(logging.handlers.WatchedFileHandler):
         with locked(self._path.with_suffix(".lock")):
             if self._path.stat().st_size <= MOST_BYTES:
                 return  # another process was first
-            for number in range(KEPT_FILES, 0, -1):
-                older = self._path.with_name(f"{self._path.name}.{number}")
-                newer = self._path.with_name(f"{self._path.name}.{number - 1}")
-                with contextlib.suppress(FileNotFoundError):
-                    (self._path if number == 1 else newer).replace(older)
+            self._path.replace(self._path.with_name(f"{self._path.name}.1"))
 
 
 class _ForwardHandler(logging.Handler):

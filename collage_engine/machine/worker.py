@@ -23,9 +23,9 @@ from collage_engine.records import errors
 from collage_engine.records.errors import Cancelled, CollageError
 from collage_engine.records.flag import Flag
 
-TICK_S = 0.05
-"""Seconds between checks of cancel, time and memory; chosen: a cancel is answered within a second,
-and the checks cost no measurable time beside a measurement."""
+TICK_S = STEP_S / 10
+"""Seconds between looks at cancel, time and the memory of one process: ten to each at a whole
+tree, which takes nearly a hundred times as long."""
 TREE_FIRST_S, TREE_EVERY_S = 2 * STEP_S, 4 * STEP_S
 """Seconds until the memory of a child's own children is first added up, and between such sums: not
 as often as where a placement's memory is the question, since measuring goes on beside."""
@@ -51,15 +51,13 @@ class WorkerCrashed(WorkerError):
 
     Attributes:
         reason: How it ended.
-        tail: The end of what it printed.
         from_outside: Whether SIGKILL ended it, which no library sends to itself: a person did it,
             or the system for want of memory. What the child was doing is then hardly to blame.
     """
 
-    def __init__(self, reason: str, tail: str = "", *, from_outside: bool = False) -> None:
+    def __init__(self, reason: str, *, from_outside: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.tail = tail
         self.from_outside = from_outside
 
 
@@ -77,8 +75,6 @@ class RemoteError(WorkerError):
 
     def __init__(self, kind: str, message: str, traceback: str = "") -> None:
         super().__init__(f"{kind}: {message}" if message else kind)
-        self.kind = kind
-        self.message = message
         self.traceback = traceback
 
 
@@ -118,7 +114,6 @@ class Worker:
         self.marker = marker
         self.generation = 0
         self._child: ChildProcess | None = None
-        self._last_tail = ""
         self._lock = threading.RLock()
 
     def __enter__(self) -> Worker:
@@ -144,11 +139,6 @@ class Worker:
         """Returns the process that watches over the serving one, from its start to its end."""
         child = self._child
         return child.warden_pid if child is not None else None
-
-    def tail(self) -> str:
-        """Return the end of what the child printed, or the last one where there is none now."""
-        child = self._child
-        return child.tail() if child is not None else self._last_tail
 
     def call(
         self,
@@ -222,7 +212,6 @@ class Worker:
         child, self._child = self._child, None
         if child is None:
             return
-        self._last_tail = child.tail()
         was_alive = child.alive
         child.kill()
         log.info("child %s %s", self.name, "ended by its owner" if was_alive else "is gone")
@@ -251,8 +240,7 @@ class Worker:
                 else:
                     return kind, body
             if child.ended:
-                how = child.how_it_ended()
-                raise WorkerCrashed(how, child.tail(), from_outside=child.killed)
+                raise WorkerCrashed(child.how_it_ended(), from_outside=child.killed)
             limits.check(child)
 
 
@@ -296,7 +284,7 @@ class _Limits:
             self._next_tree = now + TREE_EVERY_S
         if child.used_bytes(whole_tree=whole_tree) > self._limit_bytes:
             limit = f"{self._limit_bytes / 2**30:.3g} GiB"
-            raise WorkerCrashed(f"used more than {limit} of memory", child.tail())
+            raise WorkerCrashed(f"used more than {limit} of memory")
 
 
 def _error_from(body: dict[str, Any]) -> Exception:

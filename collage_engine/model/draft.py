@@ -28,11 +28,7 @@ from onnx import (
 
 from collage_engine.model.onnx_file import tensor_array
 from collage_engine.model.onnx_outer_values import outer_values, with_outer_values
-from collage_engine.records.reasons import shown
-
-LONGEST_NAME = 500
-"""Characters of a node's name that are kept as they are, at most; chosen: exporters' paths of
-modules are shorter, and every document of a run holds the names of all nodes."""
+from collage_engine.records.reasons import MOST_CHARACTERS, shown
 
 _SCOPES_KEY = "pkg.torch.onnx.name_scopes"
 _QUOTED = re.compile(r"'([^']*)'")
@@ -123,7 +119,7 @@ class Op:
 def node_name(node: NodeProto) -> str:
     """Return what the user calls a node: its name, or its first output when it has none."""
     name = node.name or next((o for o in node.output if o), "")
-    return name if len(name) <= LONGEST_NAME else shown(name)
+    return name if len(name) <= MOST_CHARACTERS else shown(name)
 
 
 def module_scope(node: NodeProto) -> tuple[str, ...]:
@@ -135,7 +131,7 @@ def module_scope(node: NodeProto) -> tuple[str, ...]:
     written = next((p.value for p in node.metadata_props if p.key == _SCOPES_KEY), "")
     scope: list[str] = []
     outer = ""
-    for path in _QUOTED.findall(written[: 2 * LONGEST_NAME])[:-1]:
+    for path in _QUOTED.findall(written[: 2 * MOST_CHARACTERS])[:-1]:
         if path:
             scope.append(path.removeprefix(f"{outer}.") if outer else path)
             outer = path

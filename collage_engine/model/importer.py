@@ -322,7 +322,6 @@ def _records(
                 scope=come_from[0].scope if come_from else (),
                 onnx_type=come_from[0].type if come_from and not is_opaque(value.op) else "",
                 onnx_value=value.onnx_value,
-                is_output=number in outputs,
                 scalar=value.form == "constant" and value.types[0].shape == (),
             )
         )

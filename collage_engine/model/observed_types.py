@@ -28,7 +28,7 @@ SAMPLES = ("zeros", "ones", "normal")
 table and 1 in most; a loop that ends when values get small ends at once on zeros, and later on
 others."""
 FEWEST = 2
-"""Samples that must have run for a size to be taken as fixed; chosen: one says nothing."""
+"""Samples that must have run for a size to be taken as fixed: the fewest that can differ."""
 
 
 def evaluate_by_definition(model: ModelProto, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:

@@ -31,6 +31,7 @@ from onnx import (
 from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.model.draft import Draft
 from collage_engine.model.mapped_weights import LEAST_BYTES, is_mapped
+from collage_engine.model.onnx_expand import SOFTMAX_OF_ONE_AXIS
 from collage_engine.model.onnx_outer_values import with_branches
 from collage_engine.model.opaque import is_standard
 from collage_engine.records.errors import ModelError
@@ -39,8 +40,6 @@ from collage_engine.records.reasons import shown
 OLDEST_OPSET = 7
 """Operator set of the standard from which on models are imported as they are; older ones broadcast
 by attributes."""
-CONVERTED_TO = 13
-"""Operator set that older models are converted to; chosen: every converter and runtime knows it."""
 _OF_RUNTIMES = "of runtimes"
 """Domain by which the checker is told of operators that the standard lacks."""
 
@@ -70,14 +69,14 @@ def in_known_opset(model: ModelProto) -> ModelProto:
     """Return the model in an operator set that the importer knows, where ONNX can convert it.
 
     A model without an operator of the standard's own domain needs none of its operator sets, and
-    is given one.
+    is given one: as what is converted, that from which on no softmax need be written out.
     """
     version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
     if version is None and all(n.domain not in ("", "ai.onnx") for n in model.graph.node):
-        model.opset_import.add().version = CONVERTED_TO
+        model.opset_import.add().version = SOFTMAX_OF_ONE_AXIS
     elif version is not None and version < OLDEST_OPSET:
         try:
-            return version_converter.convert_version(model, CONVERTED_TO)
+            return version_converter.convert_version(model, SOFTMAX_OF_ONE_AXIS)
         except (RuntimeError, ValueError, version_converter.ConvertError):
             return model
     return model

@@ -19,11 +19,8 @@ from collage_engine.partition.fuse_ops import MAX_GROUP
 from collage_engine.records.numbering import OperatorNumber, OperatorSet
 
 SEGMENTS = (1, 2, 3, 4)
-"""Numbers of consecutive segments that are joined, from every cut; chosen."""
-DOUBLINGS = 4
-"""Further sizes, each twice the one before, from every second, fourth… cut only; chosen."""
-MOST_IN_BRANCHES = 64
-"""Operators between a value and the meeting of its branches, at most; chosen."""
+"""Numbers of consecutive segments that are joined, from every cut; chosen. Of eight, sixteen… there
+are blocks from every fourth, eighth… cut only."""
 
 
 def blocks(calls: CallGraph, groups: Sequence[OperatorSet]) -> list[OperatorSet]:
@@ -74,17 +71,13 @@ def _starts(calls: CallGraph) -> Iterator[tuple[OperatorSet, tuple[OperatorNumbe
 def _between_cuts(
     calls: CallGraph, tree: PostDominators[OperatorNumber], cuts: OperatorSet
 ) -> Iterator[OperatorSet]:
-    """Yield what lies between a cut and the n-th cut below it, in the sizes of the constants."""
+    """Yield what lies between a cut and the n-th cut below it."""
     depth = [0] * calls.size
     """Cuts below an operator on the way along its post-dominators: its place for alignment."""
     for operator in range(calls.size - 1, -1, -1):
         above = tree.parent[operator]
         if above is not None:
             depth[operator] = depth[above] + (cuts >> above & 1)
-    most = max(SEGMENTS)
-    wanted = {n: 1 for n in SEGMENTS}
-    for doubling in range(1, DOUBLINGS + 1):
-        wanted.setdefault(most << doubling, most << (doubling - 1))
     for start, (below, readers) in enumerate(_starts(calls)):
         is_operator = start < calls.size
         if not readers or (is_operator and not cuts >> OperatorNumber(start) & 1):
@@ -95,13 +88,13 @@ def _between_cuts(
             node = tree.common(readers)
             place = depth[node] + (cuts >> node & 1) if node is not None else 0
         count = 0
-        while node is not None and count < max(wanted):
+        while node is not None:
             if cuts >> node & 1:
                 count += 1
                 block = below & calls.upstream[node] | one_operator(node)
                 if block.bit_count() > MAX_GROUP:
                     break
-                if count in wanted and place % wanted[count] == 0:
+                if count in SEGMENTS or not (count & count - 1 or place % (count // 2)):
                     yield block
             node = tree.parent[node]
 
@@ -115,5 +108,5 @@ def _branches(calls: CallGraph, tree: PostDominators[OperatorNumber]) -> Iterato
         if join is None:
             continue
         between = below & calls.upstream[join]
-        if between and between.bit_count() <= MOST_IN_BRANCHES:
+        if between and between.bit_count() <= MAX_GROUP:
             yield from calls.components(between)

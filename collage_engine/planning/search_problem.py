@@ -11,7 +11,6 @@ device is read off the problem afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
 
 import msgspec
 
@@ -267,13 +266,9 @@ def best_covers(problem: Problem, search: Search) -> list[RankedCover]:
 
 
 def with_conversions(placement: Placement, problem: Problem) -> Placement:
-    """Return the placement with what it converts between its partitions.
-
-    Where a run has several devices, each partition also gets the reason why it is where it is.
-    """
+    """Return the placement with what it converts between its partitions."""
     cover = [part.candidate for part in placement.partitions]
-    converted = msgspec.structs.replace(placement, conversions=conversions_of(problem, cover))
-    return with_devices(converted, problem)
+    return msgspec.structs.replace(placement, conversions=conversions_of(problem, cover))
 
 
 def hand_overs(
@@ -305,58 +300,26 @@ def hand_overs(
     return tuple(found)
 
 
-Why = Literal["pin", "default", "only", "cost"]
-"""``pin``: a device pin holds a node. ``default``: it is on the accelerator of the run; the host is
-what has to be asked for. ``only``: nothing on another device takes a node. ``cost``: it costs least
-there, copies included."""
-
-_REASONS = {
-    "pin": "it is pinned there",
-    "only": "nothing on another device takes it",
-    "cost": "it costs least there, copies included",
-    "default": "it is the default device, and nothing asks for another",
-}
-"""Why a node is on its device, by the search's reason."""
-
-
-def _reason(problem: Problem, device: str, nodes: Sequence[int]) -> Why | None:
-    """Return why a partition of these nodes is on its device; None where there is only one."""
-    devices = {candidate.device or HOST for candidate in problem.candidates}
-    if len(devices) < 2:
-        return None
-    inside = set(nodes)
-    if any(pin.device is not None and inside & set(pin.nodes) for pin in problem.pins):
-        return "pin"
-    if device == max(devices - {HOST}):
-        return "default"
+def device_words(problem: Problem, cover: Sequence[CandidateId], node: int) -> list[str]:
+    """Return ``It is on cpu: nothing on another device takes it.``; no sentence for one device."""
+    chosen = {str(name) for name in cover}
+    holder = next((c for c in problem.candidates if str(c.id) in chosen and node in c.nodes), None)
+    devices = {c.device or HOST for c in problem.candidates}
+    if holder is None or len(devices) < 2:
+        return []
+    device = holder.device or HOST
     elsewhere = {
         node
         for candidate in problem.candidates
         if candidate.state != "invalid" and (candidate.device or HOST) != device
         for node in candidate.nodes
     }
-    return "cost" if inside <= elsewhere else "only"
-
-
-def with_devices(placement: Placement, problem: Problem) -> Placement:
-    """Return the placement with the reasons for its partitions' devices, if there are several."""
-    device_of = {str(c.id): c.device or HOST for c in problem.candidates}
-    parts = tuple(
-        msgspec.structs.replace(
-            part,
-            device_why=_reason(problem, device_of[str(part.candidate)], part.nodes) or "",
-        )
-        for part in placement.partitions
-    )
-    return msgspec.structs.replace(placement, partitions=parts)
-
-
-def device_words(problem: Problem, cover: Sequence[CandidateId], node: int) -> list[str]:
-    """Return ``It is on cpu: nothing on another device takes it.``; no sentence for one device."""
-    chosen = {str(name) for name in cover}
-    holder = next((c for c in problem.candidates if str(c.id) in chosen and node in c.nodes), None)
-    device = HOST if holder is None else holder.device or HOST
-    reason = None if holder is None else _reason(problem, device, [node])
-    if reason is None:
-        return []
-    return [f"It is on {device}: {_REASONS[reason]}."]
+    if any(pin.device is not None and node in pin.nodes for pin in problem.pins):
+        reason = "it is pinned there"
+    elif device == max(devices - {HOST}):
+        reason = "it is the default device, and nothing asks for another"
+    elif node in elsewhere:
+        reason = "it costs least there, copies included"
+    else:
+        reason = "nothing on another device takes it"
+    return [f"It is on {device}: {reason}."]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from threading import Lock
 
 FAULTS = 2
-"""Faults of a toolchain in a run after which it is out of it; chosen: one may be bad luck, and each
-costs a process and the seconds for which it hung."""
+"""Faults of a toolchain in a run after which it is out of it: the fewest that are more than one
+accident, since each costs a process and the seconds for which it hung."""
 
 
 def left_out_sentence(toolchain: str, reason: str) -> str:

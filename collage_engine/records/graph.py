@@ -131,8 +131,6 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The modules around that ONNX node, outer ones first, where the exporter wrote them down."""
     onnx_value: str | None = None
     """The ONNX value of the cleaned model that this node's value is; None when ONNX lacks it."""
-    is_output: bool = False
-    """Its value leaves the function."""
     scalar: bool = False
     """A constant with one element and no dimensions (upstream inlines these everywhere)."""
 

@@ -14,11 +14,6 @@ class MemorySeen(msgspec.Struct, frozen=True, kw_only=True):
     """The largest so far, while loading or running."""
     base_bytes: Count | None = None
     """Before the module was loaded: Python, TVM's runtime, the sample."""
-    loaded_bytes: Count | None = None
-    """With everything loaded and run once."""
-    private_bytes: Count | None = None
-    """Of ``loaded_bytes`` what no file stands behind: pages of libraries and of ``model.so`` can
-    be dropped and read again, these cannot."""
     load_peak_bytes: Count | None = None
     """The largest while loading, the first run included."""
     run_peak_bytes: Count | None = None

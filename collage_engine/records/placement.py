@@ -50,9 +50,6 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     max_rel_error: float | None = None
     """Isolated: on its own true inputs, against its own true outputs."""
     device: str = "cpu"
-    device_why: str = ""
-    """Why it is there, where a run has more than one device: ``pin``, ``default``, ``only``
-    (nothing elsewhere takes it), ``cost``; empty: there is one."""
     architecture: str = ""
     """Of a cuda device: what is compiled for."""
     tuning: str = ""

@@ -12,29 +12,28 @@ import traceback
 from pathlib import Path
 from typing import Literal
 
+from collage_engine.records.counted import NAMED
 from collage_engine.records.errors import CollageError
-from collage_engine.records.text import SENTENCE_CHARACTERS
+from collage_engine.records.text import printable
 
 _LOG = logging.getLogger(__name__)
 
-MOST_CHARACTERS = 300
-"""Length of a reason in characters, at most; chosen so that it fits into two lines of a terminal
-150 columns wide."""
 MOST_OF_A_NAME = 80
-"""Characters of a name out of a file that a sentence shows, at most; chosen: the names that
-exporters make (paths of modules) are shorter."""
+"""Characters of a name out of a file that a sentence shows, at most: the columns of a terminal
+where nobody widens it. The names that exporters make (paths of modules) are shorter."""
+MOST_CHARACTERS = NAMED * MOST_OF_A_NAME
+"""Length of a reason in characters, at most: it may hold as many names as sentences name."""
+SENTENCE_CHARACTERS = NAMED * MOST_CHARACTERS
+"""Characters of a message about a file, at most: it may give as many reasons."""
 
 
 def shown(name: str) -> str:
     """Return a name out of a file for a sentence: on one line, without escapes, not too long."""
-    plain = "".join(
-        c if c.isprintable() else f"\\x{ord(c):02x}" for c in name[: 2 * MOST_OF_A_NAME]
-    )
+    plain = printable(name[: 2 * MOST_OF_A_NAME])
     if len(name) <= MOST_OF_A_NAME and len(plain) <= 2 * MOST_OF_A_NAME:
         return plain
     half = MOST_OF_A_NAME // 2
-    end = "".join(c if c.isprintable() else "?" for c in name[-half:])
-    return f"{plain[:half]}…{end}"
+    return f"{plain[:half]}…{printable(name[-half:])[-half:]}"
 
 
 def one_sentence(text: str, path: str = "") -> str:
@@ -48,19 +47,21 @@ def one_sentence(text: str, path: str = "") -> str:
         The message with long words shortened and without control characters.
     """
     parts = text.split(path) if path else [text]
-    left = SENTENCE_CHARACTERS
-    said = []
-    for part in parts:
-        words = (
-            _LONG.sub(lambda found: shown(found[0]), part[: 100 * SENTENCE_CHARACTERS])
-        ).split()
-        around = (" " if part[:1].isspace() else "", " " if part[-1:].isspace() else "")
-        plain = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in " ".join(words))
-        if len(plain) > left:
-            plain = plain[: max(left - 1, 0)] + "…"
-        left -= len(plain)
-        said.append(around[0] + plain + (around[1] if words else ""))
-    return path.join(said)
+    lines = (
+        printable(re.sub(r"\s+", " ", _LONG.sub(lambda found: shown(found[0]), part)))
+        for part in parts
+    )
+    return path.join(bounded(line, SENTENCE_CHARACTERS // len(parts)) for line in lines).strip()
+
+
+def bounded(text: str, most: int = SENTENCE_CHARACTERS) -> str:
+    """Return a sentence that may quote a file, with its middle left out where it is too long.
+
+    >>> bounded("x" * 10_000).count("x") < SENTENCE_CHARACTERS
+    True
+    """
+    end = most // 4
+    return text if len(text) <= most else f"{text[: most - end - 3]} … {text[-end:]}"
 
 
 _LONG = re.compile(r"\S{121,}")

@@ -48,19 +48,3 @@ def printable_json(text: str) -> str:
     return _CONTROL.sub(
         lambda found: found[0] if found[0] in "\n\t" else f"\\u{ord(found[0]):04x}", text
     )
-
-
-SENTENCE_CHARACTERS = 1000
-"""Characters of a sentence at most; chosen: ten lines of a terminal. Files hold longer names."""
-
-
-def bounded(text: str) -> str:
-    """Return a sentence that may quote a file, with its middle left out where it is too long.
-
-    >>> bounded("x" * 10_000).count("x") < SENTENCE_CHARACTERS
-    True
-    """
-    if len(text) <= SENTENCE_CHARACTERS:
-        return text
-    end = SENTENCE_CHARACTERS // 4
-    return f"{text[: SENTENCE_CHARACTERS - end - 3]} … {text[-end:]}"

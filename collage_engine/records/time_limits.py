@@ -16,8 +16,8 @@ with runtimes that have to be compiled first."""
 SHORTEST_RUN_S = 10.0
 """Seconds of the shortest budget within which a run places a model: what a run that is started
 again has at least, what toolchains have for being set up, and what measuring or calibration is
-worth beginning with. Chosen: one whole model is compiled, checked, timed and exported in that time.
-"""
+worth beginning with. Measured: first answers come after 4.4 to 14.4 s ("Budgets" in
+``tests/benchmarks/RESULTS.md``)."""
 LEAST_S = SHORTEST_RUN_S / 2
 """Seconds that a step gets however little time its run has left: of the shortest run one such step
 leaves as much for the rest. An answer takes less than one, and a first one may load a library."""
@@ -28,8 +28,8 @@ disk reads, since a runtime reads, packs and hands on the weights several times,
 too."""
 
 STEP_SHARE = 0.5
-"""Share of the time that a run has left which one step may take; chosen: after one that hangs there
-is time for another one, and for exporting it."""
+"""Share of the time that a run has left which one step may take: as much is left after one that
+hangs, for another one and for exporting it."""
 
 
 def within_budget(

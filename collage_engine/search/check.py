@@ -30,16 +30,6 @@ class CoverCheck(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is a cover that keeps to all pins and limits: no fault was found."""
     cost_us: float | None
     """The cost of the cover; None where it is none."""
-    exclusive: bool
-    """No node is in two of its candidates."""
-    complete: bool
-    """Every node is in one of its candidates."""
-    acyclic: bool
-    """Its partitions can run in some order."""
-    keeps_pins: bool
-    """No candidate breaks a pin."""
-    keeps_limits: bool = msgspec.field(name="keeps_constraints")
-    """Its runtimes keep to all limits."""
     faults: tuple[str, ...]
     """What is wrong, each fault in a sentence."""
 
@@ -58,7 +48,6 @@ def examine_cover(problem: Problem, cover: Sequence[CandidateId]) -> CoverCheck:
         for node in problem.nodes
         if node.id not in owner
     ]
-    limits = broken_limits(problem, chosen)
     pins = [
         f"candidate {candidate.id} breaks pin {index}"
         for index, pin in enumerate(problem.pins)
@@ -66,7 +55,7 @@ def examine_cover(problem: Problem, cover: Sequence[CandidateId]) -> CoverCheck:
         if breaks(candidate, pin, set(pin.nodes))
     ]
     cycle = _cycle(problem, owner, len(chosen))
-    faults = [*unknown, *twice, *missing, *pins, *limits]
+    faults = [*unknown, *twice, *missing, *pins, *broken_limits(problem, chosen)]
     if cycle is not None:
         names = ", ".join(str(chosen[part].id) for part in cycle)
         faults.append(f"candidates {names} wait for each other")
@@ -77,11 +66,6 @@ def examine_cover(problem: Problem, cover: Sequence[CandidateId]) -> CoverCheck:
     return CoverCheck(
         valid=not faults,
         cost_us=cost if cycle is None else None,
-        exclusive=not twice,
-        complete=not missing,
-        acyclic=cycle is None,
-        keeps_pins=not pins,
-        keeps_limits=not limits,
         faults=tuple(faults),
     )
 

@@ -22,6 +22,7 @@ from typing import Literal
 import msgspec
 
 from collage_engine.records.counted import counted
+from collage_engine.records.ranges import Count
 
 LimitName = Literal["allow", "max_runtimes", "max_bytes", "licences"]
 
@@ -29,7 +30,7 @@ LimitName = Literal["allow", "max_runtimes", "max_bytes", "licences"]
 class Runtime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a runtime brings into an artifact."""
 
-    bytes: int = 0
+    bytes: Count = 0
     licences: tuple[str, ...] = ()
 
 
@@ -37,11 +38,11 @@ class RuntimeLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Limits on the set of runtimes that a cover uses."""
 
     allow: tuple[str, ...] | None = None
-    max_runtimes: int | None = None
-    max_bytes: int | None = None
+    max_runtimes: Count | None = None
+    max_bytes: Count | None = None
     licences: tuple[str, ...] | None = None
     runtimes: dict[str, Runtime] = {}
-    base_bytes: int = 0
+    base_bytes: Count = 0
     """What an artifact holds whatever the cover: its weights."""
     needs: dict[str, tuple[str, ...]] = {}
     """Toolchain as candidates write it to its runtimes, where that is not just itself."""

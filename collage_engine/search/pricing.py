@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 UNIT_PER_US = 10**9
-"""Internal units in a microsecond (chosen: sums of 1e15 us stay exact, and 1e-9 us is far below
-what any clock resolves)."""
+"""Internal units in a microsecond (a femtosecond each, far below what any clock resolves).
+Python's integers keep any sum of them exact."""
 IMPOSSIBLE = 1 << 200
-"""The price, in internal units, of a conversion that cannot be done (chosen: far above the sum of
-all finite costs of any problem, so that a sum with it stays above every possible cost)."""
+"""The price, in internal units, of a conversion that cannot be done . A problem holds times
+below 1e15 us (``records.ranges``), so that no sum of them, scaled for breaking ties, comes near."""
 
 
 def units(us: float) -> int:

@@ -50,10 +50,11 @@ three.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from collage_engine.records.ranges import Figure
 from collage_engine.records.typed import decode
 from collage_engine.search.limits import LimitName, RuntimeLimits, RuntimeLimitVerdict
 
@@ -62,6 +63,7 @@ PLAIN = "plain"
 HOST = "cpu"
 """The device of a candidate for which nothing else is said."""
 CandidateId = int | str
+_Nodes = Annotated[tuple[int, ...], msgspec.Meta(min_length=1)]
 CostState = Literal["measured", "invalid", "unknown"]
 Kind = Literal[
     "elementwise",
@@ -91,13 +93,13 @@ class ProblemCandidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """A set of nodes that a toolchain could run as one partition."""
 
     id: CandidateId
-    nodes: tuple[int, ...]
-    toolchain: str
-    cost_us: float | None = None
+    nodes: _Nodes
+    toolchain: Annotated[str, msgspec.Meta(min_length=1)]
+    cost_us: Figure | None = None
     state: CostState = "measured"
     spread_us: float | tuple[float, float] | None = None
     """One number: the cost lies within ± that. Two: its 20th and 80th percentile."""
-    lower_bound_us: float | None = None
+    lower_bound_us: Figure | None = None
     reason: str | None = None
     device: str | None = None
     takes: dict[int, str] = {}
@@ -107,17 +109,17 @@ class ProblemCandidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 class Transitions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What launching partitions and handing values over costs besides the candidates."""
 
-    launch_us: float = 0.0
-    pairs: tuple[tuple[str, str, float], ...] = ()
+    launch_us: Figure = 0.0
+    pairs: tuple[tuple[str, str, Figure], ...] = ()
     """(from toolchain, to toolchain, us)."""
-    formats: tuple[tuple[int, str, str, float], ...] = ()
+    formats: tuple[tuple[int, str, str, Figure], ...] = ()
     """(node, from format, to format, us)."""
 
 
 class ProblemPin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A user's constraint on the partitions that hold these nodes."""
 
-    nodes: tuple[int, ...]
+    nodes: _Nodes
     toolchain: str | None = None
     not_toolchain: str | None = None
     device: str | None = None

@@ -8,25 +8,33 @@ child that was killed from outside is nobody's fault, and started again once.
 
 from __future__ import annotations
 
+import logging
 import math
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from collage_engine.machine.child_process import END_S
-from collage_engine.machine.risk_marker import AtRisk
-from collage_engine.machine.worker import WorkerCrashed, WorkerError, WorkerTimeout
+from collage_engine.machine.processes import private_bytes
+from collage_engine.machine.risk_marker import AtRisk, RiskMarker
+from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerError, WorkerTimeout
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.errors import Cancelled, MeasureError
 from collage_engine.records.event import Event, Log, Measured, Progress
-from collage_engine.records.faults import FaultTracker
+from collage_engine.records.faults import FAULTS, FaultTracker
 from collage_engine.records.flag import Flag
-from collage_engine.records.time_limits import ANSWER_S, LEAST_S, within_budget
+from collage_engine.records.time_limits import (
+    ANSWER_S,
+    LEAST_S,
+    WORK_S,
+    with_weights,
+    within_budget,
+)
 from collage_engine.store.measurement import Measurement
 from collage_engine.store.store import Store
-from collage_engine.timing.child import MeasuringChild
 from collage_engine.timing.job import JOB
 from collage_engine.timing.messages import (
     OpenRequest,
@@ -35,8 +43,13 @@ from collage_engine.timing.messages import (
 )
 from collage_engine.timing.protocol import ProtocolSettings
 
+log = logging.getLogger(__name__)
+
 GRACE_S = END_S
 """Seconds that a candidate in hand may go beyond the deadline: what a child has for ending."""
+BLOATED_SHARE = 0.5
+"""Share of its own limit from which on a child is replaced between groups: what comes next may take
+as much again."""
 NOT_OPENED = (
     "the measuring process did not open the model within {seconds:.0f} s, which was all the time "
     "that there was for measuring: a larger --budget gives it more"
@@ -78,7 +91,13 @@ class MeasuringResult:
 
 
 class Measurer:
-    """Measures candidates of one model. Close it to end the child."""
+    """Measures candidates of one model. Close it to end the child.
+
+    Attributes:
+        candidate_limit_s: seconds that a candidate may take to be compiled, and to run.
+        worker: takes requests once the child has the model open (``has_open``).
+        marker: says which candidate, by its place, was at risk when the child ended.
+    """
 
     def __init__(
         self,
@@ -122,21 +141,28 @@ class Measurer:
         self.device = device
         self.versions = dict(versions or {})
         self.model_hash = model_hash
-        self.child = MeasuringChild(
-            OpenRequest(
-                model_path=str(model_path),
-                shapes=dict(shapes or {}),
-                truth_folder=str(truth_folder),
-                marker_path="",
-                settings=settings or ProtocolSettings(),
-                sha256=model_hash or None,
-            ),
-            env=env,
-            candidate_limit_s=candidate_limit_s,
-            weights_bytes=weights_bytes,
-            memory_limit_bytes=memory_limit_bytes,
-            job=job,
+        self.candidate_limit_s = with_weights(candidate_limit_s, weights_bytes)
+        self._open_limit_s = with_weights(WORK_S, weights_bytes)
+        self._folder = tempfile.TemporaryDirectory(prefix="collage-measure-")
+        marker_path = Path(self._folder.name) / "marker"
+        self.marker = RiskMarker(marker_path, create=True)
+        self._open = OpenRequest(
+            model_path=str(model_path),
+            shapes=dict(shapes or {}),
+            truth_folder=str(truth_folder),
+            marker_path=str(marker_path),
+            settings=settings or ProtocolSettings(),
+            sha256=model_hash or None,
         )
+        self.worker = Worker(
+            job,
+            env=env,
+            memory_limit_bytes=memory_limit_bytes,
+            name="collage-measure",
+            marker=self.marker,
+        )
+        self._opened = 0
+        """Generation of the child that has the model open."""
 
     def __enter__(self) -> Measurer:
         return self
@@ -145,8 +171,54 @@ class Measurer:
         self.close()
 
     def close(self) -> None:
-        """End the child."""
-        self.child.close()
+        """End the child and remove its marker."""
+        self.worker.close()
+        self.marker.close()
+        self._folder.cleanup()
+
+    def has_open(self, timeout_s: float | None, cancel: Flag | None) -> bool:
+        """Tell whether the child has the model open; it is started and given the model if need be.
+
+        Args:
+            timeout_s: Seconds that this may take, whatever the number of attempts; None: as many as
+                one attempt may.
+            cancel: Ends the child when it is set.
+
+        Returns:
+            False where the ``timeout_s`` were over first; there is no child then.
+
+        Raises:
+            MeasureError: ``FAULTS`` children died, or one took longer than any may.
+            Cancelled: The user stopped it.
+        """
+        if self.worker.alive and self._opened == self.worker.generation:
+            return True
+        most_s = self._open_limit_s
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        for attempt in range(1, FAULTS + 1):
+            left_s = math.inf if deadline is None else deadline - time.monotonic()
+            if left_s <= 0:
+                return False
+            try:
+                self.worker.call(self._open, min(most_s, left_s), cancel)
+                break
+            except (WorkerCrashed, WorkerTimeout) as error:
+                log.warning("attempt %d to open the model for measuring: %s", attempt, error)
+                timed_out = isinstance(error, WorkerTimeout)
+                if timed_out and left_s < most_s:
+                    return False
+                if timed_out or attempt == FAULTS:
+                    raise MeasureError(
+                        f"{self._open.model_path} could not be opened for measuring: {error}"
+                    ) from error
+        self._opened = self.worker.generation
+        return True
+
+    def renew_if_bloated(self) -> None:
+        """End a child that holds half of the memory it may: libraries give little back."""
+        pid = self.worker.pid
+        if pid is not None and private_bytes(pid) > self.worker.memory_limit_bytes * BLOATED_SHARE:
+            self.worker.close()
 
     def measure(
         self,
@@ -229,7 +301,7 @@ class _MeasureCall:
                     break
                 self.progress(next(iter(wanted.values())).label, group.nodes)
                 self.group(group.nodes, list(wanted.values()))
-                self.measurer.child.renew_if_bloated()
+                self.measurer.renew_if_bloated()
         except Cancelled:
             self.outcome.stopped = True
         self.outcome.skipped = len(self.by_key) - len(self.outcome.costs)
@@ -252,7 +324,7 @@ class _MeasureCall:
             MeasureError: The child failed in a way that no candidate is to blame for.
         """
         waiting = dict(enumerate(candidates))
-        child = self.measurer.child
+        measurer = self.measurer
 
         def answered(reply: TimingReply) -> None:
             self.keep(waiting.pop(reply.place), reply.cost)
@@ -265,7 +337,7 @@ class _MeasureCall:
             if not waiting:
                 return
             left_s = self.seconds_left()
-            most_s = child.candidate_limit_s
+            most_s = measurer.candidate_limit_s
             request = TimingRequest(
                 nodes,
                 {p: c.instance for p, c in waiting.items()},
@@ -273,10 +345,10 @@ class _MeasureCall:
                 limit_s=within_budget(most_s, left_s, min(LEAST_S, most_s)),
             )
             try:
-                if not child.has_open(left_s, self.cancel):
+                if not measurer.has_open(left_s, self.cancel):
                     self.tell(Log(text=NOT_OPENED.format(seconds=left_s)))
                     return
-                child.ask(request, self.seconds_left(), self.cancel, answered)
+                measurer.worker.call(request, self.seconds_left(), self.cancel, answered)
                 if waiting:
                     raise MeasureError("the measuring process left candidates without an answer")
             except (WorkerCrashed, WorkerTimeout) as error:
@@ -305,7 +377,7 @@ class _MeasureCall:
             waiting: The candidates without an answer, by their places.
             limit_s: Seconds that a candidate was given.
         """
-        at_risk = self.measurer.child.at_risk()
+        at_risk = self.measurer.marker.get()
         place = int(at_risk.who) if at_risk is not None else None
         late = isinstance(error, WorkerTimeout)
         if late and (at_risk is None or time.monotonic() < at_risk.until_s):
@@ -319,7 +391,7 @@ class _MeasureCall:
             self.was_killed = True
             return
         candidate, reason = waiting.pop(place), _reason(error, at_risk)
-        if late and limit_s < self.measurer.child.candidate_limit_s:
+        if late and limit_s < self.measurer.candidate_limit_s:
             self.leave_out(candidate, reason)  # a run with more time may see it end
         else:
             self.keep(candidate, invalid(reason))

@@ -1,9 +1,9 @@
 """The measurement protocol: interleaved rounds in random order, until the times are precise.
 
 All candidates over the same operators are timed in the same rounds, so that a slow moment of the
-machine meets all of them. A sample lasts at least a millisecond. Whatever is far slower than the
-fastest is dropped after a few rounds; the others get samples until theirs agree or their time is
-over. As in Inductor's ``benchmark_cpu`` (PyTorch, ``runtime/benchmarking.py``), the median counts.
+machine meets all of them. A sample lasts at least a millisecond. Whatever is clearly slower than
+the fastest is dropped; the others get samples until theirs agree or their time is over. As in
+Inductor's ``benchmark_cpu`` (PyTorch, ``runtime/benchmarking.py``), the median counts.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ class ProtocolSettings:
 
     sample_s: float = 0.001
     """Seconds that a sample lasts at least: a thousand times the clock's own cost."""
-    min_rounds: int = 7
-    """Rounds before samples can be enough, or one is dropped for being clearly slower; chosen."""
     max_rounds: int = 64
     """Rounds that are taken at most; chosen."""
     budget_s: float = 0.06
@@ -40,15 +38,13 @@ class ProtocolSettings:
     worse: float = 1.25
     """One is clearly slower when its 20th percentile lies above the fastest's 80th by this factor;
     chosen."""
-    hopeless: float = 4.0
-    """One that is slower by this factor is dropped after ``hopeless_rounds``; chosen."""
-    hopeless_rounds: int = 3
-    """Rounds after which such a one is dropped, and the fewest that any other one gets; chosen."""
-    slow_s: float = 0.02
-    """A call of this many seconds needs no second warm-up, and one sample if it is hopeless;
-    chosen."""
 
 
+FEWEST_ROUNDS = 3
+"""Rounds that are taken however long they last: the fewest whose median is not a mean."""
+COMPARED_FROM = 6
+"""Rounds from which on samples are compared: the fewest of which the 20th and the 80th percentile
+leave one out at either end."""
 DEFAULTS = ProtocolSettings()
 
 
@@ -104,8 +100,7 @@ def time_interleaved(
 ) -> list[Timing]:
     """Time these calls in interleaved rounds.
 
-    Every one gets at least ``hopeless_rounds`` samples, whatever they cost; a slow and hopeless one
-    gets a single one.
+    Every one gets at least ``FEWEST_ROUNDS`` samples, whatever they cost.
 
     Args:
         timed_calls: what is timed.
@@ -149,23 +144,19 @@ class _Rounds:
         self._timed_calls = timed_calls
         self._settings = settings
         self._about_to_run = about_to_run
-        self._fastest_s = [0.0] * len(timed_calls)
-        """By place: the fastest time of a call so far, the warm-up's included."""
         self.timings = [Timing() for _ in timed_calls]
         self.racing = list(range(len(timed_calls)))
 
     def warm_up(self) -> None:
         """Call each timed call a few times, and find out how many calls its samples need."""
-        settings = self._settings
+        sample_s = self._settings.sample_s
         for place, timing in enumerate(self.timings):
+            self._sample(place, 1)
             seconds = self._sample(place, 1)
-            if seconds <= settings.slow_s:
-                seconds = self._sample(place, 1)
-            if seconds < settings.sample_s:
+            if seconds < sample_s:
                 # A single call's overhead is in there: ask again with a quarter of a sample.
-                calls = max(1, min(100, round(settings.sample_s / max(seconds, 1e-9) / 4)))
+                calls = max(1, min(100, round(sample_s / max(seconds, 1e-9) / 4)))
                 seconds = min(seconds, self._sample(place, calls))
-            self._fastest_s[place] = seconds
             timing.calls = self._calls_for(seconds)
 
     def take_samples(self) -> None:
@@ -177,7 +168,6 @@ class _Rounds:
                 # Only its first calls were slow: it set itself up.
                 timing.calls = self._calls_for(seconds)
                 seconds = self._sample(place, timing.calls)
-            self._fastest_s[place] = min(self._fastest_s[place], seconds)
             timing.samples.append(seconds)
 
     def drop_slower(self, done: int) -> None:
@@ -186,15 +176,12 @@ class _Rounds:
         Args:
             done: How many rounds were taken.
         """
-        settings = self._settings
-        hopeless_s = settings.hopeless * min(self._fastest_s)
+        if done < COMPARED_FROM:
+            return
         best = min((self.timings[place] for place in self.racing), key=lambda each: each.median)
         for place in self.racing:
-            timing, seconds = self.timings[place], self._fastest_s[place]
-            few_are_enough = done >= settings.hopeless_rounds or seconds > settings.slow_s
-            timing.dropped = seconds > hopeless_s and few_are_enough
-            if done >= settings.min_rounds and timing is not best:
-                timing.dropped |= timing.low > settings.worse * best.high
+            timing = self.timings[place]
+            timing.dropped = timing is not best and timing.low > self._settings.worse * best.high
         self.racing = [place for place in self.racing if not self.timings[place].dropped]
 
     def is_enough(self, done: int, elapsed_s: float) -> bool:
@@ -207,11 +194,11 @@ class _Rounds:
             elapsed_s: Seconds since the first of them began.
         """
         settings = self._settings
-        if done < settings.hopeless_rounds:
+        if done < FEWEST_ROUNDS:
             return False
         if elapsed_s >= settings.budget_s * len(self.timings):
             return True
-        return done >= settings.min_rounds and all(
+        return done >= COMPARED_FROM and all(
             self.timings[place].high - self.timings[place].low
             <= settings.agreeing * self.timings[place].median
             for place in self.racing

@@ -28,16 +28,13 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 SHAPE = (1, 16, 14, 14)
-"""Shape of the value that is handed on; chosen: 12.5 kB stay in a first-level cache, and are too
+"""Shape of the value that is handed on: 12.5 kB stay in a first-level cache, and are too
 little work for a runtime to wake its threads. Waking them takes 5 to 20 µs each time, differently
 in every process, and is part of what a partition itself takes: with 200 kB at two threads the same
 hand-over was measured as 0 to 13 µs, with 12.5 kB within 0.2 µs."""
 
-NOTHING_DROPPED = ProtocolSettings(
-    worse=float("inf"), hopeless=float("inf"), min_rounds=15, max_rounds=15, budget_s=10.0
-)
-"""Timing in which nothing is dropped: all of the times are needed. 15 rounds and 10 s a call are
-chosen."""
+NOTHING_DROPPED = ProtocolSettings(worse=float("inf"), agreeing=0.0)
+"""Timing in which nothing is dropped and all time is used: all of the times are needed."""
 SLOWEST_US = 20_000.0
 """Microseconds of one partition above which a toolchain's chains are not timed; chosen, some
 hundred times what the slowest toolchain takes."""

@@ -29,13 +29,12 @@ from collage_engine.records.time_limits import WORK_S
 from collage_engine.records.versions import MEASURING_PROTOCOL
 from collage_engine.store.keys import KeyContext, constant_name
 from collage_engine.store.store import Store
+from collage_engine.timing.protocol import DEFAULTS
 
 JOB = "collage_engine.transitions.copies:run_job"
 SMALL, LARGE = 256, 4 << 20
 """Bytes of the two copies that a line is drawn through; chosen: a copy of next to nothing, and one
 that the bus bounds."""
-ROUNDS = 40
-"""Copies of each size whose median counts; chosen."""
 _TO_HOST, _TO_DEVICE = 2, 1
 """cudaMemcpyKind"""
 
@@ -44,7 +43,7 @@ _TO_HOST, _TO_DEVICE = 2, 1
 class CopiesRequest:
     """How many rounds of copies are timed."""
 
-    rounds: int = ROUNDS
+    rounds: int = DEFAULTS.max_rounds
 
 
 def copy_constants(
@@ -97,7 +96,9 @@ def run_job(request: CopiesRequest) -> dict[str, float]:
 
 
 def measured(
-    cuda: CudaRuntime, rounds: int = ROUNDS, clock: Callable[[], float] = time.perf_counter
+    cuda: CudaRuntime,
+    rounds: int = DEFAULTS.max_rounds,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
     """Return the constants, by any runtime that answers like CUDA's."""
     pair = _Pair(cuda)

@@ -528,7 +528,7 @@ class MemoryWatch:
 
     def __init__(self) -> None:
         self.base = status_bytes("VmRSS")
-        self._loaded: tuple[int | None, int | None, int | None] | None = None
+        self._load_peak: int | None = None
         self._reset = False
         self._held: dict[str, int] = {}
 
@@ -539,7 +539,7 @@ class MemoryWatch:
             library: The loaded module, which is asked for the weights that it holds; None: it is no
                 module of ours.
         """
-        self._loaded = status_bytes("VmRSS"), status_bytes("RssAnon"), status_bytes("VmHWM")
+        self._load_peak = status_bytes("VmHWM")
         try:
             RESET.write_text("5")
             self._reset = True
@@ -551,16 +551,11 @@ class MemoryWatch:
     def seen(self) -> MemorySeen:
         """Return the sizes that were noted, and the peak since the module was loaded."""
         now = status_bytes("VmHWM")
-        if self._loaded is None:
-            return MemorySeen(peak_bytes=now, base_bytes=self.base)
-        loaded, private, load_peak = self._loaded
-        known = [size for size in (now, load_peak) if size is not None]
+        known = [size for size in (now, self._load_peak) if size is not None]
         return MemorySeen(
             peak_bytes=max(known, default=None),
             base_bytes=self.base,
-            loaded_bytes=loaded,
-            private_bytes=private,
-            load_peak_bytes=load_peak,
+            load_peak_bytes=self._load_peak,
             run_peak_bytes=now if self._reset else None,
             held=self._held,
         )

@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 import pytest
 
-from collage_engine.candidates.menu import MOST_INSTANCES, Menu
+from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.candidates.runtime_facts import runtime_facts
 from collage_engine.partition.patterns import anything, op
@@ -77,11 +77,6 @@ ANSWERS: dict[str, tuple[str, Any, str]] = {
         "Expected `array`",
     ),
     "two instances alike": ("instances", lambda *_: (_instance(),) * 2, "one name"),
-    "a million instances": (
-        "instances",
-        lambda *_: (_instance(),) * 1_000_000,
-        f"at most {MOST_INSTANCES}",
-    ),
     "supports raises": ("supports", _raise, "ValueError: going to work"),
     "supports says yes": ("supports", lambda *_: True, "it says True about an operator"),
     "no rules": ("partition_spec", lambda *_: None, "its partition spec is None"),

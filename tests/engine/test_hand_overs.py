@@ -174,7 +174,7 @@ def test_toolchains_that_misbehave_only_together_lose_that_pair(tmp_path, monkey
 
 
 ORT = ToolchainInstance(toolchain="onnxruntime")
-QUICK = ProtocolSettings(worse=9e9, hopeless=9e9, min_rounds=3, max_rounds=3)
+QUICK = ProtocolSettings(worse=9e9, max_rounds=3)
 
 
 def test_constants_are_small_and_complete(monkeypatch):

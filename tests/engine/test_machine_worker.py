@@ -103,7 +103,6 @@ def test_a_crash_without_a_word_names_the_call(worker):
         worker.call({"do": "crash-silently"})
     pattern = r"killed by SIGSEGV: in string_at \(ctypes/__init__\.py, line \d+\)"
     assert re.fullmatch(pattern, caught.value.reason)
-    assert "worker_targets.py" in caught.value.tail
 
 
 def test_exit_names_the_status(worker):
@@ -165,8 +164,6 @@ def test_a_cancel_ends_a_call_and_later_ones(worker):
 def test_flood_of_output_neither_blocks_nor_corrupts(worker):
     assert worker.call({"do": "flood", "lines": 20_000}) == "done"
     worker.call({"do": "pid"})
-    assert worker.tail().endswith("last words\n")
-    assert len(worker.tail()) < 200_000
 
 
 def test_memory_limit():

@@ -159,7 +159,6 @@ def residual_network(stages: tuple[int, ...] = (3, 4, 6, 3)) -> Builder:
     x = b.call("reshape", "/Flatten", (x,), (1, 2048), "injective")
     w = b.leaf("constant", "fc.weight", (2048, 1000))
     x = b.call("matmul", "/fc/Gemm", (x, w), (1, 1000), "anchor")
-    b.nodes[-1] = msgspec.structs.replace(b.nodes[-1], is_output=True)
     return b
 
 

@@ -115,7 +115,7 @@ def test_latencies_are_the_same_on_every_face(drive, session, monkeypatch) -> No
 
 def test_the_figures_of_a_run_are_the_same_on_every_face(drive, session, capsys) -> None:
     memory = MemoryUse(
-        seen=MemorySeen(peak_bytes=10**8, base_bytes=10**7, loaded_bytes=5 * 10**7),
+        seen=MemorySeen(peak_bytes=10**8, base_bytes=10**7),
         weights_bytes=3 * 10**6,
         artifact_bytes=7 * 10**6,
     )

@@ -73,7 +73,7 @@ def _full(run: Run, name: str) -> Run:
         residual=[Residual(name="copy", calls=2, us=0.5)],
         peak_memory_bytes=10**8,
         memory=MemoryUse(
-            seen=MemorySeen(peak_bytes=10**8, base_bytes=10**7, loaded_bytes=5 * 10**7),
+            seen=MemorySeen(peak_bytes=10**8, base_bytes=10**7),
             weights_bytes=10**6,
             stored={"tvm": 10**6},
             artifact_bytes=10**7,

@@ -116,7 +116,10 @@ def test_cheap_copies_send_a_partition_to_the_host_and_dear_ones_do_not() -> Non
         (0, PLAIN, HOST, 1.0),
         (1, HOST, PLAIN, 1.0),
     ]
-    assert [p.device_why for p in placement.partitions] == ["default", "cost", "default"]
+    problem = make_problem(graph.record, records, table_of(records), (), costs(1.0), SETTINGS)
+    assert device_words(problem, answer.cover, 1) == [
+        "It is on cpu: it costs least there, copies included."
+    ]
     placement, answer = placed(graph, records, costs(2.5))
     assert {p.device for p in placement.partitions} == {"cuda:0"} and not placement.conversions
     assert answer.cost_us == pytest.approx(7.0)
@@ -126,7 +129,6 @@ def test_what_only_the_host_takes_is_there_whatever_copies_cost_and_says_so() ->
     graph, records = three(middle_on_device=False)
     placement, answer = placed(graph, records, costs(50.0))
     assert [p.device for p in placement.partitions] == ["cuda:0", "cpu", "cuda:0"]
-    assert [p.device_why for p in placement.partitions] == ["default", "only", "default"]
     assert answer.cost_us == pytest.approx(103.0)
     problem = make_problem(graph.record, records, table_of(records), (), costs(50.0), SETTINGS)
     assert device_words(problem, answer.cover, 1) == [
@@ -143,7 +145,6 @@ def test_the_models_inputs_are_copied_too_and_its_outputs_back() -> None:
     )
     assert {p.device for p in placement.partitions} == {"cpu"}
     assert answer.cost_us == pytest.approx(11 + 2 * 0.25)
-    assert {p.device_why for p in placement.partitions} == {"pin"}
 
 
 @pytest.mark.parametrize(("device", "price"), [("cpu", 4.0 + 2.0), ("cuda:0", 0.0)])
@@ -152,7 +153,9 @@ def test_device_pins_are_honoured_at_a_price(device: str, price: float) -> None:
     pin = Pin(kind="device", nodes=(0,), device=device)
     placement, answer = placed(graph, records, costs(2.0), pin)
     first = placement.partitions[0]
-    assert first.device == device and first.device_why == "pin"
+    problem = make_problem(graph.record, records, table_of(records), [pin], costs(2.0), SETTINGS)
+    assert first.device == device
+    assert device_words(problem, answer.cover, 0) == [f"It is on {device}: it is pinned there."]
     (verdict,) = pin_verdicts([pin], answer)
     assert verdict.state == "honoured" and verdict.price_us is not None
     # On the host the first operator draws the second along: one copy there, one back.

@@ -94,7 +94,7 @@ def test_a_large_file_is_renamed_and_every_process_goes_on_in_the_new_one(folder
             logging.getLogger("collage_engine.x").info(text)
             worker.call({"do": "log", "level": logging.INFO, "text": f"child {number}"})
     names = sorted(p.name for p in folder.glob("collage.log*"))
-    assert names == ["collage.log", "collage.log.1", "collage.log.2", "collage.log.3"]
+    assert names == ["collage.log", "collage.log.1"]
     assert path.stat().st_size < 2500
     newest = (folder / "collage.log.1").read_text() + path.read_text()
     assert "record 59 " in newest and "child 59" in newest

@@ -102,14 +102,13 @@ def _embedding() -> DataflowGraph:
             inputs=(2, 3),
             attributes={"axis": 0},
             types=(TensorType((6, 4), "float32"),),
-            is_output=True,
         ),
     )
     return DataflowGraph(GraphRecord(nodes=nodes, inputs=(0, 1), outputs=(4,)))
 
 
 def _drawn(shape: tuple[int, ...], numbers: str = "normal") -> np.ndarray:
-    node = Node(index=0, form="parameter", types=(TensorType(shape, "float32"),), is_output=True)
+    node = Node(index=0, form="parameter", types=(TensorType(shape, "float32"),))
     graph = DataflowGraph(GraphRecord(nodes=(node,), inputs=(0,), outputs=(0,)))
     return random_inputs(graph, (("x", node.type),), 5, numbers)["x"]
 

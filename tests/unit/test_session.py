@@ -39,7 +39,6 @@ def a_document() -> Document:
             name="relu",
             onnx_nodes=("relu",),
             attributes={"a": [1, 2.5, "z"]},
-            is_output=True,
         ),
     )
     instance = ToolchainInstance(toolchain="onednn", config=(("k", "v"),), threads=2)

@@ -13,7 +13,12 @@ import time
 import pytest
 
 from collage_engine.timing.clock import timed, undisturbed
-from collage_engine.timing.protocol import ProtocolSettings, time_interleaved
+from collage_engine.timing.protocol import (
+    COMPARED_FROM,
+    FEWEST_ROUNDS,
+    ProtocolSettings,
+    time_interleaved,
+)
 from collage_engine.trials.trial_job import SPIN_CHECK_S, until_asleep
 
 
@@ -68,20 +73,23 @@ def test_a_lone_noisy_candidate_stops_at_its_budget():
     assert 0.05 < world.now < 0.08 and not timing.dropped
 
 
-def test_hopeless_and_clearly_worse_are_dropped_early():
+def test_clearly_worse_are_dropped_early():
     world = World(noise=0.03)
-    settings = ProtocolSettings()
     timed = [
-        world.timed_call("hopeless", 5e-3),
         world.timed_call("best", 1.00e-3),
         world.timed_call("near", 1.01e-3),
         world.timed_call("worse", 1.5e-3),
     ]
-    timings = time_interleaved(timed, settings, clock=world.clock)
-    assert [t.dropped for t in timings] == [True, False, False, True]
-    assert len(timings[0].samples) == settings.hopeless_rounds
-    assert len(timings[3].samples) == settings.min_rounds
-    assert len(timings[1].samples) == len(timings[2].samples) > settings.min_rounds
+    timings = time_interleaved(timed, clock=world.clock)
+    assert [t.dropped for t in timings] == [False, False, True]
+    assert len(timings[2].samples) == COMPARED_FROM
+    assert len(timings[0].samples) == len(timings[1].samples) > COMPARED_FROM
+
+
+def test_slow_ones_get_as_few_samples_as_have_a_median():
+    world = World()
+    (timing,) = time_interleaved([world.timed_call("slow", 1.0)], clock=world.clock)
+    assert len(timing.samples) == FEWEST_ROUNDS
 
 
 def test_rounds_cancel_a_drifting_machine():
