@@ -122,81 +122,19 @@ def _take_types(draft: Draft, inferred: ModelProto) -> None:
         draft.types[value.name] = (tensor.elem_type, shape)
 
 
-@dataclass(frozen=True)
-class CleanUpPass:
-    """A rewrite of a draft that can be run, and tested, alone."""
-
-    name: str
-    run: Callable[[Draft], object]
-    """A function that changes the draft; it raises ``ModelError`` for what cannot be imported."""
-    guarantees: str
-    """A sentence on what holds of the draft afterwards. What always holds: every node of the user's
-    is named by an operator or by none any more, and the outputs compute what they did."""
-
-
-CONSTANTS = CleanUpPass(
-    "constants to initializers", constants_to_initializers, "No node is a Constant."
-)
-FOLD = CleanUpPass(
-    "fold",
-    fold,
-    "No node computes a constant, or hands its input on, as far as the types known tell; Sum, Max "
-    "and Min have two inputs.",
-)
-DROP_DEAD = CleanUpPass("drop dead", drop_dead, "Every node and constant is needed by an output.")
-INFER = CleanUpPass("infer types", infer_types, "``types`` has all that ONNX can infer.")
-EXPAND = CleanUpPass(
-    "expand",
-    onnx_expand.expand,
-    "No node is a recurrent one of few steps, an If of known condition, a quantised product or a "
-    "function that ONNX defines by simpler operators; Softmax of known sizes has one axis.",
-)
-SUPPORTED = CleanUpPass(
-    "check operators",
-    lambda draft: check_operators(draft.ops, draft.path),
-    "No operator is random.",
-)
-TYPES = CleanUpPass(
-    "check types",
+FINAL_PASSES: tuple[Callable[[Draft], object], ...] = (
     check_types,
-    "Every node fits the types and sizes of its inputs, as far as ONNX's inference looks at them.",
-)
-AFFINE = CleanUpPass(
-    "fold affine",
     onnx_affine.fold_affine,
-    "Normalisations with known statistics, and multiplications and additions of constants per "
-    "channel, are part of the convolution or product before them where there is one.",
-)
-PAD_IN_FLOAT = CleanUpPass(
-    "pad in float",
     pad_in_float,
-    "8-bit values padded by their zero point are dequantised first and padded by 0.0.",
-)
-DEQUANTIZE_PER_READER = CleanUpPass(
-    "dequantize per reader",
     dequantize_per_reader,
-    "A DequantizeLinear of an 8-bit value has one reader.",
-)
-EXPLICIT_PADS = CleanUpPass(
-    "explicit pads", explicit_pads, "No convolution or pooling of known sizes has ``auto_pad``."
-)
-PADS_INTO_CONVOLUTIONS = CleanUpPass(
-    "pads into convolutions",
+    drop_dead,
+    infer_types,
+    explicit_pads,
     pads_into_convolutions,
-    "No Pad with zeros is read by one convolution only.",
 )
-
-FINAL_PASSES = (
-    TYPES,
-    AFFINE,
-    PAD_IN_FLOAT,
-    DEQUANTIZE_PER_READER,
-    DROP_DEAD,
-    INFER,
-    EXPLICIT_PADS,
-    PADS_INTO_CONVOLUTIONS,
-)
-"""The passes that run once, in this order, when nothing is left to fold or to expand."""
+"""What changes the draft once, in this order, when nothing is left to fold or to expand. After each
+of them, and of those before, every node of the user's is named by an operator or by none any more,
+and the outputs compute what they did."""
 
 
 def clean_up(model: ModelProto, path: str = "") -> CleanModel:
@@ -208,10 +146,10 @@ def clean_up(model: ModelProto, path: str = "") -> CleanModel:
             f"{path} uses ONNX operator set {draft.opset}: convert it to 7 or newer "
             "(onnx.version_converter)."
         )
-    CONSTANTS.run(draft)
+    constants_to_initializers(draft)
     _fold_to_fixed_point(draft)
-    for each in FINAL_PASSES:
-        each.run(draft)
+    for change in FINAL_PASSES:
+        change(draft)
     clean = draft.to_model()
     for name, (element, shape) in draft.types.items():
         if shape is not None and element and name not in draft.output_names:
@@ -235,11 +173,13 @@ def _fold_to_fixed_point(draft: Draft) -> None:
     """Fold, infer and expand until nothing changes: each makes work for the others."""
     while True:
         before = len(draft.ops), len(draft.types)
-        for each in (FOLD, DROP_DEAD, INFER):
-            each.run(draft)
-        if EXPAND.run(draft):
-            for each in (SUPPORTED, CONSTANTS, INFER):
-                each.run(draft)
+        fold(draft)
+        drop_dead(draft)
+        infer_types(draft)
+        if onnx_expand.expand(draft):
+            check_operators(draft.ops, draft.path)
+            constants_to_initializers(draft)
+            infer_types(draft)
             continue
         shapes_wait = any(op.type in ("Shape", "Size") for op in draft.ops)
         if not shapes_wait or (len(draft.ops), len(draft.types)) == before:

@@ -192,10 +192,6 @@ class CallGraph:
         """Return the calls of an index set, as operator numbers."""
         return operator_set(self.graph.to_operators(nodes))
 
-    def to_nodes(self, operators: OperatorSet) -> NodeSet:
-        """Return the nodes of some operators, with their constants, tuples and projections."""
-        return self.graph.close(self.graph.to_indices(members(operators)))
-
     def of(self, operators: Iterable[OperatorNumber]) -> OperatorSet:
         """Return the set of these operators."""
         return operator_set(operators)

@@ -133,7 +133,7 @@ class Op(Pattern):
     """
 
     ops: tuple[str, ...] = ()
-    args: tuple[Pattern, ...] | None = None
+    args: tuple[Pattern, ...] = ()
     attributes: tuple[tuple[str, Any], ...] = ()
     dtypes: tuple[str, ...] = ()
     commutative: bool = False
@@ -144,9 +144,6 @@ class Op(Pattern):
         if node.form != "call" or node.op not in self.ops or not self._has_attributes(node):
             return
         if not self.satisfied(graph, index):
-            return
-        if self.args is None:
-            yield bound
             return
         if len(node.inputs) != len(self.args):
             return
@@ -251,7 +248,6 @@ def op(
     where: Where | None = None,
     dtypes: Sequence[str] = (),
     commutative: bool | None = None,
-    any_args: bool = False,
     **attributes: Any,
 ) -> Pattern:
     """Returns a pattern of a call of one of some operators.
@@ -264,7 +260,6 @@ def op(
         dtypes: Element types that the call's value may have; empty: any.
         commutative: Whether inputs may be in either order; by default they may for the operators in
             ``COMMUTATIVE``.
-        any_args: Whether the inputs do not matter.
         attributes: Attributes that the call must have: a value, or a function that tells whether a
             value will do.
     """
@@ -273,7 +268,7 @@ def op(
         commutative = all(n in COMMUTATIVE for n in names)
     return Op(
         names,
-        None if any_args else args,
+        args,
         tuple(sorted(attributes.items())),
         tuple(dtypes),
         commutative,

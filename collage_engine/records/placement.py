@@ -223,7 +223,6 @@ class Run(msgspec.Struct, kw_only=True):
     residual: list[Residual] = []
     lower_bound_us: Figure | None = None
     device: str = ""
-    peak_memory_bytes: Count | None = None
     memory: MemoryUse | None = None
     unscheduled: Count | None = None
     """Kernels of what is exported that run TVM's plain loops, since no rule could write them; None:

@@ -98,7 +98,6 @@ def run_document(
         artifact=exported.artifact,
         residual=_residual(race_result),
         lower_bound_us=answer.lower_bound_us,
-        peak_memory_bytes=winner.peak_memory_bytes,
         memory=memory,
         unscheduled=winner.built.unscheduled if winner.built is not None else None,
         tolerance=samples.run_tolerance,

@@ -36,11 +36,7 @@ from collage_engine.records.time_limits import (
 from collage_engine.store.measurement import Measurement
 from collage_engine.store.store import Store
 from collage_engine.timing.job import JOB
-from collage_engine.timing.messages import (
-    OpenRequest,
-    TimingReply,
-    TimingRequest,
-)
+from collage_engine.timing.messages import OpenRequest, TimingReply, TimingRequest
 from collage_engine.timing.protocol import ProtocolSettings
 
 log = logging.getLogger(__name__)

@@ -121,10 +121,7 @@ def run_job(request: ConversionRequest) -> dict[str, float]:
         _timed_call(module, symbol, each)
         for symbol, each in zip(functions, request.conversions, strict=True)
     ]
-    timings = time_interleaved(
-        timed,
-        request.settings,
-    )
+    timings = time_interleaved(timed, request.settings)
     return {
         conversion_constant(*each): timing.median * 1e6
         for each, timing in zip(request.conversions, timings, strict=True)

@@ -12,17 +12,11 @@ import ctypes
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from collage_engine.machine.cuda_runtime import WARM_S, CudaRuntime
 from collage_engine.machine.worker import WorkerError, call_in_child
-from collage_engine.records.constants import (
-    TO_DEVICE,
-    TO_HOST,
-    byte_constant,
-    call_constant,
-)
+from collage_engine.records.constants import TO_DEVICE, TO_HOST, byte_constant, call_constant
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.flag import Flag
 from collage_engine.records.time_limits import WORK_S
@@ -35,15 +29,9 @@ JOB = "collage_engine.transitions.copies:run_job"
 SMALL, LARGE = 256, 4 << 20
 """Bytes of the two copies that a line is drawn through; chosen: a copy of next to nothing, and one
 that the bus bounds."""
+ROUNDS = DEFAULTS.max_rounds
 _TO_HOST, _TO_DEVICE = 2, 1
 """cudaMemcpyKind"""
-
-
-@dataclass(frozen=True)
-class CopiesRequest:
-    """How many rounds of copies are timed."""
-
-    rounds: int = DEFAULTS.max_rounds
 
 
 def copy_constants(
@@ -76,7 +64,7 @@ def copy_constants(
     if known is None:
         on_measuring()
         try:
-            known = call_in_child(job, CopiesRequest(), timeout_s=WORK_S, cancel=cancel, env=env)
+            known = call_in_child(job, ROUNDS, timeout_s=WORK_S, cancel=cancel, env=env)
         except WorkerError as error:
             raise MeasureError(f"copies between device and host: {error}") from error
         if store is not None:
@@ -87,17 +75,17 @@ def copy_constants(
 # ---------------------------------------------------------------------- in the child
 
 
-def run_job(request: CopiesRequest) -> dict[str, float]:
-    """Time copies in this process, which loads the CUDA runtime."""
+def run_job(rounds: int) -> dict[str, float]:
+    """Time so many rounds of copies in this process, which loads the CUDA runtime."""
     from collage_engine.lowering.target import load_cuda
 
     load_cuda()
-    return measured(CudaRuntime(), request.rounds)
+    return measured(CudaRuntime(), rounds)
 
 
 def measured(
     cuda: CudaRuntime,
-    rounds: int = DEFAULTS.max_rounds,
+    rounds: int = ROUNDS,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
     """Return the constants, by any runtime that answers like CUDA's."""

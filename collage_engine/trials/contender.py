@@ -159,11 +159,6 @@ class ContenderResult:
         known = [us for us in self.rounds_us if not math.isnan(us)]
         return spread(known) if known else None
 
-    @property
-    def peak_memory_bytes(self) -> int | None:
-        """Return the largest resident size of its process."""
-        return None if self.memory is None else self.memory.peak_bytes
-
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:

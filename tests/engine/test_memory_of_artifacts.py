@@ -134,4 +134,3 @@ def test_loading_and_running_have_peaks_of_their_own():
     assert seen.load_peak_bytes >= seen.base_bytes + (90 << 20)
     assert seen.peak_bytes == max(seen.load_peak_bytes, seen.run_peak_bytes)
     assert seen.run_peak_bytes < seen.load_peak_bytes - (60 << 20)
-    assert 0 < seen.private_bytes <= seen.loaded_bytes

@@ -13,7 +13,7 @@ from collage_engine.lowering.target import device_of
 from collage_engine.machine.cuda import choose_target
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.transitions.copies import CopiesRequest, run_job
+from collage_engine.transitions.copies import run_job
 from tests.support.covers import candidate_on
 from tests.support.written import written
 
@@ -55,6 +55,6 @@ def test_a_placement_with_a_partition_on_the_host_runs_from_its_export(
 
 def test_copies_between_host_and_device_are_timed(device_alone: FileLock) -> None:
     with device_alone:
-        found = run_job(CopiesRequest(rounds=9))
+        found = run_job(9)
     for way in ("to-host", "to-device"):
         assert found[f"copy:{way}:call"] > 0 and found[f"copy:{way}:byte"] > 0

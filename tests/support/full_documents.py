@@ -71,7 +71,6 @@ def _full(run: Run, name: str) -> Run:
         placement=msgspec.structs.replace(run.placement, conversions=(conversion,)),
         rivals=[run.placement],
         residual=[Residual(name="copy", calls=2, us=0.5)],
-        peak_memory_bytes=10**8,
         memory=MemoryUse(
             seen=MemorySeen(peak_bytes=10**8, base_bytes=10**7),
             weights_bytes=10**6,

@@ -76,7 +76,7 @@ def check_invariants(graph, found: Enumeration) -> None:
         assert calls.convex(operators)
         for operator in candidate.nodes:
             assert supports[candidate.instance.id](graph.operators[operator]) is None
-        closed = calls.to_nodes(operators)
+        closed = graph.close(graph.to_indices(candidate.nodes))
         inputs, outputs = graph.boundary(closed)
         for index in (*inputs, *outputs):
             assert not graph.nodes[index].is_tuple, "a tuple crosses the border"
