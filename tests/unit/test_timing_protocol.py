@@ -16,7 +16,6 @@ from collage_engine.timing.clock import timed, undisturbed
 from collage_engine.timing.protocol import (
     COMPARED_FROM,
     FEWEST_ROUNDS,
-    ProtocolSettings,
     time_interleaved,
 )
 from collage_engine.trials.trial_job import SPIN_CHECK_S, until_asleep
