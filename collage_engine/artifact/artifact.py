@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from collage_engine.artifact.loader.run_artifact import FORMAT, MANIFEST, SAMPLES
-from collage_engine.artifact.manifest import is_artifact, sha256
+from collage_engine.artifact.loader.run_artifact import FORMAT, MANIFEST, SAMPLES, sha256
+from collage_engine.artifact.manifest import is_artifact
 from collage_engine.build.built import BUILT_FILE, MODULE_FILE, BuiltModule
 from collage_engine.lowering.npz import write_npz
 from collage_engine.machine.folders import why_not_replaceable, write_whole

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from collage_engine.artifact.artifact import check_target_folder, put_artifact, write_manifest
-from collage_engine.artifact.loader.run_artifact import MANIFEST
-from collage_engine.artifact.manifest import read_manifest, sha256
+from collage_engine.artifact.loader.run_artifact import MANIFEST, sha256
+from collage_engine.artifact.manifest import read_manifest
 from collage_engine.records.errors import ArtifactError
 from collage_engine.records.shapes import AxesOfValues, PaddingProofs, Sharing
 
@@ -45,7 +45,9 @@ def combine_artifacts(
     """
     check_target_folder(out)
     manifests = [read_manifest(folder) for folder in folders]
-    _check_alike(manifests)
+    for key in ("target", "device", "architecture"):
+        if len({manifest.get(key) for manifest in manifests}) > 1:
+            raise ArtifactError(f"artifacts for different devices cannot be combined ({key})")
     entries = [
         {
             "folder": str(number),
@@ -116,13 +118,6 @@ def _shared(manifests: Sequence[dict[str, Any]]) -> dict[str, Any]:
     by_threads = sorted(manifests, key=lambda manifest: manifest["threads"])
     shared["environment"] = {k: v for each in by_threads for k, v in each["environment"].items()}
     return shared
-
-
-def _check_alike(manifests: Sequence[Mapping[str, Any]]) -> None:
-    """Raise ``ArtifactError`` unless these are for one device."""
-    for key in ("target", "device", "architecture"):
-        if len({manifest.get(key) for manifest in manifests}) > 1:
-            raise ArtifactError(f"artifacts for different devices cannot be combined ({key})")
 
 
 def padding_of(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,9 +53,3 @@ def verify_files(folder: Path, manifest: Mapping[str, Any]) -> None:
 def expected_machine(manifest: Mapping[str, Any]) -> str:
     """Return the device on which an artifact's own time was measured; empty: it does not say."""
     return str(manifest["expected"].get("machine", ""))
-
-
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file's content, as hexadecimal digits."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

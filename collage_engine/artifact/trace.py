@@ -124,18 +124,14 @@ def trace_of(
             track = tracks[partitions[owner]["toolchain"]]
             arrow = {"ph": phase, "name": "value", "cat": "hand-over", "id": number, "bp": "e"}
             events.append(arrow | {"pid": PROCESS, "tid": track, "ts": moment})
+    titles = {name: about(name).title for name in toolchains if name in all_names()}
     names_of_tracks = [
         {"ph": "M", "name": f"thread_{key}", "pid": PROCESS, "tid": number, "args": {key: value}}
         for name, number in tracks.items()
-        for key, value in (("name", _title(name)), ("sort_index", number))
+        for key, value in (("name", titles.get(name, name)), ("sort_index", number))
     ]
     process = {"ph": "M", "name": "process_name", "pid": PROCESS, "args": {"name": title}}
     return {"traceEvents": [process, *names_of_tracks, *events], "displayTimeUnit": "ns"}
-
-
-def _title(track: str) -> str:
-    """Return what a track is called: its toolchain's title, where that is known here."""
-    return about(track).title if track in all_names() else track
 
 
 def _slice(

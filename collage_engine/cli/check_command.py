@@ -16,7 +16,8 @@ from xml.etree import ElementTree
 import msgspec
 
 from collage_engine.api import Session, run_artifact
-from collage_engine.artifact.manifest import expected_machine, is_artifact, read_manifest, sha256
+from collage_engine.artifact.loader.run_artifact import sha256
+from collage_engine.artifact.manifest import expected_machine, is_artifact, read_manifest
 from collage_engine.artifact.paired_times import Opened, compare_artifacts, timed_manifest
 from collage_engine.cli import output
 from collage_engine.cli.interrupts import interruptible_engine
@@ -84,49 +85,28 @@ def _gate(options: argparse.Namespace) -> Gate:
         before, after = Path(scratch, "baseline"), Path(scratch, "today")
         with ProgressReport(ERR) as progress, interruptible_engine(progress) as engine:
             if is_artifact(against):
-                run, before, stored_us = None, against, None
-                where = expected_machine(timed_manifest(against))
-                settings = _settings_like(against, options.budget)
+                manifest = timed_manifest(against)
+                run, before, stored_us, where = None, against, None, expected_machine(manifest)
+                settings = RunSettings(threads=manifest["threads"], target=manifest["target"])
             else:
-                run = _last_run(engine, against)
-                settings = msgspec.structs.replace(
-                    convert(run.settings, RunSettings),
-                    budget_s=options.budget,
-                    confirmation="full",
-                )
-                placement = run.placement
-                stored_us = None if placement is None else placement.measured_us
+                known = Session.of_file(engine, against)
+                if known.shapes:
+                    raise UsageError(f"{against} is for several shapes: give an artifact of one")
+                run = known.run()
+                stored_us = run.placement.measured_us if run.placement else None
                 where = run.device
+                settings = convert(run.settings, RunSettings)
             if is_artifact(model):
                 after = model
             else:
                 within = duration_text(options.budget)
                 complain(f"placing {model} within {within} (--budget), then comparing")
                 session = Session.of_model(engine, model, settings.shapes)
-                session.place(settings, out=after)
+                again = {"budget_s": options.budget, "confirmation": "full"}
+                session.place(msgspec.structs.replace(settings, **again), out=after)
             comparable = run is None or _baseline_again(engine, against, run, model, before)
         with ERR.status("timing both in common rounds"):
             return judged(options, before if comparable else None, after, stored_us, where)
-
-
-def _last_run(engine: Engine, path: Path) -> Run:
-    """Return the newest run of a session for one shape.
-
-    Raises:
-        UsageError: It is for several shapes, or has no run.
-    """
-    session = Session.of_file(engine, path)
-    if session.shapes:
-        raise UsageError(f"{path} is for several shapes: give an artifact of one as the baseline")
-    return session.run()
-
-
-def _settings_like(folder: Path, budget_s: float) -> RunSettings:
-    """Return settings for a model that is compared with an artifact: its target and threads."""
-    manifest = read_manifest(folder)
-    return RunSettings(
-        budget_s=budget_s, threads=manifest.get("threads", 1), target=manifest.get("target", "cpu")
-    )
 
 
 def _baseline_again(engine: Engine, path: Path, run: Run, model: Path, out: Path) -> bool:

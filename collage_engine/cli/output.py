@@ -103,17 +103,6 @@ def print_toolchains(states: Sequence[ToolchainState]) -> None:
                 say(f"  to use it: {state.install}")
 
 
-def candidate_text(c: CandidateRecord, titles: NodeTitles) -> str:
-    """Return operators of a candidate, and its formats where they are not plain.
-
-    Args:
-        c: The candidate.
-        titles: What the nodes of the graph are called.
-    """
-    formats = border_words(c.takes, c.gives)
-    return titles.joined(c.nodes) + (f" ({formats})" if formats else "")
-
-
 def print_candidates(candidates: Sequence[CandidateRecord], titles: NodeTitles) -> None:
     """Print one line for each candidate: toolchain, numbers and titles of its nodes, stored cost.
 
@@ -132,10 +121,11 @@ def print_candidates(candidates: Sequence[CandidateRecord], titles: NodeTitles) 
     )
     for c in candidates:
         cost = time_text(c.cost.median_us) if c.cost.usable else c.cost.state
+        formats = border_words(c.takes, c.gives)
         made.add(
             toolchain_title(c.instance.id),
             nodes_text(c.nodes),
-            candidate_text(c, titles),
+            titles.joined(c.nodes) + (f" ({formats})" if formats else ""),
             cost,
             f"{c.rule} | {c.calls_text}" if c.composites else c.rule,
         )

@@ -71,21 +71,17 @@ class _Command(argparse.ArgumentParser):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **options)
-        _add_verbose(self)
+        self.add_argument(
+            "-v",
+            "--verbose",
+            action="count",
+            default=argparse.SUPPRESS,
+            help="show on standard error what happens; -vv shows more",
+        )
 
     def error(self, message: str) -> NoReturn:
         wrong = printable(message.removeprefix("argument "))
         self.exit(2, f"{self.prog}: {wrong} ({self.prog} --help says what it takes)\n")
-
-
-def _add_verbose(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-v",
-        "--verbose",
-        action="count",
-        default=argparse.SUPPRESS,
-        help="show on standard error what happens; -vv shows more",
-    )
 
 
 class _PrintSchemas(argparse.Action):

@@ -29,7 +29,6 @@ from collage_engine.drawing.palette import learn, toolchain_title
 from collage_engine.drawing.shape_table import COLUMNS, NUMBERS, shape_cells, sharing_sentences
 from collage_engine.records.errors import CollageError
 from collage_engine.records.placement import Placement, Run
-from collage_engine.records.shapes import ShapeRow, Sharing
 
 if TYPE_CHECKING:
     from collage_engine.deployment.shapes import ShapesPlaced
@@ -43,21 +42,16 @@ def print_shapes(placed: ShapesPlaced, warned: Collection[str] = ()) -> None:
     for run in placed.runs:
         learn(run.toolchains)
     _print_warnings(placed.runs, warned)
-    print_shape_table(placed.rows, placed.sharing)
+    table = Columns(*COLUMNS, right=NUMBERS, cut=("toolchains",))
+    for row in placed.rows:
+        table.add(*shape_cells(row))
+    show(table.table)
+    for sentence in sharing_sentences(len(placed.rows), placed.sharing):
+        say(sentence)
     if placed.session is not None:
         say(f"session: {placed.session}")
     if placed.artifact:
         say_artifact(placed.artifact)
-
-
-def print_shape_table(rows: Sequence[ShapeRow], sharing: Sharing | None) -> None:
-    """Print the rows of several shapes, and what they share."""
-    table = Columns(*COLUMNS, right=NUMBERS, cut=("toolchains",))
-    for row in rows:
-        table.add(*shape_cells(row))
-    show(table.table)
-    for sentence in sharing_sentences(len(rows), sharing):
-        say(sentence)
 
 
 NOT_PRINTED = ("costs", "rivals", "tables")

@@ -38,7 +38,7 @@ from collage_engine.records.csv_table import csv_table
 from collage_engine.records.errors import UsageError
 from collage_engine.records.format import border_words
 from collage_engine.records.operator_titles import NodeTitles
-from collage_engine.records.placement import Placement, Run
+from collage_engine.records.placement import Run
 from collage_engine.records.report_format import ReportFormat
 from collage_engine.records.text import printable, printable_json
 from collage_engine.records.versions import __version__
@@ -272,6 +272,7 @@ def _html(document: Document, run: Run, name: str) -> str:
 
 def _context(document: Document, run: Run) -> dict[str, Any]:
     placement = run.placement
+    nodes = document.graph.count_nodes(range(len(document.graph.calls)))
     return {
         "version": __version__,
         "document": document,
@@ -291,7 +292,7 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "roofline": sections.roofline(document, run),
         "memory": sections.memory(document, run),
         "found": sections.found(run),
-        "collapsed": _is_collapsed(document, placement),
+        "collapsed": placement is not None and partitions_help(nodes, placement),
         "shapes": _numbered(run, COLUMNS, NUMBERS, shape_cells, run.shapes),
         "sharing": sharing_sentences(len(run.shapes), run.sharing),
         "objective": objective_sentences(run),
@@ -303,12 +304,6 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "grouped": _grouped(run),
         "missing": [state for state in run.toolchains if not state.available],
     }
-
-
-def _is_collapsed(document: Document, placement: Placement | None) -> bool:
-    """Tells whether the picture of the HTML report shows partitions and not single operators."""
-    nodes = document.graph.count_nodes(range(len(document.graph.calls)))
-    return placement is not None and partitions_help(nodes, placement)
 
 
 def _numbered(

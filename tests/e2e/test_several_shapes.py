@@ -11,7 +11,8 @@ import onnx
 import pytest
 
 from collage_engine.artifact.artifact_run import run_artifact
-from collage_engine.artifact.manifest import read_manifest, sha256, verify_files
+from collage_engine.artifact.loader.run_artifact import sha256
+from collage_engine.artifact.manifest import read_manifest, verify_files
 from collage_engine.lowering.npz import read_npz, write_npz
 from collage_engine.lowering.reference import run_onnx
 from collage_engine.records.errors import UsageError

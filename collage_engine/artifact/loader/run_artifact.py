@@ -109,6 +109,12 @@ def manifest_of(folder: str | Path) -> dict:
     return manifest
 
 
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's content, as hexadecimal digits."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def verify(folder: str | Path, manifest) -> None:
     """Compare every file with its hash; nothing of the folder is loaded before.
 
@@ -123,9 +129,8 @@ def verify(folder: str | Path, manifest) -> None:
             continue
         if not path.is_file():  # opening a pipe could wait for ever
             raise Damaged(f"{name} is missing or no regular file")
-        with path.open("rb") as stream:
-            if hashlib.file_digest(stream, "sha256").hexdigest() != about["sha256"]:
-                raise Damaged(f"{name} has changed since it was exported")
+        if sha256(path) != about["sha256"]:
+            raise Damaged(f"{name} has changed since it was exported")
 
 
 def opened(folder):
