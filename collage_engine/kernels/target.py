@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
-from collage_engine.machine.device import cache_bytes, processor
+from collage_engine.machine.device import cache_bytes, cpu_target, processor
 from collage_engine.records.graph import item_bytes
 
 BYTES_PER_CYCLE = 5.0
@@ -61,43 +60,6 @@ class Cpu:
         return max(1, self.vector_bytes // item_bytes(dtype))
 
 
-def cpu_target(threads: int = 1) -> dict[str, Any]:
-    """Returns the keywords for ``tvm.target.Target`` that have LLVM use this processor fully.
-
-    LLVM names the processor itself; where it does not know it, the generic one is taken with the
-    instruction sets that LLVM detects. ("native" is no valid name for TVM.)
-
-    Args:
-        threads: The number of threads that kernels may use.
-    """
-    from tvm.target import codegen
-
-    target: dict[str, Any] = {"kind": "llvm", "num-cores": threads}
-    name = str(codegen.llvm_get_system_cpu())
-    if name and codegen.llvm_is_valid_cpu(name, codegen.llvm_get_system_triple()):
-        target["mcpu"] = name
-    else:
-        present = _detected_features()
-        target["mattr"] = [f"+{f}" for f in KNOWN_FEATURES if f in present]
-    return target
-
-
-KNOWN_FEATURES: tuple[str, ...] = (
-    "sse4.2",
-    "avx",
-    "avx2",
-    "fma",
-    "f16c",
-    "avx512f",
-    "avx512bw",
-    "avx512dq",
-    "avx512vl",
-    "neon",
-)
-"""Instruction sets, as LLVM names them, that are asked for where LLVM does not know the
-processor."""
-
-
 def runs_in_halves(model: str, flags: frozenset[str]) -> bool:
     """Return whether a processor has AVX-512 on 256-bit pipes.
 
@@ -105,13 +67,6 @@ def runs_in_halves(model: str, flags: frozenset[str]) -> bool:
     2.11: floating-point unit).
     """
     return "avx512f" in flags and "AuthenticAMD 25 " in model
-
-
-def _detected_features() -> set[str]:
-    import tvm_ffi
-
-    found = tvm_ffi.get_global_func("tvm.codegen.llvm.GetHostCPUFeatures")()
-    return {str(name) for name, on in found.items() if on}
 
 
 @lru_cache(maxsize=8)
@@ -124,7 +79,7 @@ def cpu(threads: int = 1) -> Cpu:
     import tvm
     from tvm.target import codegen
 
-    target = tvm.target.Target(cpu_target(threads))
+    target = tvm.target.Target(cpu_target())
     with target:
         wide = codegen.llvm_cpu_has_features("avx512f", target)
         medium = codegen.llvm_cpu_has_features("avx2", target)

@@ -9,7 +9,7 @@ import tvm
 from tvm import tirx
 
 from collage_engine.kernels.stack_buffers import PIPELINE
-from collage_engine.kernels.target import cpu_target
+from collage_engine.machine.device import cpu_target
 
 
 def build(function: tirx.PrimFunc) -> Any:

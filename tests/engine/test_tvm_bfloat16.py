@@ -19,9 +19,9 @@ from collage_engine.kernels.bfloat16_numbers import real, rounded
 from collage_engine.kernels.cpu.winograd import cost as winograd
 from collage_engine.kernels.relax_values import constant_of
 from collage_engine.kernels.scheduler import Kernel, schedule
-from collage_engine.kernels.target import cpu, cpu_target
+from collage_engine.kernels.target import cpu
 from collage_engine.lowering.compile import compile_function
-from collage_engine.machine.device import processor
+from collage_engine.machine.device import cpu_target, processor
 from collage_engine.records.precision import BFLOAT16, careful
 from collage_engine.records.toolchain import Target
 from collage_engine.toolchains import registry

@@ -17,7 +17,8 @@ from tvm import relax
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.cpu.depthwise import SPARE_REGISTERS
 from collage_engine.kernels.registry import RULES
-from collage_engine.kernels.target import cpu, cpu_target
+from collage_engine.kernels.target import cpu
+from collage_engine.machine.device import cpu_target
 from collage_engine.toolchains.tvm import channels_last
 from collage_engine.toolchains.tvm.lowering import lower_module
 from tests.support.tvm_cases import (

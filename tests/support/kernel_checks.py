@@ -13,8 +13,8 @@ from tvm import tirx
 
 from collage_engine.kernels.program import shape_of
 from collage_engine.kernels.stack_buffers import PIPELINE
-from collage_engine.kernels.target import cpu_target
 from collage_engine.kernels.verify import difference
+from collage_engine.machine.device import cpu_target
 
 
 def verify(
