@@ -10,10 +10,9 @@ interrupted, and for the third the attention is kept."""
 FRAME_S = 1 / 60
 """Seconds between two pictures of a usual screen, of 60 Hz: what works longer without a break can
 be seen to jerk."""
-SHORT_LINE, LINE_LETTERS = 55, 66
-"""Letters of a line that is read best on a screen (Dyson and Haselgrove, International Journal of
-Human-Computer Studies 54, 2001), and in print (Bringhurst, The Elements of Typographic Style,
-2.1.2)."""
+COLUMN_LETTERS, LINE_LETTERS = 50, 66
+"""Letters of a line beside another column, and of one that stands alone (Bringhurst, The Elements
+of Typographic Style, 2.1.2)."""
 NAME_LETTERS = 10
 """Letters of a name that are shown wherever it has to be cut; chosen, since fewer do not tell the
 names of a model's operators apart."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from string import ascii_lowercase
 from typing import Any, TypeVar, cast
 
 from PySide6.QtCore import QEvent, QObject, QPoint, QSize, Qt, Signal
@@ -48,8 +49,8 @@ def named(widget: W, name: str, title: str = "", tip: str = "") -> W:
 
 
 def letters_px(widget: QWidget, letters: int) -> int:
-    """Return how wide so many letters are in the font of a widget, in pixels."""
-    return letters * widget.fontMetrics().averageCharWidth()
+    """Return how wide so many letters are in the font of a widget, in pixels, as in copyfitting."""
+    return letters * widget.fontMetrics().horizontalAdvance(ascii_lowercase) // 26
 
 
 def text_label(text: str = "", look: str = "", name: str = "", *, wraps: bool = True) -> QLabel:

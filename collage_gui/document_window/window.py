@@ -18,7 +18,7 @@ from PySide6.QtWidgets import (
 
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.banner import Banner
-from collage_gui.design_units import SHORT_LINE
+from collage_gui.design_units import COLUMN_LETTERS
 from collage_gui.document.document import Document
 from collage_gui.document.run_queue import RunQueue
 from collage_gui.document_window.answer_line import AnswerLine
@@ -214,7 +214,7 @@ class DocumentWindow(QWidget):
 
     def _share_width(self) -> None:
         width = self.width()
-        share = max(letters_px(self, SHORT_LINE), round(width * PANELS_SHARE))
+        share = max(letters_px(self, COLUMN_LETTERS), round(width * PANELS_SHARE))
         kept = self._preferences.store.value(PANELS_KEY, share, int)
         panels = min(kept, width // 2) if isinstance(kept, int) else share
         self._columns.setSizes([width - panels, panels])
