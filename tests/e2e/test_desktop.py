@@ -45,7 +45,7 @@ def test_the_real_engine_killed_while_measuring_goes_on_after_a_restart(
         document.selection.select([0])
         page.pins.pin_to("onednn")
         page.panels.run_settings.threads.setValue(1)
-        page.panels.run_settings.budget.setValue(30)
+        page.panels.run_settings.budget.setValue(60)
         check(page.panels.run_settings.toolchains, *SOME)
         page.runs.start()
         qtbot.waitUntil(lambda: len(document.costs.by_candidate) >= 5, timeout=120_000)
