@@ -48,8 +48,7 @@ class CompiledParts:
         try:
             if isinstance(toolchain, LowersToTir):
                 module = toolchain.lower(function)
-                kernels = add_kernels(self._builder, module, function, self._prefix)
-                self._lowered[position] = module, kernels
+                self._lowered[position] = module, self._add_kernels(module, function)
                 if module.attrs and MODULES in module.attrs:
                     self.externals.extend(module.attrs[MODULES])
             else:
@@ -73,124 +72,86 @@ class CompiledParts:
             The variables of its outputs, in order.
         """
         if position in self._lowered:
-            return inline(self._builder, *self._lowered[position], arguments, position, calls)
+            return self._inline(position, arguments, calls)
         calls.append(KernelCall(function.symbol, position))
-        return call_external(self._builder, function, arguments)
+        return self._call_external(function, arguments)
 
     def module(self) -> Any:
         """Return the module that was built, with the runtime modules that it calls."""
         if not any(kernels for _, kernels in self._lowered.values()):
             # Without a PrimFunc TVM would compile an empty C file to stand in for one.
-            add_placeholder(self._builder, f"{self._prefix}collage_placeholder")
+            self._add_placeholder(f"{self._prefix}collage_placeholder")
         module = self._builder.get()
         return module.with_attr(MODULES, self.externals) if self.externals else module
 
+    def _call_external(self, function: Function, arguments: list[Any]) -> list[Any]:
+        """Emit the call of an external partition's symbol; return a variable for each output."""
+        from tvm import relax
+        from tvm.ir import TupleGetItem
 
-def call_external(builder: Any, function: Function, arguments: list[Any]) -> list[Any]:
-    """Emit the call of an external partition's symbol, and return one variable for each output."""
-    from tvm import relax
-    from tvm.ir import TupleGetItem
+        types = [relax_type(function.output_type(index)) for index in function.outputs]
+        whole = types[0] if len(types) == 1 else types
+        if function.returns:
+            whole = whole if len(types) == 1 else relax.TupleType(types)
+            call = relax.call_pure_packed(function.symbol, *arguments, ty_args=whole)
+        else:
+            call = relax.op.call_dps_packed(function.symbol, arguments, whole)
+        result = self._builder.emit(call)
+        if len(types) == 1:
+            return [result]
+        return [self._builder.emit(TupleGetItem(result, field)) for field in range(len(types))]
 
-    types = [relax_type(function.output_type(index)) for index in function.outputs]
-    if function.returns:
-        whole = types[0] if len(types) == 1 else relax.TupleType(types)
-        call = builder.emit(relax.call_pure_packed(function.symbol, *arguments, ty_args=whole))
-    else:
-        call = builder.emit(
-            relax.op.call_dps_packed(
-                function.symbol, arguments, types[0] if len(types) == 1 else types
-            )
-        )
-    if len(types) == 1:
-        return [call]
-    return [builder.emit(TupleGetItem(call, field)) for field in range(len(types))]
+    def _add_kernels(self, lowered: Any, function: Function) -> dict[Any, Any]:
+        """Add a lowered partition's PrimFuncs; equal ones share one variable."""
+        from tvm import relax
+        from tvm.tirx import PrimFunc
 
+        added = {}
+        for var, func in lowered.functions.items():
+            if isinstance(func, PrimFunc):
+                # Its symbol would make equal kernels differ; the build attaches a fresh one.
+                bare = func.without_attr("global_symbol") if "global_symbol" in func.attrs else func
+                added[var] = self._builder.add_func(bare, self._prefix + var.name_hint)
+            elif not (isinstance(func, relax.Function) and var.name_hint == "main"):
+                name = function.instance.toolchain
+                raise ToolchainError(f"{function.symbol}: {name} left {var.name_hint} unlowered")
+        return added
 
-def add_kernels(builder: Any, lowered: Any, function: Function, prefix: str) -> dict[Any, Any]:
-    """Add the PrimFuncs of a lowered partition to the module that is being built.
+    def _inline(self, position: int, arguments: list[Any], calls: list[KernelCall]) -> list[Any]:
+        """Emit the bindings of a lowered partition's ``main``; return its outputs' variables."""
+        from tvm import relax
+        from tvm.ir import Call, GlobalVar, Tuple, TupleGetItem
 
-    Args:
-        builder: Relax's block builder of that module.
-        lowered: The module of the partition.
-        function: What it computes.
-        prefix: What the names of the added functions begin with.
+        from collage_engine.kernels.relax_values import with_variables
 
-    Returns:
-        The new global variable of each old one; equal functions share one.
+        lowered, kernels = self._lowered[position]
+        main, builder = lowered["main"], self._builder
+        known: dict[Any, Any] = {**kernels, **dict(zip(main.params, arguments, strict=True))}
+        for block in main.body.blocks:
+            for binding in block.bindings:
+                value = with_variables(binding.value, lambda v: known.get(v, v))
+                if not isinstance(value, Call | TupleGetItem):
+                    known[binding.var] = value  # a tuple, or another name of the same value
+                    continue
+                known[binding.var] = builder.emit(value)
+                if isinstance(value, Call) and value.args:
+                    callee = value.args[0]
+                    if isinstance(callee, GlobalVar):
+                        calls.append(KernelCall(str(callee.name_hint), position))
+                    elif isinstance(callee, relax.ExternFunc):
+                        calls.append(KernelCall(str(callee.global_symbol), position))
+        result = with_variables(main.body.body, lambda v: known.get(v, v))
+        if isinstance(result, Tuple):
+            return list(result.fields)
+        if isinstance(result.ty, relax.TupleType):
+            return [builder.emit(TupleGetItem(result, i)) for i in range(len(result.ty.fields))]
+        return [result]
 
-    Raises:
-        ToolchainError: The toolchain left something in the module that is not lowered.
-    """
-    from tvm import relax
-    from tvm.tirx import PrimFunc
+    def _add_placeholder(self, name: str) -> None:
+        """Add a kernel that nobody calls."""
+        from tvm import te
 
-    added = {}
-    for var, func in lowered.functions.items():
-        if isinstance(func, PrimFunc):
-            # Its symbol would make equal kernels differ; the build attaches a fresh one.
-            bare = func.without_attr("global_symbol") if "global_symbol" in func.attrs else func
-            added[var] = builder.add_func(bare, prefix + var.name_hint)
-        elif not (isinstance(func, relax.Function) and var.name_hint == "main"):
-            raise ToolchainError(
-                f"{function.symbol}: {function.instance.toolchain} left {var.name_hint} unlowered"
-            )
-    return added
-
-
-def inline(
-    builder: Any,
-    lowered: Any,
-    callees: dict[Any, Any],
-    arguments: list[Any],
-    position: int,
-    calls: list[KernelCall],
-) -> list[Any]:
-    """Emit the bindings of a lowered partition's ``main`` into the function that is being built.
-
-    Args:
-        builder: Relax's block builder.
-        lowered: The module of the partition.
-        callees: The global variables of its kernels in the module that is being built.
-        arguments: The variables that its parameters stand for.
-        position: The partition's position among the given functions.
-        calls: Takes the calls of kernels, in order.
-
-    Returns:
-        The variables of the partition's outputs, in order.
-    """
-    from tvm import relax
-    from tvm.ir import Call, GlobalVar, Tuple, TupleGetItem
-
-    from collage_engine.kernels.relax_values import with_variables
-
-    main = lowered["main"]
-    known: dict[Any, Any] = {**callees, **dict(zip(main.params, arguments, strict=True))}
-    for block in main.body.blocks:
-        for binding in block.bindings:
-            value = with_variables(binding.value, lambda v: known.get(v, v))
-            if not isinstance(value, Call | TupleGetItem):
-                known[binding.var] = value  # a tuple, or another name of the same value
-                continue
-            known[binding.var] = builder.emit(value)
-            if isinstance(value, Call) and value.args:
-                callee = value.args[0]
-                if isinstance(callee, GlobalVar):
-                    calls.append(KernelCall(str(callee.name_hint), position))
-                elif isinstance(callee, relax.ExternFunc):
-                    calls.append(KernelCall(str(callee.global_symbol), position))
-    result = with_variables(main.body.body, lambda v: known.get(v, v))
-    if isinstance(result, Tuple):
-        return list(result.fields)
-    if isinstance(result.ty, relax.TupleType):
-        return [builder.emit(TupleGetItem(result, i)) for i in range(len(result.ty.fields))]
-    return [result]
-
-
-def add_placeholder(builder: Any, name: str) -> None:
-    """Add a kernel that nobody calls to the module that is being built."""
-    from tvm import te
-
-    source = te.placeholder((1,), name="source", dtype="float32")
-    copy = te.compute((1,), lambda i: source[i], name="copy")
-    kernel = te.create_prim_func([source, copy])
-    builder.add_func(kernel.with_attr("global_symbol", name), name)
+        source = te.placeholder((1,), name="source", dtype="float32")
+        copy = te.compute((1,), lambda i: source[i], name="copy")
+        kernel = te.create_prim_func([source, copy])
+        self._builder.add_func(kernel.with_attr("global_symbol", name), name)

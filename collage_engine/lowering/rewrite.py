@@ -36,8 +36,6 @@ class Assembled:
     """A cover as one module, with what later profiling needs to know its calls by."""
 
     module: Any
-    order: tuple[int, ...]
-    """Positions of the given functions in execution order."""
     calls: tuple[KernelCall, ...]
     weight_files: tuple[Path, ...] = ()
     """Files of weights that runtime modules in it read."""
@@ -91,7 +89,11 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
             for position in order:
                 function = partitions[position]
                 if host is not None and not function.instance.architecture:
-                    _run_on_host(host, at_hand, function, position, calls)
+                    stand_ins = [at_hand.get(index, HOST) for index in function.inputs]
+                    result, name = host.run(function, stand_ins)
+                    calls.append(KernelCall(name, position))
+                    for index in function.outputs:
+                        at_hand.put(index, result, HOST)
                     continue
                 arguments = [
                     at_hand.get(index, function.takes.get(index, PLAIN))
@@ -112,22 +114,7 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
         compiled.externals.append(host.module())
     module = compiled.module()
     files = dict.fromkeys(file for each in compiled.externals for file in files_of(each))
-    return Assembled(module, order, tuple(calls), tuple(files))
-
-
-def _run_on_host(
-    host: HostSide,
-    at_hand: ValuesAtHand,
-    function: Function,
-    position: int,
-    calls: list[KernelCall],
-) -> None:
-    """Emit a partition that runs on the host, in a module for a device."""
-    stand_ins = [at_hand.get(index, HOST) for index in function.inputs]
-    result, name = host.run(function, stand_ins)
-    calls.append(KernelCall(name, position))
-    for index in function.outputs:
-        at_hand.put(index, result, HOST)
+    return Assembled(module, tuple(calls), tuple(files))
 
 
 def architecture_of(instances: Sequence[ToolchainInstance]) -> str:

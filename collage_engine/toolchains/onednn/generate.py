@@ -123,7 +123,7 @@ def _lower_all(
 def _lower_composite(plan: OneDnnProgram, found: composites.Claim) -> bool:
     plan.current = tuple(members(found.nodes))
     before = len(plan.steps)
-    value = found.entry.build(plan, found.match)
+    value = found.build(plan, found.match)
     if value is None:
         del plan.steps[before:]
         return False

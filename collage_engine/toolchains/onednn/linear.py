@@ -68,48 +68,16 @@ def layer_norm(plan: OneDnnProgram, node: Node) -> int:
     value = plan.tensor(node.inputs[0])
     dims = plan.dims[value]
     axes = sorted(int(a) % len(dims) for a in node.attributes["axes"])
-    # TVM applies both whatever the attributes "scale" and "center" say.
-    scale, shift = (plan.tensor(i) for i in node.inputs[1:3])
-    return normalise_last(plan, value, axes, float(node.attributes["epsilon"]), scale, shift)
-
-
-def normalise_last(
-    plan: OneDnnProgram,
-    value: int,
-    axes: list[int],
-    epsilon: float,
-    scale: int | None,
-    shift: int | None,
-) -> int:
-    """Appends a layer normalisation over trailing axes.
-
-    Args:
-        plan: The program.
-        value: The value that is normalised.
-        axes: The axes, which must be the last ones.
-        epsilon: Is added to the variance.
-        scale: A factor for each element of these axes, or None.
-        shift: A summand for each element of these axes, or None.
-
-    Returns:
-        The normalised value.
-
-    Raises:
-        UnsupportedError: The axes are not the last ones.
-    """
-    dims = plan.dims[value]
     if axes != list(range(len(dims) - len(axes), len(dims))):
         raise UnsupportedError("layer_norm: oneDNN normalises over the last axes only")
     extent = int(np.prod([dims[a] for a in axes]))
     rows = int(np.prod(dims)) // extent
     flat = plan.reshape(value, dims if len(axes) == 1 and len(dims) > 1 else (rows, extent))
-    fields: dict[str, int] = {}
-    if scale is not None:
-        fields["scale"] = plan.reshape(scale, (extent,))
-    if shift is not None:
-        fields["shift"] = plan.reshape(shift, (extent,))
-    out = plan.emit("layer_norm", plan.dims[flat], src=flat, epsilon=epsilon, **fields)
-    return plan.reshape(out, dims)
+    # TVM applies both whatever the attributes "scale" and "center" say.
+    scale, shift = (plan.reshape(plan.tensor(i), (extent,)) for i in node.inputs[1:3])
+    epsilon = float(node.attributes["epsilon"])
+    fields = {"epsilon": epsilon, "scale": scale, "shift": shift}
+    return plan.reshape(plan.emit("layer_norm", plan.dims[flat], src=flat, **fields), dims)
 
 
 def variance(plan: OneDnnProgram, node: Node) -> int:

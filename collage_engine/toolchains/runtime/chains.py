@@ -6,7 +6,24 @@ values are not in the graph: whoever compiles a match checks them.
 
 from __future__ import annotations
 
+import math
+
 from collage_engine.partition.patterns import Pattern, constant, op
+
+VALUES: dict[str, float] = {
+    "root": 2**0.5,
+    "inverse_root": 0.5**0.5,
+    "one": 1.0,
+    "half": 0.5,
+    "two": 2.0,
+    "three": 3.0,
+    "six": 6.0,
+    "square": 2.0,
+    "cube": 3.0,
+    "k": 0.044715,
+    "s": (2 / math.pi) ** 0.5,
+}
+"""Values that scalar constants must have, by the names that they are bound to."""
 
 
 def scalar(name: str) -> Pattern:
@@ -60,29 +77,14 @@ def hardsigmoid(x: Pattern) -> Pattern:
     return op("clip", linear, min=lambda v: v == 0, max=lambda v: v == 1)
 
 
-def _keeps(value: object) -> bool:
-    return bool(value)
-
-
-def norm(x: Pattern) -> Pattern:
-    """Matches ``(x − mean) / √(variance + ε)``; binds ``mean``, ``variance``, ``epsilon``."""
-    mean = op("mean", x, name="mean", keepdims=_keeps)
-    centred = op("subtract", x, mean)
-    squared = op("power", centred, scalar("square")) | op("multiply", centred, centred)
-    variance = op("mean", squared, name="variance", keepdims=_keeps)
-    variance = variance | op("variance", x, name="variance", keepdims=_keeps)
-    shifted = op("add", variance, scalar("epsilon"))
-    return op("divide", centred, op("sqrt", shifted))
-
-
-def layer_norm(x: Pattern) -> Pattern:
-    """Matches ``norm(x) · scale + shift`` with vectors for scale and shift."""
-
-    def vector(name: str) -> Pattern:
-        return constant(name, where=lambda graph, node: len(node.type.shape) == 1)
-
-    return op("add", op("multiply", norm(x), vector("scale")), vector("shift"))
-
+ACTIVATIONS = {
+    "gelu_erf": gelu_erf,
+    "gelu_tanh": gelu_tanh,
+    "hardswish": hardswish,
+    "silu": silu,
+    "hardsigmoid": hardsigmoid,
+}
+"""All of them: the first that fits claims its operators."""
 
 ACTIVATION_OPS = (
     "nn.relu",
@@ -99,8 +101,7 @@ ACTIVATION_OPS = (
 
 def activation(x: Pattern) -> Pattern:
     """Return an activation function of a value, as one operator or a chain of them."""
-    chains = (gelu_erf, gelu_tanh, hardswish, silu, hardsigmoid)
     found = op(ACTIVATION_OPS, x, commutative=False)
-    for chain in chains:
+    for chain in ACTIVATIONS.values():
         found = found | chain(x)
     return found

@@ -51,21 +51,6 @@ def anchor_patterns(prefix: str) -> list[tuple[str, Pattern]]:
     return found
 
 
-def chain_patterns(prefix: str) -> list[tuple[str, Pattern]]:
-    """Returns patterns of norms and activations that are written out as chains of operators."""
-    x = anything("x")
-    table = {
-        "layer_norm": chains.layer_norm,
-        "norm": chains.norm,
-        "gelu_erf": chains.gelu_erf,
-        "gelu_tanh": chains.gelu_tanh,
-        "hardswish": chains.hardswish,
-        "silu": chains.silu,
-        "hardsigmoid": chains.hardsigmoid,
-    }
-    return [(f"{prefix}.{name}", make(x)) for name, make in table.items()]
-
-
 Reason = Callable[[DataflowGraph, NodeIndex], "str | None"]
 """A function that says why a toolchain cannot take the call at an index; None when it can."""
 
@@ -102,7 +87,10 @@ def fusing_spec(
         joins: Whether composites are joined as TVM's fusion would join them.
     """
     takes = against_match(reason)
-    patterns = (*anchor_patterns(name), *chain_patterns(name))
+    written_out = [
+        (f"{name}.{key}", make(anything("x"))) for key, make in chains.ACTIVATIONS.items()
+    ]
+    patterns = (*anchor_patterns(name), *written_out)
     table = [*further, *((label, pattern, takes) for label, pattern in patterns)]
     style: FusionStyle = "TVMFusion" if joins else "NoFusion"
     rule = byoc_rules(table, style, name=name, supports=reason)

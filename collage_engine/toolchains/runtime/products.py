@@ -19,20 +19,9 @@ from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.operator_titles import onnx_type
+from collage_engine.toolchains.runtime.chains import VALUES
 
 HALF = ("float16", "bfloat16")
-WRITTEN_OUT = {
-    "root": 2**0.5,
-    "inverse_root": 0.5**0.5,
-    "one": 1.0,
-    "half": 0.5,
-    "two": 2.0,
-    "square": 2.0,
-    "cube": 3.0,
-    "k": 0.044715,
-    "s": (2 / np.pi) ** 0.5,
-}
-"""Values of the scalars that ``chains``' activations bind, by name."""
 
 
 @dataclass(frozen=True)
@@ -309,8 +298,10 @@ def _chain(
                 held = calls & ~nodes == 0 and all(calls >> u & 1 for u in users)
                 if held and closed(graph, match):
                     bound = match.bindings.items()
-                    scalars: dict[int, float] = {
-                        i: WRITTEN_OUT[name] for name, i in bound if name != "x"
-                    }
-                    return epilogue, root, calls, scalars
+                    return (
+                        epilogue,
+                        root,
+                        calls,
+                        {i: VALUES[name] for name, i in bound if name != "x"},
+                    )
     return None

@@ -8,12 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax, te, tirx, topi
 
 from collage_engine.kernels.cpu.legalization import table
 from collage_engine.kernels.scheduler import Kernel, kernel_for
 from collage_engine.kernels.target import Cpu, cpu
-from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import TO_LOGICAL, TO_STORED, stored_type
 from collage_engine.records.graph import TensorType
 from collage_engine.toolchains.tvm import bfloat16, channels_last, transposed
@@ -25,7 +24,6 @@ class Lowered:
 
     module: tvm.IRModule
     kernels: dict[str, Kernel] = field(default_factory=dict)
-    layout: str = "plain"
 
 
 def fused(module: tvm.IRModule, cpu: Cpu) -> tvm.IRModule:
@@ -43,17 +41,16 @@ def fused(module: tvm.IRModule, cpu: Cpu) -> tvm.IRModule:
 
 def lower_module(module: tvm.IRModule, cpu: Cpu) -> Lowered:
     """Schedules everything ``main`` does."""
-    layout = "plain"
     narrow, full = bfloat16.wanted(module["main"])
     narrow = narrow and cpu.bfloat16
     images = narrow and bfloat16.has_images(module["main"])
     if images or channels_last.worthwhile(module["main"], cpu.lanes("float32")):
-        module, layout = channels_last.convert(module), "channels last"
+        module = channels_last.convert(module)
     module = transposed.rewritten(module)
     if narrow:
         module = bfloat16.with_rounded_products(module, full, cpu)
     legal = fused(module, cpu)
-    lowered = Lowered(legal, layout=layout)
+    lowered = Lowered(legal)
     for variable, function in list(legal.functions.items()):
         if isinstance(function, tirx.PrimFunc):
             kernel = kernel_for(function, cpu)
@@ -74,24 +71,10 @@ def conversion(kind: TensorType, source: str, target: str, threads: int) -> Kern
         target: The format that it gets.
         threads: How many threads may share the work on the processor.
     """
-    rank = range(len(kind.shape))
-    to_logical = TO_LOGICAL.get(source, tuple(rank))
-    to_stored = TO_STORED.get(target, tuple(rank))
-    axes = [to_logical[axis] for axis in to_stored]
+    plain = tuple(range(len(kind.shape)))
+    to_logical = TO_LOGICAL.get(source, plain)
     given = stored_type(kind, source)
-    builder = relax.BlockBuilder()
-    parameter = relax.Var("value", relax.TensorType(given.shape, given.dtype))
-    with builder.function("main", [parameter]):
-        with builder.dataflow():
-            moved = builder.emit(relax.op.permute_dims(parameter, axes))
-            result = builder.emit_output(moved)
-        builder.emit_func_output(result)
-    lowered = lower_module(builder.get(), cpu(threads))
-    for variable, function in lowered.module.functions.items():
-        if isinstance(function, tirx.PrimFunc):
-            kernel = lowered.kernels[str(variable.name_hint)]
-            if "global_symbol" not in kernel.function.attrs:
-                return kernel
-            bare = kernel.function.without_attr("global_symbol")
-            return Kernel(bare, kernel.plain, kernel.schedule, kernel.reason)
-    raise ToolchainError(f"there is nothing to convert in {kind} from {source} to {target}")
+    value = te.placeholder(given.shape, given.dtype, "value")
+    moved = topi.transpose(value, [to_logical[axis] for axis in TO_STORED.get(target, plain)])
+    function = te.create_prim_func([value, moved]).without_attr("global_symbol")
+    return kernel_for(function, cpu(threads))

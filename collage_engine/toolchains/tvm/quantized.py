@@ -102,10 +102,6 @@ class Writer:
         """Return the node that gives the composite its kind."""
         return self.graph.nodes[self.found["anchor"]]
 
-    def node_of(self, name: str) -> NodeIndex:
-        """Return the node that plays a part in the composite."""
-        return self.found[name]
-
     def plain(self, index: NodeIndex) -> Expr:
         """Return a value in the order the graph has it."""
         if index in self.integers.plain:
@@ -160,7 +156,7 @@ class Writer:
             per_axis(attributes["dilation"], rank),
         )
         residual = [self.image(self._residual())] if "residual" in self.found else []
-        data = self.image(self.node_of("data"))
+        data = self.image(self.found["data"])
         name = f"quantized_conv{rank}d"
         value = self.anchored(kernel, data, scales, residual, name)
         return self.given_as_image(value)
@@ -170,20 +166,18 @@ class Writer:
         if "weights" not in self.found:
             raise NoForm
         weights, scales = self.numbers.weights()
-        data = self.graph.nodes[self.node_of("data")].type.shape
+        data = self.graph.nodes[self.found["data"]].type.shape
         if weights.ndim != 2 or len(data) < 2:
             raise NoForm
-        residual = []
-        if "residual" in self.found:
-            residual = [self.plain(self._residual())]
+        residual = [self.plain(self._residual())] if "residual" in self.found else []
         kernel = self.product(self.anchor, np.ascontiguousarray(weights.T))
         return self.anchored(
-            kernel, self.plain(self.node_of("data")), scales, residual, "quantized_matmul"
+            kernel, self.plain(self.found["data"]), scales, residual, "quantized_matmul"
         )
 
     def _residual(self) -> NodeIndex:
         """Return what is added to the sums, element by element: a tensor of their shape."""
-        residual = self.node_of("residual")
+        residual = self.found["residual"]
         if self.graph.nodes[residual].type.shape != self.anchor.type.shape:
             raise NoForm
         return residual
@@ -199,7 +193,7 @@ class Writer:
     ) -> Expr:
         """Return what sums a convolution; ``weights`` as in ONNX. ``NoForm`` when nothing does."""
         shape = node.type.shape
-        data = self.graph.nodes[self.node_of("data")].type.shape
+        data = self.graph.nodes[self.found["data"]].type.shape
         return self._sums(
             (data[0], *data[2:], data[1]),
             (shape[0], *shape[2:], shape[1]),
@@ -209,7 +203,7 @@ class Writer:
 
     def product(self, node: Node, weights: np.ndarray) -> Expr:
         """Return what sums a matmul; ``weights``: output columns first."""
-        data = self.graph.nodes[self.node_of("data")].type.shape
+        data = self.graph.nodes[self.found["data"]].type.shape
         return self._sums(data, node.type.shape, weights, NO_KERNEL)
 
     def _sums(
@@ -228,11 +222,6 @@ class Writer:
             True, tuple(data), tuple(out), shape, *sizes, "int8", zero=zero, signed=signed
         )
         return IntegerSums.of(problem, weights, self.integers.cpu)
-
-    def operand(self, kernel: Any) -> np.ndarray:
-        """Return the weights as a kernel takes them."""
-        packed: np.ndarray = kernel.packed()
-        return packed
 
     def anchored(
         self, kernel: Any, data: Any, scales: np.ndarray, residual: list[Any], name: str
@@ -281,14 +270,14 @@ class Writer:
 
             return compute.elementwise(kernel.out, element, "requantized")
 
-        arguments = [data, const(self.operand(kernel)), *constants, *residual]
+        arguments = [data, const(kernel.packed()), *constants, *residual]
         return self.kernel(body, arguments, name)
 
     # Everything else -----------------------------------------------------------------------------
 
     def binary(self) -> Expr:
         """Return a sum, difference or product of two values."""
-        left, right = self.node_of("left"), self.node_of("right")
+        left, right = self.found["left"], self.found["right"]
         node, result = self.anchor, self.result
         ranks = {len(self.graph.nodes[i].type.shape) for i in (left, right)}
         if result is None or len(ranks) > 1:
@@ -330,15 +319,21 @@ class Writer:
         result = self.result
         if result is None:
             raise NoForm
-        if source.equals(result):
-            return value
+        return value if source.equals(result) else self.mapped(value, source, lambda x: x)
+
+    def mapped(self, value: Expr, source: Scaling, function: Callable[[Expr], Expr]) -> Expr:
+        """Returns a function of a quantised value, at the result's scale."""
+        result = self.result
+        if result is None:
+            raise NoForm
 
         def body(x: te.Tensor) -> Expr:
-            return compute.elementwise(
-                x.shape, lambda *i: compute.rounded(compute.real(x(*i), source), result), "rescaled"
-            )
+            def element(*i: Any) -> Expr:
+                return compute.rounded(function(compute.real(x(*i), source)), result)
 
-        return self.pointwise(body, [value], "rescaled")
+            return compute.elementwise(x.shape, element, "requantized")
+
+        return self.pointwise(body, [value], "requantized")
 
     def operator(self, value: Expr) -> Expr:
         """Return the anchor itself on 8-bit values."""
@@ -349,12 +344,11 @@ class Writer:
         """Return a maximum over windows."""
         if "max_pool" not in self.anchor.op or self.anchor.op.startswith("nn.adaptive"):
             raise NoForm  # averages are sums of floats anyway
-        value = self.operator(self.plain(self.node_of("data")))
-        return self.rescaled(value, self.numbers.of("data"))
+        return self.view()
 
     def view(self) -> Expr:
         """Return a change of shape."""
-        value = self.operator(self.plain(self.node_of("data")))
+        value = self.operator(self.plain(self.found["data"]))
         return self.rescaled(value, self.numbers.of("data"))
 
     def concat(self) -> Expr:
@@ -364,7 +358,7 @@ class Writer:
         if not all(s.per_tensor for s in scalings):
             raise NoForm
         parts = [
-            self.rescaled(self.plain(self.node_of(name)), given)
+            self.rescaled(self.plain(self.found[name]), given)
             for name, given in zip(names, scalings, strict=True)
         ]
         axis = int(self.anchor.attributes.get("axis") or 0)
@@ -372,23 +366,12 @@ class Writer:
 
     def unary(self) -> Expr:
         """Return an activation."""
-        result, source = self.result, self.numbers.of("data")
-        function = activation(self.anchor)
-        if result is None:
-            raise NoForm
-
-        def body(x: te.Tensor) -> Expr:
-            return compute.elementwise(
-                x.shape,
-                lambda *i: compute.rounded(function(compute.real(x(*i), source)), result),
-                "requantized",
-            )
-
-        return self.pointwise(body, [self.plain(self.node_of("data"))], "quantized_unary")
+        data, function = self.plain(self.found["data"]), activation(self.anchor)
+        return self.mapped(data, self.numbers.of("data"), function)
 
     def requantize(self) -> Expr:
         """Return a change of scale alone."""
-        return self.rescaled(self.plain(self.node_of("data")), self.numbers.of("data"))
+        return self.rescaled(self.plain(self.found["data"]), self.numbers.of("data"))
 
 
 def permuted(builder: relax.BlockBuilder, value: Expr, order: list[int]) -> Expr:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -195,7 +196,31 @@ class TvmToolchain(Toolchain):
         return TvmTuner()
 
     def inside(self, module: Any) -> dict[str, Any]:
-        """Implements ``capabilities.Inspectable``."""
-        from collage_engine.toolchains.tvm.inside import describe
+        """Implements ``capabilities.Inspectable``.
 
-        return describe(module)
+        Returns:
+            ``kernels``: one record a kernel, in call order, with the rule that wrote it, its TIR
+            text, and ``reason`` where a more specific rule was not used. ``unscheduled``: how many
+            run TVM's plain loops, which are tens of times slower. ``library_calls``: what libraries
+            compute, where they do.
+        """
+        from tvm import tirx
+
+        from collage_engine.kernels.marks import REASON, SCHEDULE, count_unscheduled
+
+        kernels = []
+        for variable, function in module.functions.items():
+            if isinstance(function, tirx.PrimFunc):
+                known = function.attrs or {}
+                kernels.append(
+                    {
+                        "name": str(variable.name_hint),
+                        "schedule": str(known[SCHEDULE]) if SCHEDULE in known else "unknown",
+                        "tir": function.script(),
+                    }
+                    | ({"reason": str(known[REASON])} if REASON in known else {})
+                )
+        calls = module.attrs[MODULES] if module.attrs and MODULES in module.attrs else []
+        libraries = [json.loads(str(each["collage.inside"]())) for each in calls]
+        found = {"kernels": kernels, "unscheduled": count_unscheduled(module)}
+        return found | ({"library_calls": libraries} if libraries else {})

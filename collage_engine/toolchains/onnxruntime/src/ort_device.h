@@ -20,12 +20,7 @@ namespace collage {
 
 // Opens libraries for good, in this order: those beside this one, else wherever the system looks.
 inline void OpenLibraries(const std::vector<std::string>& names) {
-  Dl_info self;
-  std::string folder;
-  if (dladdr(reinterpret_cast<void*>(&OpenLibraries), &self) != 0 && self.dli_fname != nullptr) {
-    folder = self.dli_fname;
-    folder = folder.substr(0, folder.rfind('/') + 1);
-  }
+  std::string folder = BesideThisLibrary() + "/";
   for (const std::string& name : names) {
     constexpr int kHow = RTLD_NOW | RTLD_GLOBAL;
     if (dlopen(name.c_str(), kHow | RTLD_NOLOAD) != nullptr) continue;

@@ -238,21 +238,13 @@ class PlanModule : public ffi::ModuleObj {
       return ffi::Function::FromPacked(
           [self, this](ffi::PackedArgs args, ffi::Any* result) { this->Call(args, result); });
     }
-    if (name == "collage.inside") {
-      return ffi::Function::FromPacked([self, this](ffi::PackedArgs, ffi::Any* result) {
-        *result = ffi::String(this->Describe());
-      });
-    }
-    if (name == "collage.plan") {
-      return ffi::Function::FromPacked([self, this](ffi::PackedArgs, ffi::Any* result) {
-        *result = ffi::String(plan_text_);
-      });
-    }
-    if (name == "collage.save") {
-      return ffi::Function::FromPacked([self, this](ffi::PackedArgs, ffi::Any* result) {
-        *result = this->SaveToBytes();
-      });
-    }
+    auto giving = [&](auto make) {
+      return ffi::Function::FromPacked(
+          [self, make](ffi::PackedArgs, ffi::Any* result) { *result = make(); });
+    };
+    if (name == "collage.inside") return giving([this] { return ffi::String(Describe()); });
+    if (name == "collage.plan") return giving([this] { return ffi::String(plan_text_); });
+    if (name == "collage.save") return giving([this] { return SaveToBytes(); });
     return std::nullopt;
   }
 
@@ -354,6 +346,15 @@ class PlanModule : public ffi::ModuleObj {
   std::mutex mutex_;
 };
 
+// The folder that this library lies in; empty where nobody knows.
+inline std::string BesideThisLibrary() {
+  Dl_info self;
+  if (dladdr(reinterpret_cast<void*>(&BesideThisLibrary), &self) == 0) return "";
+  std::string path = self.dli_fname != nullptr ? self.dli_fname : "";
+  size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash);
+}
+
 // Weights as a module is given them: freshly compiled ones with an owner that may be kept, an
 // artifact's only for as long as the constructor runs.
 struct GivenWeights {
@@ -418,14 +419,6 @@ class WeightFiles {
   static std::string FromEnvironment() {
     const char* found = std::getenv("COLLAGE_WEIGHTS_FOLDER");
     return found != nullptr ? found : "";
-  }
-
-  static std::string BesideThisLibrary() {
-    Dl_info self;
-    if (dladdr(reinterpret_cast<void*>(&BesideThisLibrary), &self) == 0) return "";
-    std::string path = self.dli_fname != nullptr ? self.dli_fname : "";
-    size_t slash = path.rfind('/');
-    return slash == std::string::npos ? "." : path.substr(0, slash);
   }
 
   std::vector<std::string> names_;

@@ -66,7 +66,6 @@ class ProductSums(_Sums):
     form: Form
     plan: ProductPlan
     operand: np.ndarray
-    """The weights in the order in which the product reads them."""
     axis: int
     """The axis of the result along which the output channels lie."""
 
@@ -74,6 +73,10 @@ class ProductSums(_Sums):
     def out(self) -> tuple[int, ...]:
         """Return the shape of the result."""
         return self.form.out
+
+    def packed(self) -> np.ndarray:
+        """Return the weights in the order in which the product reads them."""
+        return self.operand
 
     def sums(self, x: Any, w: Any) -> Any:
         """Returns the int32 sums of the products, given the data and the packed weights."""
@@ -94,8 +97,7 @@ class DirectSums(_Sums):
         """Return the shape of the result."""
         return self.window.out
 
-    @property
-    def operand(self) -> np.ndarray:
+    def packed(self) -> np.ndarray:
         """Return the weights in the order in which the convolution reads them."""
         return packed_filters(self.weights, self.shape)
 
@@ -126,10 +128,6 @@ class CudaWriter(Writer):
         """Returns a value that a kernel has written as an image, unchanged."""
         return value
 
-    def operand(self, kernel: Any) -> np.ndarray:
-        """Returns the packed weights of a kernel."""
-        return kernel.operand
-
     def convolution(
         self,
         node: Node,
@@ -145,7 +143,7 @@ class CudaWriter(Writer):
             NoForm: There is no kernel for it.
         """
         data = self.numbers.of("data")
-        shape = self.graph.nodes[self.node_of("data")].type.shape
+        shape = self.graph.nodes[self.found["data"]].type.shape
         window = Window(
             shape,
             weights.shape,
@@ -171,7 +169,7 @@ class CudaWriter(Writer):
             NoForm: There is no kernel for it.
         """
         data = self.numbers.of("data")
-        given = self.graph.nodes[self.node_of("data")].type.shape
+        given = self.graph.nodes[self.found["data"]].type.shape
         columns = np.ascontiguousarray(weights.T)
         form = Matmul(given, columns.shape, node.type.shape, cast=signed_value)
         return ProductSums(weights, data, form, self._plan(form), columns, axis=-1)
