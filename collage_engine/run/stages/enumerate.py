@@ -13,7 +13,7 @@ from collage_engine.candidates.precision import missing_precision
 from collage_engine.candidates.preflight import menu_update
 from collage_engine.candidates.runtime_facts import runtime_facts
 from collage_engine.control.run_control import RunControl
-from collage_engine.drawing.palette import learn
+from collage_engine.drawing.palette import learn, toolchain_title
 from collage_engine.planning.infeasible import WithoutCandidates
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.candidate import Candidate
@@ -133,8 +133,9 @@ def _compiles_for(name: str, kind: str) -> bool:
 def not_ready_in_words(names: Sequence[str]) -> str:
     """Return a sentence about toolchains that the run does without until they are compiled."""
     are, were = ("is", "it was") if len(names) == 1 else ("are", "they were")
+    titles = ", ".join(map(toolchain_title, names))
     return (
-        f"{', '.join(names)} {are} left out of this run: {were} not ready within "
+        f"{titles} {are} left out of this run: {were} not ready within "
         f"{100 * SET_UP_SHARE:.0f} % of the budget. What a toolchain needs is compiled and tried "
         "once per machine; run `collage toolchains` beforehand, or give a larger --budget"
     )
