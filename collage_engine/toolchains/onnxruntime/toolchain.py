@@ -1,7 +1,7 @@
 """Runs sub-graphs by ONNX Runtime: each becomes an ONNX model, called through the C API.
 
-Where the package onnxruntime-gpu is installed and a device is there, its provider for NVIDIA
-devices makes further instances.
+Where the package onnxruntime-gpu is installed and a device is there, its providers for NVIDIA
+devices are further instances.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from collage_engine.records.toolchain import (
     ToolchainState,
 )
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.onnxruntime.provider import (
+from collage_engine.toolchains.onnxruntime.providers import (
     GPU_PACKAGE,
     device_instances,
-    present,
+    present_providers,
     provider_libraries,
+    provider_of,
     provider_plan,
 )
 from collage_engine.toolchains.runtime import weight_files
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
 
 class OnnxRuntimeToolchain(OnnxFedToolchain):
-    """ONNX Runtime's CPU provider with its default settings, and its provider for devices."""
+    """ONNX Runtime's CPU provider with its default settings, and its providers for devices."""
 
     about = ToolchainAbout(
         name="onnxruntime",
@@ -78,10 +79,7 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
             plan_version=1,
             library_version=self.version(),
             shared=(HELD,),
-            beside=(
-                ("libonnxruntime.so.1", self.library()),
-                *(provider_libraries() if present() else ()),
-            ),
+            beside=(("libonnxruntime.so.1", self.library()), *self._provider_files()),
         )
 
     def probe(self) -> ToolchainState:
@@ -91,10 +89,12 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         state = super().probe()
         if not state.available:
             return state
-        if not present():
-            return msgspec.structs.replace(state, targets=("cpu",))
         devices = [device.record().name for device in cuda_probe().devices]
-        return msgspec.structs.replace(state, devices=("cpu", *devices))
+        return msgspec.structs.replace(
+            state,
+            targets=("cpu", "cuda") if present_providers() else ("cpu",),
+            devices=("cpu", *(devices if present_providers() else ())),
+        )
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
         """Return its configurations; see ``Toolchain.instances``."""
@@ -106,10 +106,10 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
         """Implements ``Toolchain.supports``."""
-        if instance.architecture:
+        if provider_of(instance):
             types = graph.nodes[index].types
             if any(value.is_open or value.dtype == "string" for value in types):
-                return "its provider for devices returns no texts, and no values of unknown size"
+                return "its providers for devices return no texts, and no values of unknown size"
         return super().supports(graph, index, instance)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
@@ -140,7 +140,7 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
 
     def has_session(self, instance: ToolchainInstance) -> bool:
         """Tells whether this instance is run from Python: on the CPU it is."""
-        return not instance.architecture
+        return not provider_of(instance)
 
     def open_session(
         self, file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]
@@ -200,10 +200,16 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         return self.carried(self.library(), "libonnxruntime.so.1"), self.own_library()
 
     def libraries_for(self, functions: Sequence[Function]) -> tuple[RuntimeLibrary, ...]:
-        """Return the libraries of the provider for devices, too, where a function has it."""
-        on_device = any(function.instance.architecture for function in functions)
+        """Return the libraries of the functions' providers, too."""
+        providers = {provider_of(function.instance) for function in functions} - {""}
+        files = dict(pair for each in sorted(providers) for pair in provider_libraries(each))
         further = (
             self.carried(file, name, "" if name.startswith("libonnxruntime") else LICENCE)
-            for name, file in (provider_libraries() if on_device else ())
+            for name, file in files.items()
         )
         return (*self.runtime_libraries(), *further)
+
+    def _provider_files(self) -> tuple[tuple[str, Path], ...]:
+        """Return the libraries of the providers for devices that are present."""
+        files = dict(pair for each in present_providers() for pair in provider_libraries(each))
+        return tuple(files.items())

@@ -163,17 +163,29 @@ class DeviceStream {
   int (*wait_)(void*, void*, unsigned) = nullptr;
 };
 
-// Has a session's options name the provider for NVIDIA devices, which works on this stream.
-inline void AppendProvider(void* session_options, void* stream, bool tf32) {
+// Options of a provider, as text.
+using ProviderOptions = std::vector<std::pair<std::string, std::string>>;
+
+// Has a session's options name a provider for NVIDIA devices, before those that are named later.
+inline void AppendProvider(void* session_options, const std::string& name,
+                           const ProviderOptions& options) {
   const OrtApi& api = OrtApi::Instance();
-  std::string address = std::to_string(reinterpret_cast<uintptr_t>(stream));
-  const char* keys[] = {"has_user_compute_stream", "user_compute_stream", "use_tf32"};
-  const char* values[] = {"1", address.c_str(), tf32 ? "1" : "0"};
-  OrtHandle made(kReleaseCUDAProviderOptions);
-  api.Call(kCreateCUDAProviderOptions, made.out());
-  api.Call(kUpdateCUDAProviderOptions, made.get(), static_cast<const char* const*>(keys),
-           static_cast<const char* const*>(values), std::size(keys));
-  api.Call(kSessionOptionsAppendCUDA, session_options, static_cast<const void*>(made.get()));
+  bool tensorrt = name == "tensorrt";
+  if (!tensorrt && name != "cuda") {
+    TVM_FFI_THROW(ValueError) << "ONNX Runtime has no provider " << name << " for NVIDIA devices";
+  }
+  std::vector<const char*> keys, values;
+  for (const auto& [key, value] : options) {
+    keys.push_back(key.c_str());
+    values.push_back(value.c_str());
+  }
+  OrtHandle made(tensorrt ? kReleaseTensorRTProviderOptions : kReleaseCUDAProviderOptions);
+  api.Call(tensorrt ? kCreateTensorRTProviderOptions : kCreateCUDAProviderOptions, made.out());
+  api.Call(tensorrt ? kUpdateTensorRTProviderOptions : kUpdateCUDAProviderOptions, made.get(),
+           static_cast<const char* const*>(keys.data()),
+           static_cast<const char* const*>(values.data()), keys.size());
+  api.Call(tensorrt ? kSessionOptionsAppendTensorRT : kSessionOptionsAppendCUDA, session_options,
+           static_cast<const void*>(made.get()));
 }
 
 }  // namespace collage

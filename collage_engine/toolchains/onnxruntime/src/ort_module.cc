@@ -4,8 +4,7 @@
 // One environment per process owns a thread pool. Its size and spinning are those of the first
 // module; a module that wants others gets a pool of its own in its session.
 //
-// A plan with "libraries" is run by the provider for NVIDIA devices that needs these; its arguments
-// then lie on the device.
+// A plan with "providers" is run by these on an NVIDIA device, on which its arguments then lie.
 #include <array>
 #include <deque>
 #include <map>
@@ -283,7 +282,7 @@ class OrtModule : public PlanModule {
       api.Call(kAddExternalInitializersFromFilesInMemory, options.get(), files_.names(),
                files_.buffers(), files_.sizes(), files_.count());
     }
-    if (Has(plan, "libraries")) OpenDevice(plan, options.get());
+    if (Has(plan, "providers")) OpenDevice(plan, options.get());
     api.Call(kCreateSessionFromArray, static_cast<const void*>(environment.env()),
              static_cast<const void*>(model.data), model.size,
              static_cast<const void*>(options.get()), session_.out());
@@ -301,7 +300,17 @@ class OrtModule : public PlanModule {
     const OrtApi& api = OrtApi::Instance();
     OpenLibraries(Names(plan, "libraries"));
     stream_ = std::make_unique<DeviceStream>();
-    AppendProvider(options, stream_->get(), Get<bool>(plan, "tf32"));
+    for (const ffi::Any& each : Get<json::Array>(plan, "providers")) {
+      json::Object provider = each.cast<json::Object>();
+      ProviderOptions said{
+          {"has_user_compute_stream", "1"},
+          {"user_compute_stream", std::to_string(reinterpret_cast<uintptr_t>(stream_->get()))}};
+      for (const auto& [key, value] : Get<json::Object>(provider, "options")) {
+        said.emplace_back(std::string(key.cast<ffi::String>()),
+                          std::string(value.cast<ffi::String>()));
+      }
+      AppendProvider(options, GetString(provider, "name"), said);
+    }
     api.Call(kCreateMemoryInfo, static_cast<const char*>("Cuda"), kOrtDeviceAllocator, 0,
              kOrtMemTypeDefault, device_memory_.out());
     api.Call(kCreateRunOptions, run_options_.out());
