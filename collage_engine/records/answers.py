@@ -166,9 +166,8 @@ class InsideAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     relax: str | None = None
     tir: str | None = None
-    source: str | None = None
     plan: tuple[dict[str, Any], ...] = ()
-    """Steps of a library's plan: op, algorithm, layout, post_ops, operators."""
+    """Steps of a library's plan, or kernels of TVM's: op, algorithm, layout, post_ops."""
     weights: tuple[WeightStatistics, ...] = ()
     graphs: tuple[NestedGraph, ...] = ()
     reason: str | None = None

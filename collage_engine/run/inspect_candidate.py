@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -25,6 +26,10 @@ from collage_engine.records.errors import CollageError
 
 BINS = 40
 """Bins of a histogram of weights; chosen, to fit the panel that shows it."""
+
+
+ALGORITHM = ("implementation", "kernel", "algorithm", "engine", "schedule")
+"""What toolchains call that which computes a step (``capabilities.Inspectable``)."""
 
 
 def inspect_candidate(
@@ -65,14 +70,25 @@ def inspect_candidate(
             found: dict[str, Any] = compiled.inside()
     except CollageError as error:
         return msgspec.structs.replace(of_node, relax=relax, reason=str(error))
-    plan = found.get("plan") or found.get("steps") or ()
+    kernels = found.get("kernels", [])
+    steps = [found] if "what" in found else found.get("steps", kernels)
     return msgspec.structs.replace(
         of_node,
         relax=relax,
-        tir=found.get("tir"),
-        source=found.get("source"),
-        plan=tuple(step if isinstance(step, dict) else {"op": str(step)} for step in plan),
+        tir="\n".join(kernel["tir"] for kernel in kernels) or None,
+        plan=tuple(map(_step, steps)),
     )
+
+
+def _step(step: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a toolchain says of a step or kernel, by the names of ``InsideAnswer.plan``."""
+    layout = " → ".join(step[key] for key in ("takes", "gives") if step.get(key))
+    return {
+        "op": step.get("what") or step.get("name", ""),
+        "algorithm": next((step[key] for key in ALGORITHM if step.get(key)), ""),
+        "layout": step.get("layout") or layout,
+        "post_ops": step.get("fused", ""),
+    }
 
 
 def nested_graphs(model: ImportedModel, operator: int) -> tuple[NestedGraph, ...]:

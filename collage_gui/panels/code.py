@@ -1,4 +1,4 @@
-"""Shows the code of a candidate: Relax, TensorIR, source, or the plan of a library."""
+"""Shows the code of a candidate: Relax, TensorIR, or the plan of a library."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from collage_gui.panels.copying import allow_copying
 from collage_gui.theme import Theme
 from collage_gui.widgets import lay_out, named, text_label
 
-TEXTS = {"relax": "Relax", "tir": "TensorIR", "source": "Source"}
+TEXTS = {"relax": "Relax", "tir": "TensorIR"}
 """The texts of a candidate by the field of the engine's answer."""
-PLAN = "Library calls"
-"""What the list calls the library's plan."""
+PLAN = "Steps"
+"""What the list calls the library's plan, or TVM's kernels."""
 
 
 class CodePage(QWidget):
@@ -39,7 +39,6 @@ class CodePage(QWidget):
         self.text.setFrameShape(QPlainTextEdit.Shape.NoFrame)
         self.plan = named(QTreeWidget(), "codePlan", "The library's plan")
         self.plan.setHeaderLabels(["Step", "Algorithm", "Layout", "Post-ops"])
-        self.plan.itemClicked.connect(self._step)
         allow_copying(self.plan)
         choice = (self.choice, 0, Qt.AlignmentFlag.AlignLeft)
         parts = (self.note, choice, (self.text, 1), (self.plan, 1), None)
@@ -63,12 +62,8 @@ class CodePage(QWidget):
         self._texts = {title: text for title, text in known.items() if text}
         self.plan.clear()
         for step in answer.plan:
-            post = step.get("post_ops", "")
-            post = ", ".join(map(str, post)) if isinstance(post, list | tuple) else str(post)
-            cells = [str(step.get(name, "")) for name in ("op", "algorithm", "layout")]
-            item = QTreeWidgetItem([*cells, post])
-            item.setData(0, Qt.ItemDataRole.UserRole, step.get("operators"))
-            self.plan.addTopLevelItem(item)
+            cells = [step[name] for name in ("op", "algorithm", "layout", "post_ops")]
+            self.plan.addTopLevelItem(QTreeWidgetItem(cells))
         for at in range(self.plan.columnCount()):
             self.plan.resizeColumnToContents(at)
         before = self.choice.currentText()
@@ -89,11 +84,6 @@ class CodePage(QWidget):
         self.text.setPlainText(self._texts.get(title, ""))
         if title == TEXTS["relax"]:
             self._highlight()
-
-    def _step(self, item: QTreeWidgetItem) -> None:
-        operators = item.data(0, Qt.ItemDataRole.UserRole)
-        if operators:
-            self.document.selection.select([int(n) for n in operators])
 
     def _highlight(self) -> None:
         """Mark the selected operator's name in the Relax text."""
