@@ -15,7 +15,7 @@ from collage_engine.candidates.menu import Menu
 from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
 from collage_engine.kernels.choices import Choices, digest_of, read_table, write_table
-from collage_engine.kernels.tuning.hill_climbing import climb
+from collage_engine.kernels.tuning.hill_climbing import WORTH, climb
 from collage_engine.model.importer import ImportedModel
 from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.planning.search_problem import make_placement, make_problem
@@ -213,7 +213,7 @@ def test_climbing_stops_when_told_and_goes_on_from_there():
 
 
 def test_differences_within_the_noise_move_nothing():
-    found = climb(Point(), around, lambda a, b: 0.99)
+    found = climb(Point(), around, lambda a, b: WORTH + 0.001)
     assert found.best == found.start and found.complete
 
 
