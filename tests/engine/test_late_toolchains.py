@@ -63,7 +63,7 @@ def test_it_is_left_out_with_a_warning_where_there_is_a_placement(
 ) -> None:
     _, data, warnings = enumerated("tiny", tmp_path, monkeypatch)
     assert {c.instance.toolchain for c in data.candidates} == {"tvm"}
-    assert "onnxruntime is left out of this run: it was not ready" in warnings
+    assert "ONNX Runtime is left out of this run: it was not ready" in warnings
 
 
 def test_a_run_without_a_linker_is_refused_before_anything_is_measured(

@@ -242,6 +242,7 @@ def test_what_no_range_makes_finite_is_known_by_name(imported: Importing) -> Non
     refuse_unchecked(names, unchecked(samples), RunSettings())  # x2 is checked
 
 
+@pytest.mark.filterwarnings("ignore:invalid value encountered in log")
 def test_what_a_class_is_made_of_is_looked_at_where_the_evaluating_toolchain_refuses(
     imported: Importing, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,7 +39,7 @@ NARROW_ERROR = 2e-6
 
 def in_bfloat16(values: np.ndarray) -> np.ndarray:
     """Rounded to the nearest bfloat16, half to even, in float32."""
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         return values.astype(np.float32).astype(ml_dtypes.bfloat16).astype(np.float32)
 
 
