@@ -18,7 +18,7 @@ from collage_engine.cli.farm_command import farm, place_on_farm
 from collage_engine.cli.interrupts import interruptible_engine
 from collage_engine.cli.options import settings_from, shape_choices
 from collage_engine.cli.print_run import print_run, print_shapes, run_document
-from collage_engine.cli.screen import ERR, say
+from collage_engine.cli.screen import ERR, complain, say
 from collage_engine.cli.search_command import search
 from collage_engine.drawing.formatting import counted, gain_text
 from collage_engine.drawing.palette import learn
@@ -26,6 +26,7 @@ from collage_engine.records.errors import (
     ArtifactError,
     Cancelled,
     CollageError,
+    SessionError,
     UsageError,
 )
 from collage_engine.records.files import check_writable, write_atomically
@@ -82,6 +83,7 @@ def _place(options: argparse.Namespace) -> int:
         return _place_shapes(options, model, settings, choices, began)
     if options.session:
         earlier_session(options.session)  # what is no session is found before the model is opened
+    not_saved: SessionError | None = None
     with ProgressReport(ERR) as progress, interruptible_engine(progress, keep=True) as engine:
         shapes = settings.shapes
         if choices:
@@ -104,9 +106,10 @@ def _place(options: argparse.Namespace) -> int:
             ) from error
         finally:
             # Also when interrupted: the session then holds what was measured so far.
-            if options.session:
-                session.save(options.session)
+            not_saved = _save(session, options.session)
     _tell(options, run_document(run), lambda: print_run(run, progress.warned))
+    if not_saved is not None:
+        return not_saved.exit_status
     return Cancelled.exit_status if run.ended == "stopped" else 0
 
 
@@ -136,7 +139,22 @@ def _place_shapes(
     runs = [run_document(run) for run in placed.runs]
     document = {**placed.document(), "runs": runs}
     _tell(options, document, lambda: print_shapes(placed, progress.warned))
+    if placed.not_saved is not None:
+        complain(f"collage: {placed.not_saved}")
+        return placed.not_saved.exit_status
     return Cancelled.exit_status if any(run.ended == "stopped" for run in placed.runs) else 0
+
+
+def _save(session: Session, path: str | None) -> SessionError | None:
+    """Save the session if the user named a file; the error, already shown, if that fails."""
+    if path is None:
+        return None
+    try:
+        session.save(path)
+    except SessionError as error:
+        complain(f"collage: {error}")
+        return error
+    return None
 
 
 def _toolchains(options: argparse.Namespace) -> int:
@@ -239,10 +257,11 @@ def _diagnose(options: argparse.Namespace) -> int:
         if options.place:
             placed = session.place(settings, spent_s=time.monotonic() - began)
         found = diagnosis(session.graph, profiled, placed)
-        if options.session:
-            session.save(options.session)
+        not_saved = _save(session, options.session)
     known = (*session.document.toolchains, *profiled.toolchains)
     _tell(options, found, lambda: output.print_diagnosis(found, known))
+    if not_saved is not None:
+        raise not_saved
     return 0
 
 

@@ -15,7 +15,7 @@ import msgspec
 from collage_engine.artifact.artifact import check_target_folder
 from collage_engine.artifact.combine import combine_artifacts
 from collage_engine.deployment.work_folder import work_folder
-from collage_engine.records.errors import CollageError
+from collage_engine.records.errors import CollageError, SessionError
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import STOPPED_BUDGET_S, ShapeChoice, ShapeRow, Sharing
@@ -38,6 +38,8 @@ class ShapesPlaced:
     sharing: Sharing | None
     session: Path | None = None
     """The session's file that was written."""
+    not_saved: SessionError | None = None
+    """Why it could not be written; None: it was, or none was asked for."""
 
     def document(self) -> dict[str, Any]:
         """Return what ``collage place --json`` prints, without what the runs say themselves."""
@@ -86,7 +88,6 @@ def place_shapes(
             cannot be written.
         ModelError: A shape contradicts what the model computes.
         CollageError: A run failed; the sentence names its shape. No artifact is written.
-        SessionError: The session's file cannot be written.
     """
     began = time.monotonic()
     if out is not None:
@@ -98,14 +99,11 @@ def place_shapes(
     entries = engine.shapes_open(wanted).entries
     handles = [entry.document for entry in entries]
     proofs = engine.padding(path, list(choices[0].dims)) if nearest else None
+    if session is not None:
+        engine.continue_from(handles[0], session)
     ends_at = began + settings.budget_s - spent_s
     runs: list[Run] = []
-    with contextlib.ExitStack() as at_end:
-        if session is not None:
-            engine.continue_from(handles[0], session)
-            kept = p.SessionSave(document=handles[0], path=str(session))
-            at_end.callback(engine.session_save, kept)  # also where a run fails or is cancelled
-        scratch = at_end.enter_context(work_folder(out))
+    with work_folder(out) as scratch:
         folders = [scratch / str(number) for number in range(len(choices))]
         # What a machine finds out once (its toolchains) is no cost of the first shape alone: the
         # budget is shared out when that is done.
@@ -123,7 +121,7 @@ def place_shapes(
                 name=choice.text,
             )
             _LOG.info("placing %s for %s", path, choice.text)
-            with _in_sentences(choice):
+            with _in_sentences(choice), _saved_after_failure(engine, handles[0], session):
                 if prepare is not None:
                     prepare(handle)
                 folder = None if out is None else str(folders[number])
@@ -133,16 +131,19 @@ def place_shapes(
         sharing = None
         if out is not None:
             dims = [choice.dims for choice in choices]
-            sharing = combine_artifacts(folders, dims, Path(out), padding=proofs)
-        for run in runs:
-            run.shapes, run.sharing = list(rows), sharing
-            run.artifact = None if out is None else str(out)
+            with _saved_after_failure(engine, handles[0], session):
+                sharing = combine_artifacts(folders, dims, Path(out), padding=proofs)
+    for run in runs:
+        run.shapes, run.sharing = list(rows), sharing
+        run.artifact = None if out is None else str(out)
+    not_saved = _save(engine, handles[0], session)
     return ShapesPlaced(
         runs=tuple(runs),
         rows=rows,
         artifact=None if out is None else str(out),
         sharing=sharing,
-        session=session,
+        session=session if not_saved is None else None,
+        not_saved=not_saved,
     )
 
 
@@ -155,3 +156,24 @@ def _in_sentences(choice: ShapeChoice) -> Iterator[None]:
         if error.args:
             error.args = (f"{choice.text}: {error.args[0]}", *error.args[1:])
         raise
+
+
+@contextlib.contextmanager
+def _saved_after_failure(engine: Engine, handle: str, session: Path | None) -> Iterator[None]:
+    """Write the session also where what is inside fails or is cancelled."""
+    try:
+        yield
+    except CollageError:
+        _save(engine, handle, session)
+        raise
+
+
+def _save(engine: Engine, handle: str, session: Path | None) -> SessionError | None:
+    """Write the session of all shapes; the reason, if that is not possible."""
+    if session is None:
+        return None
+    try:
+        engine.session_save(p.SessionSave(document=handle, path=str(session)))
+    except SessionError as error:
+        return error
+    return None
