@@ -22,7 +22,6 @@ from collage_engine.candidates import menu
 from collage_engine.candidates.menu import Probing
 from collage_engine.control.run_control import RunControl
 from collage_engine.drawing.figures import measured_share
-from collage_engine.drawing.palette import toolchain_title
 from collage_engine.machine.cuda import TargetChoice
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.planning.problem_data import ProblemData
@@ -160,16 +159,17 @@ def test_small_budgets_wait_for_what_is_compiled_already() -> None:
 
 
 def test_the_sentence_says_what_to_do() -> None:
-    text = not_ready_in_words(["onednn", "openvino"])
-    titles = ", ".join(map(toolchain_title, ["onednn", "openvino"]))
-    assert text.startswith(f"{titles} are left out of this run")
+    text = not_ready_in_words(["oneDNN", "OpenVINO"])
+    assert text.startswith("oneDNN, OpenVINO are left out of this run")
     assert "`collage toolchains`" in text and "--budget" in text
 
 
 def test_a_model_without_a_placement_names_the_toolchains_that_are_left_out() -> None:
-    why = not_ready_in_words(["onnxruntime"])
+    why = not_ready_in_words(["ONNX Runtime"])
     with (
-        pytest.raises(InfeasibleError, match=r"no toolchain takes it; .* is left") as error,
+        pytest.raises(
+            InfeasibleError, match="no toolchain takes it; ONNX Runtime is left"
+        ) as error,
         naming_who_is_absent([why]),
     ):
         raise InfeasibleError("no toolchain takes it", {"operators": [0]})

@@ -13,7 +13,7 @@ from collage_engine.candidates.precision import missing_precision
 from collage_engine.candidates.preflight import menu_update
 from collage_engine.candidates.runtime_facts import runtime_facts
 from collage_engine.control.run_control import RunControl
-from collage_engine.drawing.palette import learn, toolchain_title
+from collage_engine.drawing.palette import learn
 from collage_engine.planning.infeasible import WithoutCandidates
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.candidate import Candidate
@@ -23,6 +23,7 @@ from collage_engine.records.faults import left_out_sentence
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.time_limits import SHORTEST_RUN_S
+from collage_engine.records.toolchain import ToolchainAbout
 from collage_engine.run.stages.search import no_cover_error
 from collage_engine.run.task import RunTask
 from collage_engine.search.api import Search, solve
@@ -66,8 +67,12 @@ def enumerate_candidates(task: RunTask, control: RunControl) -> tuple[Menu, Prob
                 if state.fault:
                     control.faults.leave_out(state.name, state.reason or "")
             learn(menu.states)  # what the run says names toolchains by their titles
-            missed = [n for n in menu.not_ready if _compiles_for(n, menu.target.kind)]
-            late = [not_ready_in_words(missed)] if missed else []
+            missed = {
+                name: found.title
+                for name in menu.not_ready
+                if (found := _about(name)) is not None and menu.target.kind in found.targets
+            }
+            late = [not_ready_in_words(list(missed.values()))] if missed else []
             out = [left_out_sentence(*each) for each in control.faults.left_out.items()]
             names = [toolchain.name for toolchain in menu.states]
             check_placements(model.graph.record, model.record.folded, settings, names)
@@ -121,21 +126,20 @@ def set_up_s(left_s: float) -> float:
     return max(SHORTEST_RUN_S, SET_UP_SHARE * left_s)
 
 
-def _compiles_for(name: str, kind: str) -> bool:
-    """Return whether a toolchain says that it compiles for a kind of device."""
+def _about(name: str) -> ToolchainAbout | None:
+    """Return what a toolchain says of itself; None where it fails to."""
     try:
         with asking(name):
-            return kind in about(name).targets
+            return about(name)
     except ToolchainFault:
-        return False
+        return None
 
 
-def not_ready_in_words(names: Sequence[str]) -> str:
+def not_ready_in_words(titles: Sequence[str]) -> str:
     """Return a sentence about toolchains that the run does without until they are compiled."""
-    are, were = ("is", "it was") if len(names) == 1 else ("are", "they were")
-    titles = ", ".join(map(toolchain_title, names))
+    are, were = ("is", "it was") if len(titles) == 1 else ("are", "they were")
     return (
-        f"{titles} {are} left out of this run: {were} not ready within "
+        f"{', '.join(titles)} {are} left out of this run: {were} not ready within "
         f"{100 * SET_UP_SHARE:.0f} % of the budget. What a toolchain needs is compiled and tried "
         "once per machine; run `collage toolchains` beforehand, or give a larger --budget"
     )
