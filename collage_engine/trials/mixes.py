@@ -22,6 +22,7 @@ from typing import TypeAlias
 from collage_engine.candidates.menu import Menu, with_keys
 from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
+from collage_engine.drawing.palette import toolchain_title
 from collage_engine.model.importer import ImportedModel
 from collage_engine.model.index_set import members
 from collage_engine.partition.call_graph import CallGraph, call_graph
@@ -147,7 +148,8 @@ def _profiling(
     """Return what has a cover that favours a toolchain enter the race, and tells what it showed."""
 
     def run(name: str, cover: Cover) -> Trial:
-        now = f"what each group of operators takes on {name}, inside the model"
+        title = toolchain_title(name)
+        now = f"what each group of operators takes on {title}, inside the model"
         report.progress(names.index(name), len(names), now)
         contender = judged(data, Contender(name=COLLAGE, kind="collage", cover=cover))
         return race.try_cover(contender, ends_at=ends_at)
