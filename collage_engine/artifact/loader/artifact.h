@@ -76,7 +76,7 @@ inline std::vector<json::Object> Objects(const json::Object& object, const char*
 // The manifest of a folder whose files are as they were when it was exported; of several shapes these are
 // the manifests of each. Nothing of the folder is loaded before.
 inline json::Object Opened(const std::string& folder) {
-  constexpr int64_t kVersion = 3;
+  constexpr int64_t kVersion = 4;
   const std::string path = folder + "/manifest.json";
   if (!fs::is_regular_file(path)) Fail(path + " is missing or no regular file");
   const auto manifest = json::Parse(ffi::String(ReadFile(path))).cast<json::Object>();

@@ -56,7 +56,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-FORMAT, FORMAT_VERSION = "collage-artifact", 3
+FORMAT, FORMAT_VERSION = "collage-artifact", 4
 """What the manifest says that it is."""
 MANIFEST, MODULE = "manifest.json", "model.so"
 SAMPLES = ("sample_input.npz", "sample_output.npz")
