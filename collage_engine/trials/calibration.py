@@ -82,7 +82,8 @@ def calibrate_costs(
             if not trial.partitions_us:
                 failed.add(_key(cover))
                 control.log(f"a placement could not be run: {trial.failure}")
-        report.detail = f"{counted(len(tried), 'placement')} profiled within the model"
+        profiled = counted(len(tried), "placement") if tried else "no placement"
+        report.detail = f"{profiled} profiled within the model"
     return data, searched
 
 
