@@ -10,7 +10,6 @@ from collage_engine.drawing.formatting import counted, gain_text
 from collage_engine.records.placement import Baseline, Placement, Run
 
 KINDS = {"whole-model": "whole model", "fuseops": "FuseOps", "greedy": "greedy", "user": "yours"}
-EXPORTED = "as exported"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,34 +53,25 @@ class Row:
 
 
 def latency_rows(run: Run) -> list[Row]:
-    """List Collage and its baselines, fastest first, those without a time last.
-
-    A whole-model baseline is timed as its users run it; where its artifact takes another time
-    than that, the artifact has a row of its own, which is the chosen one.
-    """
+    """List Collage and its baselines, fastest first, those without a time last."""
     rows = []
     ours = run.best_found()
     if ours is not None:
         kind, won = counted(len(ours.partitions), "partition"), run.winner == "collage"
         rows.append(_row(ours, "Collage", kind, chosen=won, tied="collage" in run.tied))
-    for base in run.baselines:
-        won = base.name == run.winner
-        exported = run.placement if won else None
-        if exported is not None and exported.measured_us != base.measured_us:
-            rows.append(_row(exported, baseline_name(base), EXPORTED, chosen=True))
-            won = False
-        rows.append(
-            _row(
-                base,
-                baseline_name(base),
-                KINDS[base.kind],
-                reason=base.reason,
-                chosen=won,
-                tied=base.name in run.tied,
-                barred=base.barred,
-                also=tuple(contender_title(name, "fuseops") for name in base.names),
-            )
+    rows += [
+        _row(
+            base,
+            baseline_name(base),
+            KINDS[base.kind],
+            reason=base.reason,
+            chosen=base.name == run.winner,
+            tied=base.name in run.tied,
+            barred=base.barred,
+            also=tuple(contender_title(name, "fuseops") for name in base.names),
         )
+        for base in run.baselines
+    ]
     return sorted(rows, key=lambda row: (row.us is None, row.us or 0.0, not row.chosen))
 
 

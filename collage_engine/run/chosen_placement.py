@@ -63,11 +63,11 @@ def with_profiled_costs(data: ProblemData, race_result: RaceResult) -> ProblemDa
 
 def runners_up(data: ProblemData, race_result: RaceResult) -> list[Placement]:
     """Return the fastest covers of several toolchains that ran and did not win, best first."""
-    winner = race_result.winner.contender.module
+    winner = race_result.winner.contender.key
     ran = [
         (one.measured_us, one)
         for one in race_result.results
-        if one.contender.kind == COLLAGE and one.contender.module != winner and one.measured_us
+        if one.contender.kind == COLLAGE and one.contender.key != winner and one.measured_us
     ]
     ran.sort(key=lambda one: one[0])
     return [timed_placement(data, one) for _, one in ran[: RUNNERS_UP + 1]]

@@ -6,7 +6,6 @@ The candidates of an earlier run's placement, which later menus may not have, ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
@@ -20,7 +19,7 @@ from collage_engine.records.placement import Run
 from collage_engine.records.precision import FULL, PRECISION
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search.api import solve
-from collage_engine.toolchains.capabilities import has_python_session
+from collage_engine.toolchains.capabilities import ProfilesLayers
 from collage_engine.toolchains.registry import about, get
 from collage_engine.trials.baselines import baselines, pinned_cover, pinned_covers
 from collage_engine.trials.contender import COLLAGE, Contender, judged
@@ -43,7 +42,7 @@ def first_contenders(open_model: OpenModel, menu: Menu, data: ProblemData) -> li
     """
     calls = call_graph(open_model.model.graph)
     known = [
-        judged(data, replace(one, python_session=False))
+        judged(data, one)
         for one in baselines(calls, menu, data.settings)
         if one.reason is None and one.cover
     ]
@@ -156,7 +155,7 @@ def _preparation(contender: Contender, menu: Menu) -> int:
     """
 
     def rank(instance: ToolchainInstance) -> int:
-        if has_python_session(get(instance.toolchain), instance):
+        if isinstance(get(instance.toolchain), ProfilesLayers):
             return 0
         return 2 if menu.source(instance.id).lowers_to_tir else 1
 

@@ -41,7 +41,7 @@ def provisional_document(
     results = race.results()
     assert race.leader is not None
     best = race.result_of(race.leader)
-    named = next(one.contender for one in results if one.contender.module == best.contender.module)
+    named = next(one.contender for one in results if one.contender.key == best.contender.key)
     return msgspec.structs.replace(
         begun_document(task, menu, data.candidates, control),
         placement=timed_placement(data, best),

@@ -87,7 +87,7 @@ def run_document(
         placement=confirmed.chosen,
         baselines=[
             # What the winner alone was profiled for stands for its own estimate.
-            baseline_of(profiled if one.contender.module == winner.contender.module else data, one)
+            baseline_of(profiled if one.contender.key == winner.contender.key else data, one)
             for one in race_result.results
             if one.contender.kind != COLLAGE
         ],

@@ -8,7 +8,6 @@ of one that has not.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from collage_engine.records.errors import ToolchainError
@@ -248,45 +247,6 @@ class Tunes(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class PythonSession:
-    """A whole model, opened as a toolchain's own users open it, with its inputs bound."""
-
-    call: Callable[[], Any]
-    """A function that runs the model once."""
-    results: Callable[[], list[np.ndarray]]
-    """A function that returns the outputs of the last call, in the order of the file."""
-
-
-@runtime_checkable
-class HasPythonSession(Protocol):
-    """The capability to run whole models through a Python interface of the toolchain's own.
-
-    Such an instance's baseline is timed that way, on the user's own file, with everything left at
-    the library's defaults but the number of threads and the precision.
-    """
-
-    def has_session(self, instance: ToolchainInstance) -> bool:
-        """Tell whether users would run this instance by that interface."""
-        ...
-
-    def open_session(
-        self, file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]
-    ) -> PythonSession:
-        """Opens an ONNX file and binds its inputs.
-
-        Args:
-            file: The path of the user's ONNX file.
-            threads: The number of threads that the session may use.
-            precision: The precision of the instance (``records.precision``).
-            inputs: An array for each input, by name.
-
-        Raises:
-            ToolchainError: The toolchain cannot take the file or its inputs.
-        """
-        ...
-
-
 @runtime_checkable
 class ReadsProfiles(Protocol):
     """The capability to read what the toolchain's own tools write of a model's layers."""
@@ -310,7 +270,19 @@ class ProfilesLayers(Protocol):
     def profile_layers(
         self, file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]
     ) -> Profile:
-        """Run a model some times and return its layers; see ``HasPythonSession.open_session``."""
+        """Run a model some times in the toolchain's own Python interface and return its layers.
+
+        Everything is left at the library's defaults but the number of threads and the precision.
+
+        Args:
+            file: The path of the user's ONNX file.
+            threads: The number of threads that the model may use; 0: the library's default.
+            precision: The precision of the instance (``records.precision``).
+            inputs: An array for each input, by name.
+
+        Raises:
+            ToolchainError: The toolchain cannot take the file or its inputs.
+        """
         ...
 
 
@@ -354,11 +326,6 @@ class EvaluatesOnnx(Protocol):
             ToolchainError: Its package is not installed; the text names it.
         """
         ...
-
-
-def has_python_session(toolchain: Toolchain, instance: ToolchainInstance) -> bool:
-    """Tell whether users would run this instance by a Python interface of the toolchain's own."""
-    return isinstance(toolchain, HasPythonSession) and toolchain.has_session(instance)
 
 
 def border_formats(toolchain: Toolchain, instance: ToolchainInstance) -> tuple[str, ...]:

@@ -28,8 +28,6 @@ from collage_engine.records.pin import Pin
 from collage_engine.records.precision import PRODUCTS, is_reduced
 from collage_engine.records.reasons import shown
 from collage_engine.records.settings import RunSettings
-from collage_engine.toolchains.capabilities import has_python_session
-from collage_engine.toolchains.registry import get
 from collage_engine.trials.contender import COLLAGE, Contender
 
 if TYPE_CHECKING:
@@ -90,16 +88,14 @@ def _whole_models(calls: CallGraph, menu: Menu) -> list[Contender]:
         instance = source.instance
         if not source.whole_model or (is_reduced(instance) and not _has_products(calls)):
             continue
-        as_users_do = has_python_session(get(instance.toolchain), instance)
         refused = _refused(calls, source)
-        if not everything and not as_users_do:
+        if not everything:
             refused = "the model has no operator to run: its outputs are inputs or constants"
         contenders.append(
             Contender(
                 name=instance.id,
                 kind="whole-model",
                 cover=(make_candidate(calls.graph, instance, everything, rule="whole-model"),),
-                python_session=as_users_do,
                 reason=refused,
             )
         )

@@ -54,8 +54,6 @@ class Contender:
         name: by which the user knows it.
         kind: ``collage`` for a placement of the search, else the kind of baseline.
         cover: the candidates that its partitions run.
-        python_session: timed as the toolchain's users run it: its Python session on the user's
-            own file.
         reason: why it cannot be built at all; it is listed, not timed.
         barred: why it may not win, such as a pin or a deployment constraint that it breaks: it is
             timed but not exported.
@@ -64,7 +62,6 @@ class Contender:
     name: str
     kind: ContenderKind
     cover: tuple[Candidate, ...] = ()
-    python_session: bool = False
     reason: str | None = None
     barred: str | None = None
 
@@ -76,16 +73,11 @@ class Contender:
     @property
     def key(self) -> tuple[object, ...]:
         """Return the identity of the module: contenders with equal keys are timed once."""
-        parts = sorted(
+        parts = (
             (candidate.id, candidate.instance.threads, candidate.instance.precision)
             for candidate in self.cover
         )
-        return (self.python_session, *parts)
-
-    @property
-    def module(self) -> tuple[object, ...]:
-        """Return the key of the module that is exported, also where a Python session is timed."""
-        return replace(self, python_session=False).key
+        return tuple(sorted(parts))
 
     @property
     def title(self) -> str:

@@ -97,8 +97,8 @@ def try_mixes(
         mixes = [one for one in suggested if one.eligible]
         race.enter(mixes, ends_at=began + seconds, on_progress=report.progress)
         race.end_builders()
-        modules = {one.module for one in mixes}
-        ran = [r for r in race.results() if r.contender.module in modules and r.measured_us]
+        modules = {one.key for one in mixes}
+        ran = [r for r in race.results() if r.contender.key in modules and r.measured_us]
         report.detail = f"{counted(len(groups), 'group')} of operators"
         if not ran:
             report.detail += "; no mix of toolchains was timed"

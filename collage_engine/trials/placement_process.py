@@ -15,8 +15,6 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from collage_engine.build.build_job import BuildCover
 from collage_engine.build.built import MODULE_FILE, BuiltModule, attribute_kernels
 from collage_engine.lowering.accuracy import wrong_by
@@ -181,18 +179,6 @@ class TrialBench:
         before, self._holder = self._holder, process
         if self.one_loaded and before is not None and before is not process:
             before.rest()
-
-    def onnx_file(self) -> str:
-        """Return the user's own file; where that is gone, what was imported."""
-        path = Path(self.model.record.path)
-        if path.is_file():
-            return str(path)
-        written = self.folder / "model.onnx"
-        if not written.exists():
-            import onnx
-
-            onnx.save(self.model.onnx, written)
-        return str(written)
 
 
 class PlacementProcess:
@@ -408,7 +394,9 @@ class PlacementProcess:
         """Return the request that has the process load this placement."""
         contender, bench = self.contender, self._bench
         first, *further = map(str, bench.samples)
-        common = OpenPlacement(
+        assert self.folder is not None
+        return OpenPlacement(
+            module=str(self.folder / MODULE_FILE),
             threads=max((part.instance.threads for part in contender.cover), default=1),
             device=next((part.instance.device for part in contender.cover), "cpu"),
             sample=first,
@@ -418,16 +406,6 @@ class PlacementProcess:
             bounds=self._bounds(),
             streams=bench.settings.streams,
         )
-        if contender.python_session:
-            instance = contender.cover[0].instance
-            return msgspec.structs.replace(
-                common,
-                onnx=bench.onnx_file(),
-                session=instance.toolchain,
-                precision=instance.precision,
-            )
-        assert self.folder is not None
-        return msgspec.structs.replace(common, module=str(self.folder / MODULE_FILE))
 
     def reload(self, cancelled: Flag | None = None) -> None:
         """Load the placement again, in another process.

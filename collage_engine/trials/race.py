@@ -262,7 +262,7 @@ class Race:
         seen = [one.process for one in self._entrants.values() if one.process.build_s > 0]
         build_s = 0.0 if contenders else _longest(seen)
         for one in contenders:
-            if not one.python_session and one.key not in self.modules:
+            if one.key not in self.modules:
                 wanted = {part.instance.toolchain for part in one.cover}
                 alike = [process for process in seen if wanted == set(process.toolchains)]
                 build_s = max(build_s, _longest(alike or seen))
@@ -389,8 +389,7 @@ class Race:
             return some and self._is_over(ends_at)
 
         tell(f"building {names}")
-        to_build = [one for one in processes if not one.contender.python_session]
-        missed = self.runner.build(to_build, lambda: is_over(lambda one: one.folder is not None))
+        missed = self.runner.build(processes, lambda: is_over(lambda one: one.folder is not None))
         built = [one for one in processes if one not in missed and one.failure is None]
         self._make_room(len(built))
         tell(f"checking {names}")
@@ -640,14 +639,15 @@ class Race:
             winner = self._choose()
         in_model, residual = self._where_time_goes(winner) if winner.fresh_us else ([], [])
         results = self.results()
-        ours = next(one for one in results if one.contender.module == winner.contender.module)
+        ours = next(one for one in results if one.contender.key == winner.contender.key)
         return RaceResult(
             results=results,
             winner=replace(self.result_of(winner), contender=ours.contender, names=ours.names),
             tied=tuple(
                 one.contender.name
                 for one in results
-                if one is not ours and self._is_as_fast(self._shown(one.contender), winner)
+                if one is not ours
+                and self._is_as_fast(self._entrants.get(one.contender.key), winner)
             ),
             in_model_us=tuple(in_model),
             residual=tuple(residual),
@@ -799,19 +799,18 @@ class Race:
     def results(self) -> tuple[ContenderResult, ...]:
         """Return what came of the contenders: a result for each different cover.
 
-        A baseline's name goes before that of a cover of the search. What is timed in its
-        toolchain's Python session has the times of that.
+        A baseline's name goes before that of a cover of the search.
         """
         names: dict[object, list[Contender]] = {}
         for contender in self._named:
-            same = contender.module if contender.reason is None else contender.name
+            same = contender.key if contender.reason is None else contender.name
             names.setdefault(same, []).append(contender)
         found = []
         for contenders in names.values():
             first = next((one for one in contenders if one.kind != "collage"), contenders[0])
             others = dict.fromkeys(one.name for one in contenders if one.kind != "collage")
             also = tuple(name for name in others if name != first.name)
-            entrant = None if first.reason is not None else self._shown(first)
+            entrant = None if first.reason is not None else self._entrants.get(first.key)
             if entrant is not None:
                 shown = replace(first, barred=entrant.process.contender.barred)
                 found.append(replace(self.result_of(entrant), contender=shown, names=also))
@@ -820,15 +819,6 @@ class Race:
             why = first.reason or "the run ended before its turn came"
             found.append(ContenderResult(contender=first, names=also, reason=why, reached=reached))
         return tuple(found)
-
-    def _shown(self, contender: Contender) -> Entrant | None:
-        """Return the entrant whose times are told of a contender; None: it did not enter."""
-        both = [
-            self._entrants.get(replace(contender, python_session=session).key)
-            for session in (True, False)
-        ]
-        known = [one for one in both if one is not None]
-        return next((one for one in known if one.rounds), known[-1] if known else None)
 
     def result_of(self, entrant: Entrant) -> ContenderResult:
         """Return what was found out about an entrant."""

@@ -1,7 +1,7 @@
 """What a placement's own process does: load it, check its numbers, run rounds when it is asked.
 
-Nothing of the model is imported here: a placement is its exported module, as a user would load it
-(or a toolchain's own Python session). Between rounds the child sleeps on its pipe.
+Nothing of the model is imported here: a placement is its exported module, as a user would load it.
+Between rounds the child sleeps on its pipe.
 
 Its memory is read as Linux counts it (elsewhere it is not known). The largest resident size can be
 reset (``/proc/self/clear_refs``), so that loading, which holds a model twice for a moment, and
@@ -32,11 +32,8 @@ from collage_engine.lowering.npz import read_npz
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.memory import MemorySeen
-from collage_engine.records.precision import FLOAT32
 from collage_engine.timing.clock import timed
 from collage_engine.timing.messages import WRONG_NUMBERS
-from collage_engine.toolchains.capabilities import HasPythonSession, PythonSession
-from collage_engine.toolchains.registry import get
 
 SPIN_CHECK_S = 0.004
 """Seconds in which the processor time of this process is compared with the wall time; chosen."""
@@ -47,14 +44,10 @@ LONGEST_SPIN_WAIT_S = 100 * SPIN_CHECK_S
 
 
 class OpenPlacement(msgspec.Struct, frozen=True, kw_only=True):
-    """Load a module (``model.so``), or an ONNX file as a toolchain's users do from Python."""
+    """Load a module (``model.so``)."""
 
-    module: str | None = None
-    onnx: str | None = None
-    session: str | None = None
-    """The toolchain whose Python interface opens ``onnx``."""
+    module: str
     threads: int = 1
-    precision: str = "float32"
     device: str = "cpu"
     """Where the module runs."""
     sample: str
@@ -119,36 +112,27 @@ class Instance:
     Attributes:
         call: Runs it on the sample; it returns once a device is done, too.
         results: Returns its outputs on the sample.
-        on: Returns the outputs on other inputs than the sample; None: they are not compared.
-        library: The loaded module; None: it is a toolchain's Python session.
+        on: Returns the outputs on other inputs than the sample.
+        library: The loaded module.
         machine: TVM's virtual machine that runs the module.
     """
 
     call: Callable[[], Any]
     results: Callable[[], list[np.ndarray]]
-    on: Callable[[dict[str, np.ndarray]], list[np.ndarray] | None]
-    library: Any = None
-    machine: Any = None
+    on: Callable[[dict[str, np.ndarray]], list[np.ndarray]]
+    library: Any
+    machine: Any
 
     @classmethod
     def of(cls, request: OpenPlacement, inputs: dict[str, np.ndarray], number: int) -> Instance:
         """Load an instance, in the thread that it belongs to, and run it once.
 
         Args:
-            request: What is loaded: a module, or an ONNX file in a toolchain's Python session.
+            request: What is loaded.
             inputs: The sample's inputs by name.
             number: The instance's number. From the second on, each loads a copy of the module's
                 file: the same file would be loaded once, with one state for all of them.
         """
-        if request.module is None:
-            session = _session(request, inputs)
-            # What computes in float32 as its makers ship it is checked on one sample only.
-            again = request.precision != FLOAT32
-            return cls(
-                session.call,
-                session.results,
-                lambda other: _session(request, other).results() if again else None,
-            )
         import tvm
         from tvm.runtime.vm import VirtualMachine
 
@@ -191,16 +175,6 @@ class Instance:
         )
 
 
-def _session(request: OpenPlacement, inputs: dict[str, np.ndarray]) -> PythonSession:
-    """Open an ONNX file in a toolchain's Python session, bind it to inputs, and run it once."""
-    assert request.session is not None
-    toolchain, file = get(request.session), str(request.onnx)
-    assert isinstance(toolchain, HasPythonSession)
-    session = toolchain.open_session(file, request.threads, request.precision, inputs)
-    session.call()
-    return session
-
-
 class TrialJob:
     """The state of a trial process: the placement that is open, bound to its sample."""
 
@@ -241,8 +215,7 @@ class TrialJob:
         self._opened = request
         self._threads = request.threads if request.device == "cpu" else 0
         inputs = _values(request.sample, "inputs", request.inputs)
-        if request.module is not None:
-            import tvm.runtime  # noqa: F401  (what every artifact needs is no part of this one)
+        import tvm.runtime  # noqa: F401  (what every artifact needs is no part of this one)
 
         self._memory = MemoryWatch()
         if request.streams:
@@ -259,8 +232,7 @@ class TrialJob:
         found = [_errors(request, request.sample, one.results()) for one in instances]
         for folder in request.more:
             results = self._on(_values(folder, "inputs", request.inputs))
-            if results is not None:
-                found.append(_errors(request, folder, results))
+            found.append(_errors(request, folder, results))
         self._note_other(inputs)
         return _worst_of(found)
 
@@ -309,24 +281,20 @@ class TrialJob:
         """
         request = self._opened
         assert request is not None
-        if request.module is None or not request.bounds:
+        if not request.bounds:
             return
         other = turned(sample)
         try:
-            made = self._on(other)
+            self._other = other, self._on(other)
         except Exception:  # a model may be defined on its sample, and on little else
             return
-        if made is not None:
-            self._other = other, made
 
-    def _on(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray] | None:
-        """Return the outputs of what is open on some inputs; None: these are not compared."""
+    def _on(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        """Return the outputs of what is open on some inputs."""
         assert self._instance is not None
         if self._pool is None:
             return self._instance.on(inputs)
-        found: list[np.ndarray] | None = self._pool.apply(
-            lambda instance: instance.on(inputs)
-        ).result()
+        found: list[np.ndarray] = self._pool.apply(lambda instance: instance.on(inputs)).result()
         return found
 
     def _compare_again(self, kept: list[Any]) -> None:
@@ -344,17 +312,13 @@ class TrialJob:
         request = self._opened
         if request is None or not request.bounds:
             return
-        if (request.module is None and self._pool is None) or kept:
-            assert self._instance is not None
+        if kept:
             truth = _values(request.sample, "outputs", request.outputs)
             expected = [truth[name] for name, _ in request.outputs]
-            results = _unbound(request, kept[0]) if request.module else self._instance.results()
+            results = _unbound(request, kept[0])
         elif self._other is not None:
             inputs, expected = self._other
-            found = self._on(inputs)
-            if found is None:
-                return
-            results = found
+            results = self._on(inputs)
         else:
             return
         for (name, dtype), computed, right in zip(request.outputs, results, expected, strict=True):
@@ -383,11 +347,10 @@ class TrialJob:
     def _profile(self, request: ProfilePlacement) -> list[KernelTime]:
         """Return the median time of every VM call, in order.
 
-        Nothing for a Python session, and on a device, where calls return before their work is done
-        and a graph holds many.
+        Nothing on a device, where calls return before their work is done and a graph holds many.
         """
         one = self._instance
-        if one is None or one.machine is None or self._threads == 0:
+        if one is None or self._threads == 0:
             return []
         times = time_kernels(one.machine, one.call, request.runs)
         return [KernelTime(kernel=name, us=us) for name, us in times]

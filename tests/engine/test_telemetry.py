@@ -16,9 +16,9 @@ from tests.support.toolchain_cases import available
 ROOT = Path(__file__).resolve().parents[2]
 _BY_PYTHON = f"""
 import numpy
-from collage_engine.toolchains.onnxruntime.python_session import open_session
-session = open_session({str(MNIST)!r}, 1, {{"Input3": numpy.zeros((1, 1, 28, 28), "float32")}})
-session.call()
+from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
+session = OnnxRuntimeToolchain().open_onnx({str(MNIST)!r})
+session.run(None, {{"Input3": numpy.zeros((1, 1, 28, 28), "float32")}})
 print("ran")
 """
 _BY_THE_ADAPTER = """

@@ -154,9 +154,7 @@ class ScriptedWorker:
         if isinstance(request, BuildCover):
             return self._build(request, cancel)
         if isinstance(request, OpenPlacement):
-            self.name, parts = "session", "1"
-            if request.module:
-                self.name, parts = Path(request.module).read_text().split()
+            self.name, parts = Path(request.module).read_text().split()
             self.parts = int(parts)
             self._be_killed(request, self.name)
             self.is_open = True

@@ -63,15 +63,9 @@ def test_a_broken_promise_is_a_sentence(careless: Subject, check: str, said: str
 
 
 class Misspelt(ExampleToolchain):
-    """Means to have sessions, and has a method that no capability has."""
+    """Means to read profiles, and has a method that no capability has."""
 
-    def open_sessions(self) -> None: ...
-
-
-class Half(ExampleToolchain):
-    """Opens sessions, and does not say which instances have one."""
-
-    def open_session(self) -> None: ...
+    def read_profiles(self) -> None: ...
 
 
 class Own(ExampleToolchain):
@@ -83,8 +77,7 @@ class Own(ExampleToolchain):
 @pytest.mark.parametrize(
     "cls, outcome, said",
     [
-        (Misspelt, "failed", "open_sessions, which is nearly open_session of HasPythonSession"),
-        (Half, "failed", "it has open_session and not has_session"),
+        (Misspelt, "failed", "read_profiles, which is nearly read_profile of ReadsProfiles"),
         (Own, "passed", "Inspectable"),
     ],
 )

@@ -6,7 +6,6 @@ import pytest
 
 from collage_engine.drawing import palette
 from collage_engine.drawing.figures import verdict_sentence
-from collage_engine.drawing.latencies import EXPORTED, latency_rows
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord, Node
 from collage_engine.records.placement import Baseline, Placement, Run
@@ -60,18 +59,6 @@ def run(winner: str, measured: float) -> Run:
 def test_the_report_begins_with_what_won(winner: str, says: str) -> None:
     """A greedy baseline is mixed itself, and its kind is not said twice."""
     assert says in verdict_sentence(run(winner, 8.0))
-
-
-def test_an_artifact_that_takes_another_time_than_its_baseline_has_its_own_row():
-    rows = latency_rows(run("onnxruntime", 9.0))
-    assert [(r.name, r.kind, r.us) for r in rows] == [
-        ("onnxruntime only", EXPORTED, 9.0),
-        ("Collage", "1 partition", 9.0),
-        ("a → b", "greedy", 9.0),
-        ("onnxruntime only", "whole model", 12.0),
-        ("onednn only", "whole model", None),
-    ]
-    assert [r.chosen for r in rows] == [True, False, False, False, False]
 
 
 def test_a_users_placement_is_checked_before_anything_is_measured():

@@ -270,18 +270,6 @@ def test_who_may_not_be_exported_is_timed_and_does_not_lead(script, tmp_path):
     assert result_of(found, "barred").contender.barred == "it breaks a pin"
 
 
-def test_a_python_session_is_timed_beside_the_artifact(script, tmp_path):
-    script.us.update({"session": 90.0, "ort": 100.0})
-    as_users_do = Contender(name="ort", kind="whole-model", cover=cover("ort"), python_session=True)
-    with race(script, tmp_path) as going:
-        going.enter([contender("ort", kind="whole-model")])
-        going.enter([as_users_do])
-        found = going.finish()
-    assert [one.contender.name for one in found.results] == ["ort"]
-    assert found.results[0].measured_us == pytest.approx(90.0)
-    assert found.named == "ort" and found.winner.measured_us == pytest.approx(100.0)
-
-
 def test_what_is_timed_apart_is_no_contender(script, tmp_path):
     script.us.update({"full": 100.0, "half": 60.0})
     half = contender("half", kind="whole-model", barred="it is timed only")

@@ -112,10 +112,10 @@ def _baselines(task: RunTask, menu: Menu, data: ProblemData, race: Race) -> list
     """Return all baselines, the users' own ones first, then those that were the fastest so far."""
     calls = call_graph(task.open_model.model.graph)
     found = [judged(data, one) for one in baselines(calls, menu, data.settings)]
-    us = {one.contender.module: one.measured_us or math.inf for one in timed(race.results())}
+    us = {one.contender.key: one.measured_us or math.inf for one in timed(race.results())}
     return sorted(
         found,
-        key=lambda one: (one.kind != "user", not one.eligible, us.get(one.module, math.inf)),
+        key=lambda one: (one.kind != "user", not one.eligible, us.get(one.key, math.inf)),
     )
 
 
@@ -179,7 +179,7 @@ def _worth_keeping(
     """
     baseline = next((one for one in timed(result.results) if one.contender.kind != COLLAGE), None)
     keys = {
-        one.contender.module
+        one.contender.key
         for one in (result.winner, baseline)
         if one is not None
         and not any(candidate.instance.tuning for candidate in one.contender.cover)

@@ -17,7 +17,7 @@ from collage_engine.model.onnx_values import for_onnx
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.profile import LEAST_RUNS, MOST_RUNS, Layer, Profile
 from collage_engine.records.time_limits import LEAST_S
-from collage_engine.toolchains.onnxruntime.python_session import package
+from collage_engine.toolchains.onnxruntime.python_api import package
 
 SUFFIX = "_kernel_time"
 INSERTED = re.compile(r"Reorder(In|Out)put|Memcpy\w+")

@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from collage_engine.records.profile import Profile
-    from collage_engine.toolchains.capabilities import PythonSession
-    from collage_engine.toolchains.onnxruntime.python_session import Evaluator
+    from collage_engine.toolchains.onnxruntime.python_api import Evaluator
 
 
 class OnnxRuntimeToolchain(OnnxFedToolchain):
@@ -138,18 +137,6 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
             plan[weight_files.PLAN_KEY] = files
         return plan, serialised(model)
 
-    def has_session(self, instance: ToolchainInstance) -> bool:
-        """Tells whether this instance is run from Python: on the CPU it is."""
-        return not provider_of(instance)
-
-    def open_session(
-        self, file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]
-    ) -> PythonSession:
-        """Implements ``capabilities.HasPythonSession``."""
-        from collage_engine.toolchains.onnxruntime.python_session import open_session
-
-        return open_session(file, threads, inputs)
-
     def read_profile(self, content: Any) -> Profile | None:
         """Implements ``capabilities.ReadsProfiles``."""
         from collage_engine.toolchains.onnxruntime.profile import read_profile
@@ -173,7 +160,7 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         weights: Mapping[str, np.ndarray] | None = None,
     ) -> Evaluator:
         """Implements ``capabilities.EvaluatesOnnx``."""
-        from collage_engine.toolchains.onnxruntime.python_session import Evaluator
+        from collage_engine.toolchains.onnxruntime.python_api import Evaluator
 
         return Evaluator(model, threads, optimise, weights or {})
 

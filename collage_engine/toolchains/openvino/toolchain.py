@@ -10,7 +10,6 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
     ToolchainAbout,
-    ToolchainInstance,
 )
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.openvino import wheel
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
     from collage_engine.records.profile import Profile
-    from collage_engine.toolchains.capabilities import PythonSession
 
 TYPES = frozenset(
     (
@@ -100,21 +98,6 @@ class OpenVinoToolchain(OnnxFedToolchain):
         else:
             xml, constants = to_ir(found)
         return plan | {"xml_bytes": len(xml)}, constants + xml
-
-    def has_session(self, instance: ToolchainInstance) -> bool:
-        """Tells whether users run this instance from Python.
-
-        They can run every one: its precision is an option of the Python interface too.
-        """
-        return True
-
-    def open_session(
-        self, file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]
-    ) -> PythonSession:
-        """Implements ``capabilities.HasPythonSession``."""
-        from collage_engine.toolchains.openvino.python_session import open_session
-
-        return open_session(file, threads, precision, inputs)
 
     def read_profile(self, content: Any) -> Profile | None:
         """Implements ``capabilities.ReadsProfiles``."""

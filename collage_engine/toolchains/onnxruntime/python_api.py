@@ -1,4 +1,4 @@
-"""Opens ONNX Runtime's own Python interface, as its users do and as the engine's oracle."""
+"""Opens ONNX Runtime's own Python interface, by which it is the engine's oracle."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from collage_engine.model.onnx_values import for_onnx, from_onnx
 from collage_engine.records.errors import ToolchainError
-from collage_engine.toolchains.capabilities import PythonSession
 
 PROVIDERS = ["CPUExecutionProvider"]
 QUIET = 4
@@ -31,22 +30,6 @@ def package() -> Any:
         ) from error
     onnxruntime.disable_telemetry_events()
     return onnxruntime
-
-
-def open_session(file: str, threads: int, inputs: Mapping[str, np.ndarray]) -> PythonSession:
-    """Opens a session as its users do: all but the number of threads is at its default."""
-    onnxruntime = package()
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(file, options, providers=PROVIDERS)
-    wanted = [i.name for i in session.get_inputs()]
-    feeds = for_onnx(inputs, wanted)
-    found: list[Any] = []
-
-    def call() -> None:
-        found[:] = session.run(None, feeds)
-
-    return PythonSession(call, lambda: from_onnx(found))
 
 
 class Evaluator:
