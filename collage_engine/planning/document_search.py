@@ -382,5 +382,9 @@ def _is_only_unmeasured(problem: Problem) -> bool:
     """Tell whether a problem without a cover has one of candidates that were left unmeasured."""
     if all(candidate.state != "unknown" for candidate in problem.candidates):
         return False
-    found = Search(problem, optimistic=True).find(problem.pins, regrets=False)
-    return found.cost is not None
+    free = tuple(
+        msgspec.structs.replace(c, state="measured", cost_us=0.0) if c.state == "unknown" else c
+        for c in problem.candidates
+    )
+    search = Search(msgspec.structs.replace(problem, candidates=free))
+    return search.find(problem.pins, regrets=False).cost is not None

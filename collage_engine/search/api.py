@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["Search", "check", "k_best", "reuse", "solve"]
 
 BRIEF_SEARCH_S = 2.0
-"""Seconds for a search with unmeasured candidates, for bounds on their regrets or to find out what
-to measure next. Where these make the graph wide, weaker bounds soon are worth more than the best
-ones late (chosen)."""
+"""Seconds for a search that finds out what to measure next: where unmeasured candidates make the
+graph wide, a placement soon is worth more than the best one late (chosen)."""
 
 
 def solve(
@@ -44,7 +43,6 @@ def solve(
     *,
     time_limit_s: float | None = None,
     previous: Search | None = None,
-    with_bounds: bool = True,
 ) -> Answer:
     """Find the least-cost acyclic disjoint cover under the pins and limits, or why there is none.
 
@@ -56,8 +54,6 @@ def solve(
             given; by default it may take as long again.
         previous: A :class:`Search` of the same problem, whose pins may differ; what the two share
             is not computed again.
-        with_bounds: Whether to bound the regrets of unmeasured candidates too, which takes a search
-            of its own.
     """
     started = time.perf_counter()
     search = reuse(problem, previous, time_limit_s=time_limit_s)
@@ -70,14 +66,12 @@ def solve(
         solver.deadline, solver.has_answered = began + share * limit, False
         solution = search.find(problem.pins)
         solver.deadline = began + (limit if time_limit_s is not None else 2 * limit)
-        return _answer(problem, search, solution, started, with_bounds)
+        return _answer(problem, search, solution, started)
     finally:
         solver.deadline = None
 
 
-def _answer(
-    problem: Problem, search: Search, solution: Solution, started: float, with_bounds: bool
-) -> Answer:
+def _answer(problem: Problem, search: Search, solution: Solution, started: float) -> Answer:
     if solution.cost is None:
         if not solution.decided:  # no cover was found in time, and none is proved not to exist
             return Answer(
@@ -92,8 +86,6 @@ def _answer(
     if not isinstance(checked, float) or abs(checked - cost) > 1e-6 * max(1.0, cost):
         raise AssertionError(f"the search says its cover costs {cost} us, the check: {checked}")
     exact, bounds, not_known = _regrets(search, problem.pins, solution)
-    if with_bounds:
-        bounds.update(_regret_bounds_of_unmeasured(problem, solution, search))
     optimal = solution.optimal
     return Answer(
         cost_us=cost,
@@ -120,7 +112,7 @@ def reuse(
         previous: An earlier search, if there is one.
         time_limit_s: The time limit of one solve from now on, in seconds; None leaves it.
     """
-    if previous is not None and not previous.optimistic:
+    if previous is not None:
         old = previous.problem
         if msgspec.structs.replace(problem, pins=old.pins) == old:
             if time_limit_s is not None:
@@ -176,26 +168,3 @@ def _regrets(
         else:
             not_known.append(candidate.id)
     return exact, bounds, tuple(not_known)
-
-
-def _regret_bounds_of_unmeasured(
-    problem: Problem, solution: Solution, search: Search
-) -> dict[CandidateId, float]:
-    """Return regret bounds of unmeasured candidates that have a lower bound, all at theirs."""
-    wanted = {
-        index
-        for index, c in enumerate(problem.candidates)
-        if c.state == "unknown" and c.lower_bound_us is not None
-    }
-    if not wanted or solution.cost is None:
-        return {}
-    limit = min(search.solver.time_limit_s, BRIEF_SEARCH_S)
-    optimistic = Search(problem, optimistic=True, time_limit_s=limit)
-    best = optimistic.find(problem.pins)
-    least = search.to_us(solution.cost)
-    bounds: dict[CandidateId, float] = {}
-    for index in wanted:
-        total = best.least_through.get(index, best.lower_bound_through.get(index))
-        if total is not None:
-            bounds[problem.candidates[index].id] = max(0.0, optimistic.to_us(total) - least)
-    return bounds

@@ -43,7 +43,7 @@ def breaks(candidate: ProblemCandidate, pin: ProblemPin, wanted: set[int]) -> bo
         return True
     if pin.exactly and wanted != set(candidate.nodes):
         return True
-    return (pin.together or pin.unsplit) and not wanted.issubset(candidate.nodes)
+    return pin.together and not wanted.issubset(candidate.nodes)
 
 
 def describe(pin: ProblemPin) -> str:
@@ -56,7 +56,7 @@ def describe(pin: ProblemPin) -> str:
     text = nodes
     if pin.exactly:
         text = f"exactly {nodes} as one partition"
-    elif pin.together or pin.unsplit:
+    elif pin.together:
         text = f"{nodes} in one partition"
     return f"{text} on {pin.toolchain}" if pin.toolchain is not None else text
 

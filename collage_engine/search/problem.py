@@ -32,7 +32,7 @@ all that are); then fewer partitions; then the order of the candidates in the pr
 an instance of it: ``onnxruntime`` also takes ``onnxruntime[level=basic]``), ``not_toolchain``,
 ``device`` (a candidate without one is on ``cpu``), ``exactly`` (the partition is these nodes, no
 more, no less; with ``toolchain``: of that one), ``together`` (one partition holds them all,
-others welcome), ``unsplit`` (together, for the two ends of an edge).
+others welcome).
 
 **Limits** (optional; ``constraints`` in JSON) say which runtimes the cover may use: only some, at
 most so many, at most so many bytes, only some licences. :mod:`collage_engine.search.limits` says
@@ -41,11 +41,10 @@ of them, and ``constraints`` in the answer says what each costs.
 
 **Regret** of a candidate: least cost of any cover that contains it, less the least cost, both
 under the pins and limits. In ``regrets`` null means that no cover contains the candidate, and
-nothing else. ``regret_bounds`` has what is only known to be at least that much: unmeasured
-candidates with ``lower_bound_us``, and, where the graph is too wide or the time too short for exact
-regrets, measured ones (which may also be in no cover). ``regrets_not_known`` lists the measured
-candidates of which nothing is known at all. Every measured candidate is in exactly one of the
-three.
+nothing else. Where the graph is too wide or the time too short for exact regrets, ``regret_bounds``
+has what is only known to be at least that much (such a candidate may also be in no cover), and
+``regrets_not_known`` lists the candidates of which nothing is known at all. Every measured
+candidate is in exactly one of the three.
 """
 
 from __future__ import annotations
@@ -99,7 +98,6 @@ class ProblemCandidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     state: CostState = "measured"
     spread_us: float | tuple[float, float] | None = None
     """One number: the cost lies within ± that. Two: its 20th and 80th percentile."""
-    lower_bound_us: Figure | None = None
     reason: str | None = None
     device: str | None = None
     takes: dict[int, str] = {}
@@ -125,7 +123,6 @@ class ProblemPin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     device: str | None = None
     exactly: bool = False
     together: bool = False
-    unsplit: bool = False
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

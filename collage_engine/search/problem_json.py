@@ -30,7 +30,7 @@ def read_problem(text: str | bytes) -> Problem:
     _check_transitions(problem.transitions, place)
     _check_once("priority", problem.priority)
     for index, pin in enumerate(problem.pins):
-        _check_pin(problem, pin, f"pins[{index}]", place)
+        _check_pin(pin, f"pins[{index}]", place)
     return problem
 
 
@@ -162,21 +162,14 @@ def _check_transitions(transitions: Transitions, place: Mapping[int, int]) -> No
         _check_known(f"{where}.formats[{index}]", [node], place)
 
 
-def _check_pin(problem: Problem, pin: ProblemPin, where: str, place: Mapping[int, int]) -> None:
+def _check_pin(pin: ProblemPin, where: str, place: Mapping[int, int]) -> None:
     _check_known(f"{where}.nodes", pin.nodes, place)
-    shapes = [n for n in ("exactly", "together", "unsplit") if getattr(pin, n)]
+    shapes = [n for n in ("exactly", "together") if getattr(pin, n)]
     others = [n for n in ("not_toolchain", "device") if getattr(pin, n) is not None]
     demands = shapes + others + (["toolchain"] if pin.toolchain is not None else [])
     if not demands:
         raise UsageError(
-            f"{where}: it says nothing; give toolchain, not_toolchain, device, exactly, "
-            "together or unsplit"
+            f"{where}: it says nothing; give toolchain, not_toolchain, device, exactly or together"
         )
     if len(shapes) + len(others) > 1 or (others and pin.toolchain is not None):
         raise UsageError(f"{where}: {' and '.join(demands)} are two pins; list them separately")
-    if pin.unsplit:
-        ends = set(pin.nodes)
-        if len(ends) != 2 or not any(
-            set(problem.nodes[place[node]].inputs) & (ends - {node}) for node in ends
-        ):
-            raise UsageError(f"{where}.nodes: unsplit wants the two ends of an edge")

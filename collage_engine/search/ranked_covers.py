@@ -51,7 +51,9 @@ def best_covers(search: Search, pins: Iterable[ProblemPin], k: int) -> list[Rank
         else:
             if solution.ranked_covers is not None:
                 covers = solution.ranked_covers(k, time.monotonic() + solver.time_limit_s)
-            cutoff = covers[-1][0] if cutoff is None else min(cutoff, covers[-1][0])
+            # HiGHS may list two of equal cost in either order, so the last one need not cost most.
+            most = max(cost for cost, _ in covers)
+            cutoff = most if cutoff is None else min(cutoff, most)
         for cost, cover in covers:
             known.setdefault(frozenset(cover), (cost, cover))
     ranked = sorted(known.values(), key=itemgetter(0))

@@ -1,9 +1,8 @@
 """The search of a problem under pins and limits on runtimes, again and again.
 
-A :class:`Search` keeps what does not change between searches. Pins and costs come and go; as long
-as the nodes and the usable candidates' node sets stay, the state space does too. It turns pins and
-limits into choices of allowed candidates; a :class:`~collage_engine.search.solver.Solver` solves
-each of them.
+A :class:`Search` keeps what does not change between searches: pins come and go, the state space
+stays. It turns pins and limits into choices of allowed candidates; a
+:class:`~collage_engine.search.solver.Solver` solves each of them.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from collage_engine.search.pins import forbidden_by
 from collage_engine.search.solver import Solver
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from collage_engine.search.limited_search import RestrictedSolve
     from collage_engine.search.problem import Problem, ProblemPin
@@ -34,23 +33,15 @@ runtimes, with and without one pin or limit."""
 class Search:
     """The search of a problem, for any pins."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        *,
-        optimistic: bool = False,
-        time_limit_s: float | None = None,
-    ) -> None:
+    def __init__(self, problem: Problem, *, time_limit_s: float | None = None) -> None:
         """Build the state space.
 
         Args:
             problem: The problem; its pins are ignored, its limits hold for every search.
-            optimistic: Whether unmeasured candidates count, at their lower bounds (0 without one).
             time_limit_s: Time limit of one solve, in seconds.
         """
         self.problem = problem
-        self.optimistic = optimistic
-        self.solver = Solver(problem, optimistic=optimistic, time_limit_s=time_limit_s)
+        self.solver = Solver(problem, time_limit_s=time_limit_s)
         limits = problem.limits
         self.runtime_sets = (
             RuntimeSets(problem, limits) if limits is not None and limits_in_words(limits) else None
@@ -59,11 +50,6 @@ class Search:
         self._forbidden: dict[ProblemPin, list[int]] = {}
         self._restricted: dict[tuple[frozenset[ProblemPin], frozenset[int]], Solution] = {}
         """What was found under pins without some candidates lately, without labels."""
-
-    def reprice(self, costs_us: Mapping[int, float | None]) -> None:
-        """Give candidates other costs; see :meth:`Solver.reprice`."""
-        self._restricted.clear()
-        self.solver.reprice(costs_us)
 
     def forbidden(self, pin: ProblemPin) -> list[int]:
         """Return the indices of the candidates that a pin rules out."""

@@ -21,7 +21,7 @@ from collage_engine.search.states import SearchLimitExceeded
 from collage_engine.search.weights import Weights
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from collage_engine.search.problem import Problem
 
@@ -41,18 +41,11 @@ WIDE_STATES = 45.0
 class Solver:
     """The state space and the costs of a problem, solved for any choice of candidates."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        *,
-        optimistic: bool = False,
-        time_limit_s: float | None = None,
-    ) -> None:
+    def __init__(self, problem: Problem, *, time_limit_s: float | None = None) -> None:
         """Build the state space.
 
         Args:
             problem: The problem; its pins and limits are ignored.
-            optimistic: Whether unmeasured candidates count, at their lower bounds (0 without one).
             time_limit_s: Time limit of one solve, in seconds.
         """
         self.problem = problem
@@ -62,35 +55,17 @@ class Solver:
         """When every solve ends, whatever its limit, in :func:`time.monotonic` seconds."""
         self.has_answered = False
         """Whether there is an answer already: then nothing is solved any more past ``deadline``."""
-        self.usable, costs = usable_costs(problem, optimistic)
+        self.usable = [
+            index
+            for index, candidate in enumerate(problem.candidates)
+            if candidate.state == "measured" and candidate.cost_us is not None
+        ]
         self.space = StateSpace(problem, self.usable)
         self.too_wide = self.space.mean_states > WIDE_STATES
         """Whether the state space is, or has proved, too large for exact search."""
-        self.weights = Weights(problem, self.space, costs)
+        self.weights = Weights(problem, self.space)
         self._latest: tuple[tuple[bool, ...], Solution] | None = None
         """What was last proved to be the best, and for whom, where the graph is wide."""
-
-    def reprice(self, costs_us: Mapping[int, float | None]) -> None:
-        """Give candidates other costs.
-
-        Args:
-            costs_us: Index of a candidate to its cost in microseconds; None: it is never chosen any
-                more.
-
-        Raises:
-            KeyError: A candidate was not usable when the solver was made.
-        """
-        self._latest = None
-        gone = set()
-        for index, us in costs_us.items():
-            if index not in self.space.node_set_of:
-                raise KeyError(index)
-            if us is None:
-                gone.add(index)
-            else:
-                self.weights.reprice(index, us)
-        if gone:
-            self.usable = [index for index in self.usable if index not in gone]
 
     def uncovered(self, allowed: Sequence[bool]) -> list[int]:
         """Return the ids of the nodes that no allowed candidate holds."""
@@ -166,25 +141,3 @@ class Solver:
         if solution.optimal:
             self._latest = key, solution
         return replace(solution)
-
-
-def usable_costs(problem: Problem, optimistic: bool) -> tuple[list[int], list[float | None]]:
-    """Return the candidates that may be chosen, and what every candidate costs.
-
-    Args:
-        problem: The problem.
-        optimistic: Whether unmeasured candidates count, at their lower bounds (0 without one).
-
-    Returns:
-        Indices of the usable candidates, and per candidate its cost in microseconds (None: it may
-        not be chosen).
-    """
-    costs: list[float | None] = []
-    for candidate in problem.candidates:
-        if candidate.state == "measured":
-            costs.append(candidate.cost_us)
-        elif candidate.state == "unknown" and optimistic:
-            costs.append(candidate.lower_bound_us or 0.0)
-        else:
-            costs.append(None)
-    return [index for index, cost in enumerate(costs) if cost is not None], costs

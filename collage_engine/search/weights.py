@@ -23,15 +23,12 @@ class Weights:
     ``prices[c]`` the prices of each value its node set produces.
     """
 
-    def __init__(
-        self, problem: Problem, space: StateSpace, costs_us: Sequence[float | None]
-    ) -> None:
+    def __init__(self, problem: Problem, space: StateSpace) -> None:
         """Convert a problem's costs.
 
         Args:
             problem: The problem.
             space: Its state space, whose ``values`` are filled here.
-            costs_us: Per candidate its cost in microseconds.
         """
         self.problem = problem
         self.space = space
@@ -45,18 +42,14 @@ class Weights:
         """Internal amount of one unit of cost; what is below it decides between exact ties."""
         launch = units(problem.transitions.launch_us) * self.scale
         self.cost: list[int] = [IMPOSSIBLE] * len(problem.candidates)
-        self.fixed: list[int] = [0] * len(problem.candidates)
-        """The part of ``cost`` that is not the candidate's own."""
         self.demands: list[tuple[int, ...]] = [()] * len(problem.candidates)
         self.prices: list[tuple[Prices, ...]] = [()] * len(problem.candidates)
         for index in space.node_set_of:
             candidate = problem.candidates[index]
-            us = costs_us[index]
-            assert us is not None
+            assert candidate.cost_us is not None
             rank = ranks.get(candidate.toolchain, worst)
             tie_break = rank * len(candidate.nodes) * per_rank + per_partition
-            self.fixed[index] = launch + tie_break
-            self.cost[index] = units(us) * self.scale + self.fixed[index]
+            self.cost[index] = units(candidate.cost_us) * self.scale + launch + tie_break
         self._handover = {
             (a, b): units(us) * self.scale for a, b, us in problem.transitions.pairs if us > 0
         }
@@ -71,10 +64,6 @@ class Weights:
         if self._handover or has_formats:
             self._find_values()
             self._set_transitions()
-
-    def reprice(self, index: int, us: float) -> None:
-        """Give a candidate another cost in microseconds; its transitions stay."""
-        self.cost[index] = units(us) * self.scale + self.fixed[index]
 
     def _output_places(self) -> Iterable[int]:
         place = {node.id: at for at, node in enumerate(self.problem.nodes)}
@@ -159,9 +148,7 @@ class Weights:
             candidate = self.problem.candidates[index]
             for position in outputs:
                 name = candidate.gives.get(self._node(position), PLAIN)
-                converting = self._convert(position, name, PLAIN)
-                self.fixed[index] += converting
-                self.cost[index] += converting
+                self.cost[index] += self._convert(position, name, PLAIN)
             self.demands[index] = tuple(
                 self._demand(candidate, position, consumers[position])
                 for position in nodes.consumed

@@ -77,7 +77,7 @@ def promising(
         else each
         for each in problem.candidates
     )
-    cover = set(solve(replace(problem, candidates=hoped), with_bounds=False).cover or ())
+    cover = set(solve(replace(problem, candidates=hoped)).cover or ())
     chosen = [c for c in known.values() if c.id in cover and c.id in tunable]
     return sorted(chosen, key=lambda c: -(costs.cost(c.id).median_us or 0.0))
 

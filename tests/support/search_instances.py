@@ -85,8 +85,6 @@ def random_problem(seed: int, *, nodes: int = 7, cyclic: bool = False) -> dict[s
                     candidate["cost_us"] += 2.0 * len(members)
             else:
                 candidate["cost_us"] = None
-                if rng.random() < 0.5:
-                    candidate["lower_bound_us"] = cost()
             if rng.random() < 0.3:
                 candidate["device"] = rng.choice(["cpu", "cuda:0"])
             if formats:
@@ -135,7 +133,7 @@ def random_problem(seed: int, *, nodes: int = 7, cyclic: bool = False) -> dict[s
         problem["priority"] = rng.sample(toolchains, rng.randint(1, len(toolchains)))
     if rng.random() < 0.5:
         problem["pins"] = [
-            _random_pin(rng, ids, inputs, toolchains, candidates) for _ in range(rng.randint(1, 3))
+            _random_pin(rng, ids, toolchains, candidates) for _ in range(rng.randint(1, 3))
         ]
     return problem
 
@@ -143,14 +141,13 @@ def random_problem(seed: int, *, nodes: int = 7, cyclic: bool = False) -> dict[s
 def _random_pin(
     rng: random.Random,
     ids: list[int],
-    inputs: list[list[int]],
     toolchains: list[str],
     candidates: list[dict[str, Any]],
 ) -> dict[str, Any]:
     some = rng.sample(ids, rng.randint(1, min(3, len(ids))))
     if candidates and rng.random() < 0.6:
         some = list(rng.choice(candidates)["nodes"])
-    sort = rng.choice(["toolchain", "not", "device", "exactly", "together", "unsplit"])
+    sort = rng.choice(["toolchain", "not", "device", "exactly", "together"])
     named = rng.choice([*toolchains, "c"])
     if sort == "toolchain":
         return {"nodes": some[:2], "toolchain": named}
@@ -163,9 +160,6 @@ def _random_pin(
         if rng.random() < 0.3:
             pin["toolchain"] = named
         return pin
-    edges = [(ids[p], ids[n]) for n in range(len(ids)) for p in inputs[n]]
-    if sort == "unsplit" and edges:
-        return {"nodes": list(rng.choice(edges)), "unsplit": True}
     return {"nodes": some[:2], "together": True}
 
 
@@ -196,25 +190,16 @@ def convex(members: list[int] | tuple[int, ...], inputs: list[list[int]]) -> boo
 class BruteForce:
     """Every disjoint cover of a small problem, with exact costs as fractions of a microsecond."""
 
-    def __init__(self, problem: dict[str, Any], *, optimistic: bool = False) -> None:
+    def __init__(self, problem: dict[str, Any]) -> None:
         self.problem = problem
         self.nodes = [n["id"] for n in problem["nodes"]]
         self.inputs = {n["id"]: sorted(set(n["inputs"])) for n in problem["nodes"]}
-        self.optimistic = optimistic
         self.cyclic: list[tuple[Fraction, tuple[int, ...]]] = []
         """Disjoint covers that only joint acyclicity rules out."""
         self.covers: list[tuple[Fraction, tuple[int, ...]]] = []
         """(cost, indices of candidates), pins aside."""
-        usable = [i for i, c in enumerate(problem["candidates"]) if self._cost(c) is not None]
+        usable = list(self.named("measured").values())
         self._extend(frozenset(), (), usable)
-
-    def _cost(self, candidate: dict[str, Any]) -> Fraction | None:
-        state = candidate.get("state", "measured")
-        if state == "measured":
-            return Fraction(str(candidate["cost_us"]))
-        if state == "unknown" and self.optimistic:
-            return Fraction(str(candidate.get("lower_bound_us") or 0))
-        return None
 
     def _extend(self, covered: frozenset[int], chosen: tuple[int, ...], usable: list[int]) -> None:
         missing = [n for n in self.nodes if n not in covered]
@@ -245,9 +230,7 @@ class BruteForce:
         transitions = self.problem.get("transitions", {})
         total = Fraction(str(transitions.get("launch_us", 0))) * len(chosen)
         for index in chosen:
-            cost = self._cost(candidates[index])
-            assert cost is not None
-            total += cost
+            total += Fraction(str(candidates[index]["cost_us"]))
         owner = {n: candidates[i] for i in chosen for n in candidates[i]["nodes"]}
         part = {n: i for i in chosen for n in candidates[i]["nodes"]}
         pairs = {(a, b): Fraction(str(us)) for a, b, us in transitions.get("pairs", ())}
@@ -310,7 +293,7 @@ class BruteForce:
                 return False
             if pin.get("exactly") and nodes != wanted:
                 return False
-            if (pin.get("together") or pin.get("unsplit")) and not wanted <= nodes:
+            if pin.get("together") and not wanted <= nodes:
                 return False
         return True
 

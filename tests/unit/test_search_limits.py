@@ -223,7 +223,7 @@ def test_regrets_that_there_was_no_time_for_are_not_known_rather_than_none() -> 
         return replace(solution, least_through={}, others_in_no_cover=False)
 
     search.solver.solve = without_regrets  # type: ignore[method-assign]
-    answer = solve(problem, previous=search, with_bounds=False)
+    answer = solve(problem, previous=search)
     assert answer.cost_us == truth.cost_us
     kinds = (set(answer.regrets), set(answer.regret_bounds), set(answer.regrets_not_known))
     assert sum(map(len, kinds)) == len(problem.candidates) == len(set().union(*kinds))

@@ -32,7 +32,7 @@ GOOD: dict[str, Any] = {
             "state": "invalid",
             "reason": "crashed",
         },
-        {"id": "u", "nodes": [1, 2], "toolchain": "b", "state": "unknown", "lower_bound_us": 4.0},
+        {"id": "u", "nodes": [1, 2], "toolchain": "b", "state": "unknown"},
     ],
     "transitions": {"launch_us": 1.0, "pairs": [["a", "b", 0.5], ["b", "b", 0.25]]},
 }
@@ -55,8 +55,6 @@ def test_answer_in_the_public_format() -> None:
     assert answer["cost_us"] == 12.0 and answer["lower_bound_us"] == 12.0
     assert answer["optimal"] is True and answer["cover"] == ["b01", "b2"]
     assert answer["regrets"] == {"a0": 2.0, "a1": 2.0, "b2": 0.0, "b01": 0.0}
-    # u with a0: 5 + 4 + 2 launches + 0.5 for value 0, once though two nodes of u take it.
-    assert answer["regret_bounds"] == {"u": 0.0}
     assert answer["verdicts"] == [] and answer["states"] > 0 and answer["seconds"] > 0
     assert "infeasible" not in answer
     json.dumps(answer)
@@ -98,7 +96,6 @@ MALFORMED = [
     (json.dumps(changed(priority=["a", "a"])), "priority"),
     (json.dumps(changed(pins=[{"nodes": [0]}])), "pins[0]: it says nothing"),
     (json.dumps(changed(pins=[{"nodes": [5], "toolchain": "a"}])), "pins[0].nodes"),
-    (json.dumps(changed(pins=[{"nodes": [0], "unsplit": True}])), "pins[0].nodes"),
 ]
 
 

@@ -82,7 +82,7 @@ def measure_candidates(
 
 def has_cover(data: ProblemData) -> bool:
     """Return whether the costs at hand make a cover that keeps the pins and limits."""
-    answer = solve(data.problem(), with_bounds=False)
+    answer = solve(data.problem())
     return answer.infeasible is None and answer.cost_us is not None
 
 
