@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TypeVar
 
 import msgspec
@@ -15,10 +16,16 @@ from collage_engine.planning.document_search import (
     PlacementPrices,
     search_of,
 )
+from collage_engine.planning.infeasible import infeasible_details
 from collage_engine.planning.measured_placements import identity, problem_parts
 from collage_engine.planning.refusals import refusal_text
 from collage_engine.planning.search_problem import device_words
-from collage_engine.records.answers import Alternative, ExplainAnswer, NoCandidate
+from collage_engine.records.answers import (
+    Alternative,
+    AlternativeStatus,
+    ExplainAnswer,
+    NoCandidate,
+)
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.counted import NAMED, counted
 from collage_engine.records.format import border_words
@@ -27,11 +34,9 @@ from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.search.explain import Labels, explain_node
-from collage_engine.search.problem import Answer, CandidateId, Problem
-from collage_engine.search.ranked_covers import RankedCover
+from collage_engine.search.problem import ProblemCandidate
 from collage_engine.session.document import Document
-from collage_engine.wording.amounts import time_text
+from collage_engine.wording.amounts import LEAST_US, time_text
 from collage_engine.wording.runs import instance_title
 
 Amount = TypeVar("Amount", float, float | None)
@@ -60,118 +65,378 @@ def explain_document(
         node, with their prices against the shown placement; the chosen one and its alternatives in
         words; the runner-up placement; and why other toolchains have no candidate.
     """
-    refusals = {
-        instance: refusal_text(reasons[node])
-        for instance, reasons in document.without_candidates.items()
-        if node in reasons
-    }
-    not_offered = tuple(NoCandidate(toolchain=i, reason=r) for i, r in refusals.items())
-    holding = [c for c in document.candidates if node in c.nodes]
     exported = [run.placement for run in document.runs if run.placement is not None]
     shown = shown or (exported[-1] if exported else None)
     if shown is None and not any(c.cost.usable for c in document.candidates):
+        refusals = _refusals(document, node)
+        holding = [c for c in document.candidates if node in c.nodes]
         return ExplainAnswer(
             words=("Nothing is measured yet here: a run measures it.",),
-            alternatives=tuple(
-                Alternative(toolchain=name, status="no candidate", reason=reason)
-                for name, reason in refusals.items()
-            ),
+            alternatives=tuple(map(_without_candidate, refusals)),
             candidates=tuple(holding[:MOST_LISTED]),
-            not_offered=not_offered,
+            not_offered=refusals,
         ), previous
     search = search_of(document, document.settings, previous)
-    shown = shown or search.best
-    prices = PlacementPrices(search, shown) if shown is not None else None
-    problem, answer, by_id = search.problem, search.answer, dict(search.by_id)
-    if prices is not None and shown is not None:
-        problem = _with_partitions(problem, shown)
-        by_id.update({c.id: c for c in _records(shown) if c.id not in by_id})
-        answer = _of_placement(search, shown, prices)
-    second = _second_best(search, shown)
-    holding = [c for c in by_id.values() if node in c.nodes]
-    cover = [str(name) for name in answer.cover]
-    named = {c.id for c in holding}.union(cover, second.candidates if second else ())
-    labels = labels_of(document, [by_id[name] for name in named])
-    noise_us = shown.noise_us if shown is not None and shown.measured_us is not None else None
-    runner_up = None
-    if second is not None and prices is not None:
-        runner_up = RankedCover(
-            cover=tuple(part.candidate for part in second.partitions),
-            cost_us=search.latency_us(second) or 0.0,
-            regret_us=(search.latency_us(second) or 0.0) - (prices.us or 0.0),
+    return _Explanation(document, node, search, shown or search.best).answer(), search
+
+
+class _Explanation:
+    """The explanation of one node in one placement."""
+
+    def __init__(
+        self, document: Document, node: int, search: DocumentSearch, shown: Placement | None
+    ) -> None:
+        """Gather what sentences and alternatives rest on.
+
+        Args:
+            document: The document, with the pins of now.
+            node: Number of the operator.
+            search: The search under these pins.
+            shown: The placement; None: there is none under the pins and limits.
+        """
+        self._document, self._node = document, node
+        self._search, self._shown = search, shown
+        self._prices = None if shown is None else PlacementPrices(search, shown)
+        self._regrets = {} if self._prices is None else self._prices.regrets
+        self._bounds = {} if self._prices is None else self._prices.regret_bounds
+        self._names = node_names(document.graph)
+        self._titles = NodeTitles(document.graph.calls)
+        # Partitions of an earlier run's placement need not be among the document's candidates.
+        parts = () if shown is None else problem_parts(shown)
+        shown_records = [] if shown is None else _records(shown)
+        self._records = {**{c.id: c for c in shown_records}, **search.by_id}
+        self._candidates = {str(c.id): c for c in search.problem.candidates}
+        for part in parts:
+            known = self._candidates.get(str(part.id))
+            if known is None or known.state != "measured":
+                self._candidates[str(part.id)] = part
+        self._problem = msgspec.structs.replace(
+            search.problem, candidates=tuple(self._candidates.values())
         )
-    explanation = explain_node(
-        problem, answer, node, labels, refusals=refusals, runner_up=runner_up, noise_us=noise_us
-    )
-    alternatives = explanation.alternatives
-    order = {line.candidate: place for place, line in enumerate(alternatives)}
-    holding.sort(key=lambda c: order[c.id])
-    holding = holding[:MOST_LISTED]
-    chosen = by_id.get(str(explanation.chosen))
-    instead = _prices_instead(document, node, search, holding, shown)
-    return ExplainAnswer(
-        words=(
-            *_pinned(document, node, search, shown, prices),
-            *_of_the_run(document, node, labels, shown),
-            *explanation.text,
-            *_calls(document, chosen, labels),
-            *(device_words(problem, cover, node) if chosen is not None else ()),
-            *_converted(problem, cover, node, labels),
-        ),
-        alternatives=_with_prices(alternatives, instead),
-        candidates=tuple(holding),
-        regrets=_of_shown(answer.regrets, holding),
-        regret_bounds=_of_shown(answer.regret_bounds, holding),
-        chosen=None if explanation.chosen is None else str(explanation.chosen),
-        runner_up=None if second is None else search.with_time(second),
-        not_offered=not_offered,
-        ties=tuple(str(line.candidate) for line in alternatives if line.status == "tied"),
-        prices_instead=instead,
-    ), search
+        self._cover = [str(part.id) for part in parts]
+        own = (self._candidates[name] for name in self._cover)
+        self._chosen = next((c for c in own if node in c.nodes), None)
+
+    def answer(self) -> ExplainAnswer:
+        """Return the whole explanation."""
+        lines = [self._alternative(c) for c in self._candidates.values() if self._node in c.nodes]
+        lines.sort(key=_by_price)
+        holding = [self._records[line.candidate or ""] for line in lines[:MOST_LISTED]]
+        instead = self._prices_instead(holding)
+        refusals = _refusals(self._document, self._node)
+        tied = [line for line in lines if line.status == "tied"]
+        second = self._second_best
+        return ExplainAnswer(
+            words=(
+                *self._pinned(),
+                *self._of_the_run(),
+                *self._reasons(tied),
+                *self._calls(),
+                *device_words(self._problem, self._cover, self._node),
+                *self._converted(),
+            ),
+            alternatives=(*_with_prices(lines, instead), *map(_without_candidate, refusals)),
+            candidates=tuple(holding),
+            regrets=_of_shown(self._regrets, holding),
+            regret_bounds=_of_shown(self._bounds, holding),
+            chosen=None if self._chosen is None else str(self._chosen.id),
+            runner_up=None if second is None else self._search.with_time(second),
+            not_offered=refusals,
+            ties=tuple(line.candidate or "" for line in tied),
+            prices_instead=instead,
+        )
+
+    # -- what things are called --------------------------------------------------------------
+
+    def _toolchain(self, instance: str) -> str:
+        """Return what a toolchain instance is called."""
+        return instance_title(instance, self._document.toolchain_title)
+
+    def _called(self, candidate: str) -> str:
+        """Name a candidate by its nodes; by their number and both ends where there are many."""
+        c = self._records[candidate]
+        formats = border_words(c.takes, c.gives)
+        nodes, count = self._titles.joined(c.nodes), len(self._titles.of(c.nodes))
+        if count > NAMED:
+            first, last = self._names[c.nodes[0]], self._names[c.nodes[-1]]
+            nodes = f"{counted(count, 'node')}, {first} to {last}"
+        return nodes + (f" ({formats})" if formats else "")
+
+    # -- alternatives ------------------------------------------------------------------------
+
+    def _alternative(self, candidate: ProblemCandidate) -> Alternative:
+        """Return what is known of one candidate that holds the node."""
+        name = str(candidate.id)
+        regret, bound = self._regrets.get(name), self._bounds.get(name)
+        status: AlternativeStatus
+        if candidate.state == "invalid":
+            status, bound = "invalid", None
+        elif candidate is self._chosen:
+            status, regret, bound = "chosen", None, None
+        elif regret is not None:
+            noise_us = 0.0 if self._shown is None else self._shown.noise_us
+            status = "tied" if abs(regret) <= noise_us else "slower" if regret > 0 else "faster"
+        elif candidate.state == "unknown":
+            status = "unmeasured"
+        elif name in self._regrets:
+            status = "ruled out"
+        else:
+            status = "at least" if bound is not None else "not known"
+        return Alternative(
+            toolchain=candidate.toolchain,
+            status=status,
+            candidate=name,
+            operators=self._called(name),
+            here_us=candidate.cost_us,
+            whole_us=bound if regret is None else regret,
+            reason=candidate.reason or "",
+        )
+
+    def _prices_instead(self, holding: Sequence[CandidateRecord]) -> dict[str, float]:
+        """Return what candidates would cost if the node were pinned to their toolchains instead.
+
+        Such a pin takes the node out of those that demand another toolchain for it; all others
+        stay.
+
+        Args:
+            holding: The candidates that are asked about.
+        """
+        document, node = self._document, self._node
+        if self._shown is None or not any(
+            pin.kind == "on" and node in pin.nodes for pin in document.pins
+        ):
+            return {}
+        freed = copy.copy(document)
+        freed.pins = []
+        whole = document.graph.whole_nodes([node])
+        for pin in document.pins:
+            rest = tuple(n for n in pin.nodes if pin.kind != "on" or n not in whole)
+            if rest:
+                freed.pins.append(msgspec.structs.replace(pin, nodes=rest))
+        free = search_of(freed, document.settings, self._search)
+        regrets = PlacementPrices(free, self._shown).regrets
+        return {c.id: us for c in holding if (us := regrets.get(c.id)) is not None}
+
+    # -- sentences ---------------------------------------------------------------------------
+
+    def _pinned(self) -> list[str]:
+        """Say which pins put the node where it is, and which the shown placement does not keep."""
+        if self._shown is None or self._prices is None:
+            return []
+        broken, said = self._search.broken_by(self._shown), []
+        for place, verdict in enumerate(self._prices.verdicts(self._search.pins)):
+            pin = self._document.pins[place]
+            if self._node not in pin.nodes:
+                continue
+            name = pin.title
+            if place in broken:
+                text = f"This placement was made without the pin {name}, which it does not keep."
+            else:
+                text = f"The pin {name} puts it here: {verdict.reason}."
+            said.append(text)
+        return said
+
+    def _of_the_run(self) -> list[str]:
+        """Say why the run that made the shown placement exported a baseline, where it did."""
+        shown, runs = self._shown, reversed(self._document.runs)
+        run = next((run for run in runs if run.placement is shown), None)
+        if run is None or shown is None or run.winner == "collage" or run.of_profile:
+            return []
+        found = run.best_found()
+        ours = found.measured_us if found is not None else None
+        took = shown.measured_us
+        text = f"{self._document.title(run)} exports the baseline {self._baseline_name(run)}"
+        if ours is None or took is None:
+            return [f"{text}."]
+        if "collage" in run.tied:
+            both = f"{time_text(took)} and {time_text(ours)}"
+            text += (
+                f": end to end it is tied with the search's best placement ({both}), and it is "
+                "simpler"
+            )
+        elif took <= ours:
+            best = time_text(ours)
+            text += f": end to end it took {time_text(took)}, the search's best placement {best}"
+        return [f"{text}."]
+
+    def _baseline_name(self, run: Run) -> str:
+        """Return what the baseline that a run exported is called."""
+        won = next((base for base in run.baselines if base.name == run.winner), None)
+        if won is None or won.kind != "whole-model":
+            return run.winner
+        return f"{self._toolchain(run.winner)} only"
+
+    def _reasons(self, tied: Sequence[Alternative]) -> list[str]:
+        """Say what runs the node, what could as well, and what the second-best placement has.
+
+        Args:
+            tied: The alternatives that cannot be told from the chosen candidate.
+        """
+        if self._chosen is None:
+            document, answer = self._document, self._search.answer
+            reason: object = "no placement was found"
+            if answer.infeasible is not None:
+                reason = infeasible_details(
+                    document.graph, document.pins, answer, document.without_candidates
+                )["reason"]
+            return [f"{self._names[self._node]} is not placed: {reason}."]
+        said = [self._headline(self._chosen)]
+        if tied:
+            names = [f"{self._toolchain(each.toolchain)}'s {each.operators}" for each in tied]
+            said.append(
+                f"Not decided on this machine now: {_listed(names)}. A placement with one of these "
+                "takes as long, as far as measurements tell."
+            )
+        if self._second_best is not None:
+            said.append(self._second(self._second_best))
+        return said
+
+    def _headline(self, chosen: ProblemCandidate) -> str:
+        """Return ``oneDNN runs conv+relu: 41 µs; by itself TVM would take 12 µs more``."""
+        text = f"{self._toolchain(chosen.toolchain)} runs {self._called(str(chosen.id))}"
+        if chosen.cost_us is not None:
+            text = f"{text}: {time_text(chosen.cost_us)}"
+        others = [
+            (c.cost_us, c)
+            for c in self._candidates.values()
+            if c.state == "measured"
+            and c.cost_us is not None
+            and c.toolchain != chosen.toolchain
+            and set(c.nodes) == set(chosen.nodes)
+        ]
+        if others and chosen.cost_us is not None:
+            other_us, other = min(others, key=lambda each: each[0])
+            more, name = other_us - chosen.cost_us, self._toolchain(other.toolchain)
+            if abs(more) < LEAST_US:
+                text += f"; by itself {name} would take as long"
+            elif more > 0:
+                text += f"; by itself {name} would take {time_text(more)} more"
+            else:
+                reason = self._why_not(str(other.id))
+                text += f"; by itself {name} would take {time_text(-more)} less, but {reason}"
+        gap_us = self._search.answer.gap_us
+        if gap_us and _is_same(self._search.placements[0], self._shown):
+            above = f"at most {time_text(gap_us)} above the best one"
+            text = f"{text} (the placement is proven to be {above})"
+        return f"{text}."
+
+    def _why_not(self, other: str) -> str:
+        """Return why a candidate with a lower isolated cost was not chosen."""
+        regret, bound = self._regrets.get(other), self._bounds.get(other)
+        if regret is not None and abs(regret) < LEAST_US:
+            return "the best placement with it takes as long"
+        if regret is not None and regret < 0:
+            return f"another placement with it takes {time_text(-regret)} less"
+        if regret is not None:
+            return (
+                f"the best placement with it takes {time_text(regret)} longer, because of its "
+                "hand-overs"
+            )
+        if bound is not None:
+            return f"the best placement with it takes at least {time_text(bound)} longer"
+        return (
+            "no placement contains it: a pin or its neighbours rule it out"
+            if other in self._regrets
+            else "there was no time to find the best placement with it"
+        )
+
+    @cached_property
+    def _second_best(self) -> Placement | None:
+        """Return the fastest known placement but the shown one, by its measured time if any."""
+        if self._shown is None:
+            return None
+        return min(
+            (p for p in self._search.placements if not _is_same(p, self._shown)),
+            key=lambda p: math.inf if (us := self._search.latency_us(p)) is None else us,
+            default=None,
+        )
+
+    def _second(self, second: Placement) -> str:
+        """Say what the second-best placement does differently, and what that costs."""
+        theirs = second.candidates
+        gone = [self._candidates[name] for name in set(self._cover) - theirs]
+        come = [self._candidates[name] for name in theirs - set(self._cover)]
+        if not come:
+            return "The second-best placement is the same."
+        has = f"{self._parts(come)} instead of {self._parts(gone)}"
+        own_us = None if self._prices is None else self._prices.us
+        more = (self._search.latency_us(second) or 0.0) - (own_us or 0.0)
+        time = "as long"
+        if abs(more) >= LEAST_US:
+            time = f"{time_text(abs(more))} {'longer' if more > 0 else 'less'}"
+        if not any(self._node in c.nodes for c in come):
+            return (
+                f"The second-best placement has the same at {self._names[self._node]}; elsewhere "
+                f"it has {has} and takes {time}."
+            )
+        return f"The second-best placement has {has} and takes {time}."
+
+    def _parts(self, parts: Iterable[ProblemCandidate]) -> str:
+        """List partitions by toolchain, nodes and the node where each begins."""
+        names = []
+        for part in sorted(parts, key=lambda c: min(c.nodes)):
+            name, first = self._called(str(part.id)), self._names[min(part.nodes)]
+            located = name if first in name else f"{name} at {first}"
+            names.append(f"{self._toolchain(part.toolchain)}'s {located}")
+        return _listed(names)
+
+    def _calls(self) -> list[str]:
+        """Say which nodes of the chosen candidate are one library call each."""
+        chosen = None if self._chosen is None else self._records[str(self._chosen.id)]
+        if chosen is None or not chosen.composites:
+            return []
+        library = chosen.instance.library or chosen.instance.toolchain
+        calls = "; ".join(
+            f"{self._titles.joined(of)} ({', '.join(dict.fromkeys(self._names[n] for n in of))})"
+            for _, of in chosen.composites
+        )
+        return [f"It calls {self._document.toolchain_title(library)} for {calls}."]
+
+    def _converted(self) -> list[str]:
+        """Say what the placement converts where the node's partition begins or ends."""
+        if self._chosen is None:
+            return []
+        inside = set(self._chosen.nodes)
+        near = inside | {i for n in self._problem.nodes if n.id in inside for i in n.inputs}
+        return [
+            f"The value of {self._names[each.node]} is converted once from {each.source} to "
+            f"{each.target}{'' if each.us is None else f': {time_text(each.us)}'}."
+            for each in conversions_of(self._problem, self._cover)
+            if each.node in near
+        ]
 
 
-def _second_best(search: DocumentSearch, shown: Placement | None) -> Placement | None:
-    """Return the fastest known placement but the shown one, by its measured time if it has one."""
-    return min(
-        (p for p in search.placements if not _is_same(p, shown)),
-        key=lambda p: math.inf if (us := search.latency_us(p)) is None else us,
-        default=None,
+def _refusals(document: Document, node: int) -> tuple[NoCandidate, ...]:
+    """Return which toolchain instances have no candidate for a node, and why."""
+    return tuple(
+        NoCandidate(toolchain=instance, reason=refusal_text(reasons[node]))
+        for instance, reasons in document.without_candidates.items()
+        if node in reasons
     )
+
+
+def _without_candidate(refusal: NoCandidate) -> Alternative:
+    """Return a toolchain without a candidate as a line of the table."""
+    return Alternative(toolchain=refusal.toolchain, status="no candidate", reason=refusal.reason)
+
+
+def _by_price(line: Alternative) -> tuple[int, float, str]:
+    """Return a key that sorts lines: the chosen candidate, then the others by price."""
+    last = {"chosen": 0, "at least": 2, "ruled out": 4, "not known": 4, "invalid": 6}
+    unmeasured = 3 if line.whole_us is not None else 5
+    place = unmeasured if line.status == "unmeasured" else last.get(line.status, 1)
+    return place, line.whole_us or 0.0, line.candidate or ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the first few names, and how many more there are."""
+    left = len(names) - NAMED
+    listed = ", ".join(names[:NAMED])
+    return f"{listed} and {left} more" if left > 0 else listed
 
 
 def _is_same(one: Placement, other: Placement | None) -> bool:
     return other is not None and identity(one) == identity(other)
-
-
-def _of_placement(search: DocumentSearch, shown: Placement, prices: PlacementPrices) -> Answer:
-    """Return the search's answer with the shown placement as its cover.
-
-    It is without verdicts, which :func:`_pinned` tells, and says how far from the best cover it may
-    be only where it is the search's own.
-    """
-    own = search.answer.cost_us is not None and _is_same(search.placements[0], shown)
-    return msgspec.structs.replace(
-        search.answer,
-        cost_us=prices.us,
-        cover=tuple(part.id for part in problem_parts(shown)),
-        regrets=dict(prices.regrets),
-        regret_bounds=dict(prices.regret_bounds),
-        verdicts=(),
-        optimal=search.answer.optimal or not own,
-        infeasible=None,
-    )
-
-
-def _with_partitions(problem: Problem, shown: Placement) -> Problem:
-    """Return the problem with the partitions of a placement among its candidates."""
-    parts = {part.id: part for part in problem_parts(shown)}
-    known = [
-        parts.pop(c.id) if c.id in parts and c.state != "measured" else c
-        for c in problem.candidates
-    ]
-    ids = {c.id for c in known}
-    new = [part for name, part in parts.items() if name not in ids]
-    return msgspec.structs.replace(problem, candidates=(*known, *new))
 
 
 def _records(shown: Placement) -> list[CandidateRecord]:
@@ -195,70 +460,6 @@ def _records(shown: Placement) -> list[CandidateRecord]:
     ]
 
 
-def _pinned(
-    document: Document,
-    node: int,
-    search: DocumentSearch,
-    shown: Placement | None,
-    prices: PlacementPrices | None,
-) -> list[str]:
-    """Say which pins put a node where it is, and which of them the shown placement does not keep.
-
-    Args:
-        document: The document, with the pins of now.
-        node: Number of the operator.
-        search: The search under these pins.
-        shown: The placement that is explained.
-        prices: What the pins cost against it.
-    """
-    if shown is None or prices is None:
-        return []
-    broken, said = search.broken_by(shown), []
-    for place, verdict in enumerate(prices.verdicts(search.pins)):
-        pin = document.pins[place]
-        if node not in pin.nodes:
-            continue
-        name = pin.title
-        if place in broken:
-            text = f"This placement was made without the pin {name}, which it does not keep."
-        else:
-            text = f"The pin {name} puts it here: {verdict.reason}."
-        said.append(text)
-    return said
-
-
-def _prices_instead(
-    document: Document,
-    node: int,
-    search: DocumentSearch,
-    holding: Sequence[CandidateRecord],
-    shown: Placement | None,
-) -> dict[str, float]:
-    """Return what candidates would cost if the node were pinned to their toolchains instead.
-
-    Such a pin takes the node out of those that demand another toolchain for it; all others stay.
-
-    Args:
-        document: The document.
-        node: Number of the operator.
-        search: The search under all pins.
-        holding: The candidates that are asked about.
-        shown: The placement that the costs are against.
-    """
-    if shown is None or not any(pin.kind == "on" and node in pin.nodes for pin in document.pins):
-        return {}
-    freed = copy.copy(document)
-    freed.pins = []
-    whole = document.graph.whole_nodes([node])
-    for pin in document.pins:
-        rest = tuple(n for n in pin.nodes if pin.kind != "on" or n not in whole)
-        if rest:
-            freed.pins.append(msgspec.structs.replace(pin, nodes=rest))
-    free = search_of(freed, document.settings, search)
-    regrets = PlacementPrices(free, shown).regrets
-    return {c.id: us for c in holding if (us := regrets.get(c.id)) is not None}
-
-
 def _with_prices(
     alternatives: Iterable[Alternative], instead: Mapping[str, float]
 ) -> tuple[Alternative, ...]:
@@ -271,81 +472,10 @@ def _with_prices(
     )
 
 
-def _of_the_run(
-    document: Document, node: int, labels: Labels, shown: Placement | None
-) -> list[str]:
-    """Say why the run that made the shown placement exported a baseline, where it did."""
-    run = next((run for run in reversed(document.runs) if run.placement is shown), None)
-    if run is None or shown is None or run.winner == "collage" or run.of_profile:
-        return []
-    found = run.best_found()
-    ours = found.measured_us if found is not None else None
-    took = shown.measured_us
-    text = f"{document.title(run)} exports the baseline {_baseline_name(run, labels)}"
-    if ours is None or took is None:
-        return [f"{text}."]
-    if "collage" in run.tied:
-        both = f"{time_text(took)} and {time_text(ours)}"
-        text += (
-            f": end to end it is tied with the search's best placement ({both}), and it is simpler"
-        )
-    elif took <= ours:
-        best = time_text(ours)
-        text += f": end to end it took {time_text(took)}, the search's best placement {best}"
-    return [f"{text}."]
-
-
-def _baseline_name(run: Run, labels: Labels) -> str:
-    """Return what the baseline that a run exported is called."""
-    won = next((base for base in run.baselines if base.name == run.winner), None)
-    if won is None or won.kind != "whole-model":
-        return run.winner
-    return f"{labels.toolchain(run.winner)} only"
-
-
-def _calls(document: Document, chosen: CandidateRecord | None, labels: Labels) -> list[str]:
-    """Say which nodes of the chosen candidate are one library call each."""
-    if chosen is None or not chosen.composites:
-        return []
-    library = chosen.instance.library or chosen.instance.toolchain
-    titles = NodeTitles(document.graph.calls)
-    calls = "; ".join(
-        f"{titles.joined(of)} ({', '.join(dict.fromkeys(map(labels.node, of)))})"
-        for _, of in chosen.composites
-    )
-    return [f"It calls {document.toolchain_title(library)} for {calls}."]
-
-
-def _of_shown(
-    amounts: Mapping[CandidateId, Amount], shown: list[CandidateRecord]
-) -> dict[str, Amount]:
+def _of_shown(amounts: Mapping[str, Amount], shown: Sequence[CandidateRecord]) -> dict[str, Amount]:
     """Return the amounts of the candidates that are shown."""
     ids = {c.id for c in shown}
-    return {str(name): amount for name, amount in amounts.items() if str(name) in ids}
-
-
-def _label(c: CandidateRecord, names: dict[int, str], titles: NodeTitles) -> str:
-    """Name a candidate by its nodes; by their number and both ends where there are many."""
-    formats = border_words(c.takes, c.gives)
-    nodes, count = titles.joined(c.nodes), len(titles.of(c.nodes))
-    if count > NAMED:
-        nodes = f"{counted(count, 'node')}, {names[c.nodes[0]]} to {names[c.nodes[-1]]}"
-    return nodes + (f" ({formats})" if formats else "")
-
-
-def _converted(problem: Problem, cover: Sequence[str], node: int, labels: Labels) -> list[str]:
-    """Say what the cover converts where the node's partition begins or ends."""
-    holder = next((c for c in problem.candidates if str(c.id) in cover and node in c.nodes), None)
-    if holder is None:
-        return []
-    inside = set(holder.nodes)
-    near = inside | {i for n in problem.nodes if n.id in inside for i in n.inputs}
-    return [
-        f"The value of {labels.node(each.node)} is converted once from {each.source} to "
-        f"{each.target}{'' if each.us is None else f': {time_text(each.us)}'}."
-        for each in conversions_of(problem, cover)
-        if each.node in near
-    ]
+    return {name: amount for name, amount in amounts.items() if name in ids}
 
 
 def node_names(graph: GraphRecord) -> dict[int, str]:
@@ -366,20 +496,3 @@ def node_names(graph: GraphRecord) -> dict[int, str]:
             several = len(called[call.name]) > 1
             names[number] = f"{call.name}.{titles[number]}" if several else call.name
     return names
-
-
-def labels_of(document: Document, candidates: Iterable[CandidateRecord]) -> Labels:
-    """Return what nodes, toolchains and some candidates are called in sentences.
-
-    Args:
-        document: The document.
-        candidates: The candidates that sentences speak of.
-    """
-    instances = {c.instance.id for c in document.candidates} | document.without_candidates.keys()
-    toolchains = {each: instance_title(each, document.toolchain_title) for each in instances}
-    names, titles = node_names(document.graph), NodeTitles(document.graph.calls)
-    return Labels(
-        nodes=names,
-        candidates={c.id: _label(c, names, titles) for c in candidates},
-        toolchains=toolchains,
-    )

@@ -122,17 +122,12 @@ def problem_candidate(c: Candidate, costs: CostTable, besides_us: float = 0.0) -
         besides_us: Microseconds that it costs in addition, whatever runs around it.
     """
     cost = costs.cost(c.id)
-    spread = None
-    if cost.usable and cost.low_us is not None and cost.high_us is not None:
-        low_us, high_us = sorted((cost.low_us, cost.high_us))
-        spread = (low_us + besides_us, high_us + besides_us)
     return ProblemCandidate(
         id=c.id,
         nodes=c.nodes,
         toolchain=c.instance.id,
         cost_us=None if cost.median_us is None else cost.median_us + besides_us,
         state=cost.state,
-        spread_us=spread,
         reason=cost.reason,
         device=c.device,
         takes=c.takes,

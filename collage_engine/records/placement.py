@@ -109,12 +109,10 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
         """Return by how many microseconds latencies must differ from its own to be told apart.
 
         It is half the distance of the percentiles between which its rounds lie, and at least the
-        share within which the race calls two placements tied; 0 for what was not measured.
+        share within which the race calls two placements tied.
         """
-        if self.measured_us is None:
-            return 0.0
-        low, high = self.spread_us or (self.measured_us, self.measured_us)
-        return max(TIE_SHARE * self.measured_us, (high - low) / 2)
+        low, high = self.spread_us or (0.0, 0.0)
+        return max(TIE_SHARE * (self.measured_us or self.estimated_us or 0.0), (high - low) / 2)
 
     @property
     def candidates(self) -> frozenset[str]:

@@ -96,8 +96,6 @@ class ProblemCandidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     toolchain: Annotated[str, msgspec.Meta(min_length=1)]
     cost_us: Figure | None = None
     state: CostState = "measured"
-    spread_us: float | tuple[float, float] | None = None
-    """One number: the cost lies within ± that. Two: its 20th and 80th percentile."""
     reason: str | None = None
     device: str | None = None
     takes: dict[int, str] = {}

@@ -1,8 +1,7 @@
 """Reading a search problem from JSON, with errors that say where and why it is malformed.
 
 msgspec's sentences say which value has another type than :mod:`collage_engine.search.problem` has;
-what is wrong beyond types and ranges is found here. So is the range of the spread: the garbage
-collector crashes on a union of numbers and tuples that have ranges (msgspec 0.22).
+what is wrong beyond types and ranges is found here.
 """
 
 from __future__ import annotations
@@ -109,9 +108,6 @@ def _check_candidates(problem: Problem, place: Mapping[int, int]) -> None:
             )
         if candidate.state == "measured" and candidate.cost_us is None:
             raise UsageError(f"{where}.cost_us: a measured candidate needs a cost")
-        spread = candidate.spread_us or 0.0
-        if min(spread if isinstance(spread, tuple) else (spread,)) < 0:
-            raise UsageError(f"{where}.spread_us: it is below 0")
         if candidate.gives or candidate.takes:
             _check_formats(candidate, where, place, inputs)
 

@@ -20,6 +20,7 @@ from collage_engine.records.placement import (
     Placement,
     Run,
 )
+from collage_engine.records.refusal import Refusal
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
 from collage_engine.session.document import Document
@@ -298,3 +299,51 @@ def test_times_of_different_runs_are_compared_by_what_both_have_timed():
     found, _ = search_document(opened, RunSettings())
     assert found.placement is opened.runs[0].placement, "25.2 / 8 is less than 7.68"
     assert found.regrets[parts["tvm"].id] == pytest.approx((25.2 - 7.68) / 8)
+
+
+def test_a_node_in_words():
+    graph = chain("nn.relu", "nn.relu", "nn.relu", "nn.relu")
+
+    def made(nodes: tuple[int, ...], toolchain: str, known: Cost) -> CandidateRecord:
+        instance = ToolchainInstance(toolchain=toolchain)
+        return row(make_candidate(graph, instance, nodes, rule="region"), known)
+
+    ours = made((0, 1, 2), "onednn", cost(41.0))
+    other = made((0, 1, 2), "onnxruntime", cost(53.0))
+    near = made((0, 1, 2, 3), "tvm", cost(46.2))
+    bad = made((0,), "openvino", Cost(state="invalid", reason="wrong numbers"))
+    new = made((0, 1), "tvm", Cost())
+    alone = made((1,), "openblas", cost(9.0))
+    model = ModelRecord(path="m.onnx", sha256="00", nodes=4)
+    opened = Document(model=model, graph=graph.record)
+    opened.candidates = [ours, other, near, made((3,), "tvm", cost(5.0)), bad, new, alone]
+    opened.without_candidates = {"cublas": {0: Refusal("judged", "relu", "no GPU", "cuBLAS")}}
+    told, _ = explain_document(opened, 0)
+    assert told.words == (
+        "onednn runs Relu+Relu+Relu: 41.0 µs; by itself onnxruntime would take 12.0 µs more.",
+        "Not decided on this machine now: tvm's Relu+Relu+Relu+Relu. A placement with one of these "
+        "takes as long, as far as measurements tell.",
+        "The second-best placement has tvm's Relu+Relu+Relu+Relu at Relu 0 instead of onednn's "
+        "Relu+Relu+Relu at Relu 0, tvm's Relu at Relu 3 and takes 0.200 µs longer.",
+    )
+    found = [(line.candidate, line.status) for line in told.alternatives]
+    assert found == [
+        (ours.id, "chosen"),
+        (near.id, "tied"),
+        (other.id, "slower"),
+        (new.id, "unmeasured"),
+        (bad.id, "invalid"),
+        (None, "no candidate"),
+    ]
+    assert told.alternatives[2].whole_us == pytest.approx(12.0)
+    assert [line.reason for line in told.alternatives[4:]] == ["wrong numbers", "no GPU"]
+    opened.pins = [Pin(kind="on", nodes=(0,), toolchain="onnxruntime", text="relu1=onnxruntime")]
+    told, _ = explain_document(opened, 1)
+    assert "by itself onednn would take 12.0 µs less, but no placement contains it" in told.words[0]
+    assert {c.candidate for c in told.alternatives if c.status == "ruled out"} >= {alone.id}
+    opened.pins = [Pin(kind="on", nodes=(0,), toolchain="openvino", text="relu1=openvino")]
+    told, _ = explain_document(opened, 0)
+    assert told.words == (
+        "Relu 0 is not placed: the pin 'relu1=openvino' cannot be honoured: no candidate is left "
+        "for node 0 (Relu).",
+    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import doctest
+import importlib
 import json
 from typing import Any
 
@@ -23,7 +25,7 @@ GOOD: dict[str, Any] = {
         {"id": "a0", "nodes": [0], "toolchain": "a", "cost_us": 5.0},
         {"id": "a1", "nodes": [1], "toolchain": "a", "cost_us": 2.0},
         {"id": "b2", "nodes": [2], "toolchain": "b", "cost_us": 3.0, "state": "measured"},
-        {"id": "b01", "nodes": [0, 1], "toolchain": "b", "cost_us": 6.5, "spread_us": [6.0, 7.1]},
+        {"id": "b01", "nodes": [0, 1], "toolchain": "b", "cost_us": 6.5},
         {
             "id": "x",
             "nodes": [0, 1, 2],
@@ -105,3 +107,10 @@ def test_malformed_problems_say_where(text: str, place: str) -> None:
         read_problem(text)
     assert place in str(caught.value)
     assert caught.value.exit_status == 2
+
+
+@pytest.mark.parametrize("name", ["api", "label_setting", "states", "sweep_order"])
+def test_examples_in_docstrings_hold(name: str) -> None:
+    module = importlib.import_module(f"collage_engine.search.{name}")
+    result = doctest.testmod(module)
+    assert result.attempted > 0 and result.failed == 0
