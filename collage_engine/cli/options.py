@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -27,20 +27,20 @@ from collage_engine.service.input_archive import file_bytes, input_archive
 T = TypeVar("T")
 
 
-def duration(text: str, *, or_none: bool = False) -> float:
-    """Return the seconds that ``90s``, ``10m`` or ``1.5h`` mean; see ``parse_duration``."""
-    try:
-        return parse_duration(text, or_none=or_none)
-    except InvalidValue as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+def argument(read: Callable[[str], T]) -> Callable[[str], T]:
+    """Return a reader of an option's value, whose sentence on a wrong one argparse shows."""
+
+    def checked(text: str) -> T:
+        try:
+            return read(text)
+        except InvalidValue as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return checked
 
 
-def shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """Return the name and the sizes that ``NAME=1,3,224,224`` means; see ``parse_shape``."""
-    try:
-        return parse_shape(text)
-    except InvalidValue as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+duration = argument(parse_duration)
+shape = argument(parse_shape)
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -78,10 +78,7 @@ def share(text: str) -> float:
 
 def dimension(text: str) -> tuple[str, tuple[int, ...]]:
     """Read ``batch=1,4,16``: return the name and the sizes."""
-    try:
-        name, values = named_sizes(text, "NAME=1,4,16")
-    except InvalidValue as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    name, values = argument(named_sizes)(text)
     if max(values) > MOST_ELEMENTS:
         raise argparse.ArgumentTypeError(f"{text!r} is larger than any memory")
     if len(set(values)) < len(values):
@@ -119,21 +116,24 @@ def add_dimension_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=1,4,16",
-        help="sizes of a dimension that the model names; repeatable, all combinations are placed "
-        "and stand in one artifact",
+        help="sizes of a dimension that the model names; repeatable: all combinations are placed, "
+        "for one artifact",
     )
     group.add_argument(
         "--shapes",
         dest="shapes_file",
         metavar="FILE",
-        help="the combinations themselves: a JSON list of objects, dimension to size or input to "
-        "list of sizes",
+        help="a JSON list of combinations: dimension to size, or input to list of sizes",
     )
-    group.add_argument(
+    add_nearest_option(group)
+
+
+def add_nearest_option(parser: argparse._ActionsContainer) -> None:
+    """Add the option of artifacts for several shapes."""
+    parser.add_argument(
         "--nearest",
         action="store_true",
-        help="the artifact pads inputs to the next larger shape that it has, along the dimensions "
-        "where the graph proves that this changes no result",
+        help="the artifact pads inputs to the next larger shape, where that changes no result",
     )
 
 
@@ -150,8 +150,7 @@ def add_shape_option(parser: argparse.ArgumentParser, default: str) -> None:
         action="append",
         default=[],
         metavar="NAME=4",
-        help="of a session for several shapes: the one in which the dimension has this size; "
-        f"repeatable (default: {default})",
+        help=f"the shape in which the dimension has this size; repeatable (default: {default})",
     )
 
 
@@ -192,7 +191,7 @@ def add_settings(parser: argparse.ArgumentParser, title: str) -> argparse._Argum
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that ``place`` and ``candidates`` share."""
+    """Add the options that ``place``, ``candidates`` and ``diagnose`` share."""
     group = add_settings(parser, "what to use")
     group.add_argument(
         "--toolchains",
@@ -218,9 +217,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--precision",
         choices=("float32", "tf32", "fp16", "bf16", "int8"),
-        help="lowest precision candidates may compute in: float32 (default); bf16, or with "
-        "--target cuda tf32 and fp16, where that is faster and the tolerance is kept; int8, which "
-        "a model must say itself (QDQ)",
+        help="lowest precision to compute in (default: float32); int8 is for QDQ models",
     )
 
 
@@ -228,16 +225,10 @@ def add_limit_options(parser: argparse.ArgumentParser) -> None:
     """Add the options for what is deployed; each limit gets a verdict with its price."""
     group = add_settings(parser, "what the artifact may hold")
     group.add_argument(
-        "--allow-runtimes",
-        type=names,
-        metavar="A,B,…",
-        help="partitions of these toolchains only; the others are measured for the price",
+        "--allow-runtimes", type=names, metavar="A,B,…", help="partitions of these toolchains only"
     )
     group.add_argument(
-        "--max-runtimes",
-        type=positive,
-        metavar="N",
-        help="partitions of at most N different toolchains",
+        "--max-runtimes", type=positive, metavar="N", help="partitions of N toolchains at most"
     )
     group.add_argument(
         "--max-artifact-size",
@@ -251,13 +242,10 @@ def add_limit_options(parser: argparse.ArgumentParser) -> None:
         dest="max_memory_bytes",
         type=size,
         metavar="500M",
-        help="resident memory while running, as measured with Python and TVM's runtime in it",
+        help="resident memory while running, with Python and TVM's runtime in it",
     )
     group.add_argument(
-        "--licences",
-        type=names,
-        metavar="Apache-2.0,MIT,…",
-        help="runtime libraries under these licences only (SPDX; BSD means all BSD ones)",
+        "--licences", type=names, metavar="MIT,BSD,…", help="libraries under these licences only"
     )
 
 

@@ -9,14 +9,17 @@ from typing import Any, NoReturn
 from collage_engine.cli.options import (
     add_dimension_options,
     add_limit_options,
+    add_nearest_option,
     add_run_options,
     add_settings,
     add_shape_option,
+    argument,
     duration,
     positive,
     share,
     size,
 )
+from collage_engine.records.durations import parse_duration
 from collage_engine.records.text import printable
 from collage_engine.records.time_limits import ANSWER_S
 from collage_engine.records.versions import __version__
@@ -106,9 +109,9 @@ def _add_json(parser: argparse.ArgumentParser, command: str) -> None:
     )
 
 
-def _add_session(parser: argparse.ArgumentParser) -> None:
+def _add_session(parser: argparse.ArgumentParser, every: str = "the first one") -> None:
     parser.add_argument("session", help="a .collage file, as `collage place --session` writes")
-    add_shape_option(parser, "the first one")
+    add_shape_option(parser, every)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -146,63 +149,59 @@ def _add_place_command(commands: Commands) -> None:
     place = commands.add_parser(
         "place", help="measure, search, confirm and export a placement", epilog=PLACE_EXAMPLES
     )
+    place.add_argument("model", nargs="+", help="an .onnx file; with --farm also several")
     place.add_argument(
-        "model", nargs="+", help="the model, an .onnx file; several are placed over one farm"
-    )
-    place.add_argument(
-        "-o",
-        "--output",
-        required=True,
-        metavar="DIR",
-        help="folder of the compiled artifact; of several models, of their artifacts' folders",
+        "-o", "--output", required=True, metavar="DIR", help="folder of the artifact, or of several"
     )
     add_run_options(place)
-    place.add_argument(
-        "--farm",
-        default="",
-        metavar="ADDRESS",
-        help="place on the machines of a farm, a task for each model and shape: its address, such "
-        "as tls://HOST:8786 (default: on this machine)",
-    )
-    place.add_argument(
+    farm = place.add_argument_group("where")
+    farm.add_argument("--farm", default="", metavar="ADDRESS", help="a farm: tls://HOST:8786")
+    farm.add_argument(
         "--kind",
         default="",
         metavar="NAME",
-        help="of the farm's machines only those of one kind, as `collage farm join` prints it: for "
-        "runs whose times are compared with each other (default: any)",
+        help="only on the farm's machines of this kind, as `collage farm join` prints it",
     )
     add_dimension_options(place)
     _add_budgets(place)
     settings = add_settings(place, "what counts")
     _add_inputs(settings)
     settings.add_argument(
-        "--unchecked",
-        action="store_true",
-        help="export also where no output can be checked, since none of its true values is finite",
+        "--unchecked", action="store_true", help="export also where no output can be checked"
     )
     settings.add_argument(
         "--tolerance",
         type=float,
         metavar="REL",
-        help="largest max_rel_error of the whole model, kept on the inputs end to end (default: "
-        "2e-2 with bf16, else by the model's element types, and for each output three times what "
-        "it moves by when inputs and weights change in the last bit, if that is more)",
+        help="largest error of every output, max|y-r| / max|r| (default: 1e-4, or what three times "
+        "a change in the last bit of inputs and weights makes; 2e-2 with bf16)",
     )
     settings.add_argument(
         "--objective",
         choices=("latency", "throughput", "p99"),
-        help="what the confirmation compares: the median of single calls (default), the 99th "
-        "percentile of single calls, or how many runs several instances finish together; "
-        "throughput chooses the number of instances and the threads of each",
+        help="compare medians of single calls (default), runs per second of several instances, or "
+        "99th percentiles",
     )
     settings.add_argument(
         "--strict",
         action="store_true",
-        help="refuse to export figures that were taken while other programs or guests used more "
-        "than 15%% of the processors (looked for before the run and after its last measurement): "
-        "status 1 and no artifact",
+        help="export nothing where others used more than 15%% of the processors (status 1)",
     )
-    _add_constraints(place, settings)
+    settings.add_argument(
+        "--placement",
+        action="append",
+        metavar="FILE",
+        help="also time a placement of your own (JSON: node name → toolchain)",
+    )
+    place.add_argument(
+        "--pin",
+        action="append",
+        default=[],
+        metavar="'GLOB[,GLOB]=WHAT'",
+        help="these nodes: on a toolchain (NAME), never on it (!NAME), as one partition by "
+        "themselves (exactly, exactly:NAME), in one (together), on a device (@DEVICE); a name as "
+        "it stands or in double quotes means that node alone; repeatable",
+    )
     add_limit_options(place)
     place.add_argument("--session", metavar="FILE", help="keep everything in this .collage file")
     _add_json(place, "place")
@@ -213,12 +212,8 @@ def _add_inputs(settings: argparse._ArgumentGroup) -> None:
         "--inputs",
         action="append",
         metavar="FILE|DIR",
-        help="representative inputs: an .npz file with one array for each input's name, or several "
-        "samples along one more leading axis; an .npy file, where the model has one input; a "
-        "folder of ONNX test data (test_data_set_*/input_*.pb; a warning says where output_*.pb "
-        "are not what the model computes) or of NAME.npy; may be repeated; outputs are checked on "
-        "all samples, times are those of the first (default: random ones, on which outputs are "
-        "finite)",
+        help="inputs instead of random ones: .npz, .npy, .pb, or a folder of these or of ONNX test "
+        "data; repeatable, each time a sample: all are checked, the first is timed",
     )
 
 
@@ -229,15 +224,13 @@ def _add_budgets(place: argparse.ArgumentParser) -> None:
         dest="budget_s",
         type=duration,
         metavar="TIME",
-        help="time of the whole run, from its start to the artifact (default: 10m); the run ends "
-        "sooner when nothing is left that could improve the placement",
+        help="time of the whole run, to the exported artifact (default: 10m)",
     )
     settings.add_argument(
         "--confirm",
         dest="confirmation",
         choices=("full", "quick"),
-        help="quick: compare the placement only with that of the last run of --session and with "
-        "the best baseline, in few rounds (default: full, with all baselines)",
+        help="quick: compare only with the last run of --session and the best baseline",
     )
     settings.add_argument(
         "--measure",
@@ -247,7 +240,7 @@ def _add_budgets(place: argparse.ArgumentParser) -> None:
     settings.add_argument(
         "--tune-budget",
         dest="tune_budget_s",
-        type=partial(duration, or_none=True),
+        type=argument(partial(parse_duration, or_none=True)),
         metavar="TIME",
         help="time for tuning kernels, added to that of --budget (default: none)",
     )
@@ -255,52 +248,29 @@ def _add_budgets(place: argparse.ArgumentParser) -> None:
         "--no-in-place",
         dest="in_place",
         action="store_false",
-        help="search on isolated costs; do not run whole placements to learn what candidates cost "
-        "in this model",
-    )
-
-
-def _add_constraints(place: argparse.ArgumentParser, settings: argparse._ArgumentGroup) -> None:
-    place.add_argument(
-        "--pin",
-        action="append",
-        default=[],
-        metavar="'GLOB[,GLOB]=WHAT'",
-        help="these nodes: on a toolchain (WHAT is its NAME), never on it (!NAME), as one "
-        "partition by themselves (exactly, exactly:NAME), in one partition (together), on a "
-        "device (@DEVICE); globs match ONNX node names, a name as it stands or in double quotes "
-        "means that node alone ('\"a[0], b\"=tvm'); repeatable",
-    )
-    settings.add_argument(
-        "--placement",
-        action="append",
-        metavar="FILE",
-        help="a placement of your own (JSON: node name → toolchain), measured as a baseline",
+        help="do not calibrate costs inside the whole model",
     )
 
 
 def _add_toolchains_command(commands: Commands) -> None:
     toolchains = commands.add_parser(
-        "toolchains",
-        help="what is on this machine, what is missing; write and check one of your own",
+        "toolchains", help="what is on this machine, what is missing; write and check one"
     )
     toolchains.add_argument(
         "action",
         nargs="?",
         choices=("check", "new"),
-        help="check: examine whether a toolchain keeps what the engine expects of it; new: write a "
-        "package with a toolchain in Python alone, for a library that runs ONNX models",
+        help="check: whether a toolchain keeps what the engine expects of it; new: write a package "
+        "with one in Python alone",
     )
-    toolchains.add_argument(
-        "names", nargs="*", metavar="NAME", help="the toolchains to check; what to call the new one"
-    )
+    toolchains.add_argument("names", nargs="*", metavar="NAME", help="the toolchains")
     toolchains.add_argument("--all", action="store_true", help="check every toolchain")
     _add_json(toolchains, "toolchains")
 
 
 def _add_candidates_command(commands: Commands) -> None:
     candidates = commands.add_parser("candidates", help="list a model's candidate partitions")
-    candidates.add_argument("model", help="the model, an .onnx file")
+    candidates.add_argument("model", help="an .onnx file")
     add_run_options(candidates)
     _add_json(candidates, "candidates")
 
@@ -309,19 +279,21 @@ def _add_explain_command(commands: Commands) -> None:
     explain = commands.add_parser("explain", help="why a node runs where it does")
     _add_session(explain)
     explain.add_argument("node", help="operator number, or ONNX node name")
-    explain.add_argument(
-        "--run", default="", metavar="N", help="id, name or number of a run; the newest by default"
-    )
+    _add_run_choice(explain)
     _add_json(explain, "explain")
+
+
+def _add_run_choice(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--run", default="", metavar="N", help="id, name or number of the run (default: the newest)"
+    )
 
 
 def _add_compare_command(commands: Commands) -> None:
     compare = commands.add_parser("compare", help="two runs of a session side by side")
     _add_session(compare)
     compare.add_argument(
-        "run",
-        help="id, name or number of a run; `last` is the newest; or a runtime's profile of the "
-        "model, as for `collage diagnose --profile`",
+        "run", help="id, name or number of a run, `last`, or a profile as of `collage diagnose`"
     )
     compare.add_argument("other", help="the run or the profile to compare with it")
     _add_json(compare, "compare")
@@ -331,21 +303,18 @@ def _add_diagnose_command(commands: Commands) -> None:
     diagnose = commands.add_parser(
         "diagnose", help="what a runtime makes of a model, and what a placement would gain"
     )
-    diagnose.add_argument("model", help="the model, an .onnx file")
+    diagnose.add_argument("model", help="an .onnx file")
     diagnose.add_argument(
         "--runtime",
         default="",
         metavar="NAME",
-        help="run the model in this runtime as its users do, with its own profiling: onnxruntime "
-        "or openvino",
+        help="run the model in it as you do, with its own profiling: onnxruntime or openvino",
     )
     diagnose.add_argument(
         "--profile",
         default="",
         metavar="FILE",
-        help="read what a runtime's tools wrote instead: ONNX Runtime's profile (JSON), "
-        "benchmark_app's counters (CSV, JSON), trtexec's layers (--exportProfile, "
-        "--exportLayerInfo)",
+        help="read what ONNX Runtime, benchmark_app or trtexec wrote instead",
     )
     add_run_options(diagnose)
     _add_inputs(add_settings(diagnose, "what counts"))
@@ -361,12 +330,10 @@ def _add_diagnose_command(commands: Commands) -> None:
         "--no-place",
         dest="place",
         action="store_false",
-        help="place nothing: compare with the newest placement of --session, if there is one",
+        help="compare with the newest placement of --session, if there is one",
     )
     diagnose.add_argument(
-        "--session",
-        metavar="FILE.collage",
-        help="keep profile and placement as two runs, for compare, report and the desktop",
+        "--session", metavar="FILE", help="keep profile and placement as two runs in this file"
     )
     _add_json(diagnose, "diagnose")
 
@@ -375,31 +342,22 @@ def _add_export_command(commands: Commands) -> None:
     export = commands.add_parser(
         "export", help="write a session's placement as an artifact, or into its ONNX file"
     )
-    export.add_argument("session", help="a .collage file, as `collage place --session` writes")
+    _add_session(export, "one artifact with an entry for each shape")
     export.add_argument("-o", "--output", metavar="DIR", help="folder of the compiled artifact")
     export.add_argument(
         "--annotated",
         metavar="FILE.onnx",
-        help="write the model with toolchain, partition, cost and reason in each node's metadata, "
-        "and print the session option with which ONNX Runtime keeps the split among devices",
+        help="write the model with the placement in its nodes' metadata",
     )
     export.add_argument(
         "--onnxruntime",
         dest="operator",
         metavar="FILE.onnx",
-        help="write the artifact (to -o, else to a folder of this file's name beside it) with a "
-        "library for ONNX Runtime's register_custom_ops_library, and here a model of one operator, "
-        "which runs the artifact in an ordinary InferenceSession",
+        help="write a model of one operator, with which ONNX Runtime runs the artifact (in -o, or "
+        "in a folder of this file's name)",
     )
-    export.add_argument(
-        "--run", help="id, name or number of the run (default: last), where one shape is exported"
-    )
-    add_shape_option(export, "one artifact with an entry for each shape")
-    export.add_argument(
-        "--nearest",
-        action="store_true",
-        help="with several shapes: pad inputs to the next larger one, where that is harmless",
-    )
+    _add_run_choice(export)
+    add_nearest_option(export)
 
 
 def _add_run_command(commands: Commands) -> None:
@@ -410,15 +368,10 @@ def _add_run_command(commands: Commands) -> None:
         "--fail-if-slower",
         type=share,
         metavar="5%%",
-        help="time it, in up to three processes; status 1 where it is slower in all of them, by "
-        "more than this, than when it was exported, 2 where that was on another machine",
+        help="status 1 where it is slower by more than when it was exported, 2 where that was on "
+        "another machine",
     )
-    run.add_argument(
-        "--trace",
-        metavar="FILE.json",
-        help="also write a run in Chrome's trace format, for Perfetto: a track for each toolchain, "
-        "an arrow for each hand-over",
-    )
+    run.add_argument("--trace", metavar="FILE.json", help="also write a trace, for Perfetto")
     _add_json(run, "run")
 
 
@@ -428,9 +381,7 @@ def _add_check_command(commands: Commands) -> None:
         help="a gate for CI: is a model slower, less exact or larger than a baseline?",
         epilog=CHECK_EXAMPLES,
     )
-    check.add_argument(
-        "model", help="an .onnx file, which is placed; or the folder of an artifact, taken as it is"
-    )
+    check.add_argument("model", help="an .onnx file, which is placed, or the folder of an artifact")
     check.add_argument(
         "--against",
         required=True,
@@ -479,39 +430,27 @@ def _add_report_command(commands: Commands) -> None:
         help="ends in .html, .csv (candidates), .shapes.csv, .json, .explorer.json (costs of "
         "nodes for Model Explorer), .svg or .graphml",
     )
-    report.add_argument("--run", help="id, name or number of the run (default: last)")
+    _add_run_choice(report)
 
 
 def _add_search_command(commands: Commands) -> None:
     search = commands.add_parser(
         "search", help="solve a placement problem given as JSON", epilog=SEARCH_EXAMPLES
     )
-    search.add_argument(
-        "problem",
-        nargs="?",
-        metavar="PROBLEM.json",
-        help="nodes, candidates with costs, pins, transitions; - reads standard input",
-    )
+    search.add_argument("problem", metavar="PROBLEM.json", help="- reads standard input")
     search.add_argument(
         "--time-limit",
         type=duration,
         default=ANSWER_S,
         metavar="TIME",
-        help=f"time for the answer (default: {ANSWER_S:g}s); where it is too short for "
-        "the best placement, the answer says how far from it the placement can be",
+        help=f"time for the answer, which has a gap where that is short (default: {ANSWER_S:g}s)",
     )
-    search.add_argument(
-        "--k-best",
-        type=positive,
-        metavar="N",
-        help="list the N best placements too, which may take as long again",
-    )
+    search.add_argument("--k-best", type=positive, metavar="N", help="list the N best placements")
     search.add_argument(
         "--check",
         metavar="PLACEMENT",
-        help="do not search: say whether this is a placement that keeps to pins and limits, and "
-        "what it costs; a JSON file (an answer, or a list of candidates by id or by nodes and "
-        "toolchain), or ids separated by commas",
+        help="say whether this is a placement within pins and limits, and what it costs: a JSON "
+        "file (an answer, or a list of candidates), or ids separated by commas",
     )
     _add_json(search, "search")
 
@@ -519,14 +458,11 @@ def _add_search_command(commands: Commands) -> None:
 def _add_store_command(commands: Commands) -> None:
     store = commands.add_parser("store", help="the machine's measurements")
     actions = store.add_subparsers(dest="action", metavar="ACTION", required=True)
-    info = actions.add_parser("info", help="where it is and what it holds")
-    _add_json(info, "store")
-    actions.add_parser("export", help="write all measurements to a file").add_argument(
-        "file", help="file to write, one JSON document a line"
-    )
-    actions.add_parser("import", help="take measurements from a file").add_argument(
-        "file", help="file that `collage store export` wrote"
-    )
+    _add_json(actions.add_parser("info", help="where it is and what it holds"), "store")
+    writes = actions.add_parser("export", help="write all measurements to a file, as JSON lines")
+    reads = actions.add_parser("import", help="take measurements from a file of `export`")
+    for action in (writes, reads):
+        action.add_argument("file")
     actions.add_parser("clear", help="forget every measurement")
 
 
@@ -535,9 +471,7 @@ def _add_farm_command(commands: Commands) -> None:
     actions = farm.add_subparsers(
         dest="action", metavar="ACTION", required=True, parser_class=_Command
     )
-    serve = actions.add_parser(
-        "serve", help="run the scheduler of a farm; says how machines join it"
-    )
+    serve = actions.add_parser("serve", help="run the scheduler; says how machines join it")
     serve.add_argument("--host", help="address to listen on (default: one that others can reach)")
     serve.add_argument(
         "--port", type=int, default=FARM_PORT, help=f"port to listen on (default: {FARM_PORT})"
@@ -547,8 +481,7 @@ def _add_farm_command(commands: Commands) -> None:
     join.add_argument(
         "--certificate",
         metavar="FILE",
-        help="the farm's certificate; - reads it from standard input and keeps it (default: the "
-        "one that this user has)",
+        help="the farm's (default: this user's); - takes it from standard input and keeps it",
     )
     join.add_argument("--name", help="what the farm calls this machine (default: its host name)")
 

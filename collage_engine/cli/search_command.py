@@ -23,33 +23,22 @@ STANDARD_INPUT = "-"
 
 def search(options: argparse.Namespace) -> int:
     """Answer a problem, or check a cover of it; returns the exit status."""
-    if options.problem is None:
-        raise UsageError("name the problem's file, or - for standard input")
     if options.check == options.problem == STANDARD_INPUT:
         raise UsageError("the problem and the placement cannot both come from standard input")
     text = _read(options.problem)
-    if options.check is not None:
-        found = _about(options, lambda: main_check(text, _cover_text(options.check)))
-        return _print_check(found, options.json)
-    with ERR.status(f"searching, at most about {options.time_limit:g} s (--time-limit)"):
-        answer = _about(
-            options,
-            lambda: main_search(text, time_limit_s=options.time_limit, ranked=options.k_best),
-        )
+    try:
+        if options.check is not None:
+            return _print_check(main_check(text, _cover_text(options.check)), options.json)
+        with ERR.status(f"searching, at most about {options.time_limit:g} s (--time-limit)"):
+            answer = main_search(text, time_limit_s=options.time_limit, ranked=options.k_best)
+    except UsageError as error:
+        name = "standard input" if options.problem == STANDARD_INPUT else options.problem
+        raise UsageError(f"{name}: {error}") from error
     if options.json:
         print_json(answer)
     else:
         _print_answer(answer)
     return 0
-
-
-def _about(options: argparse.Namespace, work: Any) -> Any:
-    """Do some work; a sentence about what is malformed then begins with the problem's file."""
-    try:
-        return work()
-    except UsageError as error:
-        name = "standard input" if options.problem == STANDARD_INPUT else options.problem
-        raise UsageError(f"{name}: {error}") from error
 
 
 def _read(name: str) -> bytes:

@@ -109,15 +109,15 @@ def listed(data: Any, option: str) -> tuple[ShapeChoice, ...]:
     return tuple(found)
 
 
-def named_sizes(text: str, example: str) -> tuple[str, tuple[int, ...]]:
-    """Read a name and sizes, written like an example, such as ``NAME=1,4``.
+def named_sizes(text: str) -> tuple[str, tuple[int, ...]]:
+    """Read a name and sizes, written as ``NAME=1,4``.
 
     Raises:
         InvalidValue: It is written otherwise.
     """
     name, equals, sizes = text.rpartition("=")
     if not equals or not name or not re.fullmatch(r"\s*\d+\s*(,\s*\d+\s*)*", sizes):
-        raise InvalidValue(f"write {example}, not {text!r}")
+        raise InvalidValue(f"write NAME=1,4, not {text!r}")
     return name.strip(), tuple(map(int, sizes.split(",")))
 
 
@@ -131,7 +131,7 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     """
     if text.endswith("[]="):
         return text.removesuffix("="), ()
-    name, values = named_sizes(text, "NAME=1,3,224,224")  # which may be 0, the model knows
+    name, values = named_sizes(text)  # which may be 0, the model knows
     if math.prod(values) > MOST_ELEMENTS:
         raise InvalidValue(f"{text!r} is larger than any memory")
     return name, values
