@@ -449,8 +449,8 @@ def _add_search_command(commands: Commands) -> None:
     search.add_argument(
         "--check",
         metavar="PLACEMENT",
-        help="say whether this is a placement within pins and limits, and what it costs: a JSON "
-        "file (an answer, or a list of candidates), or ids separated by commas",
+        help="say whether this JSON file (an answer, or a list of candidates; - is standard input) "
+        "is a placement within pins and limits, and what it costs",
     )
     _add_json(search, "search")
 

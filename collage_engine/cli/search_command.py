@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import Any
-
-import msgspec
 
 from collage_engine.cli.output import print_json
 from collage_engine.cli.screen import ERR, MOST_ROWS, say
@@ -28,7 +25,7 @@ def search(options: argparse.Namespace) -> int:
     text = _read(options.problem)
     try:
         if options.check is not None:
-            return _print_check(main_check(text, _cover_text(options.check)), options.json)
+            return _print_check(main_check(text, _read(options.check)), options.json)
         with ERR.status(f"searching, at most about {options.time_limit:g} s (--time-limit)"):
             answer = main_search(text, time_limit_s=options.time_limit, ranked=options.k_best)
     except UsageError as error:
@@ -52,15 +49,6 @@ def _read(name: str) -> bytes:
     if len(data) > LARGEST_TEXT:
         raise UsageError(f"standard input has more than {LARGEST_TEXT >> 20} MiB")
     return data
-
-
-def _cover_text(given: str) -> bytes:
-    """Return a placement as JSON: a file's content, or ids that were given directly."""
-    if given.lstrip().startswith(("[", "{")):
-        return given.encode("utf-8", "surrogateescape")
-    if given == STANDARD_INPUT or os.path.exists(given):
-        return _read(given)
-    return msgspec.json.encode([name.strip() for name in given.split(",") if name.strip()])
 
 
 def _print_answer(answer: dict[str, Any]) -> None:
