@@ -38,9 +38,7 @@ class ProgressReport:
             BarColumn(bar_width=12),
             TextColumn("{task.fields[count]:>9}"),
             TimeElapsedColumn(),
-            TextColumn(
-                "{task.fields[left]}{task.fields[now]}", "dim", markup=False, table_column=rest
-            ),
+            TextColumn("{task.fields[now]}", "dim", markup=False, table_column=rest),
             console=console,
             expand=True,
         )
@@ -90,42 +88,29 @@ class ProgressReport:
         self._console.print(f"Best so far{after}: {printable(said)}", markup=False, highlight=False)
 
     def _stage(self, event: ev.Stage) -> None:
-        title = STAGE_TITLES[event.stage]
+        title, detail = STAGE_TITLES[event.stage], printable(event.detail)
         if not self._live:
             if event.done:
-                detail = f": {printable(event.detail)}" if event.detail else ""
-                self._console.print(
-                    f"{title} ({event.seconds:.1f} s){detail}", markup=False, highlight=False
-                )
+                said = f"{title} ({event.seconds:.1f} s)" + (f": {detail}" if detail else "")
+                self._console.print(said, markup=False, highlight=False)
             return
         if event.stage not in self._tasks:
-            self._tasks[event.stage] = self._bars.add_task(
-                title, total=None, left="", now="", count=""
-            )
+            self._tasks[event.stage] = self._bars.add_task(title, total=None, now="", count="")
         if event.done:
-            task = self._bars.tasks[self._tasks[event.stage]]
-            total = task.total or 1
-            self._bars.update(
-                task.id,
-                total=total,
-                completed=total,
-                left="",
-                now=printable(event.detail),
-                count="",
-                refresh=True,
-            )
-            self._bars.stop_task(task.id)
+            task = self._tasks[event.stage]
+            self._bars.update(task, total=1, completed=1, now=detail, count="", refresh=True)
+            self._bars.stop_task(task)
 
     def _progress(self, event: ev.Progress) -> None:
         if not self._live or event.stage not in self._tasks:
             return
         rate = f"{event.rate:.1f}/s" if event.rate else ""
         left = "" if event.left_s is None else f"{duration_text(event.left_s)} left"
+        doing = printable(event.now.replace("nn.", ""))
         self._bars.update(
             self._tasks[event.stage],
             completed=event.done,
             total=event.total or None,
             count=f"{event.done}/{event.total}" if event.total else "",
-            left="".join(f"{part} · " for part in (rate, left) if part),
-            now=printable(event.now.replace("nn.", "")),
+            now=" · ".join(filter(None, (rate, left, doing))),
         )

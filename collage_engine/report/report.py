@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, get_args
 
 import msgspec
@@ -11,7 +11,7 @@ from collage_engine.drawing import objective
 from collage_engine.drawing.accuracy import (
     precision_text,
 )
-from collage_engine.drawing.facts import Fact, run_facts
+from collage_engine.drawing.facts import run_facts
 from collage_engine.drawing.figures import (
     conditions,
     ending_sentences,
@@ -49,6 +49,8 @@ from collage_engine.wording.runs import EXPECTED, ISOLATED, LAST_RUN
 
 GRADIENT = [{"stop": 0, "bgColor": "#ffffff"}, {"stop": 1, "bgColor": "#e69f00"}]
 """Model Explorer's colours of the cheapest and the most expensive node."""
+FACTS = ("Accuracy", "Limits", "Memory", "Pins", "Tuning")
+"""Groups of facts that the page of a report shows as they are."""
 Table = list[dict[str, Any]]
 """The rows of a table, each with its cells by the titles of the columns."""
 
@@ -266,99 +268,49 @@ def _html(document: Document, run: Run, name: str) -> str:
     environment.filters["title_of"] = toolchain_title
     environment.filters["spread"] = spread_text
     environment.filters["moment"] = moment_text
-    environment.filters["capfirst"] = lambda text: text[:1].upper() + text[1:]
     return environment.get_template(template.name).render(**_context(document, run))
 
 
 def _context(document: Document, run: Run) -> dict[str, Any]:
     placement = run.placement
     nodes = document.graph.count_nodes(range(len(document.graph.calls)))
+    latencies = latency_rows(run)
     return {
         "version": __version__,
         "document": document,
         "run": run,
         "placement": placement,
-        "bars": _bars(run),
-        "partitions": _partitions(document, run),
+        "latencies": latencies,
+        "longest_us": max((row.us for row in latencies if row.us is not None), default=1.0),
+        "partitions": placement.partitions if placement else (),
+        "nodes_title": NodeTitles(document.graph.calls).joined,
+        "isolated_us": lambda part: (
+            isolated_us(run.costs[part.candidate]) if part.candidate in run.costs else None
+        ),
+        "precision_text": precision_text,
+        "formats_text": border_words,
         "svg": placement_svg(document.graph, placement),
         "dark_svg": placement_svg(document.graph, placement, dark=True),
         "headline": verdict_sentence(run),
         "remarks": ending_sentences(run),
         "conditions": [pair for pair in conditions(run) if pair[0] != "started"],
         "others": sections.other_runs(document, run),
-        "ties": sections.ties_sentences(run),
-        "about_latencies": sections.about_latencies(run),
         "warnings": [as_sentence(warning) for warning in run.warnings],
-        "roofline": sections.roofline(document, run),
-        "memory": sections.memory(document, run),
+        "rates": sections.rates_and_bytes(document, run),
         "found": sections.found(run),
         "collapsed": placement is not None and partitions_help(nodes, placement),
-        "shapes": _numbered(run, COLUMNS, NUMBERS, shape_cells, run.shapes),
+        "shapes": sections.table(
+            [(row.run, *shape_cells(row)) for row in run.shapes], COLUMNS, NUMBERS, run.id
+        ),
         "sharing": sharing_sentences(len(run.shapes), run.sharing),
         "objective": objective_sentences(run),
-        "deployments": _numbered(
-            run, objective.COLUMNS, objective.NUMBERS, deployment_cells, run.deployments
+        "deployments": sections.table(
+            [(row.run, *deployment_cells(row)) for row in run.deployments],
+            objective.COLUMNS,
+            objective.NUMBERS,
+            run.id,
         ),
         "sum": partition_sum_text(placement) if placement else "",
         "words": {"isolated": ISOLATED, "expected": EXPECTED, "last_run": LAST_RUN},
-        "grouped": _grouped(run),
-        "missing": [state for state in run.toolchains if not state.available],
+        "facts": [fact for fact in run_facts(run) if fact.group in FACTS],
     }
-
-
-def _numbered(
-    run: Run,
-    head: Sequence[str],
-    numbers: Sequence[str],
-    cells: Callable[[Any], Sequence[str]],
-    rows: Sequence[Any],
-) -> dict[str, Any]:
-    """Return a table of runs that were done together, among which this one stands out."""
-    return {
-        "head": head,
-        "numbers": numbers,
-        "rows": [cells(row) for row in rows],
-        "mine": next((place for place, row in enumerate(rows) if row.run == run.id), -1),
-    }
-
-
-def _grouped(run: Run) -> dict[str, list[Fact]]:
-    """Return facts that have no table of their own, by heading."""
-    found: dict[str, list[Fact]] = {}
-    for fact in run_facts(run):
-        if fact.group in ("Accuracy", "Limits", "Memory", "Tuning"):
-            found.setdefault(fact.group, []).append(fact)
-    return found
-
-
-def _bars(run: Run) -> list[dict[str, Any]]:
-    reference = run.placement.measured_us if run.placement else None
-    rows = latency_rows(run)
-    longest = max((row.us for row in rows if row.us is not None), default=1.0)
-    return [
-        {
-            "row": row,
-            "width": 100 * row.us / longest if row.us is not None else 0,
-            "gain": row.against(reference),
-        }
-        for row in rows
-    ]
-
-
-def _partitions(document: Document, run: Run) -> list[dict[str, Any]]:
-    if run.placement is None:
-        return []
-    titles = NodeTitles(document.graph.calls)
-    return [
-        {
-            "part": part,
-            "name": toolchain_title(part.instance),
-            "label": titles.joined(part.nodes),
-            "isolated_us": isolated_us(run.costs[part.candidate])
-            if part.candidate in run.costs
-            else None,
-            "precision": precision_text(part.precision, part.max_rel_error),
-            "formats": border_words(part.takes, part.gives),
-        }
-        for part in run.placement.partitions
-    ]
