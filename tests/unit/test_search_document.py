@@ -344,6 +344,6 @@ def test_a_node_in_words():
     opened.pins = [Pin(kind="on", nodes=(0,), toolchain="openvino", text="relu1=openvino")]
     told, _ = explain_document(opened, 0)
     assert told.words == (
-        "Relu 0 is not placed: the pin 'relu1=openvino' cannot be honoured: no candidate is left "
-        "for node 0 (Relu).",
+        "Relu 0 is not placed: the pin 'relu1=openvino' cannot be honoured: openvino is not among "
+        "the toolchains of this run (cublas).",
     )
