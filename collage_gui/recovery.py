@@ -17,7 +17,7 @@ from pathlib import Path
 from PySide6.QtCore import QStandardPaths
 
 from collage_engine.records.files import write_atomically
-from collage_engine.records.locks import HeldLock, is_locked
+from collage_engine.records.locks import hold_lock, is_locked
 
 
 def recovery_folder() -> Path:
@@ -96,9 +96,9 @@ def _own_lock(folder: str) -> str:
 
     Process ids would not tell windows apart: containers give every window the same one.
     """
-    lock = HeldLock(Path(folder) / f"window-{uuid.uuid4().hex[:8]}.lock")
-    _OPEN.append(lock)
-    return lock.path.name
+    name = f"window-{uuid.uuid4().hex[:8]}.lock"
+    hold_lock(Path(folder) / name)
+    return name
 
 
 def _held(lock: Path) -> bool:
@@ -111,6 +111,3 @@ def _held(lock: Path) -> bool:
             return True
         lock.unlink(missing_ok=True)
     return False
-
-
-_OPEN: list[HeldLock] = []

@@ -1,8 +1,8 @@
 """Folders: where things are kept between runs, scratch, and those that are written whole.
 
-Scratch folders go away with their owner, however it ends. The owner holds a lock on a file in its
-folder for as long as it lives; the kernel lets go of it even when the process is killed. Whoever
-makes the next scratch folder removes those of the dead.
+Scratch folders go away with their owner, however it ends. The owner holds a lock on its folder for
+as long as it lives; the kernel lets go of it even when the process is killed. Whoever makes the
+next scratch folder removes those of the dead.
 
 Folders that are written whole or not at all are filled beside their place, then renamed. A crash
 leaves ``.NAME.*.partial`` and ``.NAME.*.old``, which ``tidy`` removes.
@@ -11,7 +11,6 @@ leaves ``.NAME.*.partial`` and ``.NAME.*.old``, which ``tidy`` removes.
 from __future__ import annotations
 
 import contextlib
-import errno
 import glob
 import os
 import shutil
@@ -23,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from collage_engine.records.errors import CollageError
-from collage_engine.records.locks import HeldLock
+from collage_engine.records.locks import hold_lock
 from collage_engine.records.time_limits import ANSWER_S
 
 
@@ -46,7 +45,6 @@ def cache_folder() -> Path:
 
 
 PREFIX = "collage-scratch-"
-LOCK = "owner.lock"
 
 
 class Scratch:
@@ -63,9 +61,9 @@ class Scratch:
         remove_orphans(beside)
         prefix = PREFIX if beside is None else f".{PREFIX}"
         self._root = Path(tempfile.mkdtemp(prefix=prefix, dir=beside))
-        self._lock: HeldLock | None = None
+        self._lock: int | None = None
         with contextlib.suppress(OSError):  # without locks nobody can tell that the owner is dead
-            self._lock = HeldLock(self._root / LOCK)
+            self._lock = hold_lock(self._root)
         self.path = self._root / "tmp"
         self.note = self._root / "note"
         """A file for a few words that outlive what uses the folder."""
@@ -85,7 +83,8 @@ class Scratch:
         with self._changing:
             shutil.rmtree(self._root, ignore_errors=True)
             if self._lock is not None:
-                self._lock.release()
+                os.close(self._lock)
+                self._lock = None
 
     def __enter__(self) -> Path:
         return self.path
@@ -100,19 +99,11 @@ def remove_orphans(beside: Path | None = None) -> None:
     with contextlib.suppress(OSError):
         for folder in place.glob(f"{PREFIX if beside is None else '.' + PREFIX}*"):
             with contextlib.suppress(OSError):
-                _remove_if_orphan(folder)
-
-
-def _remove_if_orphan(folder: Path) -> None:
-    status = folder.stat()
-    if status.st_uid != os.getuid() or time.time() - status.st_mtime < ANSWER_S:
-        return
-    if not (folder / LOCK).exists():  # it died before it locked it, or while it was removed
-        shutil.rmtree(folder, ignore_errors=True)
-        return
-    lock = HeldLock(folder / LOCK, wait=False)  # BlockingIOError: its owner lives
-    shutil.rmtree(folder, ignore_errors=True)
-    lock.release()
+                if time.time() - folder.stat().st_mtime < ANSWER_S:
+                    continue  # its owner may be about to lock it
+                lock = hold_lock(folder, wait=False)  # BlockingIOError: its owner lives
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(lock)
 
 
 def write_whole(place: Path, fill: Callable[[Path], None]) -> None:
@@ -128,42 +119,18 @@ def write_whole(place: Path, fill: Callable[[Path], None]) -> None:
     place = real(place)
     place.parent.mkdir(parents=True, exist_ok=True)
     new = place.parent / f".{place.name}.{uuid.uuid4().hex[:8]}.partial"
-    new.mkdir()  # as open to others as the user's other folders; mkdtemp's are private
     old = new.with_suffix(".old")
+    new.mkdir()  # as open to others as the user's other folders; mkdtemp's are private
     try:
         fill(new)
-        while not _swap(new, place, old):
-            pass  # each turn is another writer that has come to its end in between
-    except BaseException:
-        with contextlib.suppress(OSError):
-            old.rmdir()  # it is empty, unless what was there could not be moved back
-        raise
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-
-
-def _swap(new: Path, place: Path, old: Path) -> bool:
-    """Move what is at ``place`` into ``old``, ``new`` to ``place``, and remove ``old``.
-
-    Returns:
-        Whether ``new`` is there now; if not, another writer was quicker, whose folder is there.
-    """
-    with contextlib.suppress(FileNotFoundError):  # nothing is there, or a writer just moved it
         if place.exists():
-            old.mkdir()
-            place.rename(old / place.name)
-    overtaken = False
-    try:
+            place.rename(old)
         new.rename(place)
-    except OSError as error:
-        overtaken = error.errno in (errno.ENOTEMPTY, errno.EEXIST)
-        if not overtaken:
-            before = old / place.name
-            if before.exists():
-                before.rename(place)
-            raise
-    shutil.rmtree(old, ignore_errors=True)
-    return not overtaken
+    finally:
+        if old.exists() and not place.exists():
+            old.rename(place)
+        for left in (new, old):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def real(place: Path) -> Path:
@@ -184,9 +151,9 @@ def why_not_replaceable(place: Path) -> str | None:
 def tidy(place: Path) -> None:
     """Remove what a killed writer left; what it had moved away and not replaced comes back."""
     place = real(place)
-    for suffix in (".partial", ".old"):
-        for folder in place.parent.glob(f".{glob.escape(place.name)}.*{suffix}"):
-            before = folder / place.name
-            if suffix == ".old" and before.exists() and not place.exists():
-                before.rename(place)
-            shutil.rmtree(folder, ignore_errors=True)
+    left = f".{glob.escape(place.name)}.????????"
+    for old in place.parent.glob(f"{left}.old"):
+        if not place.exists():
+            old.rename(place)
+    for folder in [*place.parent.glob(f"{left}.old"), *place.parent.glob(f"{left}.partial")]:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
@@ -39,8 +39,7 @@ def import_tvm_without_torch() -> None:
     loads a placement, brings a second pool of threads, and counts in the memory that a placement is
     said to take. A toolchain may still import it later.
     """
-    if not any(isinstance(finder, _WithoutTorch) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _WithoutTorch())
+    sys.meta_path.insert(0, _WithoutTorch())
 
 
 class _WithoutTorch(MetaPathFinder):
@@ -55,23 +54,11 @@ class _WithoutTorch(MetaPathFinder):
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Hiding(spec.loader)
+            execute = spec.loader.exec_module
+
+            def without_torch(module: ModuleType) -> None:
+                with hidden("torch"):
+                    execute(module)
+
+            spec.loader.exec_module = without_torch  # type: ignore[method-assign]
         return spec
-
-
-class _Hiding(Loader):
-    """Executes a module as another loader does, while PyTorch is hidden."""
-
-    def __init__(self, loader: Loader) -> None:
-        self.loader = loader
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self.loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        with hidden("torch"):
-            self.loader.exec_module(module)
-
-    def __getattr__(self, name: str) -> object:
-        # A module's loader may also be asked for other things, such as its resources.
-        return getattr(self.loader, name)

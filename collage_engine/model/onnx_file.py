@@ -14,7 +14,7 @@ from onnx import ModelProto, TensorProto, numpy_helper
 from collage_engine.model.mapped_weights import is_mapped, mapped_array
 from collage_engine.model.onnx_external import load_external_data
 from collage_engine.records.errors import ModelError, UsageError
-from collage_engine.records.files import SpecialFileError, open_regular
+from collage_engine.records.files import open_regular
 from collage_engine.records.reasons import short_reason
 
 _LARGEST_FILE = (1 << 31) - 1
@@ -62,10 +62,6 @@ def _read(path: Path) -> bytes:
             return stream.read()
     except FileNotFoundError:
         raise UsageError(f"There is no file {path}.") from None
-    except SpecialFileError as error:
-        if path.is_dir():
-            raise UsageError(f"{path} is a folder, not an ONNX file.") from None
-        raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
     except ValueError as error:  # a name that no file can have

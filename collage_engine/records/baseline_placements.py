@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.placement import Baseline, Partition, Placement
@@ -20,20 +20,14 @@ def baseline_placement(
 
     Returns:
         The placement with the baseline's times. None where the baseline has no time, or where the
-        document does not know what it runs: sessions of older versions name only the toolchain of
-        a whole-model baseline.
+        document does not know what it runs.
     """
     if baseline.measured_us is None:
         return None
     chosen = [candidates.get(name) for name in baseline.candidates]
-    if chosen and None not in chosen:
-        partitions = [_of_candidate(place, c) for place, c in enumerate(filter(None, chosen))]
-    elif baseline.kind == "whole-model":
-        partitions = [_whole_model(baseline.name, operators)]
-    else:
-        return None
+    partitions = [_of_candidate(place, c) for place, c in enumerate(filter(None, chosen))]
     held = sorted(node for part in partitions for node in part.nodes)
-    if held != list(range(operators)):
+    if None in chosen or held != list(range(operators)):
         return None
     return Placement(
         partitions=tuple(partitions),
@@ -57,21 +51,3 @@ def _of_candidate(place: int, candidate: CandidateRecord) -> Partition:
         precision=candidate.instance.precision,
         device=candidate.instance.device,
     )
-
-
-def _whole_model(instance: str, operators: int) -> Partition:
-    """Return one partition of all operators on an instance like ``openvino[precision=bf16]``."""
-    toolchain, _, config = instance.rstrip("]").partition("[")
-    return Partition(
-        id="p0",
-        candidate="",
-        toolchain=toolchain,
-        config=dict(_pairs(config.split(","))) if config else {},
-        nodes=tuple(range(operators)),
-        onnx_nodes=(),
-        estimated_us=None,
-    )
-
-
-def _pairs(settings: Sequence[str]) -> list[tuple[str, str]]:
-    return [(name, value) for name, _, value in (each.partition("=") for each in settings)]

@@ -10,18 +10,10 @@ from typing import Any
 
 from collage_engine.records.text import printable
 
-_SIGNS = "=+\\-@＝＋－＠"
-_FORMULA = re.compile(f"[{_SIGNS}\t\n]")
-"""How a cell begins that spreadsheets take for a formula (OWASP, "CSV Injection"); those of East
-Asian languages read the wide forms of the signs too."""
-_SIGN = re.compile(f"[{_SIGNS}]")
-_RUN = re.compile(r';["\s]*+|["\s]++')
-"""Separators, quotes and blanks that lie side by side. Each run is looked at once, so that a text
-of nothing else takes no longer than its length."""
-_SEPARATOR = re.compile("[;\t\n]")
-"""Where a formula would begin if a spreadsheet took a semicolon, a tab or the end of a line inside
-a text for the end of a cell. Those of many languages separate cells by semicolons, and for them the
-quotes of a cell that is not the first of its line are no quotes."""
+_FORMULA = re.compile('(^|[;\t\n])(?=["\\s]{0,9}[=+\\-@＝＋－＠])|^(?=[\t\n])')
+"""Where spreadsheets would take a formula to begin (OWASP, "CSV Injection"): at the beginning of a
+cell, or after what those of many languages take for the end of one, and whatever quotes and blanks
+follow. Those of East Asian languages read the wide forms of the signs too."""
 
 
 def csv_table(head: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
@@ -48,13 +40,5 @@ def plain_cell(text: str) -> str:
     try:
         float(text)
     except ValueError:
-        text = _RUN.sub(_without_formula, text)
-        return "'" + text if _FORMULA.match(text) else text
+        return _FORMULA.sub(r"\1'", text)
     return text
-
-
-def _without_formula(run: re.Match[str]) -> str:
-    """Return a run with an apostrophe after each of its separators, if a sign follows it."""
-    if _SIGN.match(run.string, run.end()):
-        return _SEPARATOR.sub(r"\g<0>'", run[0])
-    return run[0]

@@ -30,17 +30,6 @@ MOST_ROWS = LARGEST_TABLE >> 9
 """Rows of the largest table that is read: so many of 512 bytes, a measurement's, fill the file."""
 _UNFINISHED_BYTES = 18
 """Bytes by which an unfinished file's name is longer than the file's (``atomic_file``)."""
-_KINDS = {
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFDIR: "a folder",
-}
-
-
-class SpecialFileError(OSError):
-    """The path names a pipe, a socket, a device or a folder; ``strerror`` says which."""
 
 
 # -- writing ---------------------------------------------------------------------------
@@ -62,8 +51,8 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         The path of the empty file that the block fills (or overwrites).
 
     Raises:
-        SpecialFileError: What is there is no regular file.
-        OSError: The folder does not exist or cannot be written, or the disk is full.
+        OSError: What is there is no regular file; the folder does not exist or cannot be written;
+            or the disk is full.
 
     Example:
         >>> with atomic_file("report.csv") as new:
@@ -146,8 +135,7 @@ def open_regular(path: str | Path) -> BinaryIO:
     """Open a regular file for reading; links are followed.
 
     Raises:
-        SpecialFileError: It is no regular file.
-        OSError: It is absent or cannot be read.
+        OSError: It is absent, no regular file, or cannot be read.
     """
     _must_be_regular(os.stat(path).st_mode, path)
     return open(path, "rb")
@@ -168,8 +156,8 @@ def read_file(path: str | Path, most_bytes: int) -> bytes:
 def _must_be_regular(mode: int, path: str | Path) -> None:
     if stat.S_ISREG(mode):
         return
-    kind = _KINDS.get(stat.S_IFMT(mode), "a special file")
-    raise SpecialFileError(errno.EINVAL, f"it is {kind}, not a regular file", str(path))
+    kind = "folder" if stat.S_ISDIR(mode) else "pipe, socket or device"
+    raise OSError(errno.EINVAL, f"it is a {kind}, not a regular file", str(path))
 
 
 def link_file(file: Path, place: Path) -> None:

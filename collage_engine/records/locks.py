@@ -1,4 +1,4 @@
-"""Locks between processes, held on files.
+"""Locks between processes, held on files and folders.
 
 The kernel lets go of a lock when its process ends, however it ends; the file itself stays.
 """
@@ -12,64 +12,44 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
-class HeldLock:
-    """A lock on a file that is held from construction to ``release``, or to the process's end.
+def hold_lock(path: str | Path, *, wait: bool = True) -> int:
+    """Take the lock on a file, which is made if need be, or on a folder.
 
     Args:
-        path: The file; it is made if need be.
-        wait: Whether to wait for another holder to let go.
+        path: The file or folder.
+        wait: Whether to wait for another process or thread to let go.
+
+    Returns:
+        The descriptor that holds the lock until it is closed, or the process ends.
 
     Raises:
         BlockingIOError: Another holder has it, and ``wait`` is False.
         OSError: The file cannot be made, or its file system has no locks.
     """
-
-    def __init__(self, path: str | Path, *, wait: bool = True) -> None:
-        # Here, since it takes a tenth of a second and most processes hold no lock.
-        from filelock import FileLock, Timeout
-
-        self.path = Path(path)
-        # No soft lock instead: a file that merely exists would outlive a process that is killed.
-        self._lock = FileLock(self.path, thread_local=False, fallback_to_soft=False)
-        try:
-            self._lock.acquire(timeout=-1 if wait else 0)
-        except Timeout as error:
-            raise BlockingIOError(f"{self.path} is locked by another process") from error
-
-    @property
-    def held(self) -> bool:
-        """Tell whether ``release`` was not called yet."""
-        return self._lock.is_locked
-
-    def release(self) -> None:
-        """Let go of the lock; the file stays."""
-        self._lock.release()
+    how = os.O_RDONLY if Path(path).is_dir() else os.O_RDWR | os.O_CREAT
+    held = os.open(path, how, 0o666)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(held)
+        raise
+    return held
 
 
 @contextlib.contextmanager
 def locked(path: str | Path) -> Iterator[None]:
-    """Hold the lock on a file during a block; waits for other processes and threads."""
-    lock = HeldLock(path)
-    try:
-        yield
-    finally:
-        lock.release()
+    """Hold the lock on a file or folder during a block; waits for other processes and threads.
 
-
-@contextlib.contextmanager
-def folder_locked(folder: str | Path) -> Iterator[None]:
-    """Hold a lock on a folder itself during a block, so that no file is left behind for it.
-
-    It waits for other processes and threads that lock the folder. Where the file system has no
-    locks the block goes on without one.
+    Where the file system has no locks the block goes on without one.
     """
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    held: int | None = None
+    with contextlib.suppress(OSError):
+        held = hold_lock(path)
     try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(opened, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(opened)
+        if held is not None:
+            os.close(held)
 
 
 def is_locked(path: str | Path) -> bool:
@@ -77,7 +57,7 @@ def is_locked(path: str | Path) -> bool:
     if not Path(path).exists():
         return False
     try:
-        HeldLock(path, wait=False).release()
+        os.close(hold_lock(path, wait=False))
     except BlockingIOError:
         return True
     return False

@@ -24,10 +24,9 @@ import msgspec
 
 from collage_engine.records.errors import InvalidValue, SessionError, UsageError
 from collage_engine.records.files import LARGEST_TABLE, atomic_file, check_writable
-from collage_engine.records.locks import folder_locked
+from collage_engine.records.locks import locked
 from collage_engine.records.placement import Run
 from collage_engine.records.shapes import ShapeChoice
-from collage_engine.records.sqlite import plain_tables, within_limits
 from collage_engine.records.time_limits import ANSWER_S
 from collage_engine.records.typed import decode
 from collage_engine.records.versions import SESSION_FORMAT
@@ -39,6 +38,9 @@ TABLE = """
 """
 """``shape`` is the choice that the user made, as JSON; null where the model is placed for one shape
 only. ``is_own`` is 1 for the document that the others belong to."""
+STEPS = 20_000
+"""Steps of SQLite's virtual machine between two looks at the clock. Measured: 0.2 ms of a query
+that joins, 1.2 ms of one that sorts."""
 
 
 def save_session(
@@ -63,7 +65,7 @@ def save_session(
     try:
         if seen is None:
             return _save(document, path)
-        with folder_locked(path.resolve().parent):
+        with locked(path.resolve().parent):
             if path.exists() and path.stat().st_size:
                 document = merged(document, load_session(path), seen)
             return _save(document, path)
@@ -111,7 +113,11 @@ def load_session(path: str | Path) -> Document:
     uri = path.resolve().as_uri() + "?mode=ro&immutable=1"
     try:
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
-            within_limits(connection, time.monotonic() + ANSWER_S, LARGEST_TABLE)
+            # Nobody trusts the file: a view in it could be a query without end.
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_TABLE)
+            connection.execute("pragma trusted_schema = off")
+            end = time.monotonic() + ANSWER_S
+            connection.set_progress_handler(lambda: time.monotonic() > end, STEPS)
             return _read(connection)
     except (sqlite3.Error, msgspec.MsgspecError, InvalidValue, MemoryError) as error:
         raise SessionError(
@@ -121,7 +127,8 @@ def load_session(path: str | Path) -> Document:
 
 def _read(connection: sqlite3.Connection) -> Document:
     (version,) = connection.execute("pragma user_version").fetchone()
-    if plain_tables(connection) != {"documents"} or version != SESSION_FORMAT:
+    names = connection.execute("select name from sqlite_master where type = 'table'").fetchall()
+    if names != [("documents",)] or version != SESSION_FORMAT:
         raise InvalidValue(
             f"it is no session of format {SESSION_FORMAT}, the only one that this version of "
             "Collage Explorer reads: open it with the version that wrote it"

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from collage_engine.records.errors import MeasureError
-from collage_engine.records.files import LARGEST_TEXT
 from collage_engine.records.locks import locked
-from collage_engine.records.sqlite import plain_tables, within_limits
 from collage_engine.records.time_limits import ANSWER_S
 from collage_engine.records.versions import STORE_SCHEMA
 
@@ -138,9 +136,7 @@ def _make_tables(connection: sqlite3.Connection) -> None:
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse what is no store of this version, and what SQLite would run by itself."""
-    within_limits(connection, None, LARGEST_TEXT)
-    plain_tables(connection)
+    """Refuse what is no store of this version."""
     version = _version_of(connection)
     if version == STORE_SCHEMA:
         return

@@ -85,7 +85,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, option):
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
     for name, says in (
         ("folder", "it is a folder" if option == "--placement" else "no test_data_set_"),
-        ("pipe", "it is a named pipe"),
+        ("pipe", "it is a pipe, socket or device"),
         ("circle", "Too many levels"),
         ("absent", "No such file"),
     ):

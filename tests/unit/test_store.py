@@ -194,20 +194,6 @@ def test_a_folder_that_cannot_be_made_is_noticed_and_no_obstacle(tmp_path):
         assert store.get("a").median_us == 1
 
 
-def test_a_store_that_would_run_something_is_refused(store):
-    store.put(measured("a", 1))
-    store.close()
-    with sqlite3.connect(store.path) as connection:
-        connection.execute(
-            "create trigger t after insert on measurements begin delete from measurements; end"
-        )
-    connection.close()
-    with pytest.raises(MeasureError, match="collage store clear"):
-        store.get("a")
-    assert store.clear() == 0
-    store.put(measured("a", 1))
-
-
 IMPOSSIBLE = {
     "negative": {"median_us": -5.0},
     "1e308": {"median_us": 1e308},

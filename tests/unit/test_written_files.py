@@ -34,13 +34,12 @@ from collage_engine.machine import folders
 from collage_engine.machine.folders import Scratch, tidy, write_whole
 from collage_engine.records.errors import ArtifactError, ToolchainError, UsageError
 from collage_engine.records.files import (
-    SpecialFileError,
     atomic_file,
     check_writable,
     read_file,
     write_atomically,
 )
-from collage_engine.records.locks import HeldLock, is_locked, locked
+from collage_engine.records.locks import hold_lock, is_locked, locked
 from collage_engine.records.reasons import (
     fault_reason,
 )
@@ -70,7 +69,7 @@ def test_what_is_no_regular_file_is_neither_read_nor_written(tmp_path, name):
     (tmp_path / "link").symlink_to("pipe")
     before = (tmp_path / name).stat().st_mode
     for use in (lambda p: read_file(p, 9), check_writable, lambda p: write_atomically(p, "new")):
-        with pytest.raises(SpecialFileError, match="not a regular file"):
+        with pytest.raises(OSError, match="not a regular file"):
             use(tmp_path / name)
     assert (tmp_path / name).stat().st_mode == before
     assert names(tmp_path) == ["folder", "link", "pipe"]
@@ -128,15 +127,15 @@ def test_a_lock_is_seen_by_others_until_it_is_released(tmp_path):
     with locked(path):
         assert is_locked(path)
         with pytest.raises(BlockingIOError):
-            HeldLock(path, wait=False)
+            hold_lock(path, wait=False)
     assert not is_locked(path)
 
 
 def test_a_lock_ends_with_its_process_however_that_ends(tmp_path):
     path = tmp_path / "lock"
     code = (
-        "import sys, time; from collage_engine.records.locks import HeldLock;"
-        "lock = HeldLock(sys.argv[1]); print('held', flush=True); time.sleep(60)"
+        "import sys, time; from collage_engine.records.locks import hold_lock;"
+        "hold_lock(sys.argv[1]); print('held', flush=True); time.sleep(60)"
     )
     child = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE)
     try:
@@ -236,10 +235,10 @@ def test_a_folder_that_is_mounted_by_itself_is_refused_before_the_work(place, mo
 
 def test_what_a_killed_writer_moved_away_comes_back(tmp_path):
     place = tmp_path / "out"
-    old = tmp_path / ".out.abc.old"
-    (old / "out").mkdir(parents=True)
-    (old / "out" / "last").write_text("1")
-    (tmp_path / ".out.def.partial").mkdir()
+    old = tmp_path / ".out.0000000a.old"
+    old.mkdir()
+    (old / "last").write_text("1")
+    (tmp_path / ".out.0000000b.partial").mkdir()
     tidy(place)
     assert content(place) == {"last": "1"} and os.listdir(tmp_path) == ["out"]
 
