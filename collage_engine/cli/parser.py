@@ -233,11 +233,6 @@ def _add_budgets(place: argparse.ArgumentParser) -> None:
         help="quick: compare only with the last run of --session and the best baseline",
     )
     settings.add_argument(
-        "--measure",
-        choices=("needed", "all"),
-        help="needed (default): measure what the best placement could consist of",
-    )
-    settings.add_argument(
         "--tune-budget",
         dest="tune_budget_s",
         type=argument(partial(parse_duration, or_none=True)),

@@ -36,8 +36,6 @@ class RunSettings(Checked, frozen=True, kw_only=True, omit_defaults=True):
     confirmation: Literal["full", "quick"] = "full"
     """``quick``: the best cover is timed against the placement of the run before and the best
     baseline only, in few rounds, and nothing is calibrated."""
-    measure: Literal["needed", "all"] = "needed"
-    """``needed``: measure what the best cover could consist of."""
     in_place: bool = True
     """Run covers whole, look into them, and search again on what their partitions take there."""
     tune_budget_s: Annotated[float, Meta(ge=0, lt=LONGEST_S)] = 0.0

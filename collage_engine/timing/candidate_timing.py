@@ -23,13 +23,11 @@ from collage_engine.records.event import Event, Progress
 from collage_engine.records.flag import Flag, FlagWhen
 from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.settings import RunSettings
-from collage_engine.store.keys import KeyContext
 from collage_engine.timing.child import measuring_environment
 from collage_engine.timing.measurer import (
     CandidateGroup,
     Measurer,
     MeasuringResult,
-    group_candidates,
 )
 
 
@@ -68,11 +66,6 @@ class Measuring:
         """Keys that were unmeasured when the wave in hand began; None: there is no wave."""
         self.counts = CandidateCounts()
 
-    @property
-    def keys(self) -> KeyContext:
-        """Return what keys of candidates are made with."""
-        return self._menu.keys
-
     def __enter__(self) -> Measuring:
         return self
 
@@ -87,23 +80,6 @@ class Measuring:
         if self._truth is not None:
             shutil.rmtree(self._truth, ignore_errors=True)
             self._truth = None
-
-    def add(self, candidates: Sequence[Candidate], costs: CostTable, deadline: float) -> CostTable:
-        """Count further candidates, and measure those that have no cost.
-
-        Args:
-            candidates: Candidates that were not counted before.
-            costs: What is known of their costs.
-            deadline: When to end, on the monotonic clock.
-
-        Returns:
-            The table with the costs that are known afterwards.
-
-        Raises:
-            Cancelled: The user stopped it. What was measured is in the store and was emitted.
-        """
-        self.begin(candidates, costs)
-        return self.rest(candidates, costs, deadline)
 
     def begin(self, candidates: Sequence[Candidate], costs: CostTable) -> None:
         """Count candidates of which ``wave`` will measure those that are needed.
@@ -124,28 +100,6 @@ class Measuring:
             invalid=self.counts.invalid + sum(c.state == "invalid" for c in known.values()),
             skipped=self.counts.skipped + distinct - len(known),
         )
-
-    def rest(self, candidates: Sequence[Candidate], costs: CostTable, deadline: float) -> CostTable:
-        """Measure those of the candidates that :meth:`begin` counted which have no cost.
-
-        Should the time end early, a cover exists and the likeliest winners have costs: what is
-        never pruned (single operators, FuseOps groups, greedy partitions) comes before the
-        rules' proposals, and small before large, since small ones are shared most.
-
-        Args:
-            candidates: The candidates.
-            costs: What is known of their costs.
-            deadline: When to end, on the monotonic clock.
-
-        Returns:
-            The table with the costs that are known afterwards.
-
-        Raises:
-            Cancelled: The user stopped it. What was measured is in the store and was emitted.
-        """
-        groups = group_candidates(c for c in candidates if not costs.known(c.id))
-        groups.sort(key=lambda g: (not any(c.protected for c in g.candidates), len(g.nodes)))
-        return costs.with_measured(candidates, self.wave(groups, deadline)) if groups else costs
 
     def wave(self, groups: Sequence[CandidateGroup], deadline: float) -> Mapping[str, Cost]:
         """Measure further groups of the candidates that :meth:`begin` counted.

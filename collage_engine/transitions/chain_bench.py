@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -39,9 +39,6 @@ SLOWEST_US = 20_000.0
 """Microseconds of one partition above which a toolchain's chains are not timed; chosen, some
 hundred times what the slowest toolchain takes."""
 
-Pair = tuple[str, str]
-"""Two toolchains in a chain; twice the same: one by itself."""
-
 
 @dataclass(frozen=True)
 class HandoverRequest:
@@ -50,11 +47,9 @@ class HandoverRequest:
     instances: tuple[ToolchainInstance, ...]
     settings: ProtocolSettings = field(default_factory=lambda: NOTHING_DROPPED)
     marker_path: str = ""
-    """Where the pair at risk is noted; empty: nowhere."""
+    """Where the toolchain at risk is noted; empty: nowhere."""
     step_s: float = math.inf
     """Seconds that one step may take: compiling a chain, or a sample of its time."""
-    without: tuple[Pair, ...] = ()
-    """Pairs that are left out."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +66,7 @@ def run_job(
     """Measure in this process, which imports TVM and the toolchains.
 
     Args:
-        request: The toolchain instances, and the pairs that are left out.
+        request: The toolchain instances.
         send: Takes toolchains that are left out (``LeftOut``).
 
     Returns:
@@ -115,8 +110,6 @@ class ChainBench:
         self.request = request
         self.send = send
         self.marker = RiskMarker(request.marker_path) if request.marker_path else None
-        self.last: Pair = ("", "")
-        """The pair that was at risk last."""
         self.instances = {i.toolchain: i for i in request.instances}
         self.models = {n: import_onnx(chain_model(n)) for n in (SHORT, LONG)}
         for length, model in self.models.items():
@@ -148,9 +141,9 @@ class ChainBench:
         # From the middle of the chain: its input comes from another operator.
         function = function_of(self.models[SHORT], self.instances[name], (1,), "alone")
         try:
-            with self._at_risk(name, name):
+            with self._at_risk(name):
                 timer = self.open.enter_context(compile_function(function)).timer([self.input])
-                us = self._time([timer], [(name, name)])[0]
+                us = self._time({(name,): timer})[0]
         except CollageError as error:
             raise KeyError(name) from error
         except (Exception, SystemExit) as error:
@@ -168,20 +161,19 @@ class ChainBench:
         self.send(LeftOut(name, reason))
 
     @contextlib.contextmanager
-    def _at_risk(self, *chain: str) -> Iterator[None]:
-        """Note during a block that the toolchains of a chain, one or two, run."""
-        self._note(chain[0], chain[-1])
+    def _at_risk(self, name: str) -> Iterator[None]:
+        """Note during a block that a toolchain runs."""
+        self._note(name)
         try:
             yield
         finally:
             if self.marker is not None:
                 self.marker.clear()
 
-    def _note(self, first: str, last: str) -> None:
-        """Note in the marker which two toolchains run next."""
-        self.last = (first, last)
+    def _note(self, name: str) -> None:
+        """Note in the marker which toolchain runs next: of a chain of two the later one."""
         if self.marker is not None:
-            self.marker.set(f"{first} {last}", limit_s=self.request.step_s)
+            self.marker.set(name, limit_s=self.request.step_s)
 
     def time_chains(self, chains: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
         """Return the microseconds of chains, all timed in the same rounds.
@@ -198,24 +190,12 @@ class ChainBench:
         for chain in chains:
             if chain in built:
                 continue
-            if (chain[0], chain[-1]) in self.request.without:
-                continue
             try:
-                with self._at_risk(chain[0], chain[-1]):
+                with self._at_risk(chain[-1]):
                     built[chain] = self._build(chain)
             except (Exception, SystemExit):
                 continue  # the toolchain has no such chain; its pairs stay unknown
-        while True:
-            try:
-                times = self._time(list(built.values()), [(c[0], c[-1]) for c in built])
-                return dict(zip(built, times, strict=True))
-            except (Exception, SystemExit):
-                # The pair at risk stays unknown; the others are timed again.
-                failed = [chain for chain in built if (chain[0], chain[-1]) == self.last]
-                if not failed:
-                    raise
-                for chain in failed:
-                    built.pop(chain)
+        return dict(zip(built, self._time(built), strict=True))
 
     def _build(self, chain: tuple[str, ...]) -> TimedCall:
         """Build a chain as one module, each ReLU a partition, and return what times its calls."""
@@ -259,16 +239,12 @@ class ChainBench:
 
         return time
 
-    def _time(self, timed: Sequence[TimedCall], pairs: Sequence[Pair]) -> list[float]:
-        """Return the microseconds of each call's fastest sample.
-
-        Args:
-            timed: What is timed.
-            pairs: The first and the last toolchain of each, for the marker.
-        """
+    def _time(self, timed: Mapping[tuple[str, ...], TimedCall]) -> list[float]:
+        """Return the microseconds of each chain's fastest sample."""
+        last = [chain[-1] for chain in timed]
         timings = time_interleaved(
-            timed,
+            list(timed.values()),
             self.request.settings,
-            about_to_run=lambda place: self._note(*pairs[place]),
+            about_to_run=lambda place: self._note(last[place]),
         )
         return [min(timing.samples) * 1e6 for timing in timings]

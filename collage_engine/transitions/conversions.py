@@ -45,7 +45,7 @@ def conversion_constants(
     threads: int,
     context: KeyContext,
     *,
-    store: Store | None = None,
+    store: Store,
     env: Mapping[str, str] | None = None,
     cancel: Flag | None = None,
     on_measuring: Callable[[], None] = lambda: None,
@@ -57,7 +57,7 @@ def conversion_constants(
         conversions: logical type, from format, to format.
         threads: of the kernels.
         context: what measurements depend on here.
-        store: where known costs are, and new ones are kept; None: all are measured.
+        store: where known costs are, and new ones are kept.
         env: the child's variables.
         cancel: ends the child when it is set.
         on_measuring: called when some are not stored yet.
@@ -79,7 +79,7 @@ def conversion_constants(
         MEASURING_PROTOCOL,
     ]
     place = constant_name("conversions", about)
-    known: dict[str, float] = dict(store.constant(place) or {}) if store is not None else {}
+    known: dict[str, float] = dict(store.constant(place) or {})
     missing = tuple(each for name, each in wanted.items() if name not in known)
     if missing:
         on_measuring()
@@ -88,8 +88,7 @@ def conversion_constants(
             known |= call_in_child(job, request, timeout_s=WORK_S, cancel=cancel, env=env)
         except WorkerError as error:
             raise MeasureError(f"conversion costs could not be measured: {error}") from error
-        if store is not None:
-            store.put_constant(place, known)
+        store.put_constant(place, known)
     return {name: known[name] for name in wanted}
 
 

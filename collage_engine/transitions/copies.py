@@ -37,7 +37,7 @@ _TO_HOST, _TO_DEVICE = 2, 1
 def copy_constants(
     context: KeyContext,
     *,
-    store: Store | None = None,
+    store: Store,
     env: Mapping[str, str] | None = None,
     cancel: Flag | None = None,
     on_measuring: Callable[[], None] = lambda: None,
@@ -47,7 +47,7 @@ def copy_constants(
 
     Args:
         context: what measurements depend on here.
-        store: where known costs are, and new ones are kept; None: they are measured.
+        store: where known costs are, and new ones are kept.
         env: the child's variables.
         cancel: ends the child when it is set.
         on_measuring: called when they are not stored yet.
@@ -60,15 +60,14 @@ def copy_constants(
         MeasureError: they cannot be measured.
     """
     name = constant_name("copies", [context.fingerprint, MEASURING_PROTOCOL])
-    known = store.constant(name) if store is not None else None
+    known = store.constant(name)
     if known is None:
         on_measuring()
         try:
             known = call_in_child(job, ROUNDS, timeout_s=WORK_S, cancel=cancel, env=env)
         except WorkerError as error:
             raise MeasureError(f"copies between device and host: {error}") from error
-        if store is not None:
-            store.put_constant(name, known)
+        store.put_constant(name, known)
     return dict(known)
 
 

@@ -19,7 +19,6 @@ import msgspec
 
 from collage_engine.candidates.menu import Menu, threads_of
 from collage_engine.candidates.open_model import OpenModel
-from collage_engine.control.budget import Budget
 from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
 from collage_engine.machine.worker import Worker, WorkerError
@@ -38,6 +37,7 @@ from collage_engine.store.store import Store
 from collage_engine.store.tuning_records import TuningRecords
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.child import measuring_environment
+from collage_engine.timing.measurer import group_candidates
 from collage_engine.toolchains.capabilities import Tunes, tuner_of
 from collage_engine.toolchains.registry import get
 from collage_engine.tuning.choice import (
@@ -175,18 +175,18 @@ class Tuning:
         Raises:
             Cancelled: The user stopped the run.
         """
-        budget = Budget(self.settings.tune_budget_s)
+        began, seconds = time.monotonic(), self.settings.tune_budget_s
         candidates = tuple(candidates)
-        reserve = min(BESIDE_S, BESIDE_SHARE * budget.seconds)
-        ends = max(budget.deadline, time.monotonic() + min(BESIDE_S, self.settings.budget_s))
+        reserve = min(BESIDE_S, BESIDE_SHARE * seconds)
+        ends = began + max(seconds, min(BESIDE_S, self.settings.budget_s))
         while True:
             chosen = self._promising(candidates, costs)
-            listed = self._list(chosen, budget)
+            listed = self._list(chosen)
             turns = ranked(chosen, costs, self._tasks, self._known)
             total = sum(score for _, score in turns)
             taken = 0
             for task, score in turns:
-                left = budget.left
+                left = began + seconds - time.monotonic()
                 if left <= max(reserve, SHORTEST_S) or self._ended >= FAULTS:
                     break
                 self.report.progress(taken, len(turns), task.workload)
@@ -205,7 +205,7 @@ class Tuning:
             workloads=len(self._workloads()),
             improved=improved,
             from_store=sum(r.complete for w, r in self._known.items() if w not in self._searched),
-            seconds=time.monotonic() - budget.started,
+            seconds=time.monotonic() - began,
         )
         return Tuned(
             menu=replace(self.menu, sources=tuple(self._sources)),
@@ -259,20 +259,20 @@ class Tuning:
         """Return the workloads of all candidates whose tasks are known, each once."""
         return list(dict.fromkeys(t.workload for tasks in self._tasks.values() for t in tasks))
 
-    def _list(self, chosen: Sequence[Candidate], budget: Budget) -> bool:
+    def _list(self, chosen: Sequence[Candidate]) -> bool:
         """Have the child list the kernels of candidates whose tasks are not known yet.
 
         Args:
             chosen: The candidates, the most promising first.
-            budget: The budget of the tuning, of which this takes a share.
 
         Returns:
             Whether there were such candidates, and time to ask.
         """
         unknown = [c for c in chosen if c.key not in self._tasks]
-        if not unknown or (budget.seconds <= 0 and not self._records.any()):
+        seconds = self.settings.tune_budget_s
+        if not unknown or (seconds <= 0 and not self._records.any()):
             return False
-        share = BESIDE_SHARE * budget.seconds if budget.seconds > 0 else BESIDE_S
+        share = BESIDE_SHARE * seconds if seconds > 0 else BESIDE_S
         deadline = time.monotonic() + min(BESIDE_S, share)
         for place, candidate in enumerate(unknown):
             key = candidate.key
@@ -407,7 +407,10 @@ class Tuning:
         costs = costs.with_isolated({c.id: UNKNOWN for c in new})
         costs = self.open_model.with_stored_costs(new, costs)
         self.report.progress(0, len(new), "measuring tuned candidates")
-        costs = self.measuring.add(new, costs, deadline)
+        self.measuring.begin(new, costs)
+        groups = group_candidates(c for c in new if not costs.known(c.id))
+        if groups:
+            costs = costs.with_measured(new, self.measuring.wave(groups, deadline))
         self.counts = msgspec.structs.replace(
             self.counts, candidates=self.counts.candidates + len(new)
         )

@@ -90,9 +90,7 @@ def misbehave(request: HandoverRequest, send) -> dict[str, float]:
     marker = RiskMarker(request.marker_path)
     names = [instance.toolchain for instance in request.instances]
     for first, last in itertools.product(names, names):
-        if (first, last) in request.without:
-            continue
-        marker.set(f"{first} {last}", limit_s=request.step_s)
+        marker.set(last, limit_s=request.step_s)
         if first == last == "abort":
             os.abort()
         if first == last == "segfault":
@@ -105,7 +103,7 @@ def misbehave(request: HandoverRequest, send) -> dict[str, float]:
             time.sleep(600)
         if first == last == "slow":
             send(LeftOut("slow", "took 300 ms for a call of some microseconds"))
-        if (first, last) in (("badly", "together"), ("together", "badly")):
+        if (first, last) == ("badly", "together"):
             os.abort()
         marker.clear()
     return {"launch": 0.5, "pair:a:a": 0.1}
@@ -130,28 +128,14 @@ def test_toolchains_that_misbehave_are_named_and_left_out_one_by_one(tmp_path, m
         for way in WAYS:
             assert any(f"what {way} takes to hand over values is not known" in one for one in told)
         again = measured_beside(monkeypatch, store, *WAYS, job=f"{__name__}:fall_over")
-        assert again == (found, told), "it is remembered"
+        assert again[0] == {}, "who gave no answer may give one in the next run"
 
 
-def test_a_toolchain_that_gave_no_answer_is_tried_again_when_there_is_more_time(
-    tmp_path, monkeypatch
-):
+def test_who_crashed_is_remembered(tmp_path, monkeypatch):
     with Store(tmp_path / "m.db") as store:
-        _, told = measured_beside(monkeypatch, store, "hang")
-        monkeypatch.setattr(hand_overs, "ANSWER_S", 9.0)
-        again: list[str] = []
-        others = [ToolchainInstance(toolchain="hang")]
-        job = f"{__name__}:pretend_both"
-        found = transition_constants(
-            [A, *others], context(), store=store, job=job, on_left_out=again.append
-        )
-    assert "gave no answer within 8 s" in told[0] and not again
-    assert found["pair:a:hang"] == 2.0
-
-
-def pretend_both(request: HandoverRequest) -> dict[str, float]:
-    """Runs in the child: nobody misbehaves."""
-    return {"launch": 0.5, "pair:a:hang": 2.0}
+        first = measured_beside(monkeypatch, store, "abort")
+        assert len(first[1]) == 1
+        assert first == measured_beside(monkeypatch, store, "abort", job=f"{__name__}:fall_over")
 
 
 @pytest.mark.parametrize("when", ["", "early_"])
@@ -167,10 +151,10 @@ def test_a_child_that_is_killed_from_outside_costs_no_toolchain(tmp_path, monkey
         assert found and not told, "it is measured again in the next run"
 
 
-def test_toolchains_that_misbehave_only_together_lose_that_pair(tmp_path, monkeypatch):
+def test_of_toolchains_that_misbehave_only_together_the_later_one_goes(tmp_path, monkeypatch):
     with Store(tmp_path / "m.db") as store:
         found, told = measured_beside(monkeypatch, store, "badly", "together")
-    assert found["pair:a:a"] == 0.1 and len(told) == 2
+    assert found["pair:a:a"] == 0.1 and len(told) == 1 and "what together takes" in told[0]
 
 
 ORT = ToolchainInstance(toolchain="onnxruntime")

@@ -25,6 +25,7 @@ from collage_engine.drawing.figures import measured_share
 from collage_engine.machine.cuda import TargetChoice
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.planning.problem_data import ProblemData
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import UNKNOWN, Cost
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import Cancelled, InfeasibleError, MeasureError
@@ -186,8 +187,13 @@ ARRIVED = Cost(state="measured", median_us=7.0)
 class LostMeasuring(Measuring):
     """Measures nothing: its child was killed whenever it was started."""
 
-    def add(self, *_: object) -> CostTable:
-        raise MeasureError(ENDED)
+    _lost = False
+
+    def begin(self, candidates: Sequence[Candidate], costs: CostTable) -> None:
+        if not self._lost:
+            self._lost = True
+            raise MeasureError(ENDED)
+        super().begin(candidates, costs)
 
 
 @pytest.fixture
@@ -212,7 +218,7 @@ def measured(
         for nodes, cost in costs.items()
         for made in [make_candidate(graph, ToolchainInstance(toolchain="a"), nodes, rule="region")]
     ]
-    settings = RunSettings(threads=1, measure="all", budget_s=600.0)
+    settings = RunSettings(threads=1, budget_s=600.0)
     data = data_of(graph, rows, settings=settings)
     arrived = {c.id: ARRIVED for c in data.candidates if c.nodes == (0,)}
     opened = SimpleNamespace(
@@ -260,7 +266,7 @@ def test_a_lone_whole_model_that_a_trial_timed_is_not_counted_as_stored() -> Non
         made = make_candidate(graph, ToolchainInstance(toolchain="a"), (0, 1), rule="region")
         data = data_of(graph, [row(made, cost, key=made.id)])
         measuring = Measuring(nowhere, nowhere, RunSettings(), {}, RunControl())
-        measuring.add(data.candidates, data.costs, None)
+        measuring.begin(data.candidates, data.costs)
         counts = measuring.counts
         assert (counts.distinct, counts.from_trials, counts.from_store) == (
             1,

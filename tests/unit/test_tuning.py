@@ -32,6 +32,7 @@ from collage_engine.search.problem import Problem
 from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
 from collage_engine.store.tuning_records import TuningRecords
+from collage_engine.timing.measurer import CandidateGroup
 from collage_engine.tuning import tuning as module
 from collage_engine.tuning.choice import (
     can_be_tuned,
@@ -297,10 +298,12 @@ class Bench:
     def with_stored_costs(self, candidates: list[Candidate], costs: CostTable) -> CostTable:
         return costs
 
-    def add(self, candidates: list[Candidate], costs: CostTable, deadline: float) -> CostTable:
+    def begin(self, candidates: list[Candidate], costs: CostTable) -> None:
         self.measured += candidates
+
+    def wave(self, groups: list[CandidateGroup], deadline: float) -> dict[str, Cost]:
         cost = Cost(state="measured", median_us=80.0, low_us=80.0, high_us=80.0)
-        return costs.with_isolated({c.id: cost for c in candidates})
+        return {c.key: cost for group in groups for c in group.candidates}
 
 
 def menu_of(*instances: ToolchainInstance) -> Menu:

@@ -6,10 +6,10 @@ Which ones these are is decided by ``run.measurement_planner``.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 
 from collage_engine.candidates.menu import Menu
-from collage_engine.control.budget import Budget
 from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
 from collage_engine.drawing.figures import costs_text
@@ -70,9 +70,9 @@ def measure_candidates(
         has_answer = race.leader is not None or task.is_quick
         seconds = race.seconds_for_step if has_answer else race.seconds_to_improve
         is_quick = task.is_quick and has_cover(data)
-        budget = Budget(0.0 if is_quick else seconds)
-        work = _Measurement(task, menu, race, measuring, control.within(budget.seconds), data)
-        is_complete = work.measure_as_far_as_possible(budget, report)
+        seconds = 0.0 if is_quick else seconds
+        work = _Measurement(task, menu, race, measuring, control.within(seconds), data)
+        is_complete = work.measure_as_far_as_possible(seconds, report)
         if not is_complete and not is_quick:
             control.cut("measure")
         report.detail = costs_text(measuring.counts)
@@ -118,11 +118,11 @@ class _Measurement:
         self._measuring = measuring
         self._control = control
 
-    def measure_as_far_as_possible(self, budget: Budget, report: StageReport) -> bool:
+    def measure_as_far_as_possible(self, seconds: float, report: StageReport) -> bool:
         """Measure, also where that comes to an early end.
 
         Args:
-            budget: The time for it.
+            seconds: The time for it.
             report: Takes progress.
 
         Returns:
@@ -132,7 +132,7 @@ class _Measurement:
             MeasureError: Nothing can be measured, and what is known makes no cover.
         """
         try:
-            return self._measure(budget, report)
+            return self._measure(seconds, report)
         except (Cancelled, MeasureError) as error:
             costs = self._open_model.with_stored_costs(self.data.candidates, self.data.costs)
             self.data = self.data.with_costs(costs)
@@ -144,14 +144,15 @@ class _Measurement:
                 self._control.warn(f"measuring came to an early end: {error}")
             return False
 
-    def _measure(self, budget: Budget, report: StageReport) -> bool:
+    def _measure(self, seconds: float, report: StageReport) -> bool:
         """Measure hand-overs and candidates, in this order."""
+        deadline = time.monotonic() + seconds
         total = len({c.key for c in self.data.candidates})
 
         def now(text: str) -> None:
             report.progress(0, total, text)
 
-        if budget.seconds < TRANSITIONS_FROM_S:
+        if seconds < TRANSITIONS_FROM_S:
             # Where there is little time, candidates of this model go before facts of the machine.
             with contextlib.suppress(Cancelled):
                 self._take_constants(now, self._control.within(0.0))
@@ -161,10 +162,6 @@ class _Measurement:
         opened, data = self._open_model, self.data
         make_ready(opened, self._menu, data.candidates, data.costs, now, self._control)
         now("recording the model's own values")
-        if data.settings.measure == "all":
-            costs = self._measuring.add(data.candidates, data.costs, budget.deadline)
-            self.data = data.with_costs(costs)
-            return not budget.spent
         self._measuring.begin(data.candidates, data.costs)
         planner = MeasurementPlanner(
             data,
@@ -178,7 +175,7 @@ class _Measurement:
             ),
         )
         try:
-            return planner.measure(budget.deadline)
+            return planner.measure(deadline)
         finally:
             self.data = planner.data
 
