@@ -523,12 +523,7 @@ class Session:
         Raises:
             UsageError: A text is no pin, or matches no node, or names no toolchain.
         """
-        try:
-            texts = convert(texts, tuple[str, ...])
-        except msgspec.ValidationError as error:
-            raise UsageError(
-                f"each pin is an argument of its own, and a text such as 'conv1*=tvm': {error}"
-            ) from error
+        texts = _typed("the pins", texts, tuple[str, ...])
         set_pins(self._engine, self._handle, texts)
 
     def place(
@@ -789,7 +784,7 @@ def _typed(name: str, value: object, kind: Any) -> Any:
 def _path(value: object) -> Path:
     """Return a path; UsageError where the value is none."""
     if not isinstance(value, (str, Path)):
-        raise UsageError(f"a path is a text or a pathlib.Path, and this is {_kind(value)}")
+        raise UsageError(f"a path is a text or a Path, and this is {type(value).__name__!r}")
     return Path(value)
 
 
@@ -804,14 +799,8 @@ def _new_folder(out: object) -> str:
 
 def _settings(settings: object) -> RunSettings:
     """Return the settings of a run; UsageError where the value is none."""
-    if settings is None:
-        return RunSettings()
-    if not isinstance(settings, RunSettings):
-        raise UsageError(
-            f"settings are a RunSettings, such as RunSettings(budget_s=60), and this is "
-            f"{_kind(settings)}"
-        )
-    return settings
+    found: RunSettings = _typed("settings", settings or RunSettings(), RunSettings)
+    return found
 
 
 def _content(model: object) -> bytes | None:
@@ -830,13 +819,5 @@ def _content(model: object) -> bytes | None:
     return content
 
 
-def _kind(value: object) -> str:
-    return f"{type(value).__name__!r}"
-
-
 def _engine(listener: Listener | None) -> Engine:
-    if listener is not None and not callable(listener):
-        raise UsageError(f"a listener is called with events, and this is {_kind(listener)}")
-    if listener is None:
-        return Engine()
-    return Engine(lambda _, event: listener(event))
+    return Engine() if listener is None else Engine(lambda _, event: listener(event))

@@ -33,7 +33,7 @@ from collage_engine.machine.cuda import cuda_probe
 from collage_engine.machine.device import device
 from collage_engine.records.errors import Cancelled, CollageError, UsageError
 from collage_engine.records.files import check_writable, write_atomically
-from collage_engine.records.gate import CheckOutcome, Gate, GateCheck
+from collage_engine.records.gate import CheckName, CheckOutcome, Gate, GateCheck
 from collage_engine.records.placement import Run
 from collage_engine.records.same_work import PROCESSES
 from collage_engine.records.settings import RunSettings
@@ -151,24 +151,13 @@ def judged(
         opened = Opened(error, None, results[0]["memory_bytes"])  # a wrong one would have raised
     error, memory = opened.max_rel_error, opened.memory_bytes
     too_far = opened.wrong is not None if options.max_error is None else error > options.max_error
-    checks = [latency]
-    checks.append(
-        GateCheck(
-            name="error",
-            outcome="failed" if too_far else "passed",
-            value=error,
-            limit=options.max_error or read_manifest(after)["tolerance"],
-        )
-    )
+    checks = [
+        latency,
+        _bounded("error", error, options.max_error or read_manifest(after)["tolerance"], too_far),
+    ]
     if options.max_memory is not None:
-        checks.append(
-            GateCheck(
-                name="memory",
-                outcome="failed" if memory > options.max_memory else "passed",
-                value=memory,
-                limit=options.max_memory,
-            )
-        )
+        too_much = memory > options.max_memory
+        checks.append(_bounded("memory", memory, options.max_memory, too_much))
     failed = any(one.outcome == "failed" for one in checks)
     return Gate(
         model=options.model,
@@ -178,6 +167,10 @@ def judged(
         baseline_machine=where,
         checks=tuple(checks),
     )
+
+
+def _bounded(name: CheckName, value: float, limit: float, failed: bool) -> GateCheck:
+    return GateCheck(name=name, outcome="failed" if failed else "passed", value=value, limit=limit)
 
 
 def _device_of(artifact: Path) -> str:

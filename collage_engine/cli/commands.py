@@ -268,19 +268,18 @@ def _diagnose(options: argparse.Namespace) -> int:
 def _compare(options: argparse.Namespace) -> int:
     with interruptible_engine() as engine:
         session = _open_session(engine, options)
-        sides = (options.run, options.other)
-        known = [session.document.run(side) for side in sides]  # the last one, before files follow
-        for place, side in enumerate(sides):
-            if known[place] is None and Path(side).is_file():
-                known[place] = session.read_profile(side)
-        one, other = (
-            side if run is None else run.id for side, run in zip(sides, known, strict=True)
-        )
+        one, other = (_run_or_profile(session, side) for side in (options.run, options.other))
         comparison = session.compare(one, other)
         before, after = session.run(comparison.a), session.run(comparison.b)
     document = session.document
     _tell(options, comparison, lambda: output.print_comparison(comparison, before, after, document))
     return 0
+
+
+def _run_or_profile(session: Session, name: str) -> str:
+    """Return what names a run; of a profile's file, which becomes one of the runs, its id."""
+    known = session.document.run(name) is not None
+    return session.read_profile(name).id if not known and Path(name).is_file() else name
 
 
 def _export(options: argparse.Namespace) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,8 +21,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
 
 if TYPE_CHECKING:
-    from collage_engine.farm.client import FarmTask
-    from collage_engine.farm.task import FarmEvent
+    from collage_engine.farm.task import FarmTask
 
 
 def farm(options: argparse.Namespace) -> int:
@@ -55,8 +53,7 @@ def _join(options: argparse.Namespace) -> int:
             raise UsageError(f"{certificate} is there already: remove it to join another farm")
         certificate.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         certificate.touch(mode=0o600)
-        with certificate.open("wb") as kept:
-            shutil.copyfileobj(sys.stdin.buffer, kept)
+        certificate.write_bytes(sys.stdin.buffer.read())
     elif options.certificate:
         certificate = Path(options.certificate)
     return join(options.address, options.name or "", certificate, complain)
@@ -94,8 +91,8 @@ def place_on_farm(
     runs: dict[str, Run] = {}
     failures: dict[str, str] = {}
 
-    def tell(event: FarmEvent) -> None:
-        ERR.print(f"{event.model} on {event.machine}: {event.text}", markup=False)
+    def tell(line: str) -> None:
+        ERR.print(line, markup=False)
 
     ended = 0
     try:
@@ -137,7 +134,7 @@ def _tasks(
         UsageError: Options are of one model or cannot be kept on a farm, or names are not distinct.
     """
     from collage_engine.cli.interrupts import interruptible_engine
-    from collage_engine.farm.client import FarmTask
+    from collage_engine.farm.task import FarmTask
 
     if options.nearest:
         raise UsageError("--nearest makes one artifact of several shapes: place without --farm")
@@ -149,13 +146,14 @@ def _tasks(
     pins = tuple(options.pin)
     for name, model in zip(stems, options.model, strict=True):
         if not choices:
-            yield FarmTask(name, Path(model), settings, pins)
+            yield FarmTask(name=name, model=Path(model), settings=settings, pins=pins)
             continue
         with interruptible_engine() as engine:
             shapes = engine.input_shapes(model, choices)
         for choice, sizes in zip(choices, shapes, strict=True):
             chosen = msgspec.structs.replace(settings, shapes=sizes)
-            yield FarmTask(f"{name}-{choice.text.replace(' ', '')}", Path(model), chosen, pins)
+            named = f"{name}-{choice.text.replace(' ', '')}"
+            yield FarmTask(name=named, model=Path(model), settings=chosen, pins=pins)
 
 
 def _in_a_line(task: FarmTask, run: Run) -> str:

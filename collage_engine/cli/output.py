@@ -6,7 +6,7 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -39,8 +39,6 @@ from collage_engine.session.document import Document
 from collage_engine.store.measurement import StoreInfo
 
 _LOG = logging.getLogger(__name__)
-MOST_NAMES = 6
-"""Names of nodes in one line at most: so many of usual length fit in it."""
 
 
 def print_json(document: Any) -> None:
@@ -195,24 +193,19 @@ def print_comparison(found: Comparison, before: Run, after: Run, document: Docum
         say(f"difference: {by}")
     for name, (ours, theirs) in found.by_toolchain.items():
         say(f"{toolchain_title(name)}: {ours} → {counted(theirs, 'partition')}")
-    moved = [change for change in found.nodes if change.change == "moved"]
-    regrouped = [change.node for change in found.nodes if change.change == "regrouped"]
-    say(f"{counted(len(moved), 'node')} moved, {len(regrouped)} regrouped")
-    by_way: dict[tuple[str | None, str | None], list[int]] = {}
-    for change in moved:
-        by_way.setdefault((change.before, change.after), []).append(change.node)
-    for (old, new), nodes in by_way.items():
-        way = f"{toolchain_title(old)} → {toolchain_title(new)}"
-        say(f"  {way}: {_names_text(nodes, called)}")
-    if regrouped:
-        say(f"  in other partitions of the same toolchain: {_names_text(regrouped, called)}")
+    changes = [change.change for change in found.nodes]
+    say(f"{counted(changes.count('moved'), 'node')} moved, {changes.count('regrouped')} regrouped")
+    by_way: dict[str, list[str]] = {}
+    for change in found.nodes:
+        if change.change != "same":
+            old, new = toolchain_title(change.before), toolchain_title(change.after)
+            way = f"{old} → {new}" if change.change == "moved" else f"{old}, other partitions"
+            by_way.setdefault(way, []).append(called[change.node])
+    made = Columns("", "nodes", cut=("nodes",))
+    for way, names in by_way.items():
+        made.add(way, ", ".join(names))
+    show(made.table)
     _print_changed_facts(before, after)
-
-
-def _names_text(nodes: Sequence[int], called: Mapping[int, str]) -> str:
-    """Return the names of nodes, the first ``MOST_NAMES`` of many."""
-    names = ", ".join(called[node] for node in nodes[:MOST_NAMES])
-    return names if len(nodes) <= MOST_NAMES else f"{names} and {len(nodes) - MOST_NAMES:,} more"
 
 
 def print_diagnosis(found: Diagnosis, known: Sequence[ToolchainState]) -> None:

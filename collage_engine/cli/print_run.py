@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from collage_engine.drawing.facts import fact_lines, placement_facts, run_facts
 from collage_engine.drawing.figures import (
     clocks_text,
     ending_sentences,
+    estimate_text,
     verdict_sentence,
 )
 from collage_engine.drawing.formatting import (
@@ -23,7 +25,7 @@ from collage_engine.drawing.formatting import (
     spread_text,
     time_text,
 )
-from collage_engine.drawing.latencies import baseline_name, latency_rows
+from collage_engine.drawing.latencies import latency_rows
 from collage_engine.drawing.objective import deployment_cells, objective_sentences
 from collage_engine.drawing.palette import learn, toolchain_title
 from collage_engine.drawing.shape_table import COLUMNS, NUMBERS, shape_cells, sharing_sentences
@@ -99,7 +101,7 @@ def _print_measured(run: Run, placement: Placement) -> None:
     _print_objective(run)
     say()
     if run.objective == "latency":
-        _print_estimate(placement)
+        say(estimate_text(placement))
     if clocks := clocks_text(run.machine):
         say(f"Processor clocks at the beginning and the end: {clocks}")
     for line in fact_lines(
@@ -108,20 +110,17 @@ def _print_measured(run: Run, placement: Placement) -> None:
         say(line)
     for sentence in ending_sentences(run):
         say(sentence)
-    _print_barred(run)
 
 
 def _print_toolchains(placement: Placement) -> None:
-    partitions: dict[str, int] = {}
-    nodes: dict[str, int] = {}
+    nodes: Counter[str] = Counter()
     for part in placement.partitions:
-        name = toolchain_title(part.instance)
-        partitions[name] = partitions.get(name, 0) + 1
-        nodes[name] = nodes.get(name, 0) + part.size
-    if partitions:
+        nodes[part.instance] += part.size
+    partitions = Counter(part.instance for part in placement.partitions)
+    if nodes:
         table = Columns("toolchain", "partitions", "nodes", right=("partitions", "nodes"))
-        for name in sorted(nodes, key=lambda name: -nodes[name]):
-            table.add(name, str(partitions[name]), str(nodes[name]))
+        for name, count in nodes.most_common():
+            table.add(toolchain_title(name), str(partitions[name]), str(count))
         show(table.table)
     for line in fact_lines(placement_facts(placement), ["Formats"]):
         say(line)
@@ -135,6 +134,8 @@ def _print_latencies(run: Run) -> None:
     for row in latency_rows(run):
         if row.reason is not None:
             say(f"{row.name} ({row.kind}) has no time: {row.reason}")
+        if row.barred is not None:
+            say(f"{row.name} ({row.kind}) may not be exported: {row.barred}")
 
 
 def _print_objective(run: Run) -> None:
@@ -147,26 +148,6 @@ def _print_objective(run: Run) -> None:
         for row in run.deployments:
             table.add("→" if row.run == run.id else "", *deployment_cells(row))
         show(table.table)
-
-
-def _print_estimate(placement: Placement) -> None:
-    off = placement.additive_error_us
-    if placement.estimated_us is not None and off is not None:
-        say(
-            f"Expected: {time_text(placement.estimated_us)}, the sum of its partitions, launches "
-            f"and hand-overs; measured, it takes {time_text(abs(off))} "
-            f"{'more' if off >= 0 else 'less'}."
-        )
-
-
-def _print_barred(run: Run) -> None:
-    """Print which baselines pins and limits exclude."""
-    barred: dict[str, list[str]] = {}
-    for base in run.baselines:
-        if base.barred:
-            barred.setdefault(base.barred, []).append(baseline_name(base))
-    for reason, names in barred.items():
-        say(f"May not be exported, {reason}: {', '.join(names)}")
 
 
 def _print_warnings(runs: Sequence[Run], warned: Collection[str]) -> None:

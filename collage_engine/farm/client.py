@@ -11,25 +11,21 @@ import contextlib
 import logging
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import dask
 import distributed
-import msgspec
 import onnx
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from collage_engine.farm import task
 from collage_engine.farm.certificate import security
 from collage_engine.farm.processes import LOST_MACHINES, MACHINE, SETTINGS
-from collage_engine.farm.task import FarmEvent, PlaceAnswer, PlaceRequest
+from collage_engine.farm.task import FarmTask, PlaceAnswer
 from collage_engine.model.onnx_external import every_tensor
-from collage_engine.records.errors import CollageError, FarmError, UsageError
-from collage_engine.records.settings import RunSettings
-from collage_engine.records.typed import convert
+from collage_engine.records.errors import FarmError, UsageError
 from collage_engine.store.store import Store
 
 _LOG = logging.getLogger(__name__)
@@ -37,23 +33,6 @@ _LOG = logging.getLogger(__name__)
 CONNECT_S = 15
 """Seconds for reaching a scheduler: a TLS handshake takes milliseconds, and a machine that is gone
 answers nothing."""
-
-
-@dataclass(frozen=True)
-class FarmTask:
-    """A model to be placed on a farm.
-
-    Attributes:
-        name: What the task is called, and its folder among the artifacts.
-        model: The ONNX file.
-        settings: The options of its run, the sizes of open shapes among them.
-        pins: Pins as text.
-    """
-
-    name: str
-    model: Path
-    settings: RunSettings
-    pins: tuple[str, ...] = ()
 
 
 def model_contents(path: Path) -> dict[str, bytes]:
@@ -117,7 +96,7 @@ class Farm:
         tasks: Sequence[FarmTask],
         *,
         kind: str = "",
-        on_event: Callable[[FarmEvent], None] = lambda event: None,
+        on_event: Callable[[str], None] = lambda line: None,
     ) -> Iterator[tuple[FarmTask, PlaceAnswer]]:
         """Place models; yield each with its answer when it has ended, whichever ends first.
 
@@ -126,7 +105,7 @@ class Farm:
         Args:
             tasks: The models.
             kind: The kind of machine that all of them run on; empty: any.
-            on_event: Takes what the machines are doing, from another thread.
+            on_event: Takes lines on what the machines are doing, from another thread.
 
         Raises:
             UsageError: No machine of the farm is of that kind, or a model cannot be read.
@@ -138,29 +117,17 @@ class Farm:
         topic = f"collage-{uuid.uuid4().hex[:12]}"
         resources = {MACHINE: 1} | ({kind: 1} if kind else {})
 
-        def hear(event: tuple[Any, Mapping[str, Any]]) -> None:
-            with contextlib.suppress(msgspec.MsgspecError, CollageError):
-                on_event(convert(event[1], FarmEvent))
+        def hear(event: tuple[Any, str]) -> None:
+            on_event(event[1])
 
         self._client.subscribe_topic(topic, hear)
         pending: dict[Any, FarmTask] = {}
         try:
             for each in tasks:
-                message = msgspec.msgpack.encode(
-                    PlaceRequest(
-                        model=each.model.name,
-                        files=model_contents(each.model),
-                        settings=each.settings,
-                        pins=each.pins,
-                        topic=topic,
-                    )
-                )
+                files = model_contents(each.model)
+                key = f"{each.name}-{uuid.uuid4().hex[:8]}"
                 future = self._client.submit(
-                    task.place,
-                    message,
-                    key=f"{each.name}-{uuid.uuid4().hex[:8]}",
-                    resources=resources,
-                    pure=False,
+                    task.place, each, files, topic, key=key, resources=resources
                 )
                 pending[future] = each
             ended: Any = distributed.as_completed  # it has no types
@@ -178,7 +145,8 @@ class Farm:
             FarmError: The scheduler was lost.
         """
         try:
-            return convert(msgspec.msgpack.decode(future.result()), PlaceAnswer)
+            answer: PlaceAnswer = future.result()
+            return answer
         except distributed.KilledWorker:
             return PlaceAnswer(
                 machine="", failure=f"{LOST_MACHINES + 1} machines were lost while they placed it"

@@ -1,7 +1,7 @@
 """The task of a farm: one whole run of ``collage place`` on the machine that gets it.
 
 The worker's process only watches: the run is done by the engine's own child processes, as on a
-machine that is in no farm. What travels is typed: a request and an answer as MessagePack.
+machine that is in no farm. Dask pickles what travels.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ import msgspec
 import collage_engine
 from collage_engine import api
 from collage_engine.records.errors import CollageError
-from collage_engine.records.event import Event, Log, Provisional, Stage
+from collage_engine.records.event import Event, Log, Stage
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.typed import convert
 from collage_engine.store.measurement import now_text
 from collage_engine.store.store import Store
 
@@ -32,18 +31,17 @@ LOOK_S = 0.1
 second."""
 
 
-class PlaceRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A model to be placed."""
+class FarmTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A model to be placed on a farm."""
 
-    model: str
-    """Name of the ONNX file."""
-    files: dict[str, bytes]
-    """Contents of the ONNX file and of those beside it that hold its weights, by relative path."""
+    name: str
+    """What the task is called, and its folder among the artifacts."""
+    model: Path
+    """The ONNX file; on the machine that places it only its name counts."""
     settings: RunSettings
+    """The options of its run, the sizes of open shapes among them."""
     pins: tuple[str, ...] = ()
     """Pins, written as for ``collage place --pin``."""
-    topic: str
-    """Name under which the machine says what it is doing."""
     version: str = collage_engine.__version__
 
 
@@ -64,22 +62,14 @@ class PlaceAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Why there is no run, or no artifact, as a sentence."""
 
 
-class FarmEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """What a machine is doing for a task."""
-
-    model: str
-    machine: str
-    text: str
-
-
-def place(message: bytes) -> bytes:
+def place(task: FarmTask, files: dict[str, bytes], topic: str) -> PlaceAnswer:
     """Do a run on this machine; Dask calls it by name on a worker.
 
     Args:
-        message: A ``PlaceRequest`` as MessagePack.
-
-    Returns:
-        A ``PlaceAnswer`` as MessagePack. Nothing is raised, since Dask would pickle it.
+        task: The model and its settings.
+        files: Contents of the ONNX file and of those beside it that hold its weights, by relative
+            path.
+        topic: Name under which the machine says what it is doing.
     """
     from distributed import get_worker
 
@@ -91,42 +81,39 @@ def place(message: bytes) -> bytes:
         state = worker.state.tasks.get(key)
         return state is not None and state.state == "executing" and worker.status.name == "running"
 
-    host = platform.node()
-    try:
-        request = convert(msgspec.msgpack.decode(message), PlaceRequest)
-    except (msgspec.MsgspecError, CollageError) as error:
-        return msgspec.msgpack.encode(PlaceAnswer(machine=host, failure=f"the request: {error}"))
-
     def tell(text: str) -> None:
-        event = FarmEvent(model=request.model, machine=str(worker.name), text=text)
-        worker.log_event(request.topic, msgspec.to_builtins(event))
+        worker.log_event(topic, f"{task.model.name} on {worker.name}: {text}")
 
-    return msgspec.msgpack.encode(run_request(request, is_wanted, tell))
+    return run_task(task, files, is_wanted, tell)
 
 
-def run_request(
-    request: PlaceRequest, is_wanted: Callable[[], bool], tell: Callable[[str], None]
+def run_task(
+    task: FarmTask,
+    files: dict[str, bytes],
+    is_wanted: Callable[[], bool],
+    tell: Callable[[str], None],
 ) -> PlaceAnswer:
-    """Place the model of a request, and gather what is to travel back.
+    """Place a model, and gather what is to travel back.
 
     Args:
-        request: The model and the settings.
+        task: The model and its settings.
+        files: The model's files, by relative path.
         is_wanted: Asked ten times a second; the run is stopped when it says no.
         tell: Takes a line for each stage and remark of the run.
     """
     host = platform.node()
-    if request.version != collage_engine.__version__:
+    if task.version != collage_engine.__version__:
         return PlaceAnswer(
             machine=host,
             failure=f"it runs Collage Explorer {collage_engine.__version__}, and version "
-            f"{request.version} asked: install the same version on all machines of a farm",
+            f"{task.version} asked: install the same version on all machines of a farm",
         )
     began = now_text()
     with tempfile.TemporaryDirectory(prefix="collage-farm-") as name:
         folder = Path(name)
         answer: dict[str, Any] = {}
         try:
-            _place_in(folder, request, is_wanted, tell, answer)
+            _place_in(folder, task, files, is_wanted, tell, answer)
         except CollageError as error:
             answer["failure"] = str(error)
         rows = folder / "measurements"
@@ -138,22 +125,30 @@ def run_request(
 
 def _place_in(
     folder: Path,
-    request: PlaceRequest,
+    task: FarmTask,
+    files: dict[str, bytes],
     is_wanted: Callable[[], bool],
     tell: Callable[[str], None],
     answer: dict[str, Any],
 ) -> None:
     """Do the run in a folder, and note what it made in the answer as soon as it is there."""
     place = (folder / "model").resolve()
-    for relative, content in request.files.items():
+    for relative, content in files.items():
         target = (place / relative).resolve()
         if not target.is_relative_to(place):
             raise CollageError(f"{relative} leads out of the model's folder")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
-    model, settings = place / request.model, request.settings
     out, saved = folder / "out", folder / "run.collage"
-    with api.open_model(model, shapes=settings.shapes, listener=_teller(tell)) as session:
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Stage) and not event.done:
+            tell(event.stage)
+        elif isinstance(event, Log):
+            tell(event.text)
+
+    model, settings = place / task.model.name, task.settings
+    with api.open_model(model, shapes=settings.shapes, listener=listen) as session:
         ended = threading.Event()
 
         def watch() -> None:
@@ -162,10 +157,9 @@ def _place_in(
                     session.cancel()
                     return
 
-        watching = threading.Thread(target=watch, daemon=True)
-        watching.start()
+        threading.Thread(target=watch, daemon=True).start()
         try:
-            session.pin(*request.pins)
+            session.pin(*task.pins)
             answer["run"] = session.place(settings, out=out)
         except CollageError:
             if session.runs:  # the artifact could not be written, and the run is there
@@ -195,20 +189,3 @@ def unpack(archive: bytes, folder: Path) -> None:
     """
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
         opened.extractall(folder, filter="data")
-
-
-def _teller(tell: Callable[[str], None]) -> Callable[[Event], None]:
-    """Return a listener of a run's events that says each stage and remark in a line."""
-
-    def listen(event: Event) -> None:
-        match event:
-            case Stage(done=False):
-                tell(event.stage)
-            case Log():
-                tell(event.text)
-            case Provisional():
-                tell("there is a first answer, or a better one")
-            case _:  # progress comes several times a second, and costs by the thousand
-                pass
-
-    return listen

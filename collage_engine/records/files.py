@@ -26,8 +26,6 @@ LARGEST_TEXT = 1 << 28
 chosen: some fifty times the largest seen."""
 LARGEST_TABLE = 4 * LARGEST_TEXT
 """Bytes of the largest file that is read row by row, 1 GiB: several of the largest rows."""
-MOST_ROWS = LARGEST_TABLE >> 9
-"""Rows of the largest table that is read: so many of 512 bytes, a measurement's, fill the file."""
 _UNFINISHED_BYTES = 18
 """Bytes by which an unfinished file's name is longer than the file's (``atomic_file``)."""
 

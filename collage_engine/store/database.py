@@ -10,8 +10,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.locks import locked
 from collage_engine.records.time_limits import ANSWER_S
@@ -149,34 +147,11 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     )
 
 
-PASSING = frozenset(
-    {
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-    }
-)
-"""Result codes of SQLite that say nothing of what is in the file."""
-
-
 def in_words(error: Exception, path: Path) -> MeasureError:
     """Return what an error of SQLite or of the system means, and what to do about it."""
     text = getattr(error, "strerror", None) or str(error)
-    name = f"the measurement store {path}"
-    if is_damage(error):
-        return MeasureError(
-            f"{name} is damaged ({text}); move the file away or run 'collage store clear'"
-        )
     return MeasureError(
-        f"{name} cannot be used: {text}; check its permissions and the disk, or choose another "
-        "folder with COLLAGE_CACHE_DIR"
+        f"the measurement store {path} cannot be used: {text}; "
+        "check its permissions and the disk, choose another folder with COLLAGE_CACHE_DIR, or run "
+        "'collage store clear' if it is damaged"
     )
-
-
-def is_damage(error: Exception) -> bool:
-    """Return whether an error means that the file's content is not what was written."""
-    damaging = isinstance(error, (sqlite3.DatabaseError, msgspec.MsgspecError))
-    # SQLite's primary result code (sqlite.org/rescode.html); 0: it is no error of its.
-    return damaging and getattr(error, "sqlite_errorcode", 0) & 0xFF not in PASSING

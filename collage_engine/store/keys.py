@@ -45,7 +45,6 @@ class KeyMaker:
         self.graph = graph
         self._constant = constant
         self._parts: dict[int, str] = {}
-        self._hashes: dict[int, bytes] = {}
         self._forms: dict[tuple[object, ...], str] = {}
 
     def form(
@@ -140,16 +139,8 @@ class KeyMaker:
         for index in members(nodes):
             digest = hashlib.blake2b(self._part(index).encode(), digest_size=16)
             for source in self.graph.nodes[index].inputs:
-                digest.update(found.get(source) or self._outside(source))
+                digest.update(found.get(source) or f"in {self._types(source)}".encode())
             found[index] = digest.digest()
-        return found
-
-    def _outside(self, index: int) -> bytes:
-        found = self._hashes.get(index)
-        if found is None:
-            text = "in " + self._types(index)
-            found = hashlib.blake2b(text.encode(), digest_size=16).digest()
-            self._hashes[index] = found
         return found
 
 

@@ -23,7 +23,7 @@ from collage_engine.records.checks import cost_fault
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.event import SHOWN
-from collage_engine.records.files import LARGEST_TABLE, MOST_ROWS, atomic_file, read_file
+from collage_engine.records.files import LARGEST_TABLE, atomic_file, read_file
 from collage_engine.records.reasons import shown
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.typed import decode
@@ -32,7 +32,6 @@ from collage_engine.store.database import (
     can_be_written,
     copy_in_memory,
     in_words,
-    is_damage,
     open_database,
 )
 from collage_engine.store.measurement import Measurement, StoreInfo, now_text
@@ -88,7 +87,7 @@ class Store:
         with self._reading() as database:
             if database is None:
                 return found
-            wanted += [_row_key(key, model) for key in wanted if model]
+            wanted += [f"{key}@{model}" for key in wanted if model]
             query = (
                 "select key, cost from measurements"
                 " where key in (select value from json_each(?)) order by key"
@@ -232,8 +231,7 @@ class Store:
         try:
             yield
         except (sqlite3.Error, msgspec.MsgspecError, OSError) as error:
-            if is_damage(error):
-                self.close()
+            self.close()
             raise in_words(error, self.path) from error
 
     # -- what changes it ---------------------------------------------------------------
@@ -302,14 +300,9 @@ class Store:
         Returns how many were taken. Nothing is taken from a file that is not wholly readable.
         """
         self._must_be_writable()
-        arriving: dict[tuple[str, str], Measurement] = {}
-        for measurement in read_export(Path(path)):
-            model = measurement.model if measurement.one_model else ""
-            arriving[measurement.key, model] = measurement
-        present = {
-            (m.key, m.model if m.one_model else ""): _moment(m.cost) for m in self.measurements()
-        }
-        taken = [m for at, m in arriving.items() if present.get(at, "") < _moment(m.cost)]
+        arriving = {_row_key(each): each for each in read_export(Path(path))}
+        present = {_row_key(each): _moment(each.cost) for each in self.measurements()}
+        taken = [m for key, m in arriving.items() if present.get(key, "") < _moment(m.cost)]
         self.put_many(taken)
         return len(taken)
 
@@ -344,9 +337,10 @@ def _moment(cost: Cost) -> str:
     return cost.measured_at or ""
 
 
-def _row_key(key: str, model: str) -> str:
-    """Returns the key of a result that holds for one model only."""
-    return f"{key}@{model}"
+def _row_key(measurement: Measurement) -> str:
+    """Return a measurement's key in the table; the model is in it where it holds for that only."""
+    key = measurement.key
+    return f"{key}@{measurement.model}" if measurement.one_model else key
 
 
 def _row(measurement: Measurement) -> dict[str, Any]:
@@ -361,9 +355,7 @@ def _row(measurement: Measurement) -> dict[str, Any]:
     )
     instance = measurement.instance
     return {
-        "key": _row_key(measurement.key, measurement.model)
-        if measurement.one_model
-        else measurement.key,
+        "key": _row_key(measurement),
         "label": measurement.label,
         "toolchain": instance.toolchain if instance else "",
         "instance": msgspec.json.encode(instance).decode(),
@@ -405,8 +397,6 @@ def read_export(source: Path) -> Iterator[Measurement]:
             f"{STORE_EXPORT} only"
         )
     for number, line in enumerate(lines, start=2):
-        if number - 1 > MOST_ROWS:
-            raise MeasureError(f"{source} has more than {MOST_ROWS:,} measurements")
         try:
             measurement = decode(line, Measurement)
         except msgspec.MsgspecError as error:

@@ -25,9 +25,9 @@ pytest.importorskip("distributed")
 import collage_engine
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.farm import certificate as certificates
-from collage_engine.farm.client import Farm, FarmTask, keep, model_contents
+from collage_engine.farm.client import Farm, keep, model_contents
 from collage_engine.farm.processes import kind_of_machine
-from collage_engine.farm.task import FarmEvent, PlaceRequest, packed, run_request, unpack
+from collage_engine.farm.task import FarmTask, packed, run_task, unpack
 from collage_engine.records.errors import CollageError, FarmError, UsageError
 from collage_engine.records.settings import RunSettings
 from collage_engine.resources import resource
@@ -127,21 +127,21 @@ def copies(folder: Path, *names: str) -> list[FarmTask]:
     folder.mkdir(exist_ok=True)
     for name in names:
         shutil.copy(MNIST, folder / f"{name}.onnx")
-    return [FarmTask(name, folder / f"{name}.onnx", QUICK) for name in names]
+    return [FarmTask(name=n, model=folder / f"{n}.onnx", settings=QUICK) for n in names]
 
 
 @pytest.mark.slow
 def test_models_are_placed_on_the_machines_and_everything_comes_back(
     farm_of_one: Cluster, tmp_path: Path
 ) -> None:
-    events: list[FarmEvent] = []
+    lines: list[str] = []
     tasks = copies(tmp_path / "models", "first", "second")
     with farm_of_one.connect(1) as farm, Store(tmp_path / "store.db") as store:
         assert farm.kinds == (kind_of_machine(),)
         with pytest.raises(UsageError, match=kind_of_machine()):
             next(farm.place(tasks, kind="abacus"))
         answers = {}
-        for task, answer in farm.place(tasks, kind=kind_of_machine(), on_event=events.append):
+        for task, answer in farm.place(tasks, kind=kind_of_machine(), on_event=lines.append):
             keep(answer, store, tmp_path / f"{task.name}.collage", tmp_path / "out" / task.name)
             answers[task.name] = answer
         rows = store.info().measurements
@@ -152,8 +152,10 @@ def test_models_are_placed_on_the_machines_and_everything_comes_back(
         with collage_engine.api.load_session(tmp_path / f"{name}.collage") as session:
             assert [run.id for run in session.runs] == [answer.run.id]
     assert rows > 0
-    assert {event.machine for event in events} == {"one"}
-    assert {event.model for event in events} == {"first.onnx", "second.onnx"}
+    assert {line.partition(":")[0] for line in lines} == {
+        "first.onnx on one",
+        "second.onnx on one",
+    }
 
 
 @pytest.mark.slow
@@ -233,26 +235,26 @@ def test_strangers_are_kept_out(farm_of_one: Cluster, tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_not_wanted_any_more_stops() -> None:
-    request = PlaceRequest(
-        model="mnist.onnx",
-        files={"mnist.onnx": MNIST.read_bytes()},
-        settings=msgspec.structs.replace(QUICK, budget_s=120),
-        topic="t",
+    task = FarmTask(
+        name="m", model=MNIST, settings=msgspec.structs.replace(QUICK, budget_s=120), pins=()
     )
+    files = {MNIST.name: MNIST.read_bytes()}
     began = time.monotonic()
-    answer = run_request(request, lambda: time.monotonic() - began < 2, lambda text: None)
+    answer = run_task(task, files, lambda: time.monotonic() - began < 2, lambda text: None)
     assert answer.run is None and answer.failure and not answer.artifact
     assert time.monotonic() - began < 60
 
 
 def test_what_cannot_be_placed_is_said_in_a_sentence() -> None:
-    request = PlaceRequest(model="m.onnx", files={"m.onnx": b"rubbish"}, settings=QUICK, topic="t")
-    answer = run_request(request, lambda: True, lambda text: None)
-    assert answer.run is None and "m.onnx" in answer.failure
-    other = msgspec.structs.replace(request, version="0.0.1")
-    assert "version" in run_request(other, lambda: True, lambda text: None).failure
-    hostile = msgspec.structs.replace(request, files={"../m.onnx": b"", "m.onnx": b""})
-    assert "leads out" in run_request(hostile, lambda: True, lambda text: None).failure
+    def failure(files: dict[str, bytes], **other: str) -> str:
+        task = FarmTask(name="m", model=Path("m.onnx"), settings=QUICK, **other)
+        answer = run_task(task, files, lambda: True, lambda text: None)
+        assert answer.run is None
+        return answer.failure
+
+    assert "m.onnx" in failure({"m.onnx": b"rubbish"})
+    assert "version" in failure({}, version="0.0.1")
+    assert "leads out" in failure({"../m.onnx": b"", "m.onnx": b""})
 
 
 def test_weights_beside_a_model_travel_with_it(tmp_path: Path) -> None:
