@@ -21,6 +21,7 @@ from collage_engine.drawing.figures import (
     verdict_sentence,
 )
 from collage_engine.drawing.formatting import (
+    as_sentence,
     counted,
     spread_text,
     time_text,
@@ -100,8 +101,8 @@ def _print_measured(run: Run, placement: Placement) -> None:
     _print_latencies(run)
     _print_objective(run)
     say()
-    if run.objective == "latency":
-        say(estimate_text(placement))
+    if run.objective == "latency" and placement.estimated_us is not None:
+        say(as_sentence(estimate_text(placement)))
     if clocks := clocks_text(run.machine):
         say(f"Processor clocks at the beginning and the end: {clocks}")
     for line in fact_lines(
