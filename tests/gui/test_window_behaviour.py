@@ -165,11 +165,11 @@ def test_the_wheel_changes_no_setting_that_has_no_focus(drive) -> None:
     fields = (panel.tune, panel.budget, panel.threads)
     page.view.setFocus()
     before = [field.value() for field in fields]
-    choice = panel.measure.currentIndex()
-    for field in (*fields, panel.measure):
+    choice = panel.precision.currentIndex()
+    for field in (*fields, panel.precision):
         wheel(field)
     assert [field.value() for field in fields] == before
-    assert panel.measure.currentIndex() == choice
+    assert panel.precision.currentIndex() == choice
 
 
 @pytest.mark.parametrize(
