@@ -20,7 +20,7 @@ from collage_engine.control.run_control import RunControl
 from collage_engine.planning.problem_data import Cover, ProblemData, SearchResult
 from collage_engine.records.cost_table import CostTable, InModelCost
 from collage_engine.records.counted import counted
-from collage_engine.trials.contender import COLLAGE, Contender, Trial, judged
+from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult, judged
 from collage_engine.trials.in_model_costs import PartitionWork, fit, moved_bytes
 from collage_engine.trials.race import Race
 
@@ -57,13 +57,13 @@ def calibrate_costs(
     seconds = race.seconds_for_step
     if not seconds:
         control.cut("calibrate")
-    if not seconds and not race.trials():
+    if not seconds and not race.profiled():
         return data, searched
     ends_at = time.monotonic() + seconds
     isolated, failed = data, set[CoverKey]()
     with control.stage("calibrate") as report:
         for turn in range(TURNS + 1):  # after the last one, a search
-            tried = {_key(contender.cover): trial for contender, trial in race.trials()}
+            tried = {_key(one.contender.cover): one for one in race.profiled()}
             costs = corrected_costs(graph, isolated, list(tried.values()))
             if costs is not None:
                 again = isolated.with_costs(costs)
@@ -81,7 +81,7 @@ def calibrate_costs(
             trial = race.try_cover(proposed, ends_at=ends_at)
             if not trial.partitions_us:
                 failed.add(_key(cover))
-                control.log(f"a placement could not be run: {trial.failure}")
+                control.log(f"a placement could not be run: {trial.reason}")
         profiled = counted(len(tried), "placement") if tried else "no placement"
         report.detail = f"{profiled} profiled within the model"
     return data, searched
@@ -119,7 +119,7 @@ def _next_cover(
 
 
 def corrected_costs(
-    graph: DataflowGraph, data: ProblemData, trials: Sequence[Trial]
+    graph: DataflowGraph, data: ProblemData, trials: Sequence[ContenderResult]
 ) -> CostTable | None:
     """Return the costs with those within the model added.
 
@@ -138,7 +138,7 @@ def corrected_costs(
     for trial in trials:
         for name, us in trial.partitions_us.items():
             seen.setdefault(name, []).append(us)
-    best_us = min((trial.total_us for trial in trials), default=0.0)
+    best_us = min((trial.profiled_us for trial in trials), default=0.0)
     moved = cache(lambda nodes: moved_bytes(graph, nodes))
     known: dict[str, PartitionWork] = {}
     for candidate in data.candidates:

@@ -1,7 +1,4 @@
-"""Contenders take part in the race; their results say what came of it.
-
-A trial is what one placement showed: the times within it, or why there are none.
-"""
+"""Contenders take part in the race; their results say what came of it."""
 
 from __future__ import annotations
 
@@ -123,7 +120,9 @@ class ContenderResult:
         over_memory: Whether the limit on memory, and nothing else, keeps it from winning.
         folder: Where its module lies, with ``built.json``; None: it cannot be exported.
         built: What the builder says of the module.
-        partitions_us: Microseconds of every partition by its candidate's id, where it was profiled.
+        partitions_us: Microseconds of every partition by its candidate's id, where it was profiled:
+            those that it would have taken had the machine been as fast as it usually was.
+        between_us: Microseconds of the conversions and copies between partitions, likewise.
     """
 
     contender: Contender
@@ -138,6 +137,12 @@ class ContenderResult:
     folder: Path | None = None
     built: BuiltModule | None = None
     partitions_us: Mapping[str, float] = field(default_factory=dict)
+    between_us: float = 0.0
+
+    @property
+    def profiled_us(self) -> float:
+        """Return what its partitions and what is between them take together, in microseconds."""
+        return sum(self.partitions_us.values()) + self.between_us
 
     @property
     def measured_us(self) -> float | None:
@@ -150,29 +155,3 @@ class ContenderResult:
         """Return the 20th and the 80th percentile of the rounds' medians, in microseconds."""
         known = [us for us in self.rounds_us if not math.isnan(us)]
         return spread(known) if known else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """What a placement that took part in the race showed.
-
-    Times are those that it would have taken had the machine been as fast as it usually was.
-
-    Attributes:
-        partitions_us: microseconds of every partition by its candidate's id, where it was profiled.
-        between_us: microseconds of the conversions and copies between partitions.
-        max_rel_error: largest relative error of its outputs on all samples; None: not known.
-        failure: why it could not be run, as a sentence; empty: it could.
-        reached: whether there was time for it before the end that it was given.
-    """
-
-    partitions_us: Mapping[str, float] = field(default_factory=dict)
-    between_us: float = 0.0
-    max_rel_error: float | None = None
-    failure: str = ""
-    reached: bool = True
-
-    @property
-    def total_us(self) -> float:
-        """Return what its partitions and what is between them take together, in microseconds."""
-        return sum(self.partitions_us.values()) + self.between_us

@@ -35,7 +35,7 @@ from collage_engine.records.counted import counted
 from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.placement import TIE_SHARE
 from collage_engine.records.time_limits import STEP_SHARE
-from collage_engine.trials.contender import COLLAGE, Contender, Trial, judged
+from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult, judged
 from collage_engine.trials.in_model_costs import FLOOR_US
 from collage_engine.trials.race import Race
 from collage_engine.wording.amounts import time_text
@@ -144,10 +144,10 @@ def _alone_us(race: Race) -> dict[str, float]:
 
 def _profiling(
     names: Sequence[str], data: ProblemData, race: Race, ends_at: float, report: StageReport
-) -> Callable[[str, Cover], Trial]:
+) -> Callable[[str, Cover], ContenderResult]:
     """Return what has a cover that favours a toolchain enter the race, and tells what it showed."""
 
-    def run(name: str, cover: Cover) -> Trial:
+    def run(name: str, cover: Cover) -> ContenderResult:
         title = toolchain_title(name)
         now = f"what each group of operators takes on {title}, inside the model"
         report.progress(names.index(name), len(names), now)
@@ -165,7 +165,7 @@ def groups_of(calls: CallGraph) -> list[OperatorGroup]:
 def profile_groups(
     groups: Sequence[OperatorGroup],
     taken: Mapping[str, Mapping[OperatorGroup, Candidate]],
-    run: Callable[[str, Cover], Trial],
+    run: Callable[[str, Cover], ContenderResult],
 ) -> GroupTimes:
     """Try, for each toolchain, the cover in which it has all groups that it can take.
 

@@ -40,7 +40,7 @@ from collage_engine.records.errors import InfeasibleError, ToolchainError
 from collage_engine.records.flag import Flag
 from collage_engine.records.placement import TIE_SHARE
 from collage_engine.records.time_limits import SHORTEST_RUN_S, STEP_SHARE
-from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult, Trial
+from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult
 from collage_engine.trials.placement_process import PlacementProcess
 from collage_engine.trials.runner import Module, TrialRunner
 from collage_engine.trials.trial_job import KernelTime
@@ -80,6 +80,8 @@ that contenders may take; chosen, above what any toolchain was seen to take."""
 LEAST_LOADED = 4
 """Contenders that may be loaded at a time, whatever memory seems to hold; chosen."""
 
+NO_TURN = "the run ended before its turn came"
+"""Why a contender has no time that there was no time for."""
 OnProgress = Callable[[int, int, str], None]
 """Takes the steps done, the steps in all, and a few words on what is at work."""
 
@@ -523,15 +525,12 @@ class Race:
 
     # ------------------------------------------------------------------ what proposers learn from
 
-    def try_cover(self, contender: Contender, *, ends_at: float = math.inf) -> Trial:
-        """Have a placement enter, and return what it showed.
+    def try_cover(self, contender: Contender, *, ends_at: float = math.inf) -> ContenderResult:
+        """Have a placement enter, and return what came of it.
 
         Args:
             contender: The placement.
             ends_at: When that is to be over, on the clock.
-
-        Returns:
-            The times of its partitions and its error, or why it could not be run.
 
         Raises:
             Cancelled: The user stopped it.
@@ -540,8 +539,8 @@ class Race:
         entrant = self._entrants.get(contender.key)
         if entrant is None:
             self._named.remove(contender)
-            return Trial(failure="the run ended before its turn came", reached=False)
-        return self.trial_of(entrant)
+            return ContenderResult(contender=contender, reason=NO_TURN, reached=False)
+        return self.result_of(entrant)
 
     def time_apart(self, contenders: Sequence[Contender], *, ends_at: float) -> dict[str, float]:
         """Time placements that are no contenders of this race; they do not stay.
@@ -568,33 +567,26 @@ class Race:
                 found[one.name] = us
         return found
 
-    def trial_of(self, entrant: Entrant) -> Trial:
-        """Return what an entrant showed.
+    def _partition_times(self, entrant: Entrant) -> tuple[dict[str, float], float]:
+        """Return microseconds by candidate of each partition, and of what is between them.
 
-        The times of its partitions are divided by how much slower than usual the machine was in the
-        round: by what the leader took in it, over what it takes in the median of all rounds.
+        They are divided by how much slower than usual the machine was in the round: by what the
+        leader took in it, over what it takes in the median of all rounds.
         """
         process = entrant.process
-        if process.failure is not None:
-            return Trial(max_rel_error=process.max_rel_error, failure=process.failure)
-        built = process.built
+        built = None if process.failure is not None else process.built
         parts = [part.id for part in built.parts] if built is not None else []
         if len(parts) == 1:
             us = self.time_us(entrant)
-            known = {} if us is None else {parts[0]: us}
-            return Trial(partitions_us=known, max_rel_error=process.max_rel_error)
-        if not entrant.profiles:
-            return Trial(max_rel_error=process.max_rel_error)
+            return {} if us is None else {parts[0]: us}, 0.0
+        if not parts or not entrant.profiles:
+            return {}, 0.0
         profiles = [
             [us / self._slowness(number) for us in taken]
             for number, taken in entrant.profiles.items()
         ]
         *taken, between = map(statistics.median, zip(*profiles, strict=True))
-        return Trial(
-            partitions_us=dict(zip(parts, taken, strict=True)),
-            between_us=between,
-            max_rel_error=process.max_rel_error,
-        )
+        return dict(zip(parts, taken, strict=True)), between
 
     def _slowness(self, number: int) -> float:
         """Return how many times its usual time the leader took in a round; 1 where not known."""
@@ -603,11 +595,9 @@ class Race:
             return 1.0
         return leader.rounds[number][1] / leader.median_us
 
-    def trials(self) -> list[tuple[Contender, Trial]]:
-        """Return the placements of several partitions that were profiled, with their times."""
-        return [
-            (one.contender, self.trial_of(one)) for one in self._entrants.values() if one.profiles
-        ]
+    def profiled(self) -> list[ContenderResult]:
+        """Return the placements of several partitions that were profiled."""
+        return [self.result_of(one) for one in self._entrants.values() if one.profiles]
 
     # ------------------------------------------------------------------ the end
 
@@ -816,7 +806,7 @@ class Race:
                 found.append(replace(self.result_of(entrant), contender=shown, names=also))
                 continue
             reached = first.reason is not None
-            why = first.reason or "the run ended before its turn came"
+            why = first.reason or NO_TURN
             found.append(ContenderResult(contender=first, names=also, reason=why, reached=reached))
         return tuple(found)
 
@@ -825,9 +815,9 @@ class Race:
         process, us = entrant.process, self.time_us(entrant)
         rounds = entrant.fresh_us or [us for _, us in entrant.rounds.values()]
         scale = us / statistics.median(rounds) if us is not None and rounds else math.nan
-        contender = process.contender
+        partitions_us, between_us = self._partition_times(entrant)
         return ContenderResult(
-            contender=contender,
+            contender=process.contender,
             reason=process.failure,
             rounds_us=() if math.isnan(scale) else tuple(one * scale for one in rounds),
             max_abs_error=process.max_abs_error,
@@ -836,7 +826,8 @@ class Race:
             over_memory=process.over_memory is not None,
             folder=process.folder,
             built=process.built,
-            partitions_us=self.trial_of(entrant).partitions_us,
+            partitions_us=partitions_us,
+            between_us=between_us,
         )
 
 

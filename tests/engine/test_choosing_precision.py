@@ -23,7 +23,7 @@ from collage_engine.run.stages.enumerate import enumerate_candidates
 from collage_engine.run.stages.precision import BOUND, MOST_BUILDS, choose_precision
 from collage_engine.run.stages.samples import RunSamples, draw_samples
 from collage_engine.run.task import RunTask
-from collage_engine.trials.contender import Contender, Trial
+from collage_engine.trials.contender import Contender, ContenderResult
 from tests.e2e.test_precision import network
 from tests.support.caches import fresh_cache
 from tests.support.stages import task_on
@@ -51,17 +51,18 @@ class Race:
     def results(self) -> tuple[()]:
         return ()
 
-    def try_cover(self, contender: Contender, *, ends_at: float) -> Trial:
+    def try_cover(self, contender: Contender, *, ends_at: float) -> ContenderResult:
         name = contender.cover[0].instance.toolchain
         before = sum(one.cover[0].instance.toolchain == name for one in self.tried)
         self.tried.append(contender)
         share = self.real(contender, before)
         if share is None:
-            return Trial(failure="no time", reached=False)
+            return ContenderResult(contender=contender, reason="no time", reached=False)
         error = share * self.tolerance
         if error > self.tolerance:
-            return Trial(max_rel_error=error, failure="too far off")
-        return Trial(max_rel_error=error, partitions_us={contender.cover[0].id: 100.0})
+            return ContenderResult(contender=contender, max_rel_error=error, reason="too far off")
+        us = {contender.cover[0].id: 100.0}
+        return ContenderResult(contender=contender, max_rel_error=error, partitions_us=us)
 
 
 @dataclass

@@ -311,7 +311,7 @@ def test_no_error_is_told_of_outputs_that_were_not_checked(
         bench = TrialBench(model, [sample], 1e-4, tmp_path / str(error))
         with Race(TrialRunner(bench)) as race:
             found = race.try_cover(Contender(name="a", kind="collage", cover=cover))
-        assert (found.max_rel_error, found.failure) == (error, "")
+        assert (found.max_rel_error, found.reason) == (error, None)
 
 
 def test_a_candidate_whose_values_are_all_nan_has_no_error(imported: Importing) -> None:
@@ -352,8 +352,9 @@ def test_a_placement_that_computes_whole_numbers_in_floats_is_refused(
     cover = tuple(cover_in_turn(model, ["openvino"]))
     with Race(TrialRunner(TrialBench(model, [sample], tolerance.value, tmp_path))) as race:
         found = race.try_cover(Contender(name="openvino", kind="whole-model", cover=cover))
-    assert found.failure.startswith("wrong numbers in the output 'rows': off by ")
-    assert found.failure.endswith(" in int32")
+    assert found.reason is not None
+    assert found.reason.startswith("wrong numbers in the output 'rows': off by ")
+    assert found.reason.endswith(" in int32")
 
 
 def test_loaders_hold_whole_numbers_to_their_own_bound(imported: Importing, tmp_path: Path) -> None:

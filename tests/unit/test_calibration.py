@@ -20,7 +20,7 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search.api import check
 from collage_engine.trials import calibration
 from collage_engine.trials.calibration import calibrate_costs, corrected_costs
-from collage_engine.trials.contender import Contender, Trial
+from collage_engine.trials.contender import Contender, ContenderResult
 from collage_engine.trials.in_model_costs import InModelCosts
 from tests.support.candidates import data_of, row
 from tests.support.graphs import chain
@@ -44,25 +44,27 @@ class Covers:
     def __init__(self, truth: Mapping[Work, float], between_us: float = 0.0) -> None:
         self.truth = truth
         self.between_us = between_us
-        self.known: list[tuple[Contender, Trial]] = []
+        self.known: list[ContenderResult] = []
         self.refused: Callable[[set[Work]], bool] = lambda _: False
         self.seconds_for_step = 600.0
 
     @property
     def seen(self) -> list[set[Work]]:
         """Return the covers that were run."""
-        return [works(contender.cover) for contender, _ in self.known]
+        return [works(one.contender.cover) for one in self.known]
 
-    def try_cover(self, contender: Contender, *, ends_at: float = 0.0) -> Trial:
+    def try_cover(self, contender: Contender, *, ends_at: float = 0.0) -> ContenderResult:
         parts = contender.cover
         if self.refused(works(parts)):
-            return Trial(failure="it crashed")
+            return ContenderResult(contender=contender, reason="it crashed")
         times = {part.id: self.truth[part.instance.toolchain, part.nodes] for part in parts}
-        trial = Trial(partitions_us=times, between_us=self.between_us)
-        self.known.append((contender, trial))
+        trial = ContenderResult(
+            contender=contender, partitions_us=times, between_us=self.between_us
+        )
+        self.known.append(trial)
         return trial
 
-    def trials(self) -> list[tuple[Contender, Trial]]:
+    def profiled(self) -> list[ContenderResult]:
         return list(self.known)
 
     def has_time(self, ends_at: float) -> bool:
@@ -168,7 +170,10 @@ def test_times_of_unmeasured_candidates_correct_nothing() -> None:
     ]
     data = data_of(GRAPH, rows)
     times = {c.id: 9.0 for c in data.candidates if c.instance.id == "lib"}
-    assert corrected_costs(GRAPH, data, [Trial(partitions_us=times)]) is None
+    tried = ContenderResult(
+        contender=Contender(name="collage", kind="collage"), partitions_us=times
+    )
+    assert corrected_costs(GRAPH, data, [tried]) is None
     assert corrected_costs(GRAPH, data, []) is None
 
 
@@ -225,8 +230,8 @@ def test_only_covers_under_the_pins_are_tried(pin: Pin) -> None:
     alone = ALONE | {("tvm", one): 2.0 for one in SINGLES} | {("lib", (0, 1, 2, 3)): 30.0}
     race = Covers({key: us * 1.5 for key, us in alone.items()})
     data, found, _ = calibrated(rows_of(alone), race, (pin,))
-    covers: Sequence[Cover] = [*(one.cover for one, _ in race.known), *found.covers]
-    assert race.known and all(contender.eligible for contender, _ in race.known)
+    covers: Sequence[Cover] = [*(one.contender.cover for one in race.known), *found.covers]
+    assert race.known and all(one.contender.eligible for one in race.known)
     for cover in covers:
         assert isinstance(check(data.problem(), [part.id for part in cover]), float)
 

@@ -81,7 +81,7 @@ def failures(
             race.try_cover(Contender(name=f"p{k}", kind="collage", cover=cover(f"p{k}")))
             for k in range(times)
         ]
-    return [trial.failure for trial in trials], faults
+    return [trial.reason or "" for trial in trials], faults
 
 
 @pytest.mark.parametrize("error", [WorkerCrashed("killed by SIGSEGV"), WorkerTimeout(5.0)])

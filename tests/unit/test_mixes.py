@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.numbering import OperatorNumber
-from collage_engine.trials.contender import Trial
+from collage_engine.trials.contender import Contender, ContenderResult
 from collage_engine.trials.mixes import (
     Cover,
     OperatorGroup,
@@ -54,14 +54,16 @@ class Truth:
         self.failing = failing
         self.asked: list[tuple[str, list[tuple[str, tuple[int, ...]]]]] = []
 
-    def run(self, name: str, cover: Cover) -> Trial:
+    def run(self, name: str, cover: Cover) -> ContenderResult:
         self.asked.append((name, [(c.instance.toolchain, tuple(c.nodes)) for c in cover]))
+        made = Contender(name="collage", kind="collage", cover=cover)
         if name == self.failing:
-            return Trial(failure="it crashed")
-        return Trial(
+            return ContenderResult(contender=made, reason="it crashed")
+        return ContenderResult(
+            contender=made,
             partitions_us={
                 c.id: self.us[c.instance.toolchain][GROUPS.index(c.nodes)] for c in cover
-            }
+            },
         )
 
 
@@ -98,9 +100,10 @@ def test_a_group_that_nothing_takes_leaves_nothing_to_propose() -> None:
 def test_no_further_toolchain_is_profiled_once_the_time_is_over() -> None:
     asked: list[str] = []
 
-    def run(name: str, cover: Cover) -> Trial:
+    def run(name: str, cover: Cover) -> ContenderResult:
         asked.append(name)
-        return Trial(failure="no time", reached=False)
+        made = Contender(name="collage", kind="collage", cover=cover)
+        return ContenderResult(contender=made, reason="no time", reached=False)
 
     profile_groups(GROUPS, taken(a=range(5), b=range(5)), run)
     assert asked == ["a"]

@@ -299,8 +299,8 @@ def test_partitions_and_what_is_between_them_are_told_apart(script, tmp_path):
         trial = going.try_cover(contender("a", 3))
         assert trial.partitions_us == {part("a"): 5.0, part("a", 1): 0.0, part("a", 2): 5.0}
         assert trial.between_us == 1.5
-        assert not trial.failure and trial.max_rel_error == 1e-6
-        assert [(one.cover, again) for one, again in going.trials()] == [(cover("a", 3), trial)]
+        assert trial.reason is None and trial.max_rel_error == 1e-6
+        assert [one.contender.cover for one in going.profiled()] == [cover("a", 3)]
         whole = going.try_cover(contender("b"))
     assert whole.partitions_us == pytest.approx({part("b"): 100.0})
 
@@ -309,7 +309,7 @@ def test_a_profile_that_fails_leaves_what_was_timed(script, tmp_path):
     script.profile_raises["b"] = ToolchainError("the child ended with signal 11")
     with race(script, tmp_path) as going:
         trial = going.try_cover(contender("b", 2))
-        assert not trial.partitions_us and not trial.failure
+        assert not trial.partitions_us and trial.reason is None
         assert going.leader.contender.name == "b"
 
 
@@ -323,18 +323,18 @@ def test_every_output_is_held_to_its_own_bound(script, tmp_path):
     script.output_errors["bad"] = right | {"boxes": (5e-3, 5e-3)}
     script.output_errors["shifted"] = right | {"ids": (14.0, 4.9e-8)}
     with race(script, tmp_path, runner={"tolerance": 1e-2, "sample": sample}) as going:
-        assert not going.try_cover(contender("good")).failure
+        assert going.try_cover(contender("good")).reason is None
         bad, shifted = going.try_cover(contender("bad")), going.try_cover(contender("shifted"))
-        assert bad.max_rel_error == 5e-3 and bad.failure == (
+        assert bad.max_rel_error == 5e-3 and bad.reason == (
             "wrong numbers in the output 'boxes': relative error 0.005, 0.0001 is allowed"
         )
-        assert shifted.failure == "wrong numbers in the output 'ids': off by 14 in int32"
+        assert shifted.reason == "wrong numbers in the output 'ids': off by 14 in int32"
 
 
 def test_what_cannot_be_tried_for_want_of_time_is_no_contender(script, tmp_path):
     with race(script, tmp_path) as going:
         going.enter([contender("a")])
-        assert going.try_cover(contender("b", 2), ends_at=0.5).failure
+        assert going.try_cover(contender("b", 2), ends_at=0.5).reason
         found = going.finish()
     assert [one.contender.name for one in found.results] == ["a"] and found.left_out == 0
 

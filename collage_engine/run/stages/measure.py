@@ -168,10 +168,10 @@ class _Measurement:
             self._measuring,
             groups_of(call_graph(opened.model.graph)),
             (
-                Timed(part.instance.id, part.nodes, trial.partitions_us[part.id])
-                for contender, trial in self._race.trials()
-                for part in contender.cover
-                if part.id in trial.partitions_us
+                Timed(part.instance.id, part.nodes, one.partitions_us[part.id])
+                for one in self._race.profiled()
+                for part in one.contender.cover
+                if part.id in one.partitions_us
             ),
         )
         try:

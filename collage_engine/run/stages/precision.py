@@ -324,17 +324,17 @@ class _Choosing:
                 emulated_error=choice.error * tolerance,
                 max_rel_error=finite(error),
                 measured_us=next(iter(trial.partitions_us.values()), None),
-                reason=trial.failure or None,
+                reason=trial.reason,
             )
         )
         if error is None:
             return None  # it was not run: what the emulation says stands
         left = full_places(made.instance)
         rounded = frozenset(n for place, n in enumerate(made.nodes) if place not in left)
-        self.allowed[key_of(instance)] = frozenset() if trial.failure else rounded
+        self.allowed[key_of(instance)] = frozenset() if trial.reason else rounded
         # An output may break a bound below the tolerance: then the factor is 1 at least.
         bound = BOUND * choice.error / max(1.0, error / tolerance)
-        return bound if trial.failure else None
+        return bound if trial.reason else None
 
     def _whole_model(self, instance: ToolchainInstance, choice: ProductChoice) -> Candidate:
         """Return the whole model as one candidate that leaves all but some products in float32."""
