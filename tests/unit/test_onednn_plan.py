@@ -45,14 +45,6 @@ def test_difference_with_the_convolution_on_the_right_is_negated() -> None:
     assert steps[-1]["post"][0]["alpha"] == -1.0
 
 
-def test_product_keeps_its_batch_when_an_operand_does_not_flatten() -> None:
-    g = Graph()
-    y = g.call("matmul", (2, 5, 6), g.input(2, 5, 8), g.weights(8, 6))
-    y = g.call("add", (2, 5, 6), y, g.input(2, 1, 6))
-    product = next(s for s in g.plan(y) if s["op"] == "matmul")
-    assert product["dims"] == [2, 5, 6]
-
-
 REFUSED: dict[str, tuple[Any, str]] = {
     "unknown": (lambda g: g.call("sin", (2, 2), g.input(2, 2)), "oneDNN has no Sin"),
     "type": (

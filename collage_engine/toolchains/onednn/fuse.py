@@ -50,7 +50,6 @@ def fuse(plan: OneDnnProgram, outputs: tuple[int, ...]) -> None:
         steps.append(step)
     plan.steps = [s for s in steps if s is not None]
     _bias(plan)
-    _flatten_matmuls(plan)
 
 
 def _join(
@@ -171,35 +170,3 @@ def _before(plan: OneDnnProgram, step: Step, value: int, dims: tuple[int, ...]) 
     out = plan.new_value(dims)
     plan.steps.insert(plan.steps.index(step), Step("reshape", out, dims, {"src": value}))
     return out
-
-
-def _flatten_matmuls(plan: OneDnnProgram) -> None:
-    """Makes one large product of many, where weights without batch axes see all rows at once."""
-    for step in list(plan.steps):
-        rank = len(step.dims)
-        if step.op != "matmul" or rank == 2:
-            continue
-        weights = plan.dims[step.fields["weights"]]
-        if any(e != 1 for e in weights[:-2]):
-            continue
-        rows = 1
-        for extent in step.dims[:-1]:
-            rows *= extent
-        flat = {step.dims: (rows, step.dims[-1])}
-        for last in (1, step.dims[-1]):
-            flat[(1,) * (rank - 1) + (last,)] = (1, last)
-        operands = [p for p in step.posts if p.kind == "binary"]
-        if any(plan.dims[p.value] not in flat for p in operands):
-            continue
-        src = step.fields["src"]
-        step.fields["src"] = _before(plan, step, src, (rows, plan.dims[src][-1]))
-        step.fields["weights"] = _before(plan, step, step.fields["weights"], weights[-2:])
-        if "bias" in step.fields:
-            bias = step.fields["bias"]
-            step.fields["bias"] = _before(plan, step, bias, (1, plan.dims[bias][-1]))
-        for post in operands:
-            post.value = _before(plan, step, post.value, flat[plan.dims[post.value]])
-        out, dims = step.out, step.dims
-        step.out = plan.new_value((rows, dims[-1]))
-        step.dims = plan.dims[step.out]
-        plan.steps.insert(plan.steps.index(step) + 1, Step("reshape", out, dims, {"src": step.out}))

@@ -43,6 +43,7 @@ def generate(
     constants: Constants,
     takes: Formats | None = None,
     gives: Formats | None = None,
+    rounds: Callable[[int], bool] = lambda index: False,
 ) -> tuple[OneDnnProgram, tuple[int, ...], tuple[int, ...]]:
     """Generates the fused program of a function.
 
@@ -57,6 +58,7 @@ def generate(
         constants: Gives the value of a constant node.
         takes: Formats of inputs that are not plain, by node index.
         gives: Formats of outputs that are not plain, by node index.
+        rounds: Tells of which products the operands are rounded to bfloat16, by node index.
 
     Returns:
         The program, and the values in it that are its inputs and its outputs.
@@ -64,7 +66,7 @@ def generate(
     Raises:
         UnsupportedError: oneDNN cannot take an operator; the text names it.
     """
-    plan = OneDnnProgram(graph, constants)
+    plan = OneDnnProgram(graph, constants, rounds)
     input_values = tuple(_define_input(plan, i, nodes) for i in inputs)
     for index, name in (takes or {}).items():
         stored = plan.of_node[index]

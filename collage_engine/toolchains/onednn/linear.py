@@ -15,7 +15,7 @@ def matmul(plan: OneDnnProgram, node: Node) -> int:
 
     Vectors become matrices, and missing batch axes get extent one.
     """
-    left, right = (plan.tensor(i) for i in node.inputs)
+    left, right = plan.tensor(node.inputs[0]), plan.weights(node)
     if len(plan.graph.nodes[node.inputs[0]].type.shape) == 1:
         left = plan.reshape(left, (1, *plan.dims[left]))
     if len(plan.graph.nodes[node.inputs[1]].type.shape) == 1:

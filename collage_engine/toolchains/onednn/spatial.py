@@ -1,8 +1,4 @@
-"""Lowers convolutions, pools and resizing of batches of images, signals or volumes.
-
-oneDNN's logical order is batch, channels, space, in whatever order memory is. Other Relax layouts
-are transposed views, which cost nothing.
-"""
+"""Lowers convolutions and pools of batches of images, signals or volumes."""
 
 from __future__ import annotations
 
@@ -12,59 +8,34 @@ from collage_engine.records.operator_titles import onnx_type
 from collage_engine.toolchains.onednn.steps import OneDnnProgram
 from collage_engine.toolchains.runtime.per_axis import pads, per_axis
 
-_SPACE = "DHW"
-"""Names of the axes of space in layouts; operators of fewer dimensions use the last ones."""
 
+def _channels_first(node: Node, layout: str) -> int:
+    """Return the number of axes of space.
 
-def _axes(layout: str, wanted: str, op: str) -> tuple[int, ...]:
-    """Returns the permutation that takes ``layout`` to ``wanted``."""
-    if sorted(layout) != sorted(wanted):
-        raise UnsupportedError(f"{onnx_type(op)}: oneDNN has no layout {layout}")
-    return tuple(layout.index(c) for c in wanted)
-
-
-def _inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(axes.index(i) for i in range(len(axes)))
-
-
-def _image(plan: OneDnnProgram, node: Node, layout: str) -> tuple[int, tuple[int, ...]]:
-    """Returns a node's data in logical order, and the permutation that undoes it."""
+    Raises:
+        UnsupportedError: The axes are in another order than ONNX has them.
+    """
     rank = len(layout) - 2
-    axes = _axes(layout, "NC" + _SPACE[3 - rank :], node.op)
-    return plan.permute(plan.tensor(node.inputs[0]), axes), _inverse(axes)
-
-
-def _logical(dims: tuple[int, ...], undo: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the sizes of a result in logical order, given its sizes in the node's layout."""
-    return tuple(dims[undo.index(d)] for d in range(len(dims)))
+    if layout != "NC" + "DHW"[3 - rank :]:
+        raise UnsupportedError(f"{onnx_type(node.op)}: oneDNN has no layout {layout} here")
+    return rank
 
 
 def convolution(plan: OneDnnProgram, node: Node) -> int:
-    """Lowers a convolution.
-
-    Raises:
-        UnsupportedError: oneDNN has no such layout.
-    """
+    """Lowers a convolution."""
     attributes = node.attributes
-    layout = str(attributes.get("data_layout", "NCHW"))
-    rank = len(layout) - 2
-    if attributes.get("out_layout", layout) not in (layout, ""):
-        raise UnsupportedError(f"{onnx_type(node.op)}: oneDNN keeps the layout of the data")
-    src, undo = _image(plan, node, layout)
-    dims = _logical(node.type.shape, undo)
+    rank = _channels_first(node, str(attributes["data_layout"]))
+    src, weights = plan.tensor(node.inputs[0]), plan.weights(node)
     groups = int(attributes.get("groups", 1))
-    space = _SPACE[3 - rank :]
-    order = _axes(str(attributes["kernel_layout"]), "OI" + space, node.op)
-    weights = plan.permute(plan.tensor(node.inputs[1]), order)
     shape = plan.dims[weights]
     if groups > 1:
         weights = plan.reshape(weights, (groups, shape[0] // groups, *shape[1:]))
     strides = per_axis(attributes["strides"], rank)
     dilation = per_axis(attributes["dilation"], rank)
     begin, end = pads(attributes["padding"], rank)
-    out = plan.emit(
+    return plan.emit(
         "conv",
-        dims,
+        node.type.shape,
         src=src,
         weights=weights,
         strides=strides,
@@ -72,7 +43,6 @@ def convolution(plan: OneDnnProgram, node: Node) -> int:
         pads_begin=begin,
         pads_end=end,
     )
-    return plan.permute(out, undo)
 
 
 def pool(plan: OneDnnProgram, node: Node) -> int:
@@ -82,10 +52,8 @@ def pool(plan: OneDnnProgram, node: Node) -> int:
         UnsupportedError: The last windows would count elements beyond the padding.
     """
     attributes = node.attributes
-    layout = str(attributes["layout"])
-    rank = len(layout) - 2
-    src, undo = _image(plan, node, layout)
-    dims = _logical(node.type.shape, undo)
+    rank = _channels_first(node, str(attributes["layout"]))
+    src, dims = plan.tensor(node.inputs[0]), node.type.shape
     kernel = per_axis(attributes["pool_size"], rank)
     strides = per_axis(attributes["strides"], rank)
     dilation = per_axis(attributes["dilation"], rank)
@@ -103,7 +71,7 @@ def pool(plan: OneDnnProgram, node: Node) -> int:
             f"{onnx_type(node.op)}: the last windows count elements beyond the padding"
         )
     alg = "max" if not average else "avg_include" if include else "avg"
-    out = plan.emit(
+    return plan.emit(
         "pool",
         dims,
         src=src,
@@ -114,7 +82,6 @@ def pool(plan: OneDnnProgram, node: Node) -> int:
         pads_begin=begin,
         pads_end=needed,
     )
-    return plan.permute(out, undo)
 
 
 def global_pool(plan: OneDnnProgram, value: int, alg: str) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from collage_engine.kernels.rounding import balanced
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
@@ -76,11 +77,18 @@ class OneDnnProgram:
 
     Each value is an input, a constant or the result of one step. ``constants`` gives the values of
     constant nodes. It is None in a dry run, which only asks whether an operator can be computed; a
-    scalar constant then counts as 2.
+    scalar constant then counts as 2. ``rounds`` tells of which products the operands are rounded to
+    bfloat16, by the indices of their calls.
     """
 
-    def __init__(self, graph: DataflowGraph, constants: Constants | None) -> None:
+    def __init__(
+        self,
+        graph: DataflowGraph,
+        constants: Constants | None,
+        rounds: Callable[[int], bool] = lambda index: False,
+    ) -> None:
         self.graph = graph
+        self._rounds = rounds
         self.steps: list[Step] = []
         self.dims: list[tuple[int, ...]] = []
         self.types: list[str] = []
@@ -149,6 +157,23 @@ class OneDnnProgram:
         value = self.new_value(array.shape)
         self.add_constant(value, array)
         return value
+
+    def weights(self, node: Node) -> int:
+        """Returns the second operand of a product.
+
+        What only this product reads, and rounds to bfloat16, is given with errors that cancel.
+        """
+        index = node.inputs[1]
+        array = self.array(index)
+        alone = len(self.graph.users[index]) == 1
+        if array is None or array.ndim < 2 or not alone or not self._rounds(node.index):
+            return self.tensor(index)
+        # A row for each result, of all that is summed for it.
+        if node.op == "matmul":
+            columns = array.swapaxes(-1, -2)
+            rounded = balanced(columns.reshape(-1, columns.shape[-1]))
+            return self.constant(rounded.reshape(columns.shape).swapaxes(-1, -2))
+        return self.constant(balanced(array.reshape(len(array), -1)).reshape(array.shape))
 
     def is_constant(self, index: int) -> bool:
         """Returns whether a node is a constant."""

@@ -110,6 +110,8 @@ class OneDnnToolchain(CppToolchain):
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """Return the plan and the weights of a function, for its C++ runtime."""
+        narrow = function.instance.precision == BFLOAT16
+        full = function.left_full
         plan, inputs, outputs = generate(
             function.graph,
             function.nodes,
@@ -118,10 +120,10 @@ class OneDnnToolchain(CppToolchain):
             function.constant,
             function.takes,
             function.gives,
+            lambda index: narrow and index not in full,
         )
-        narrow = function.instance.precision == BFLOAT16
         if narrow:
-            keep_in_bfloat16(plan, function.left_full)
+            keep_in_bfloat16(plan, full)
         described = plan.as_json(inputs, outputs)
         # A convolution between such borders need not reach for row-major tensors.
         described["channels_last"] = int(bool(function.takes or function.gives))

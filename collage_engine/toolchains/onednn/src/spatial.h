@@ -52,7 +52,7 @@ inline std::vector<LayoutPair> ConvolutionLayouts(const Convolution& conv, bool 
   int64_t space = Elements(conv.dst) / (conv.dst[0] * conv.dst[1]);
   if (conv.depthwise() && conv.src[1] % 16 == 0) {
     first = {BlockedDesc, BlockedDesc};
-  } else if (!conv.grouped() && conv.src[1] <= 4) {
+  } else if (!conv.grouped() && conv.src[1] > 1 && conv.src[1] <= 4) {
     first = {PlainDesc, AnyDesc};
   } else if (conv.pointwise() && space >= 64) {
     double bytes = sizeof(float) * static_cast<double>(
