@@ -204,7 +204,8 @@ def print_comparison(found: Comparison, before: Run, after: Run, document: Docum
     made = Columns("", "nodes", cut=("nodes",))
     for way, names in by_way.items():
         made.add(way, ", ".join(names))
-    show(made.table)
+    if by_way:
+        show(made.table)
     _print_changed_facts(before, after)
 
 

@@ -25,7 +25,6 @@ import msgspec
 from collage_engine.records.errors import InvalidValue, SessionError, UsageError
 from collage_engine.records.files import LARGEST_TABLE, atomic_file, check_writable
 from collage_engine.records.locks import locked
-from collage_engine.records.placement import Run
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.time_limits import ANSWER_S
 from collage_engine.records.typed import decode
@@ -63,19 +62,15 @@ def save_session(
     """
     path = Path(path)
     try:
-        if seen is None:
-            return _save(document, path)
-        with locked(path.resolve().parent):
-            if path.exists() and path.stat().st_size:
-                document = merged(document, load_session(path), seen)
-            return _save(document, path)
+        with contextlib.ExitStack() as stack:
+            if seen is not None:
+                stack.enter_context(locked(path.resolve().parent))
+                if path.exists() and path.stat().st_size:
+                    document = merged(document, load_session(path), seen)
+            with atomic_file(path) as new:
+                _write(document, str(new))
     except (OSError, ValueError, sqlite3.Error) as error:  # ValueError: no name of a file
         raise SessionError(f"cannot write the session {path}: {error}") from error
-
-
-def _save(document: Document, path: Path) -> Document:
-    with atomic_file(path) as new:
-        _write(document, str(new))
     return document
 
 
@@ -179,7 +174,7 @@ def _with_additions(ours: Document, held: Sequence[Document], seen: Collection[s
         return together
     mine = {run.id for run in ours.runs}
     new = [run for run in theirs.runs if run.id not in mine and run.id not in seen]
-    together.runs = _by_time(ours.runs, new)
+    together.runs = sorted([*ours.runs, *new], key=lambda run: run.started_at)
     if theirs.graph == ours.graph:
         known = {c.id: c for c in theirs.candidates}
         together.candidates = [
@@ -192,17 +187,6 @@ def _with_additions(ours: Document, held: Sequence[Document], seen: Collection[s
         together.candidates += [c for c in theirs.candidates if c.id not in mine]
         together.constants = theirs.constants | ours.constants
     return together
-
-
-def _by_time(ours: list[Run], new: list[Run]) -> list[Run]:
-    """Orders runs: ours as they are, each new one before the first of ours that began after it."""
-    found = list(ours)
-    for run in new:
-        place = next(
-            (k for k, each in enumerate(found) if each.started_at > run.started_at), len(found)
-        )
-        found.insert(place, run)
-    return found
 
 
 def earlier_session(path: str | Path) -> Document | None:

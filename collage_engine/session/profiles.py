@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import (
@@ -135,6 +136,7 @@ def run_of_profile(
         max_abs_error=None,
         max_rel_error=None,
         seconds={},
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         of_profile=True,
         note=f"what {title} says of its own layers",
         residual=[
