@@ -23,7 +23,6 @@ from tests.support.caches import fresh_cache
 from tests.support.command import collage
 from tests.support.json_schemas import assert_fits
 from tests.support.kept_children import kept_children
-from tests.support.written import written
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -96,22 +95,6 @@ def test_not_an_onnx_file(here, refused):
 
 def test_no_file(refused):
     assert "gone.onnx" in refused("place", "gone.onnx", "-o", "o", status=2)
-
-
-def test_a_loop_whose_number_of_turns_depends_on_the_data(here, refused):
-    model = written(
-        """(float[1,8,1] x, bool c) => (float[1,8,1] y) {
-            [choice] y = Loop(, c) <
-                body = g1 (int64 turn, bool go) => (bool ok, float[1,8,1] b) {
-                    ok = Identity(go)
-                    b = Relu(x)
-                }
-            >
-        }"""
-    )
-    save(model, here / "m.onnx")
-    said = refused("place", "m.onnx", "-o", "o", status=1)
-    assert "how often the loop 'choice' turns depends on the data" in said
 
 
 def test_no_toolchain_for_a_node(here, refused):

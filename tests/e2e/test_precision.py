@@ -94,18 +94,3 @@ def test_what_breaks_the_tolerance_is_listed_and_did_not_win(placed) -> None:
         assert part["precision"] in ("float32", "bfloat16")
         assert (part["precision"] == "bfloat16") == (part["config"].get("precision") == "bf16")
         assert part["max_rel_error"] is None or part["max_rel_error"] <= 2e-2
-
-
-def test_the_report_says_so_and_the_session_exports_it_again(placed) -> None:
-    document, folder, _, _ = placed
-    cache = folder / "cache"
-    done = collage(f"report {folder / 's.collage'} -o {folder / 'r.html'}", cache=cache)
-    assert done.returncode == 0, done.stderr
-    text = (folder / "r.html").read_text()
-    assert "Accuracy" in text and "tolerance" in text
-    assert "Whole models with some products rounded" in text
-    done = collage(f"export {folder / 's.collage'} -o {folder / 'again'}", cache=cache)
-    assert done.returncode == 0, done.stderr
-    done = collage(f"run {folder / 'again'} --json", cache=cache)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["max_rel_error"] <= document["accuracy"]["tolerance"]

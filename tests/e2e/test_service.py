@@ -139,11 +139,3 @@ def test_a_cancel_is_answered_at_once_and_keeps_what_was_measured(client, tmp_pa
     # The engine lives on and knows what was measured.
     candidates = client.call("candidates.query", document=handle)["candidates"]
     assert any(c["cost"].get("state") == "measured" for c in candidates)
-
-
-def test_a_model_may_come_by_value(client):
-    import base64
-
-    content = base64.b64encode(MNIST.read_bytes()).decode()
-    opened = client.call("model.open", content=content, name="mine.onnx")
-    assert opened["model"]["path"].endswith("mine.onnx")

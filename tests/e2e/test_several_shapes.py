@@ -162,15 +162,6 @@ print(sorted(done))
     assert done.stdout.strip() == "[1, 1, 2, 4]", done.stderr
 
 
-def test_the_report_of_a_session_shows_all_shapes(placed, folder):
-    (session,) = placed["sessions"]
-    report = folder / "r.html"
-    done = collage(f"report {session} --dim batch=2 -o {report}", cache=folder / "cache")
-    assert done.returncode == 0, done.stderr
-    text = report.read_text()
-    assert all(f"batch={batch}" in text for batch in BATCHES) and "items per second" in text
-
-
 def test_a_session_of_several_shapes_is_exported_as_one_artifact_or_for_one_shape(placed, folder):
     (session,) = placed["sessions"]
     done = collage(f"export {session} -o {folder / 'all'} --nearest", cache=folder / "cache")

@@ -65,34 +65,6 @@ def test_the_artifact_runs_as_many_instances_as_were_chosen(placed, folder):
     assert done.stdout.split() == ["3", "3"], done.stderr
 
 
-def test_the_session_shows_the_chosen_run_as_its_last(placed, folder):
-    report = folder / "r.html"
-    done = collage(f"report {folder / 's.collage'} -o {report}", cache=folder / "cache")
-    assert done.returncode == 0, done.stderr
-    text = report.read_text()
-    assert "Instances at once" in text and f"{placed['streams']} instance" in text
-
-
-def test_where_the_time_is_over_the_placement_is_timed_as_it_is_deployed_all_the_same(folder):
-    out = folder / "hasty"
-    done = collage(
-        *("place", folder / "model.onnx", "-o", out, "--objective", "throughput"),
-        *("--threads", "1", "--toolchains", "onnxruntime", "--budget", "1s", "--json"),
-        cache=folder / "hasty-cache",
-    )
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    assert document["confirmation"] == "trial" and document["objective"] == "throughput"
-    manifest = json.loads((out / "manifest.json").read_text())
-    assert manifest["streams"] == 1 and manifest["objective"] == "throughput"
-    rate = 1e6 / document["placement"]["measured_us"]
-    assert manifest["expected"]["runs_per_s"] == pytest.approx(rate)
-    done = collage(f"run {out} --benchmark --json", cache=folder / "hasty-cache")
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
-    assert result["runs_per_s"] > 0 and result["expected_runs_per_s"] == pytest.approx(rate)
-
-
 def test_p99_is_that_of_single_calls(folder):
     done = collage(
         f"place {folder / 'model.onnx'} -o {folder / 'tail'} --objective p99 --threads 1 --json",

@@ -195,15 +195,6 @@ def test_info(store, capsys):
     assert "measurements: 1" in capsys.readouterr().out
 
 
-def test_export_clear_import(store, tmp_path):
-    file = str(tmp_path / "all.jsonl")
-    assert main(["store", "export", file]) == 0
-    assert main(["store", "clear"]) == 0
-    assert store.get("k") is None
-    assert main(["store", "import", file]) == 0
-    assert store.get("k").median_us == 5.0
-
-
 HOSTILE = "conv\x1b]0;PWNED\x07\x9b31m\u202eevil\x7f"
 
 

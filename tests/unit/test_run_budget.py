@@ -1,8 +1,6 @@
 """The time of a run: what stages may spend, what is kept back, and what ends a part of it.
 
 Which toolchains a run waits for where their runtimes are not compiled yet.
-
-A run whose measuring child is lost for good goes on with what it knows, if that is a cover.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ import threading
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -24,27 +21,19 @@ from collage_engine.control.run_control import RunControl
 from collage_engine.drawing.figures import measured_share
 from collage_engine.machine.cuda import TargetChoice
 from collage_engine.partition.candidate import make_candidate
-from collage_engine.planning.problem_data import ProblemData
-from collage_engine.records.candidate import Candidate
-from collage_engine.records.cost import UNKNOWN, Cost
-from collage_engine.records.cost_table import CostTable
-from collage_engine.records.errors import Cancelled, InfeasibleError, MeasureError
+from collage_engine.records.cost import Cost
+from collage_engine.records.errors import Cancelled, InfeasibleError
 from collage_engine.records.event import Progress
 from collage_engine.records.pin import Pin
-from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.time_limits import SHORTEST_RUN_S
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
-from collage_engine.run.stages import measure
 from collage_engine.run.stages.enumerate import (
     named_toolchains,
     naming_who_is_absent,
     not_ready_in_words,
     set_up_s,
 )
-from collage_engine.run.stages.measure import measure_candidates
-from collage_engine.run.task import RunTask
-from collage_engine.store.store import Store
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.toolchains.registry import NOT_READY
 from collage_engine.trials.race import Race
@@ -159,12 +148,6 @@ def test_small_budgets_wait_for_what_is_compiled_already() -> None:
     assert set_up_s(60.0) == pytest.approx(21.0) and set_up_s(600.0) > 120
 
 
-def test_the_sentence_says_what_to_do() -> None:
-    text = not_ready_in_words(["oneDNN", "OpenVINO"])
-    assert text.startswith("oneDNN, OpenVINO are left out of this run")
-    assert "`collage toolchains`" in text and "--budget" in text
-
-
 def test_a_model_without_a_placement_names_the_toolchains_that_are_left_out() -> None:
     why = not_ready_in_words(["ONNX Runtime"])
     with (
@@ -179,82 +162,7 @@ def test_a_model_without_a_placement_names_the_toolchains_that_are_left_out() ->
         raise InfeasibleError("no toolchain takes it")
 
 
-ENDED = "the model could not be opened for measuring: killed by SIGKILL"
 IN_TRIAL = Cost(state="measured", median_us=100.0)
-ARRIVED = Cost(state="measured", median_us=7.0)
-
-
-class LostMeasuring(Measuring):
-    """Measures nothing: its child was killed whenever it was started."""
-
-    _lost = False
-
-    def begin(self, candidates: Sequence[Candidate], costs: CostTable) -> None:
-        if not self._lost:
-            self._lost = True
-            raise MeasureError(ENDED)
-        super().begin(candidates, costs)
-
-
-@pytest.fixture
-def lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing but the measuring of candidates is replaced by what it would find in an instant."""
-    monkeypatch.setattr(measure, "busy", lambda: None)
-    monkeypatch.setattr(measure, "transition_constants", lambda *_: {})
-    monkeypatch.setattr(measure, "make_ready", lambda *_: None)
-
-
-def measured(
-    store: Path, whole: Cost, control: RunControl
-) -> tuple[ProblemData, ProblemData, CandidateCounts]:
-    """What is known before and after of a model that nothing can be measured of.
-
-    Two operators; what both take in one partition is as given, and of the parts one arrives.
-    """
-    graph = chain("nn.relu", "nn.relu")
-    costs = {(0, 1): whole, (0,): UNKNOWN, (1,): UNKNOWN}
-    rows = [
-        row(made, cost, key=made.id)
-        for nodes, cost in costs.items()
-        for made in [make_candidate(graph, ToolchainInstance(toolchain="a"), nodes, rule="region")]
-    ]
-    settings = RunSettings(threads=1, budget_s=600.0)
-    data = data_of(graph, rows, settings=settings)
-    arrived = {c.id: ARRIVED for c in data.candidates if c.nodes == (0,)}
-    opened = SimpleNamespace(
-        store=Store(store), with_stored_costs=lambda _, costs: costs.with_isolated(arrived)
-    )
-    nowhere = cast("Any", None)
-    task = RunTask(
-        open_model=cast("Any", opened),
-        settings=settings,
-        pins=(),
-        out=None,
-        run_id="run",
-        previous=None,
-        started_at="",
-        machine_before=nowhere,
-    )
-    measuring = LostMeasuring(cast("Any", opened), nowhere, settings, {}, control)
-    race: Any = SimpleNamespace(leader=object(), seconds_for_step=600.0)
-    after = measure_candidates(task, nowhere, data, measuring, race, control)
-    return data, after, measuring.counts
-
-
-@pytest.mark.usefixtures("lost")
-def test_with_a_cover_the_run_goes_on_and_says_so(tmp_path: Path) -> None:
-    control = RunControl()
-    data, after, counts = measured(tmp_path / "store.sqlite", IN_TRIAL, control)
-    assert (counts.distinct, counts.skipped, counts.from_trials) == (3, 1, 2)
-    assert [after.costs.cost(c.id).median_us for c in data.candidates] == [100.0, 7.0, None]
-    assert control.cut_short == ["measure"]
-    assert control.warnings == [f"measuring came to an early end: {ENDED}"]
-
-
-@pytest.mark.usefixtures("lost")
-def test_without_one_the_run_ends_with_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(MeasureError, match="killed by SIGKILL"):
-        measured(tmp_path / "store.sqlite", UNKNOWN, RunControl())
 
 
 def test_a_lone_whole_model_that_a_trial_timed_is_not_counted_as_stored() -> None:

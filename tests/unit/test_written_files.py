@@ -5,8 +5,6 @@ Files that appear whole or not at all; locks that end with their process; short 
 A folder is written whole or not at all.
 
 Scratch folders end with their owner, also when it is killed.
-
-Where several runs' artifacts lie until they become one, and what a full disk says of it.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ from __future__ import annotations
 import errno
 import inspect
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,14 +19,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from collage_engine.artifact.artifact import check_target_folder
-from collage_engine.deployment import work_folder as module
-from collage_engine.deployment.throughput import _copy
-from collage_engine.deployment.work_folder import work_folder
 from collage_engine.machine import folders
 from collage_engine.machine.folders import Scratch, tidy, write_whole
 from collage_engine.records.errors import ArtifactError, ToolchainError, UsageError
@@ -39,7 +32,7 @@ from collage_engine.records.files import (
     read_file,
     write_atomically,
 )
-from collage_engine.records.locks import hold_lock, is_locked, locked
+from collage_engine.records.locks import is_locked
 from collage_engine.records.reasons import (
     fault_reason,
 )
@@ -119,16 +112,6 @@ def test_a_block_that_fails_leaves_the_old_file_as_it_was(tmp_path):
         1 / 0  # noqa: B018 - the block fails
     assert path.read_text() == "old"
     assert names(tmp_path) == ["report.csv"]
-
-
-def test_a_lock_is_seen_by_others_until_it_is_released(tmp_path):
-    path = tmp_path / "lock"
-    assert not is_locked(path)
-    with locked(path):
-        assert is_locked(path)
-        with pytest.raises(BlockingIOError):
-            hold_lock(path, wait=False)
-    assert not is_locked(path)
 
 
 def test_a_lock_ends_with_its_process_however_that_ends(tmp_path):
@@ -283,33 +266,3 @@ def test_only_folders_of_the_dead_are_removed(temporary):
             process.kill()
             process.wait(10)
             process.stdout.close()
-
-
-def test_one_that_cannot_be_made_is_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(module, "Scratch", full)
-    with pytest.raises(ArtifactError, match=r"cannot be written to .*out: No space left"):
-        work_folder(tmp_path / "out")
-
-
-def test_an_artifact_for_throughput_on_a_full_disk_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, out = tmp_path / "made", tmp_path / "out"
-    (made / "loader").mkdir(parents=True)
-    (made / "loader" / "run_artifact.py").write_text("loader")
-    _copy(made, out)
-    assert (out / "loader/run_artifact.py").read_text() == "loader"
-
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(shutil, "copyfile", full)
-    with pytest.raises(ArtifactError, match=r"cannot be written to .*out: No space left"):
-        _copy(made, out)
-    assert (out / "loader/run_artifact.py").read_text() == "loader"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["made", "out"]
