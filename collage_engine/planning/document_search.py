@@ -23,17 +23,11 @@ from collage_engine.planning.measured_placements import (
     measured_placements,
     problem_parts,
 )
-from collage_engine.planning.search_problem import (
-    best_placements,
-    broken_pins,
-    make_problem,
-    pin_verdicts,
-    problem_pin,
-)
+from collage_engine.planning.problem_data import ProblemData
+from collage_engine.planning.search_problem import best_covers, broken_pins, pin_verdicts
 from collage_engine.records.answers import SearchAnswer
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.cost_table import CostTable, table_of
-from collage_engine.records.graph import GraphRecord
+from collage_engine.records.cost_table import table_of
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.settings import RunSettings
@@ -51,10 +45,8 @@ class DocumentSearch:
     made_of: tuple[object, ...]
     """What the problem is made of in the document, apart from the pins. Candidates are records that
     never change."""
-    graph: GraphRecord
     candidates: list[CandidateRecord]
-    pins: tuple[Pin, ...]
-    costs: CostTable
+    data: ProblemData
     problem: Problem
     search: Search
     answer: Answer
@@ -73,7 +65,10 @@ class DocumentSearch:
         """Return the least-cost cover and its runners-up as placements; none without a cover."""
         if self.answer.cost_us is None:
             return []
-        return best_placements(self.graph, self.by_id, self.costs, self.problem, self.search)
+        return [
+            self.data.placement([self.by_id[str(name)] for name in each.cover])
+            for each in best_covers(self.problem, self.search)
+        ]
 
     @cached_property
     def additive_error_us(self) -> float:
@@ -271,49 +266,34 @@ def search_of(
     candidates = document.candidates
     if settings.toolchains:
         candidates = [c for c in candidates if c.instance.toolchain in settings.toolchains]
-    graph, candidates = document.graph, list(candidates)
-    made_of = (graph, candidates, dict(document.constants), _of_the_problem(settings))
+    candidates = list(candidates)
+    made_of = (document.graph, candidates, dict(document.constants), settings)
     pins, runs = tuple(document.pins), tuple(document.runs)
-    if previous is not None and previous.made_of == made_of:
-        if previous.pins == pins and _are_same(previous.runs, runs):
-            return previous
-        problem = msgspec.structs.replace(
-            previous.problem, pins=tuple(problem_pin(pin) for pin in pins)
-        )
-        costs, search = previous.costs, previous.search
-    else:
-        costs = table_of(candidates)
-        problem = make_problem(
-            document.graph, candidates, costs, pins, document.constants, settings
-        )
-        search = reuse(problem, None if previous is None else previous.search)
+    if (
+        previous is not None
+        and (previous.data.pins, previous.runs) == (pins, runs)
+        and previous.made_of == made_of
+    ):
+        return previous
+    data = ProblemData(
+        graph=document.graph,
+        candidates=tuple(candidates),
+        costs=table_of(candidates),
+        constants=document.constants,
+        pins=pins,
+        settings=settings,
+    )
+    problem = data.problem()
+    search = reuse(problem, None if previous is None else previous.search)
     return DocumentSearch(
         made_of,
-        graph,
         candidates,
-        pins,
-        costs,
+        data,
         problem,
         search,
         answer=solve(problem, previous=search),
         runs=runs,
         measured=measured_placements(document, settings, problem),
-    )
-
-
-def _are_same(ones: tuple[Run, ...], others: tuple[Run, ...]) -> bool:
-    """Tell whether these are the same runs: one that ended never changes but in name and note."""
-    return len(ones) == len(others) and all(a is b for a, b in zip(ones, others, strict=True))
-
-
-def _of_the_problem(settings: RunSettings) -> RunSettings:
-    """Return the settings that ``make_problem`` reads, without the others."""
-    return RunSettings(
-        toolchains=settings.toolchains,
-        allow_runtimes=settings.allow_runtimes,
-        max_runtimes=settings.max_runtimes,
-        max_artifact_bytes=settings.max_artifact_bytes,
-        licences=settings.licences,
     )
 
 
@@ -340,7 +320,7 @@ def search_document(
         prices = PlacementPrices(found, shown or best)
         return SearchAnswer(
             placement=best,
-            verdicts=prices.verdicts(found.pins),
+            verdicts=prices.verdicts(found.data.pins),
             limits=tuple(limit_verdicts(answer)),
             regrets=prices.regrets,
             regret_bounds=prices.regret_bounds,

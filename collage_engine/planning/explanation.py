@@ -224,7 +224,7 @@ class _Explanation:
         if self._shown is None or self._prices is None:
             return []
         broken, said = self._search.broken_by(self._shown), []
-        for place, verdict in enumerate(self._prices.verdicts(self._search.pins)):
+        for place, verdict in enumerate(self._prices.verdicts(self._search.data.pins)):
             pin = self._document.pins[place]
             if self._node not in pin.nodes:
                 continue

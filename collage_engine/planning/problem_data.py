@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from collage_engine.planning.conversions import conversions_of
 from collage_engine.planning.deployment_limits import export_refusal, runtime_limits
 from collage_engine.planning.search_problem import (
     best_covers,
@@ -17,7 +18,6 @@ from collage_engine.planning.search_problem import (
     make_problem,
     problem_candidate,
     problem_pin,
-    with_conversions,
 )
 from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.constants import FREE
@@ -123,8 +123,9 @@ class ProblemData:
         cost = check(msgspec.structs.replace(problem, pins=(), limits=None), list(parts))
         is_known = all(self.costs.cost(name).usable for name in parts)
         estimated_us = cost if is_known and isinstance(cost, float) else None
-        made = make_placement(self.graph, parts, self.costs, list(parts), estimated_us)
-        return with_conversions(made, problem)
+        made = make_placement(self.graph, list(parts.values()), self.costs, estimated_us)
+        conversions = conversions_of(problem, list(parts))
+        return msgspec.structs.replace(made, conversions=conversions)
 
 
 @dataclass(frozen=True)

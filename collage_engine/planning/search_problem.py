@@ -12,13 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
-
-from collage_engine.planning.conversions import (
-    conversions_of,
-    format_transitions,
-    input_copies_us,
-)
+from collage_engine.planning.conversions import format_transitions, input_copies_us
 from collage_engine.planning.deployment_limits import runtime_limits
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.constants import LAUNCH, PAIR, split_pair
@@ -189,81 +183,46 @@ def pin_verdicts(pins: Sequence[Pin], answer: Answer) -> list[PinVerdict]:
 
 def make_placement(
     graph: GraphRecord,
-    by_id: Mapping[str, Candidate],
+    cover: Sequence[Candidate],
     costs: CostTable,
-    cover: Sequence[str],
-    estimated_us: float | None,
+    estimated_us: float | None = None,
 ) -> Placement:
     """Return a cover as a placement that was not measured yet.
 
     Args:
         graph: The model's graph.
-        by_id: Id to candidate.
+        cover: The cover's candidates, in the order in which they run.
         costs: What is known of the candidates' costs.
-        cover: Ids of the cover's candidates, in the order in which they run.
         estimated_us: The cover's cost in microseconds.
     """
     names = [call.onnx_nodes for call in graph.calls]
     owners = graph.node_of_operator
-    partitions = []
-    for place, identity in enumerate(cover):
-        c = by_id[identity]
-        cost = costs.cost(identity)
-        partitions.append(
-            Partition(
-                id=f"p{place}",
-                candidate=c.id,
-                toolchain=c.instance.toolchain,
-                config=dict(c.instance.config),
-                nodes=c.nodes,
-                onnx_nodes=tuple(dict.fromkeys(name for n in c.nodes for name in names[n])),
-                estimated_us=cost.median_us,
-                takes=c.takes,
-                gives=c.gives,
-                precision=c.instance.precision,
-                max_rel_error=cost.max_rel_error,
-                device=c.instance.device,
-                architecture=c.instance.architecture,
-                tuning=c.instance.tuning,
-                node_count=len({owners[n] for n in c.nodes}),
-            )
+    partitions = tuple(
+        Partition(
+            id=f"p{place}",
+            candidate=c.id,
+            toolchain=c.instance.toolchain,
+            config=dict(c.instance.config),
+            nodes=c.nodes,
+            onnx_nodes=tuple(dict.fromkeys(name for n in c.nodes for name in names[n])),
+            estimated_us=costs.cost(c.id).median_us,
+            takes=c.takes,
+            gives=c.gives,
+            precision=c.instance.precision,
+            max_rel_error=costs.cost(c.id).max_rel_error,
+            device=c.instance.device,
+            architecture=c.instance.architecture,
+            tuning=c.instance.tuning,
+            node_count=len({owners[n] for n in c.nodes}),
         )
-    return Placement(partitions=tuple(partitions), estimated_us=estimated_us)
-
-
-def best_placements(
-    graph: GraphRecord,
-    by_id: Mapping[str, Candidate],
-    costs: CostTable,
-    problem: Problem,
-    search: Search,
-) -> list[Placement]:
-    """Return the least-cost covers, the best first, as placements that were not measured yet.
-
-    Args:
-        graph: The model's graph.
-        by_id: Id to candidate.
-        costs: What is known of the candidates' costs.
-        problem: The search problem.
-        search: A search of it.
-    """
-    found = []
-    for each in best_covers(problem, search):
-        names = [str(name) for name in each.cover]
-        placement = make_placement(graph, by_id, costs, names, each.cost_us)
-        found.append(with_conversions(placement, problem))
-    return found
+        for place, c in enumerate(cover)
+    )
+    return Placement(partitions=partitions, estimated_us=estimated_us)
 
 
 def best_covers(problem: Problem, search: Search) -> list[RankedCover]:
     """Return the least-cost cover and its runners-up, the best first."""
     return k_best(problem, RUNNERS_UP + 1, previous=search)
-
-
-def with_conversions(placement: Placement, problem: Problem) -> Placement:
-    """Return the placement with what it converts between its partitions."""
-    cover = [part.candidate for part in placement.partitions]
-    return msgspec.structs.replace(placement, conversions=conversions_of(problem, cover))
 
 
 def hand_overs(

@@ -112,9 +112,8 @@ def _shown(opened: OpenDocument, named: p.ShownCover) -> Placement | None:
         for placement in (run.placement, *run.rivals):
             if placement is not None and placement.candidates == wanted:
                 return placement
-    chosen = {name: opened.candidate(name) for name in named.candidates}
-    costs = table_of(list(chosen.values()))
-    return make_placement(opened.document.graph, chosen, costs, named.candidates, None)
+    chosen = [opened.candidate(name) for name in named.candidates]
+    return make_placement(opened.document.graph, chosen, table_of(chosen))
 
 
 # -- runs ------------------------------------------------------------------------------

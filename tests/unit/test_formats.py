@@ -18,22 +18,18 @@ from collage_engine.model.formats import (
 )
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
-from collage_engine.planning.search_problem import best_placements, make_problem
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
-from collage_engine.records.cost_table import CostTable, table_of
 from collage_engine.records.format import (
     NHWC,
     PLAIN,
     conversion_constant,
 )
 from collage_engine.records.graph import TensorType
-from collage_engine.records.settings import RunSettings
-from collage_engine.search.api import reuse
 from collage_engine.store.keys import KeyContext, KeyMaker
 from collage_engine.store.store import Store
 from collage_engine.transitions.conversions import ConversionRequest, conversion_constants
-from tests.support.candidates import row
+from tests.support.candidates import data_of, row
 from tests.support.graphs import GraphBuilder, instance
 
 IMAGE = (1, 8, 6, 6)
@@ -135,20 +131,12 @@ def net_problem(plain_us: float, nhwc_us: float, conversion_us: float | None):
         kind = TensorType(IMAGE, "float32")
         for pair in ((PLAIN, NHWC), (NHWC, PLAIN)):
             constants[conversion_constant(kind, *pair)] = conversion_us
-    problem = make_problem(
-        graph.record, records, table_of(records), (), constants | {"launch": 0.5}, RunSettings()
-    )
-    return graph, {r.id: r for r in records}, problem
-
-
-def costs_of(by_id: dict[str, CandidateRecord]) -> CostTable:
-    return table_of(list(by_id.values()))
+    return data_of(graph, records).with_constants(constants | {"launch": 0.5})
 
 
 def test_the_cover_chooses_layouts_with_toolchains_and_converts_once_at_the_border():
-    graph, by_id, problem = net_problem(10.0, 4.0, 2.0)
-    found = reuse(problem, None)
-    best = best_placements(graph.record, by_id, costs_of(by_id), problem, found)[0]
+    data = net_problem(10.0, 4.0, 2.0)
+    best = data.placement(data.search().covers[0])
     assert [p.toolchain for p in best.partitions] == ["b", "b", "b", "a", "a"]
     assert best.partitions[1].takes == {0: NHWC} and best.partitions[1].gives == {1: NHWC}
     (once,) = best.conversions

@@ -21,7 +21,6 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.planning.search_problem import (
-    best_placements,
     broken_pins,
     device_words,
     make_problem,
@@ -42,12 +41,11 @@ from collage_engine.records.format import HOST, PLAIN
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Target, ToolchainInstance
-from collage_engine.search.api import reuse, solve
 from collage_engine.transitions.copies import LARGE, SMALL, measured
 from collage_engine.trials import race
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.race import most_loaded
-from tests.support.candidates import row
+from tests.support.candidates import data_of, row
 from tests.support.covers import candidate_on
 from tests.support.graphs import GraphBuilder, chain
 
@@ -86,14 +84,9 @@ def placed(
     constants: dict[str, float],
     *pins: Pin,
 ) -> Any:
-    problem = make_problem(graph.record, records, table_of(records), pins, constants, SETTINGS)
-    search = reuse(problem, None)
-    answer = solve(problem, previous=search)
-    if answer.infeasible is not None:
-        return None, answer
-    by_id = {r.id: r for r in records}
-    costs = table_of(records)
-    return best_placements(graph.record, by_id, costs, problem, search)[0], answer
+    data = data_of(graph, records, pins, SETTINGS).with_constants(constants)
+    found = data.search()
+    return data.placement(found.covers[0]) if found.covers else None, found.answer
 
 
 def three(middle_on_device: bool = True) -> tuple[DataflowGraph, list[CandidateRecord]]:

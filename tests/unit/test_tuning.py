@@ -241,7 +241,7 @@ def test_a_run_keeps_the_tables_it_was_lowered_with(tmp_path, monkeypatch):
     digest = write_table(table)
     graph = GraphRecord(nodes=(Node(index=0, form="call", op="nn.relu"),), inputs=(), outputs=())
     tuned = record(tuned_instance(TVM, digest), (0,), 1.0)
-    placement = make_placement(graph, {tuned.id: tuned}, table_of([tuned]), [tuned.id], 1.0)
+    placement = make_placement(graph, [tuned], table_of([tuned]), 1.0)
     (part,) = placement.partitions
     assert part.tuning == digest and part.instance == tuned.instance.id
     write_table({"conv a": {"block": 3}})  # what was found later
