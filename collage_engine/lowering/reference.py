@@ -22,7 +22,7 @@ from collage_engine.model.formats import values_of
 from collage_engine.model.mapped_weights import MAPPED_FROM_BYTES, mapped_weights, with_own_weights
 from collage_engine.model.numpy_types import numpy_type
 from collage_engine.model.observed_types import Evaluate, evaluate_by_definition
-from collage_engine.model.onnx_cleanup import plainly_written
+from collage_engine.model.onnx_cleanup import without_functions
 from collage_engine.records.errors import (
     Cancelled,
     MeasureError,
@@ -315,7 +315,7 @@ def original_outputs(
     except Exception as refusal:
         try:
             whole = onnx.load(source) if isinstance(source, Path) else with_own_weights(source)
-            plain = plainly_written(whole)
+            plain = without_functions(whole)
             for node in plain.graph.node:
                 node.name = ""  # nodes that replace another share its name, and names may be twice
             results = run_by_either(plain, inputs)

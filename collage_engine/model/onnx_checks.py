@@ -18,6 +18,7 @@ _RANDOM = {
     "RandomUniformLike",
 }
 
+_RECURRENT = {"LSTM", "GRU", "RNN"}
 _FORMS = {
     "sequence_type": "a sequence of what are no tensors",
     "optional_type": "an optional value",
@@ -57,6 +58,11 @@ def check_graph(model: ModelProto, path: str) -> None:
         if node.domain in ("", "ai.onnx") and (node.domain, node.op_type) not in local:
             _check_operator(node_name(node), node.op_type, path)
         for attribute in node.attribute:
+            if node.op_type in _RECURRENT and attribute.name == "layout" and attribute.i:
+                raise ModelError(
+                    f"{path}: the node '{node_name(node)}' ({node.op_type}) has its batch first "
+                    "(layout 1), which no runtime computes: export it with layout 0."
+                )
             if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
                 raise ModelError(
                     f"{path}: the node '{node_name(node)}' holds a sparse tensor: not supported."

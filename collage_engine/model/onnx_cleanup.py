@@ -20,8 +20,7 @@ from collage_engine.model.onnx_checks import check_operators
 from collage_engine.model.onnx_fold import constants_to_initializers, fold
 from collage_engine.model.onnx_outer_values import with_branches
 from collage_engine.model.onnx_pads import explicit_pads, pads_into_convolutions
-from collage_engine.model.onnx_quantized import dequantize_per_reader, pad_in_float
-from collage_engine.model.onnx_recurrent import steps_first
+from collage_engine.model.onnx_quantized import dequantize_per_reader
 from collage_engine.model.onnx_standard import check_inference, check_sizes, infer_loosely
 from collage_engine.records.errors import ModelError
 from collage_engine.records.graph import OPEN_SIZE
@@ -125,7 +124,6 @@ def _take_types(draft: Draft, inferred: ModelProto) -> None:
 FINAL_PASSES: tuple[Callable[[Draft], object], ...] = (
     check_types,
     onnx_affine.fold_affine,
-    pad_in_float,
     dequantize_per_reader,
     drop_dead,
     infer_types,
@@ -140,7 +138,7 @@ and the outputs compute what they did."""
 def clean_up(model: ModelProto, path: str = "") -> CleanModel:
     """Cleans a checked model with known input sizes, which is changed in place."""
     order = tuple(dict.fromkeys(node_name(n) for n in model.graph.node))
-    draft = Draft(plainly_written(model), path)
+    draft = Draft(without_functions(model), path)
     if draft.opset < 7:
         raise ModelError(
             f"{path} uses ONNX operator set {draft.opset}: convert it to 7 or newer "
@@ -186,18 +184,8 @@ def _fold_to_fixed_point(draft: Draft) -> None:
             break
 
 
-def plainly_written(model: ModelProto) -> ModelProto:
-    """Return the model without local functions, and with recurrent nodes in layout 0; or a copy.
-
-    No value is computed; every runtime that can take the model can take what is returned.
-    """
-    plain = _inlined(model) if model.functions else model
-    steps_first(plain.graph)
-    return plain
-
-
-def _inlined(model: ModelProto) -> ModelProto:
-    """Return the model without local functions; what replaces a call goes by the call's name.
+def without_functions(model: ModelProto) -> ModelProto:
+    """Return the model, or a copy without local functions; what replaces a call has its name.
 
     The inliner of ONNX forgets the values that a function declares for attributes which a call
     leaves out. They are therefore written into the calls first, and calls are replaced from the
@@ -208,6 +196,8 @@ def _inlined(model: ModelProto) -> ModelProto:
         ModelError: A file of kilobytes can hold functions that call each other so often that their
             nodes fit no memory ("billion laughs").
     """
+    if not model.functions:
+        return model
     flat = ModelProto()
     flat.CopyFrom(model)
     _name_overloads(flat)

@@ -23,7 +23,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, shape_inference
 
 from collage_engine.model.draft import node_name
-from collage_engine.model.onnx_cleanup import plainly_written
+from collage_engine.model.onnx_cleanup import without_functions
 from collage_engine.model.onnx_expand import SOFTMAX_OF_ONE_AXIS
 from collage_engine.model.onnx_outer_values import outer_values
 from collage_engine.model.onnx_standard import in_known_opset
@@ -98,7 +98,7 @@ class _Proof:
     def __init__(self, model: ModelProto, dim: str) -> None:
         plain = ModelProto()
         plain.CopyFrom(model)
-        plain = plainly_written(in_known_opset(plain))
+        plain = without_functions(in_known_opset(plain))
         self.graph, self.dim = plain.graph, dim
         domains = {each.domain: each.version for each in plain.opset_import}
         self.opset = domains.get("", domains.get("ai.onnx", 1))

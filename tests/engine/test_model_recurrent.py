@@ -1,15 +1,15 @@
-"""LSTM, GRU and RNN compute what ONNX Runtime's do, with steps or batches first."""
+"""LSTM, GRU and RNN compute what ONNX Runtime's do, with steps first."""
 
 from __future__ import annotations
 
 import tempfile
 
 import numpy as np
-import onnx
 import pytest
 
-from collage_engine.lowering.reference import TrueValues, original_outputs
+from collage_engine.lowering.reference import TrueValues
 from collage_engine.model.importer import import_onnx
+from collage_engine.records.errors import ModelError
 from tests.support.model_runs import check_accounting, run_onnx
 from tests.zoo.net import Net
 
@@ -87,68 +87,7 @@ def test_sequences_of_several_lengths_stay_one_operator() -> None:
     stays_one_operator(net, "GRU")
 
 
-def batch_first(
-    kind: str, direction: str, lengths: bool, outputs: tuple[bool, ...]
-) -> tuple[onnx.ModelProto, onnx.ModelProto]:
-    """Return the same layer in layout 1 and in layout 0."""
-    made = []
-    for layout in (1, 0):
-        more = {"layout": layout} if layout else {}
-        net = recurrent(kind, direction, True, True, more, 17)
-        if lengths:
-            net.nodes[0].input[4] = net.const(np.int32([STEPS, STEPS - 1]))
-        if layout:
-            for value in net.inputs:
-                dims = [d.dim_value for d in value.type.tensor_type.shape.dim]
-                for dim, size in zip(
-                    value.type.tensor_type.shape.dim, (dims[1], dims[0], dims[2]), strict=True
-                ):
-                    dim.dim_value = size
-        kept = [output for output, wanted in zip(net.outputs, outputs, strict=False) if wanted]
-        for place, wanted in enumerate(outputs):
-            if not wanted and place < len(net.nodes[0].output):
-                net.nodes[0].output[place] = ""
-        net.outputs = kept
-        made.append(net.model())
-    return made[0], made[1]
-
-
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-@pytest.mark.parametrize("kind", list(GATES))
-def test_a_layer_whose_batch_comes_first(kind: str, direction: str) -> None:
-    """ONNX Runtime refuses it; the truth is its own layer in layout 0, with axes swapped."""
-    check_batch_first(*batch_first(kind, direction, False, (True, True, True)))
-
-
-@pytest.mark.parametrize(
-    "lengths, outputs",
-    [
-        (True, (True, True, True)),
-        (False, (False, True, False)),
-        (False, (True, False, True)),
-    ],
-)
-def test_a_layer_whose_batch_comes_first_with_lengths_or_fewer_outputs(
-    lengths: bool, outputs: tuple[bool, ...]
-) -> None:
-    check_batch_first(*batch_first("LSTM", "bidirectional", lengths, outputs))
-
-
-def check_batch_first(model: onnx.ModelProto, plain: onnx.ModelProto) -> None:
-    imported = import_onnx(model, evaluate=run_onnx)
-    assert {n.onnx_nodes for n in imported.graph.nodes if n.form == "call"} == {("cell",)}
-    check_accounting(model, imported)
-    inputs = imported.random_inputs(1)
-    swapped = {name: np.ascontiguousarray(v.swapaxes(0, 1)) for name, v in inputs.items()}
-    wanted = [
-        y.transpose(2, 0, 1, 3) if y.ndim == 4 else y.swapaxes(0, 1)
-        for y in run_onnx(plain, swapped)
-    ]
-    truth = original_outputs(imported, inputs)
-    with tempfile.TemporaryDirectory() as folder:
-        values = TrueValues.record(imported, inputs, folder)
-        for (name, _), index, true in zip(
-            imported.outputs, imported.graph.record.outputs, wanted, strict=True
-        ):
-            np.testing.assert_allclose(values.value(index), true, rtol=1e-5, atol=1e-6)
-            np.testing.assert_allclose(truth[name], true, rtol=1e-5, atol=1e-6)
+def test_a_layer_whose_batch_comes_first_is_refused() -> None:
+    model = recurrent("GRU", "forward", True, False, {"layout": 1}, 17).model(check=False)
+    with pytest.raises(ModelError, match=r"'cell' \(GRU\) has its batch first"):
+        import_onnx(model)

@@ -16,7 +16,6 @@ from collage_engine.records.toolchain import Target
 from collage_engine.timing.bench import check
 from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
-from tests.support.model_runs import check_accounting
 from tests.support.quantized_cases import composites, function_for, outcome, true_values
 from tests.support.toolchain_cases import default_instance, imported
 from tests.zoo import quantized as zoo_quantized
@@ -172,40 +171,6 @@ def test_tvm_multiplies_integers() -> None:
     written = [str(f.attrs["collage.schedule"]) for f in kernels]
     assert "int8 dots" in written and "plain" not in written
     assert not any(w.startswith(("conv", "matmul")) for w in written), written
-
-
-def padded(between: bool) -> ModelProto:
-    """A Pad by the zero point of 8-bit values, or by 0.0 between two equal scales."""
-    net = Net("padded", opset=13, seed=8)
-    s, z = net.const(np.float32(0.03)), net.const(np.uint8(120))
-    pads = net.const([0, 0, 1, 2, 0, 0, 1, 0], np.int64)
-    q = net.op("QuantizeLinear", net.input("x", [1, 8, 7, 7]), s, z)
-    if between:
-        x = net.op("Pad", net.op("DequantizeLinear", q, s, z), pads, net.const(np.float32(0)))
-        x = net.op("DequantizeLinear", net.op("QuantizeLinear", x, s, z), s, z)
-    else:
-        x = net.op("DequantizeLinear", net.op("Pad", q, pads, z), s, z)
-    values = net.random.integers(-127, 128, (8, 8, 3, 3)).astype(np.int8)
-    w = net.op(
-        "DequantizeLinear", net.const(values), net.const(np.float32(0.001)), net.const(np.int8(0))
-    )
-    y = net.op("Conv", x, w, net.vector(8), kernel_shape=[3, 3])
-    net.output(net.op("DequantizeLinear", net.op("QuantizeLinear", y, s, z), s, z))
-    return net.model()
-
-
-@pytest.mark.parametrize("between", [False, True])
-def test_padding_joins_the_quantised_convolution(
-    toolchain: Any, tmp_path: Path, between: bool
-) -> None:
-    model = padded(between)
-    net = imported(model)
-    assert not any("pad" in n.op for n in net.graph.nodes)
-    check_accounting(model, net)
-    feeds = net.random_inputs(2)
-    step = 0.0301
-    assert np.abs(run_onnx(net.onnx, feeds)[0] - run_onnx(model, feeds)[0]).max() <= step
-    right_to_one_step(model, toolchain, tmp_path, "conv")
 
 
 def test_check_is_exact_where_nothing_is_rounded_and_one_step_where_something_is() -> None:

@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 from collage_engine.model.dimensions import set_shapes
 from collage_engine.model.onnx_checks import check_graph
-from collage_engine.model.onnx_cleanup import MOST_NODES, clean_up, plainly_written
+from collage_engine.model.onnx_cleanup import MOST_NODES, clean_up, without_functions
 from collage_engine.model.onnx_file import read_model
 from collage_engine.model.onnx_standard import check_standard
 from collage_engine.records.errors import ModelError, UsageError
@@ -203,6 +203,6 @@ def laughs(levels: int) -> onnx.ModelProto:
 
 
 def test_functions_that_double_end_before_they_fill_the_memory() -> None:
-    assert len(plainly_written(laughs(12)).graph.node) == 2**12
+    assert len(without_functions(laughs(12)).graph.node) == 2**12
     with pytest.raises(ModelError, match=f"more than {MOST_NODES} nodes"):
-        plainly_written(laughs(34))
+        without_functions(laughs(34))
