@@ -1,10 +1,9 @@
 """Folds scale and shift by constants into the convolution (or dense layer) before them.
 
-BatchNormalization at inference is y = x·a + b per channel with
-a = scale/√(var+ε), b = shift − mean·a. After a convolution, a goes into its weights and b into
-its bias; elsewhere it becomes Mul and Add. The same is done for Mul and Add by constants per
-channel, which exporters put after BatchNormalization. Computed in float64, kept in the
-weights' type.
+BatchNormalization at inference is y = x·a + b per channel with a = scale/√(var+ε), b = shift −
+mean·a. After a convolution, a goes into its weights and b into its bias; elsewhere it becomes Mul
+and Add. The same is done for Mul and Add by constants per channel behind a convolution, which
+exporters put after BatchNormalization. Computed in float64, kept in the weights' type.
 """
 
 from __future__ import annotations
@@ -19,51 +18,69 @@ _CONVOLUTIONS = ("Conv", "ConvTranspose")
 
 def fold_affine(draft: Draft) -> None:
     """Fold, in place."""
-    made = _normalizations_to_mul_add(draft)
-    _fold_chains(draft, made)
-
-
-def _channel_vector(values: np.ndarray, rank: int) -> np.ndarray | None:
-    """Return a constant that broadcasts along dimension 1 only, as a vector (or one element)."""
-    if values.size == 1:
-        return values.reshape(1)
-    if values.ndim > rank:
-        return None
-    padded = (1,) * (rank - values.ndim) + values.shape
-    if rank < 2 or padded[1] != values.size:
-        return None
-    return values.reshape(-1)
-
-
-def _normalizations_to_mul_add(draft: Draft) -> set[int]:
-    """Returns the ids of the operators made."""
+    uses, outputs = draft.uses(), draft.output_names
+    maker: dict[str, Op] = {}
     kept: list[Op] = []
-    made: set[int] = set()
     for op in draft.ops:
-        pair = _mul_add(draft, op) if op.type == "BatchNormalization" and not op.domain else None
-        kept += pair or [op]
-        made.update(map(id, pair or ()))
+        normalises = op.type == "BatchNormalization" and not op.domain
+        affine = _normalization(draft, op) if normalises else _by_constant(draft, op, maker)
+        data = next((v for v in op.inputs if v not in draft.constants), "")
+        before = maker.get(data) if uses[data] == 1 and data not in outputs else None
+        if affine is not None and before is not None and _absorb(draft, before, *affine):
+            before.outputs[0] = op.outputs[0]
+            before.take_in(op)
+            maker[op.outputs[0]] = before
+            continue
+        kept += _mul_add(draft, op, *affine) if affine is not None and normalises else [op]
+        maker |= dict.fromkeys(op.outputs, op)
     draft.ops = kept
-    return made
 
 
-def _mul_add(draft: Draft, op: Op) -> list[Op] | None:
+def _normalization(draft: Draft, op: Op) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return a and b of a BatchNormalization; None where they are no constants."""
     data, *parameters = op.inputs[:5]
     extra = [o for o in op.outputs[1:] if o and draft.uses()[o]]
-    if op.attribute("training_mode", 0) or extra:
+    if op.attribute("training_mode", 0) or extra or draft.shape(data) is None:
         return None
     if not all(p in draft.constants for p in parameters):
         return None
-    shape = draft.shape(data)
-    if shape is None:
-        return None
     scale, shift, mean, variance = (draft.constants[p].astype(np.float64) for p in parameters)
-    element = draft.element_type(data) or draft.element_type(parameters[0])
-    dtype = helper.tensor_dtype_to_np_dtype(element)  # half-precision data may have wide ones
     a = scale / np.sqrt(variance + op.attribute("epsilon", 1e-5))
-    b = shift - mean * a
-    per_channel = (1, -1) + (1,) * (len(shape) - 2) if len(shape) > 1 else (-1,)
-    value = op.outputs[0]
+    return a, shift - mean * a
+
+
+def _by_constant(
+    draft: Draft, op: Op, maker: dict[str, Op]
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return a and b of a Mul or Add by constants per channel behind a convolution; else None.
+
+    An Add behind a convolution without a bias stays, since it is one.
+    """
+    constants = [v for v in op.inputs if v in draft.constants]
+    if op.domain or op.type not in ("Mul", "Add") or len(op.inputs) != 2 or len(constants) != 1:
+        return None
+    data = next(v for v in op.inputs if v not in draft.constants)
+    before, shape, values = maker.get(data), draft.shape(data), draft.constants[constants[0]]
+    if before is None or before.type not in _CONVOLUTIONS or shape is None:
+        return None
+    if values.dtype.kind != "f" or draft.shape(op.outputs[0]) not in (shape, None):
+        return None
+    if op.type == "Add" and not before.input(2):
+        return None
+    padded = (1,) * (len(shape) - values.ndim) + values.shape
+    if values.size not in (1, padded[1]):
+        return None
+    wide = np.broadcast_to(values.reshape(-1).astype(np.float64), (shape[1],))
+    return (wide, np.zeros_like(wide)) if op.type == "Mul" else (np.ones_like(wide), wide)
+
+
+def _mul_add(draft: Draft, op: Op, a: np.ndarray, b: np.ndarray) -> list[Op]:
+    """Return what a BatchNormalization becomes that nothing before it takes in."""
+    data, value = op.inputs[0], op.outputs[0]
+    rank = len(draft.shape(data) or ())
+    element = draft.element_type(data) or draft.element_type(op.inputs[1])
+    dtype = helper.tensor_dtype_to_np_dtype(element)  # half-precision data may have wide ones
+    per_channel = (1, -1) + (1,) * (rank - 2) if rank > 1 else (-1,)
     scaled = draft.fresh(f"{value}_scaled")
     draft.types[scaled] = draft.types.get(value, (0, None))
     factor = draft.constant(f"{value}_scale", a.reshape(per_channel).astype(dtype))
@@ -74,152 +91,29 @@ def _mul_add(draft: Draft, op: Op) -> list[Op] | None:
     ]
 
 
-def _constant_side(draft: Draft, op: Op) -> tuple[str, str] | None:
-    """Returns (data, constant) of a Mul or Add by a floating-point constant; else None."""
-    if op.domain or op.type not in ("Mul", "Add") or len(op.inputs) != 2:
-        return None
-    a, b = op.inputs
-    if (a in draft.constants) == (b in draft.constants):
-        return None
-    data, constant = (b, a) if a in draft.constants else (a, b)
-    return (data, constant) if draft.constants[constant].dtype.kind == "f" else None
-
-
-def _fold_chains(draft: Draft, made: set[int]) -> None:
-    """Let each Mul and Add by constants join the single operator whose value it reads.
-
-    A user's own Add after a convolution without bias, and Mul or Add after a Gemm, stay nodes
-    with their own names: they are operators of their own in Relax anyway.
-    """
-    uses = draft.uses()
-    outputs = draft.output_names
-    maker: dict[str, Op] = {}
-    gone: set[int] = set()
-    for op in draft.ops:
-        for value in op.outputs:
-            maker[value] = op
-        side = _constant_side(draft, op)
-        if side is None:
-            continue
-        data, constant = side
-        before = maker.get(data)
-        if before is None or uses[data] != 1 or data in outputs:
-            continue
-        shape = draft.shape(data)
-        if shape is None or draft.shape(op.outputs[0]) not in (shape, None):
-            continue
-        if (id(op) not in made and before.type == "Gemm") or (
-            op.type == "Add"
-            and id(op) not in made
-            and before.type in _CONVOLUTIONS
-            and not before.input(2)
-        ):
-            continue
-        values = draft.constants[constant]
-        if not _absorb(draft, before, op, values, len(shape)):
-            # (x·a + b)·c = x·(a·c) + b·c
-            shifted = _constant_side(draft, before)
-            scaler = maker.get(shifted[0]) if shifted else None
-            if (
-                op.type != "Mul"
-                or before.type != "Add"
-                or shifted is None
-                or scaler is None
-                or scaler.type != "Mul"
-                or uses[shifted[0]] != 1
-                or shifted[0] in outputs
-                or not _absorb(draft, scaler, op, values, len(shape))
-            ):
-                continue
-            _combine(draft, before, shifted, values, "Mul")
-        before.outputs[0] = op.outputs[0]
-        before.take_in(op)
-        maker[op.outputs[0]] = before
-        gone.add(id(op))
-    draft.ops = [op for op in draft.ops if id(op) not in gone]
-
-
-def _absorb(draft: Draft, before: Op, op: Op, values: np.ndarray, rank: int) -> bool:
-    """Put a Mul or Add by ``values`` into the operator before it; False when it cannot."""
-    if before.domain:
+def _absorb(draft: Draft, op: Op, a: np.ndarray, b: np.ndarray) -> bool:
+    """Scale and shift each output channel of an operator by constants; False when it cannot."""
+    if op.domain or op.type not in (*_CONVOLUTIONS, "Gemm"):
         return False
-    if before.type in _CONVOLUTIONS:
-        return _into_convolution(draft, before, op, values, rank)
-    if before.type == "Gemm":
-        return _into_dense(draft, before, op, values)
-    side = _constant_side(draft, before)
-    if side is None or before.type != op.type:
-        return False
-    _combine(draft, before, side, values, op.type)  # (x·a)·c = x·(a·c); (x+a)+c = x+(a+c)
-    return True
-
-
-def _combine(draft: Draft, op: Op, side: tuple[str, str], values: np.ndarray, how: str) -> None:
-    """Replace an operator's constant by itself · values, or + values."""
-    old = draft.constants[side[1]]
-    a, b = old.astype(np.float64), values.astype(np.float64)
-    merged = a * b if how == "Mul" else a + b
-    name = draft.constant(f"{op.outputs[0]}_merged", merged.astype(old.dtype))
-    op.inputs = [name if v == side[1] else v for v in op.inputs]
-
-
-def _into_dense(draft: Draft, dense: Op, op: Op, values: np.ndarray) -> bool:
-    """Scale or shift per column of a Gemm with constant weights and bias."""
-    weights, bias = dense.inputs[1], dense.input(2)
+    weights, bias = op.inputs[1], op.input(2)
     if weights not in draft.constants or (bias and bias not in draft.constants):
         return False
-    if dense.attribute("alpha", 1.0) != 1.0 or dense.attribute("beta", 1.0) != 1.0:
+    if op.type == "Gemm" and (op.attribute("alpha", 1.0), op.attribute("beta", 1.0)) != (1.0, 1.0):
         return False
     kernel = draft.constants[weights]
-    transposed = dense.attribute("transB", 0)
-    columns = kernel.shape[0 if transposed else 1]
-    row = values.reshape(-1).astype(np.float64)
-    if row.size not in (1, columns) or values.shape[-1:] not in ((), (row.size,)):
-        return False
-    old = draft.constants[bias].astype(np.float64) if bias else np.zeros(columns)
-    hint = dense.outputs[0]
-    if op.type == "Add":
-        new = old + row
+    if op.type == "Conv" or op.attribute("transB", 0):
+        scaled = kernel * a.reshape(-1, *(1,) * (kernel.ndim - 1))
+    elif op.type == "Gemm":
+        scaled = kernel * a
     else:
-        wide = np.broadcast_to(row, (columns,))
-        scaled = kernel * (wide[:, None] if transposed else wide)
-        dense.inputs[1] = draft.constant(f"{hint}_weight", scaled.astype(kernel.dtype))
-        new = old * row
-    name = draft.constant(f"{hint}_bias", np.asarray(new).astype(kernel.dtype))
-    dense.inputs = [*dense.inputs[:2], name]
-    return True
-
-
-def _into_convolution(draft: Draft, conv: Op, op: Op, values: np.ndarray, rank: int) -> bool:
-    weights, bias = conv.inputs[1], conv.input(2)
-    if weights not in draft.constants or (bias and bias not in draft.constants):
-        return False
-    vector = _channel_vector(values, rank)
-    if vector is None:
-        return False
-    kernel = draft.constants[weights]
-    if kernel.dtype.kind != "f":
-        return False
-    group = conv.attribute("group", 1)
-    channels = kernel.shape[0] if conv.type == "Conv" else kernel.shape[1] * group
-    if vector.size not in (1, channels):
-        return False
-    wide = np.broadcast_to(vector.astype(np.float64), (channels,))
-    shift = draft.constants[bias].astype(np.float64) if bias else np.zeros(channels)
-    hint = conv.outputs[0]
-    if op.type == "Add":
-        name = draft.constant(f"{hint}_bias", (shift + wide).astype(kernel.dtype))
-        conv.inputs = [*conv.inputs[:2], name]
-        return True
-    ones = (1,) * (kernel.ndim - 2)
-    if conv.type == "Conv":
-        scaled = kernel * wide.reshape(-1, 1, *ones)
-    else:
-        grouped = kernel.reshape(group, -1, *kernel.shape[1:])
-        factor = wide.reshape(group, 1, kernel.shape[1], *ones)
-        scaled = (grouped * factor).reshape(kernel.shape)
-    inputs = [conv.inputs[0], draft.constant(f"{hint}_weight", scaled.astype(kernel.dtype))]
-    if bias:
-        inputs.append(draft.constant(f"{hint}_bias", (shift * wide).astype(kernel.dtype)))
-    conv.inputs = inputs
+        groups, ones = op.attribute("group", 1), (1,) * (kernel.ndim - 2)
+        grouped = kernel.reshape(groups, -1, *kernel.shape[1:])
+        scaled = (grouped * a.reshape(groups, 1, -1, *ones)).reshape(kernel.shape)
+    shift = draft.constants[bias].astype(np.float64) if bias else np.zeros(a.size)
+    hint = op.outputs[0]
+    op.inputs = [
+        op.inputs[0],
+        draft.constant(f"{hint}_weight", scaled.astype(kernel.dtype)),
+        draft.constant(f"{hint}_bias", np.asarray(shift * a + b).astype(kernel.dtype)),
+    ]
     return True
