@@ -11,7 +11,7 @@ import operator
 import shlex
 from collections.abc import Callable, Mapping
 
-from onnx import ModelProto, TensorShapeProto, TypeProto, ValueInfoProto, shape_inference
+from onnx import ModelProto, TensorShapeProto, ValueInfoProto
 
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import ModelError, UsageError
@@ -258,11 +258,6 @@ def set_shapes(model: ModelProto, shapes: Mapping[str, tuple[int, ...]], path: s
         sizes = _sizes(value, names)
         if name not in shapes and (None in sizes or not tensor.HasField("shape")):
             unknown[name] = sizes if tensor.HasField("shape") else None
-    empty = any(map(_says_zero, inputs.values())) and _has_empty_inputs(model)
-    for name in [name for name in unknown if _says_zero(inputs[name], of_all=True)]:
-        if not empty:
-            raise ModelError(_no_elements(inputs[name], path))
-        del unknown[name]
     if unknown:
         raise ModelError(_unknown_sizes(inputs, unknown, names, path))
     for name, value in inputs.items():
@@ -298,26 +293,6 @@ def _check_shape(
             )
         if dim.dim_param:
             names.give(dim.dim_param, size, option)
-
-
-def _says_zero(value: ValueInfoProto, *, of_all: bool = False) -> bool:
-    """Tell whether the file states a size of 0; ``of_all``: and leaves no other size open."""
-    dims = value.type.tensor_type.shape.dim
-    zeros = [d for d in dims if d.HasField("dim_value") and d.dim_value == 0]
-    left = [d for d in dims if not _known(d)]
-    return bool(zeros) and (len(left) == len(zeros) or not of_all)
-
-
-def _no_elements(value: ValueInfoProto, path: str) -> str:
-    dims = value.type.tensor_type.shape.dim
-    as_stated = tuple(d.dim_value for d in dims)
-    example = tuple(max(size, 1) for size in as_stated)
-    return (
-        f"{path}: the input '{value.name}' has the size {list(as_stated)} and so no elements: "
-        "there is nothing to compute. Give its size: where 0 stands for one that is left open, for "
-        f"example {_quoted_shape(value.name, example)}; where there are no elements indeed, "
-        f"{_quoted_shape(value.name, as_stated)}"
-    )
 
 
 def _unknown_sizes(
@@ -367,36 +342,3 @@ def _unknown_sizes(
 
 def _quoted_shape(name: str, sizes: tuple[int, ...]) -> str:
     return f"--shape {shlex.quote(name + '=' + ','.join(map(str, sizes)))}"
-
-
-def _has_empty_inputs(model: ModelProto) -> bool:
-    """Return whether an input size of 0 is meant, and does not stand for one that is left open.
-
-    It is where the sizes of all outputs are declared, none is 0, and nothing that follows from the
-    inputs' sizes as they stand contradicts them.
-    """
-    declared = {o.name: o.type.tensor_type.shape for o in model.graph.output}
-    if not all(
-        o.type.tensor_type.HasField("shape") and all(map(_known, o.type.tensor_type.shape.dim))
-        for o in model.graph.output
-    ):
-        return False
-    copy = ModelProto()
-    copy.CopyFrom(model)
-    for output in copy.graph.output:
-        output.type.tensor_type.ClearField("shape")
-    try:
-        inferred = shape_inference.infer_shapes(copy, data_prop=True).graph.output
-    except (shape_inference.InferenceError, ValueError):
-        return False
-    return all(_fits(o.type.tensor_type, declared[o.name]) for o in inferred)
-
-
-def _fits(inferred: TypeProto.Tensor, declared: TensorShapeProto) -> bool:
-    """Return whether what is inferred of a value's sizes does not contradict what is declared."""
-    if not inferred.HasField("shape"):
-        return True
-    return len(inferred.shape.dim) == len(declared.dim) and all(
-        not a.HasField("dim_value") or a.dim_value == b.dim_value
-        for a, b in zip(inferred.shape.dim, declared.dim, strict=True)
-    )
