@@ -186,30 +186,22 @@ def candidates_are_valid(subject: Subject) -> str:
 
 
 def results_are_right(subject: Subject) -> str:
-    """What it compiles computes the true values: several inputs and outputs, shared weights."""
+    """What it compiles computes the true values, and the same when it is called again."""
     subject.needs_to_run()
     total = 0
     for case in subject.cases():
         for instance in subject.instances():
             for function in subject.functions(case, instance):
-                subject.compare(case, function, subject.run(case, function)[0])
+                first, *others = subject.run(case, function, calls=3)
+                subject.compare(case, function, first)
+                same = all(
+                    np.array_equal(a, b)
+                    for other in others
+                    for a, b in zip(first, other, strict=True)
+                )
+                demand(same, f"{described(case, function)}: three calls with one input differ")
                 total += 1
     return f"{counted(total, 'candidate')} compiled and run, within {TOLERANCE:g}"
-
-
-def calls_repeat(subject: Subject) -> str:
-    """A compiled function can be called again: nothing of the last call is left."""
-    subject.needs_to_run()
-    case = max(subject.cases(), key=lambda c: len(subject.candidates(c, subject.instances()[0])))
-    for function in subject.functions(case, subject.instances()[0]):
-        first, second, third = subject.run(case, function, calls=3)
-        same = all(
-            np.array_equal(a, b) and np.array_equal(a, c)
-            for a, b, c in zip(first, second, third, strict=True)
-        )
-        demand(same, f"{described(case, function)}: three calls with one input differ")
-        subject.compare(case, function, third)
-    return "three calls give the same"
 
 
 def threads_are_kept(subject: Subject) -> str:
@@ -324,7 +316,6 @@ CHECKS: dict[str, Check] = {
     "supports gives reasons": supports_gives_reasons,
     "candidates are valid": candidates_are_valid,
     "results are right": results_are_right,
-    "calls repeat": calls_repeat,
     "threads are kept": threads_are_kept,
     "threads take turns": threads_take_turns,
     "calls leave nothing": calls_leave_nothing,

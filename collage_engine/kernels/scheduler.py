@@ -12,7 +12,7 @@ from tvm import s_tir, tirx
 
 from collage_engine.kernels.cpu.writing.context import HANDING_CYCLES, Context
 from collage_engine.kernels.cpu.writing.epilogue import surround
-from collage_engine.kernels.expressions import NotUnderstood
+from collage_engine.kernels.expressions import NotUnderstood, loads
 from collage_engine.kernels.marks import REASON, SCHEDULE, UNSCHEDULED
 from collage_engine.kernels.note import decision_of
 from collage_engine.kernels.program import Program, Stage, inline, read_program
@@ -106,7 +106,13 @@ def _anchored(function: tirx.PrimFunc, program: Program, anchor: Stage, cpu: Cpu
     """Returns the kernel by the decision that the anchor's note holds."""
     assert anchor.note is not None
     decision = decision_of(anchor.note, RULES.rule(anchor.note.rule))
-    context = Context(cpu, threads=worth_sharing(program, cpu))
+    read = [access.source for access in loads(anchor.value)]
+    if len(read) != 2:  # bfloat16 numbers are read twice
+        read = list({str(buffer.name): buffer for buffer in read}.values())
+    if len(read) != 2:
+        raise NotUnderstood("an anchor that does not read two tensors")
+    data, weight = read
+    context = Context(cpu, threads=worth_sharing(program, cpu), data=data, weight=weight)
     body = surround(program, anchor, context, decision.write)
     return _kernel(function, context.kernel(body), decision.rule.name)
 

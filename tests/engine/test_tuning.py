@@ -53,6 +53,13 @@ def conv(data, weight, stride=1, padding=0, groups=1, last=False) -> dict:
     }
 
 
+def product(rows: int, depth: int, columns: int) -> dict:
+    """A description of a product with a constant matrix."""
+    sizes = {"data": [rows, depth], "out_shape": [rows, columns], "weight": [columns, depth]}
+    no_kernel = {"groups": 1, "strides": [], "padding": [], "dilation": []}
+    return {"family": "conv", "channels_last": True, **sizes, **no_kernel}
+
+
 DESCRIPTIONS = {
     "conv3x3": conv((1, 33, 13, 11), (40, 33, 3, 3), 1, 1, last=True),
     "conv3x3 strided": conv((1, 32, 9, 14), (48, 32, 3, 3), 2, 1, last=True),
@@ -61,8 +68,8 @@ DESCRIPTIONS = {
     "grouped": conv((1, 64, 12, 12), (64, 16, 3, 3), 1, 1, 4),
     "depthwise": conv((1, 24, 15, 37), (24, 1, 3, 3), 1, 1, 24),
     "depthwise last": conv((1, 40, 15, 13), (40, 1, 3, 3), 1, 1, 40, last=True),
-    "packed": {"family": "packed", "rows": 37, "depth": 96, "columns": 100},
-    "one row": {"family": "packed", "rows": 1, "depth": 100, "columns": 70},
+    "packed": product(37, 96, 100),
+    "one row": product(1, 100, 70),
     "runtime": {"family": "runtime", "left": [3, 40, 24], "right": [3, 24, 50], "out": [3, 40, 50]},
     "int8": {
         "family": "dots",
@@ -105,7 +112,7 @@ def test_a_plan_is_followed() -> None:
     texts = set()
     for record in (
         {},
-        {"rule": "conv winograd", "outputs": 2, "block": 1, "group": 2, "rows": 3},
+        {"rule": "conv winograd", "outputs": 2, "block": 1, "group": 2},
         {"rule": "conv channels", "block": 1, "chunk": 11, "rows": 1, "columns": 5},
     ):
         decision = RULES.decide(problem, cpu(1), record)

@@ -18,9 +18,9 @@ from tvm import te, tirx
 from tvm.ir import Expr
 
 from collage_engine.kernels.cpu.convolution.padded_phases import Planes, layout_of, write_plane
+from collage_engine.kernels.cpu.convolution.prepared import fill_run, prepare, run_of, zeros
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.cpu.convolution.reference import input_at, taps_of
-from collage_engine.kernels.cpu.convolution.shape import ConvShape, fill_run, prepare, run_of, zeros
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import columns_below, tile
@@ -73,30 +73,30 @@ UNROLL_TAPS = 25
 addresses are code of a few KiB."""
 
 
-def _taps(shape: ConvShape) -> Callable[[Callable[..., Stmt]], Stmt]:
-    kind = ForKind.UNROLLED if shape.taps <= UNROLL_TAPS else ForKind.SERIAL
-    return lambda step: nest(shape.kernel, step, kind)
+def _taps(problem: ConvProblem) -> Callable[[Callable[..., Stmt]], Stmt]:
+    kind = ForKind.UNROLLED if problem.taps <= UNROLL_TAPS else ForKind.SERIAL
+    return lambda step: nest(problem.kernel, step, kind)
 
 
 def write_first(
-    shape: ConvShape, plan: DepthwiseFirstPlan, epilogue: Epilogue, context: Context
+    problem: ConvProblem, plan: DepthwiseFirstPlan, epilogue: Epilogue, context: Context
 ) -> Stmt:
     """Returns the loops over channels-first data.
 
     Planes are made first, and then read by vectors of positions.
     """
     lanes = context.cpu.lanes("float32")
-    size, pitches = layout_of(shape)
-    multiplier = shape.co // shape.ci
+    size, pitches = layout_of(problem)
+    multiplier = problem.co // problem.ci
     # Planes are written some at a time: a load right behind the narrow stores of an image's
     # rows would wait for all of them to reach the cache.
-    together = divisor(shape.ci, max(1, context.cpu.l1_bytes // 3 // (4 * size)))
+    together = divisor(problem.ci, max(1, context.cpu.l1_bytes // 3 // (4 * size)))
     plane = workspace((together * size + (MOST_VECTORS + 1) * lanes,), name="plane")
-    planes = Planes(plane, size, pitches, shape.strides, None)
-    width = shape.out[-1]
+    planes = Planes(plane, size, pitches, problem.strides, None)
+    width = problem.out[-1]
     wide, height = plan.vectors, plan.rows
-    outer = shape.out[:-2]
-    rows = shape.out[-2] if len(shape.out) > 1 else 1
+    outer = problem.out[:-2]
+    rows = problem.out[-2] if len(problem.out) > 1 else 1
 
     def one(
         n: Index,
@@ -114,18 +114,18 @@ def write_first(
             for p, e in zip(where, pitches, strict=False):
                 inside = inside * e + p
             inside = inside * pitches[-1] + (first + column)
-            at = planes.offset(k, shape.dilation) + inside + base
-            return load(shape.weight, channel, *k) * load(plane, at)
+            at = planes.offset(k, problem.dilation) + inside + base
+            return load(context.weight, channel, *k) * load(plane, at)
 
         def finish(r: Index, column: Index, value: Expr) -> Stmt:
-            where = (*place, row + r) if len(shape.out) > 1 else ()
+            where = (*place, row + r) if len(problem.out) > 1 else ()
             return epilogue.store((n, channel, *where, first + column), value)
 
         columns = [(v * lanes, lanes) for v in range(vs)]
         kept = None
         if isinstance(first, int) and first + vs * lanes > width:
             kept = columns_below(columns, width - first)
-        return tile(count, columns, _taps(shape), term, finish, kept)
+        return tile(count, columns, _taps(problem), term, finish, kept)
 
     def line(n: Index, channel: Index, base: Index, place: Any, row: Index, count: int) -> Stmt:
         """Return all columns of ``count`` rows."""
@@ -162,102 +162,102 @@ def write_first(
         return loop(multiplier, channel_body)
 
     def task(index: Index) -> Stmt:
-        n, block = split_index(index, (shape.batch, shape.ci // together))
+        n, block = split_index(index, (problem.batch, problem.ci // together))
         first = int64(block) * together
         return seq(
             allocate(plane),
             loop(
                 together,
                 lambda i: write_plane(
-                    shape, context, plane, int64(i) * size, n * shape.ci + (first + i)
+                    problem, context, plane, int64(i) * size, n * problem.ci + (first + i)
                 ),
             ),
             loop(together, lambda i: compute(n, first + i, int64(i) * size)),
         )
 
-    share = context.share(shape.work)
-    return share(shape.batch * (shape.ci // together), task)
+    share = context.share(problem.multiply_adds // 16)
+    return share(problem.batch * (problem.ci // together), task)
 
 
 def write_last(
-    shape: ConvShape, plan: DepthwiseLastPlan, epilogue: Epilogue, context: Context
+    problem: ConvProblem, plan: DepthwiseLastPlan, epilogue: Epilogue, context: Context
 ) -> Stmt:
     """Returns the loops with channels in the lanes; images are padded some rows at a time."""
-    if len(shape.out) != 2 or not shape.has_padding:
-        data = prepare(shape, context)
-        rows = prod(shape.out[:-1])
-        share = context.share(shape.work)
+    if len(problem.out) != 2 or not problem.is_padded:
+        data = prepare(problem, context)
+        rows = prod(problem.out[:-1])
+        share = context.share(problem.multiply_adds // 16)
 
         def source(n: Index, place: tuple[Index, ...], k: tuple[Index, ...], c: Index) -> Expr:
             at: Index = int64(n)
             for p, s, t, d, e in zip(
-                place, shape.strides, k, shape.dilation, data.size, strict=True
+                place, problem.strides, k, problem.dilation, data.size, strict=True
             ):
                 at = at * e + (p * s + t * d)
             return load(data.flat, at * data.pitch + c)
 
         def line(index: Index) -> Stmt:
-            n, *row = split_index(index, (shape.batch, *shape.out[:-1]))
-            return _row(shape, plan, epilogue, context, n, tuple(row), source)
+            n, *row = split_index(index, (problem.batch, *problem.out[:-1]))
+            return _row(problem, plan, epilogue, context, n, tuple(row), source)
 
-        return seq(data.loops, share(shape.batch * rows, line))
-    return _by_bands(shape, plan, epilogue, context)
+        return seq(data.loops, share(problem.batch * rows, line))
+    return _by_bands(problem, plan, epilogue, context)
 
 
 def _by_bands(
-    shape: ConvShape, plan: DepthwiseLastPlan, epilogue: Epilogue, context: Context
+    problem: ConvProblem, plan: DepthwiseLastPlan, epilogue: Epilogue, context: Context
 ) -> Stmt:
     cpu = context.cpu
     lanes = cpu.lanes("float32")
-    stride = shape.strides[0]
-    reach = shape.dilation[0] * (shape.kernel[0] - 1) + 1
-    wide = shape.padded[1]
-    line_size = wide * shape.ci
+    stride = problem.strides[0]
+    reach = problem.dilation[0] * (problem.kernel[0] - 1) + 1
+    wide = problem.padded[1]
+    line_size = wide * problem.ci
     most = max(1, (cpu.l2_bytes // 4 // (4 * line_size) - reach) // stride + 1)
-    each = max(1, shape.out[0] * shape.batch // cpu.threads)
-    rows = divisor(shape.out[0], min(most, each))
+    each = max(1, problem.out[0] * problem.batch // cpu.threads)
+    rows = divisor(problem.out[0], min(most, each))
     held = (rows - 1) * stride + reach
-    flat = context.views.flat(shape.data)
+    flat = context.views.flat(context.data)
     band = workspace((held * line_size,), name="band")
-    left, right = shape.before[1] * shape.ci, shape.after[1] * shape.ci
-    inside = shape.size[1] * shape.ci
+    left, right = problem.before[1] * problem.ci, problem.after[1] * problem.ci
+    inside = problem.size[1] * problem.ci
 
     def task(index: Index) -> Stmt:
-        n, b = split_index(index, (shape.batch, shape.out[0] // rows))
-        first = int64(b) * (rows * stride) - shape.before[0]
+        n, b = split_index(index, (problem.batch, problem.out[0] // rows))
+        first = int64(b) * (rows * stride) - problem.before[0]
 
         def fill(r: Index) -> Stmt:
             y = first + r
             at = int64(r) * line_size
-            start = (int64(n) * shape.size[0] + y) * inside
+            start = (int64(n) * problem.size[0] + y) * inside
             copy = seq(
                 fill_run(band, at, left, lanes, zeros) if left else None,
                 fill_run(band, at + left, inside, lanes, run_of(flat, start)),
                 fill_run(band, at + (left + inside), right, lanes, zeros) if right else None,
             )
             empty = fill_run(band, at, line_size, lanes, zeros)
-            return when(all_of([y >= 0, y < shape.size[0]]), copy, empty) or seq()
+            return when(all_of([y >= 0, y < problem.size[0]]), copy, empty) or seq()
 
         def source(_: Index, place: tuple[Index, ...], k: tuple[Index, ...], c: Index) -> Expr:
-            y = (place[0] - int64(b) * rows) * stride + k[0] * shape.dilation[0]
-            x = place[1] * shape.strides[1] + k[1] * shape.dilation[1]
-            return load(band, (y * wide + x) * shape.ci + c)
+            y = (place[0] - int64(b) * rows) * stride + k[0] * problem.dilation[0]
+            x = place[1] * problem.strides[1] + k[1] * problem.dilation[1]
+            return load(band, (y * wide + x) * problem.ci + c)
 
         return seq(
             allocate(band),
             loop(held, fill),
             loop(
                 rows,
-                lambda i: _row(shape, plan, epilogue, context, n, (int64(b) * rows + i,), source),
+                lambda i: _row(problem, plan, epilogue, context, n, (int64(b) * rows + i,), source),
             ),
         )
 
-    share = context.share(shape.work)
-    return share(shape.batch * (shape.out[0] // rows), task)
+    share = context.share(problem.multiply_adds // 16)
+    return share(problem.batch * (problem.out[0] // rows), task)
 
 
 def _row(
-    shape: ConvShape,
+    problem: ConvProblem,
     plan: DepthwiseLastPlan,
     epilogue: Epilogue,
     context: Context,
@@ -267,7 +267,7 @@ def _row(
 ) -> Stmt:
     """Returns one row of the output, all its channels."""
     lanes = context.cpu.lanes("float32")
-    channels, width = shape.ci, shape.out[-1]
+    channels, width = problem.ci, problem.out[-1]
     vectors, height = plan.vectors, plan.columns
     columns = [(s, w) for s, w in pieces(channels % (vectors * lanes), lanes)]
     full_blocks = channels // (vectors * lanes)
@@ -275,14 +275,14 @@ def _row(
     def one(first: Index, count: int, channel: Index, vectors: Any) -> Stmt:
         def term(r: Index, column: Index, *k: Index) -> Expr:
             c = channel + column
-            return source(n, (*row, first + r), k, c) * load(shape.weight, *k, c)
+            return source(n, (*row, first + r), k, c) * load(context.weight, *k, c)
 
         def finish(r: Index, begin: int, width: int, value: Callable[[Index], Any]) -> Stmt:
             return epilogue.store_vector(
                 width, lambda x: (n, *row, first + r, channel + (int64(begin) + x)), value
             )
 
-        return tile(count, vectors, _taps(shape), term, finish_vector=finish)
+        return tile(count, vectors, _taps(problem), term, finish_vector=finish)
 
     def along(first: Index, count: int) -> Stmt:
         whole = [(v * lanes, lanes) for v in range(vectors)]
@@ -370,7 +370,7 @@ class DepthwiseFirst(KernelRule[ConvProblem, DepthwiseFirstPlan, Cpu]):
 
     def write(self, problem: ConvProblem, plan: DepthwiseFirstPlan, epilogue: Epilogue) -> Stmt:
         """Returns the loops, planes padded some at a time."""
-        return write_first(ConvShape.of(problem, epilogue.anchor), plan, epilogue, epilogue.context)
+        return write_first(problem, plan, epilogue, epilogue.context)
 
 
 class DepthwiseLast(KernelRule[ConvProblem, DepthwiseLastPlan, Cpu]):
@@ -435,4 +435,4 @@ class DepthwiseLast(KernelRule[ConvProblem, DepthwiseLastPlan, Cpu]):
 
     def write(self, problem: ConvProblem, plan: DepthwiseLastPlan, epilogue: Epilogue) -> Stmt:
         """Returns the loops, images padded some rows at a time."""
-        return write_last(ConvShape.of(problem, epilogue.anchor), plan, epilogue, epilogue.context)
+        return write_last(problem, plan, epilogue, epilogue.context)

@@ -27,7 +27,6 @@ from tvm.ir import Expr
 from collage_engine.kernels.cpu.convolution.padded_phases import Planes, make_planes
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.cpu.convolution.reference import blocked_sum, in_blocks, taps_of
-from collage_engine.kernels.cpu.convolution.shape import ConvShape
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import tile
@@ -67,9 +66,6 @@ class SpatialPlan(Plan, frozen=True):
     """Output channels of a register tile, which are a block of the packed weight."""
     vectors: Annotated[int, Meta(ge=1, le=MOST_VECTORS)] | None = None
     """Vectors of positions of a register tile; None: as estimated for each band of rows."""
-    inside: bool | None = None
-    """Whether blocks of channels are the inner loop and bands the outer one; None: where the
-    weight fits half the second-level cache."""
 
 
 def channels_of(cpu: Cpu, channels: int, positions: int) -> int:
@@ -111,43 +107,43 @@ def positions_of(problem: ConvProblem, cpu: Cpu) -> int:
     return -(-(span + 1) // lanes) * lanes
 
 
-def write(shape: ConvShape, plan: SpatialPlan, epilogue: Epilogue, context: Context) -> Stmt:
+def write(problem: ConvProblem, plan: SpatialPlan, epilogue: Epilogue, context: Context) -> Stmt:
     """Returns the loops of the convolution, its data made ready before."""
-    return _Spatial(shape, plan, epilogue, context).write()
+    return _Spatial(problem, plan, epilogue, context).write()
 
 
 class _Spatial:
     """One convolution: its phases, and the tasks that compute bands of blocks of channels."""
 
     def __init__(
-        self, shape: ConvShape, plan: SpatialPlan, epilogue: Epilogue, context: Context
+        self, problem: ConvProblem, plan: SpatialPlan, epilogue: Epilogue, context: Context
     ) -> None:
-        self.shape, self.plan, self.epilogue, self.context = shape, plan, epilogue, context
+        self.problem, self.plan, self.epilogue, self.context = problem, plan, epilogue, context
         cpu = context.cpu
         self.lanes = cpu.lanes("float32")
-        self.groups, self.blocks, self.ci, *_, self.height = shape_of(shape.weight)
-        self.co = shape.co // self.groups
-        self.collapsed = epilogue.collapsed(2, len(shape.out))
-        self.phases = make_planes(shape, context, may_alias=self.collapsed is not None)
+        self.groups, self.blocks, self.ci, *_, self.height = shape_of(context.weight)
+        self.co = problem.co // self.groups
+        self.collapsed = epilogue.collapsed(2, len(problem.out))
+        self.phases = make_planes(problem, context, may_alias=self.collapsed is not None)
         self.direct = self.phases.prepare is None
         """Whether the data itself is read, with no copy of it."""
-        weight_bytes = 4 * prod(shape_of(shape.weight))
-        inside = weight_bytes <= cpu.half_l2
-        self.channels_inside = inside if plan.inside is None else plan.inside
+        weight_bytes = 4 * prod(shape_of(context.weight))
+        self.channels_inside = weight_bytes <= cpu.half_l2
+        """Whether blocks of channels are the inner loop and bands the outer one."""
 
     def write(self) -> Stmt:
-        shape, lanes = self.shape, self.lanes
+        problem, lanes = self.problem, self.lanes
         if self.direct and self.collapsed is not None:
-            bands = [(0, 1, prod(shape.out))]
+            bands = [(0, 1, prod(problem.out))]
         else:
-            bands = _bands(shape, self.phases, self.height, lanes, self.context.cpu.l1_bytes)
+            bands = _bands(problem, self.phases, self.height, lanes, self.context.cpu.l1_bytes)
         statements: list[Stmt | None] = [self.phases.prepare]
-        share = self.context.share(shape.work)
+        share = self.context.share(problem.multiply_adds // 16)
         start = 0
         for rows, count, size in bands:
             if count == 0:
                 continue
-            spatial = (shape.batch, count)
+            spatial = (problem.batch, count)
             channels = (self.groups, self.blocks)
             extents = (*spatial, *channels) if self.channels_inside else (*channels, *spatial)
 
@@ -168,7 +164,7 @@ class _Spatial:
 
     def _band(self, n: Index, g: Index, b: Index, first_row: Any, rows: int, size: int) -> Stmt:
         """Returns a band of ``rows`` rows, ``size`` positions, of one block of channels."""
-        shape, phases, collapsed = self.shape, self.phases, self.collapsed
+        problem, phases, collapsed = self.problem, self.phases, self.collapsed
         channel = g * self.co + b * self.height
         if self.direct and collapsed is not None:
 
@@ -181,7 +177,7 @@ class _Spatial:
             return self._tiles(n, g, b, int64(0), size, finish)
         vectors = -(-size // self.lanes)
         band = workspace((self.height, vectors * self.lanes), name="band")
-        base = first_row * (prod(phases.pitches[1:]) if len(shape.out) > 1 else 1)
+        base = first_row * (prod(phases.pitches[1:]) if len(problem.out) > 1 else 1)
 
         def keep(r: Index, position: Index, value: Expr) -> Stmt:
             return store(band, value, r, position)
@@ -196,7 +192,7 @@ class _Spatial:
         self, band: Any, n: Index, channel: Index, first_row: Any, rows: int, count: int
     ) -> Stmt:
         """Stores the band's sums of ``count`` channels without surplus columns."""
-        shape, phases = self.shape, self.phases
+        problem, phases = self.problem, self.phases
         pitch = phases.pitches[-1]
 
         def line(r: Index, *place: Index) -> Stmt:
@@ -214,11 +210,11 @@ class _Spatial:
                             load(band, r, inner + (int64(s) + x)),
                         ),
                     )
-                    for s, w in pieces(shape.out[-1], self.lanes)
+                    for s, w in pieces(problem.out[-1], self.lanes)
                 )
             )
 
-        inner_rows = (rows, *shape.out[1:-1]) if len(shape.out) > 1 else ()
+        inner_rows = (rows, *problem.out[1:-1]) if len(problem.out) > 1 else ()
         return nest((count, *inner_rows), line)
 
     def _block_rows(self, b: Index, body: Callable[[int], Stmt]) -> Stmt:
@@ -240,24 +236,24 @@ class _Spatial:
         finish: Callable[[Index, Index, Index], Stmt],
     ) -> Stmt:
         """Returns all positions ``base … base + size`` for one channel block."""
-        shape, lanes, phases = self.shape, self.lanes, self.phases
+        problem, lanes, phases = self.problem, self.lanes, self.phases
         vectors = -(-size // lanes)
         wide = vectors_of(self.context.cpu, self.height, vectors)
         if self.plan.vectors is not None and self.plan.vectors <= vectors:
             wide = self.plan.vectors
 
         def reduce(step: Callable[..., Stmt]) -> Stmt:
-            return loop(self.ci, lambda c: nest(shape.kernel, lambda *k: step(c, *k)))
+            return loop(self.ci, lambda c: nest(problem.kernel, lambda *k: step(c, *k)))
 
         def one(first: Index, count: int) -> Stmt:
             """Return the register tile of ``count`` vectors from position ``first`` on."""
 
             def term(r: Index, column: Index, c: Index, *k: Index) -> Expr:
-                at = (int64(n) * shape.ci + g * self.ci + c) * phases.size
+                at = (int64(n) * problem.ci + g * self.ci + c) * phases.size
                 here = load(
-                    phases.buffer, at + phases.offset(k, shape.dilation) + base + first + column
+                    phases.buffer, at + phases.offset(k, problem.dilation) + base + first + column
                 )
-                return load(shape.weight, g, b, c, *k, r) * here
+                return load(self.context.weight, g, b, c, *k, r) * here
 
             return tile(
                 self.height,
@@ -280,23 +276,23 @@ class _Spatial:
 
 
 def _bands(
-    shape: ConvShape, phases: Planes, height: int, lanes: int, band_bytes: int
+    problem: ConvProblem, phases: Planes, height: int, lanes: int, band_bytes: int
 ) -> list[tuple[int, int, int]]:
     """Returns the bands of rows that cover the first spatial axis.
 
     Returns:
         For each size of bands: its rows, how many such bands there are, and positions of one.
     """
-    total = shape.out[0] if len(shape.out) > 1 else 1
-    pitch_row = prod(phases.pitches[1:]) if len(shape.out) > 1 else phases.pitches[0]
+    total = problem.out[0] if len(problem.out) > 1 else 1
+    pitch_row = prod(phases.pitches[1:]) if len(problem.out) > 1 else phases.pitches[0]
 
     def positions(rows: int) -> int:
         """Returns the positions from a band's first to its last, with surplus columns between."""
         size = (rows - 1) * pitch_row
         inner = 0
-        for o, p in zip(shape.out[1:], phases.pitches[1:], strict=True):
+        for o, p in zip(problem.out[1:], phases.pitches[1:], strict=True):
             inner = inner * p + (o - 1)
-        return size + inner + 1 if len(shape.out) > 1 else shape.out[0]
+        return size + inner + 1 if len(problem.out) > 1 else problem.out[0]
 
     best = None
     for rows in range(1, total + 1):
@@ -348,7 +344,7 @@ class DirectSpatial(KernelRule[ConvProblem, SpatialPlan, Cpu]):
     def neighbours(
         self, problem: ConvProblem, plan: SpatialPlan, machine: Cpu
     ) -> Iterator[SpatialPlan]:
-        """Yields other tiles and loop orders."""
+        """Yields other tiles."""
         total = positions_of(problem, machine) // machine.lanes("float32")
         wide = plan.vectors or vectors_of(machine, plan.block, total)
         for height in near(plan.block, min(MOST_CHANNELS, problem.co_group)):
@@ -358,8 +354,6 @@ class DirectSpatial(KernelRule[ConvProblem, SpatialPlan, Cpu]):
         for vectors in near(wide, MOST_VECTORS):
             if fits(machine, plan.block, vectors):
                 yield replace(plan, vectors=vectors)
-        for inside in (False, True):
-            yield replace(plan, inside=inside)
 
     def check(self, problem: ConvProblem, plan: SpatialPlan, machine: Cpu) -> None:
         """Raises ``PlanError`` where the tile has more channels than the group, or does not fit."""
@@ -387,4 +381,4 @@ class DirectSpatial(KernelRule[ConvProblem, SpatialPlan, Cpu]):
 
     def write(self, problem: ConvProblem, plan: SpatialPlan, epilogue: Epilogue) -> Stmt:
         """Returns the loops, bands of rows after the image was split into phases."""
-        return write(ConvShape.of(problem, epilogue.anchor), plan, epilogue, epilogue.context)
+        return write(problem, plan, epilogue, epilogue.context)

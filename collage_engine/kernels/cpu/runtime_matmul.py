@@ -15,7 +15,6 @@ from tvm import te
 from tvm.ir import Expr
 
 from collage_engine.kernels.cpu.matmul.problem import RuntimeMatmul
-from collage_engine.kernels.cpu.packed_matmul.rule import operands_of
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import tile
 from collage_engine.kernels.cpu.writing.tile_choice import (
@@ -55,26 +54,22 @@ class RuntimePlan(Plan, frozen=True):
     """Whether the right operand is copied by blocks of columns first."""
 
 
-def write(
-    problem: RuntimeMatmul, plan: RuntimePlan, epilogue: Epilogue, left: Any, right: Any
-) -> Stmt:
+def write(problem: RuntimeMatmul, plan: RuntimePlan, epilogue: Epilogue) -> Stmt:
     """Returns the loops over the buffers ``left`` and ``right``, which are row-major."""
-    return _Runtime(problem, plan, epilogue, left, right).write()
+    return _Runtime(problem, plan, epilogue).write()
 
 
 class _Runtime:
     """One product, cut into tiles of rows by blocks of columns."""
 
-    def __init__(
-        self, problem: RuntimeMatmul, plan: RuntimePlan, epilogue: Epilogue, left: Any, right: Any
-    ) -> None:
+    def __init__(self, problem: RuntimeMatmul, plan: RuntimePlan, epilogue: Epilogue) -> None:
         self.problem, self.plan, self.epilogue = problem, plan, epilogue
         self.context = epilogue.context
         self.lanes = self.context.cpu.lanes("float32")
         self.block = plan.block * self.lanes
         self.blocks = -(-problem.columns // self.block)
         views = self.context.views
-        self.left, self.right = views.flat(left), views.flat(right)
+        self.left, self.right = views.flat(self.context.data), views.flat(self.context.weight)
         self.matrices = prod(problem.right[:-2])
         self.packed: Any = None
         if plan.pack and problem.columns >= self.block:
@@ -260,7 +255,7 @@ class RuntimeProduct(KernelRule[RuntimeMatmul, RuntimePlan, Cpu]):
 
     def write(self, problem: RuntimeMatmul, plan: RuntimePlan, epilogue: Epilogue) -> Stmt:
         """Returns the loops, after a copy of the right operand where the plan says so."""
-        return write(problem, plan, epilogue, *operands_of(epilogue))
+        return write(problem, plan, epilogue)
 
 
 def height_of(cpu: Cpu, rows: int, vectors: int) -> int:

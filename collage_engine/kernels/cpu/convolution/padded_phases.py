@@ -10,7 +10,8 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx import Buffer
 
-from collage_engine.kernels.cpu.convolution.shape import ConvShape, fill_run, run_of, zeros
+from collage_engine.kernels.cpu.convolution.prepared import fill_run, run_of, zeros
+from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.tir_builder import (
     Index,
@@ -51,51 +52,51 @@ class Planes:
         return phase * prod(self.pitches) + inside
 
 
-def layout_of(shape: ConvShape) -> tuple[int, tuple[int, ...]]:
+def layout_of(problem: ConvProblem) -> tuple[int, tuple[int, ...]]:
     """Return (elements of a channel's plane, extents of one phase)."""
-    pitches = tuple(-(-p // s) for p, s in zip(shape.padded, shape.strides, strict=True))
-    return prod(shape.strides) * prod(pitches), pitches
+    pitches = tuple(-(-p // s) for p, s in zip(problem.padded, problem.strides, strict=True))
+    return prod(problem.strides) * prod(pitches), pitches
 
 
-def make_planes(shape: ConvShape, context: Context, may_alias: bool) -> Planes:
+def make_planes(problem: ConvProblem, context: Context, may_alias: bool) -> Planes:
     """Returns all channels' planes, with slack behind so that vectors may read past the end."""
-    size, pitches = layout_of(shape)
-    if may_alias and shape.pointwise:
-        return Planes(context.views.flat(shape.data), size, pitches, shape.strides, None)
-    count = shape.batch * shape.ci
+    size, pitches = layout_of(problem)
+    if may_alias and problem.pointwise:
+        return Planes(context.views.flat(context.data), size, pitches, problem.strides, None)
+    count = problem.batch * problem.ci
     slack = 8 * context.cpu.lanes("float32")
     buffer = workspace((count * size + slack,), name="planes")
     context.buffers.append(buffer)
     share = context.share(count * size)
-    prepare = share(count, lambda i: write_plane(shape, context, buffer, int64(i) * size, i))
-    return Planes(buffer, size, pitches, shape.strides, prepare)
+    prepare = share(count, lambda i: write_plane(problem, context, buffer, int64(i) * size, i))
+    return Planes(buffer, size, pitches, problem.strides, prepare)
 
 
 def write_plane(
-    shape: ConvShape, context: Context, buffer: Buffer, base: Index, channel: Index
+    problem: ConvProblem, context: Context, buffer: Buffer, base: Index, channel: Index
 ) -> Stmt:
     """Returns one channel's plane into a flat buffer from ``base`` on, zeros around.
 
     ``channel`` counts over batch and channels.
     """
     lanes = context.cpu.lanes("float32")
-    _, pitches = layout_of(shape)
+    _, pitches = layout_of(problem)
     phase_size = prod(pitches)
-    source = context.views.flat(shape.data)
+    source = context.views.flat(context.data)
     used = sorted(
         {
-            tuple(t * d % s for t, d, s in zip(k, shape.dilation, shape.strides, strict=True))
-            for k in _box(shape.kernel)
+            tuple(t * d % s for t, d, s in zip(k, problem.dilation, problem.strides, strict=True))
+            for k in _box(problem.kernel)
         }
     )
-    stride, pitch, width = shape.strides[-1], pitches[-1], shape.size[-1]
+    stride, pitch, width = problem.strides[-1], pitches[-1], problem.size[-1]
 
     def one(phase: tuple[int, ...]) -> Stmt:
         number = 0
-        for p, s in zip(phase, shape.strides, strict=True):
+        for p, s in zip(phase, problem.strides, strict=True):
             number = number * s + p
         # Column q of this phase holds input column q·stride + first.
-        first = phase[-1] - shape.before[-1]
+        first = phase[-1] - problem.before[-1]
         low = -(first // stride) if first < 0 else 0
         high = max(low, min(pitch, (width - 1 - first) // stride + 1))
 
@@ -104,7 +105,7 @@ def write_plane(
             start: Index = int64(channel)
             tests: list[Any] = []
             for q, p, s, b, e, extent in zip(
-                place, phase, shape.strides, shape.before, shape.size, pitches, strict=False
+                place, phase, problem.strides, problem.before, problem.size, pitches, strict=False
             ):
                 inner = inner * extent + q
                 y = int64(q) * s + (p - b)

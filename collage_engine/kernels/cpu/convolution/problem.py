@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Self
 
 import msgspec
 import numpy as np
@@ -15,13 +16,17 @@ from collage_engine.kernels.relax_values import (
 
 SPATIAL = {3: "W", 4: "HW", 5: "DHW"}
 """Letters of the spatial axes in TVM's layouts, by the number of all axes."""
+NO_KERNEL: tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]] = (1, (), (), ())
+"""Groups, strides, padding and dilation of a product, which has no kernel."""
 
 
 class ConvProblem(msgspec.Struct, frozen=True, tag_field="family", tag="conv"):
-    """The sizes of one convolution in float32, in TVM's argument conventions.
+    """The sizes of one convolution in float32, in TVM's argument conventions, or of a product.
 
     ``data`` and ``out_shape`` are in the layout's order, ``weight`` is output channels, input
     channels of a group, kernel. ``padding`` is before every spatial axis, then behind every one.
+    A product with a constant matrix has no kernel: its columns are output channels, which are last,
+    and ``data`` and ``out_shape`` may have several leading axes.
     """
 
     channels_last: bool
@@ -36,7 +41,12 @@ class ConvProblem(msgspec.Struct, frozen=True, tag_field="family", tag="conv"):
     @property
     def dims(self) -> int:
         """Returns how many spatial axes there are."""
-        return len(self.data) - 2
+        return len(self.kernel)
+
+    @property
+    def batch(self) -> int:
+        """Returns how many images there are."""
+        return self.data[0]
 
     @property
     def kernel(self) -> tuple[int, ...]:
@@ -89,6 +99,11 @@ class ConvProblem(msgspec.Struct, frozen=True, tag_field="family", tag="conv"):
         return self.padding[self.dims :]
 
     @property
+    def padded(self) -> tuple[int, ...]:
+        """Return the spatial sizes with the padding."""
+        return tuple(b + s + a for b, s, a in zip(self.before, self.size, self.after, strict=True))
+
+    @property
     def is_padded(self) -> bool:
         """Tells whether there is any padding."""
         return any(self.padding)
@@ -112,11 +127,31 @@ class ConvProblem(msgspec.Struct, frozen=True, tag_field="family", tag="conv"):
     def image(self) -> tuple[int, int]:
         """Returns the rows and columns that tiles of positions cover.
 
-        A run of positions is one column.
+        A run of positions is one column, and so are all rows of a product.
         """
+        if not self.kernel:
+            return prod(self.out_shape[:-1]), 1
         if self.pointwise or self.dims == 1:
             return prod(self.out), 1
         return self.out[-2], self.out[-1]
+
+    def of_points(self) -> Self:
+        """Returns a product as a convolution of single points; a convolution as it is.
+
+        Rows are positions along one spatial axis, and the kernel is a single tap.
+        """
+        if self.kernel:
+            return self
+        rows = self.image[0]
+        return msgspec.structs.replace(
+            self,
+            data=(1, rows, self.ci),
+            out_shape=(1, rows, self.co),
+            weight=(*self.weight, 1),
+            strides=(1,),
+            padding=(0, 0),
+            dilation=(1,),
+        )
 
     @property
     def multiply_adds(self) -> float:

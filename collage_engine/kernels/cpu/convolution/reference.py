@@ -28,11 +28,12 @@ def in_blocks(problem: ConvProblem, weight: np.ndarray, block: int) -> np.ndarra
         A float32 array [groups, blocks, block, input channels of a group, *kernel]; the channels
         that the last block lacks are zero.
     """
-    groups, co, ci = problem.groups, problem.co_group, problem.ci_group
-    blocks = -(-co // block)
-    padded = np.zeros((groups, blocks * block, ci, *problem.kernel), np.float32)
-    padded[:, :co] = weight.astype(np.float32).reshape(groups, co, ci, *problem.kernel)
-    return padded.reshape(groups, blocks, block, ci, *problem.kernel)
+    channels = (problem.ci_group, *problem.kernel)
+    wide = np.asarray(weight, np.float32).reshape(problem.groups, problem.co_group, *channels)
+    lacking = -problem.co_group % block
+    if lacking:
+        wide = np.pad(wide, [(0, 0), (0, lacking), *[(0, 0)] * len(channels)])
+    return wide.reshape(problem.groups, -1, block, *channels)
 
 
 def taps_of(problem: ConvProblem) -> list[Any]:
@@ -82,11 +83,11 @@ def blocked_sum(
     weight_at: Callable[[Index, Index, Index, Index], Any],
     note: dict[str, str],
 ) -> Any:
-    """Returns a convolution over a weight that is packed by blocks of output channels.
+    """Returns a convolution or product over a weight that is packed by blocks of output channels.
 
     Args:
-        problem: The convolution.
-        data: The data's tensor.
+        problem: The convolution or product.
+        data: The data's tensor; that of a product may have several leading axes.
         block: Output channels of a block.
         taps: Reduction axes; the kernel's own come first.
         weight_at: The weight's element for (group, block, input channel of the group, output
@@ -104,4 +105,5 @@ def blocked_sum(
         b, r = tirx.floordiv(inner, block), tirx.floormod(inner, block)
         return te.sum(x * weight_at(group, b, channel, r), axis=[channel, *taps])
 
-    return te.compute(problem.out_shape, element, name="conv", attrs=note)
+    out = problem.out_shape if problem.kernel else (*data.shape[:-1], problem.co)
+    return te.compute(out, element, name="conv", attrs=note)

@@ -14,11 +14,11 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Expr
 
-from collage_engine.kernels.cpu.convolution.shape import ConvShape, Prepared
+from collage_engine.kernels.cpu.convolution.prepared import Prepared
+from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.cpu.direct_channels.plan import ChannelsPlan
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.register_tile import columns_below, tile
-from collage_engine.kernels.cpu.writing.tile_choice import image_of
 from collage_engine.kernels.program import shape_of
 from collage_engine.kernels.tir_builder import (
     Index,
@@ -36,28 +36,27 @@ class ChannelTiles:
 
     def __init__(
         self,
-        shape: ConvShape,
+        problem: ConvProblem,
         plan: ChannelsPlan,
         epilogue: Any,
         context: Context,
         data: Prepared,
     ) -> None:
-        self.shape, self.epilogue, self.context, self.data = shape, epilogue, context, data
-        self.plan = plan
+        self.problem, self.epilogue, self.context, self.data = problem, epilogue, context, data
         cpu = context.cpu
         self.lanes = cpu.lanes("float32")
-        self.groups, self.blocks, self.chunks, *_, self.chunk, self.block = shape_of(shape.weight)
-        self.co = shape.co // self.groups
+        self.groups, self.blocks, self.chunks, *_, self.chunk, self.block = shape_of(context.weight)
+        self.co = problem.co // self.groups
         self.ci = self.chunks * self.chunk
-        self.plain = shape.pointwise
-        self.flat = self.plain or len(shape.out) == 1
+        self.plain = problem.pointwise
+        self.flat = self.plain or len(problem.out) == 1
         """Whether positions are one run of rows of one column."""
-        self.outer = () if self.flat else shape.out[:-2]
-        self.image = image_of(shape.out, self.plain)
+        self.outer = () if self.flat else problem.out[:-2]
+        self.image = problem.image
         self.tile = plan.rows, plan.columns
-        self.collapsed = epilogue.collapsed(1 if shape.channels_last else 2, len(shape.out))
-        inside = 4 * prod(shape_of(shape.weight)) <= cpu.half_l2
-        self.channels_inside = inside if plan.inside is None else plan.inside
+        self.collapsed = epilogue.collapsed(1 if problem.channels_last else 2, len(problem.out))
+        self.channels_inside = 4 * prod(shape_of(context.weight)) <= cpu.half_l2
+        """Whether blocks of channels are the inner loop and positions the outer one."""
         self.vectors = [(i * self.lanes, self.lanes) for i in range(self.block // self.lanes)]
 
     # Where things are --------------------------------------------------------------------------
@@ -68,27 +67,28 @@ class ChannelTiles:
 
     def input(self, n: Index, c: Index, place: tuple[Index, ...], k: tuple[Index, ...]) -> Expr:
         """Returns the input element that tap ``k`` of the output at ``place`` reads."""
-        shape, data = self.shape, self.data
+        problem, data = self.problem, self.data
         if self.plain:
             spatial: Any = place[-1]
         else:
             spatial = int64(0)
             for p, e, s, t, d in zip(
-                place, data.size, shape.strides, k, shape.dilation, strict=True
+                place, data.size, problem.strides, k, problem.dilation, strict=True
             ):
                 spatial = spatial * e + (p * s + t * d)
         return load(data.flat, (int64(n) * prod(data.size) + spatial) * data.pitch + c)
 
     def give(self, n: Index, place: tuple[Index, ...], channel: Index, value: Expr) -> Stmt:
         """Stores a finished output element."""
-        shape, collapsed = self.shape, self.collapsed
+        problem, collapsed = self.problem, self.collapsed
         if self.plain:
-            if collapsed is not None and shape.channels_last:
+            if collapsed is not None and problem.channels_last:
                 return collapsed.store((n,), place[-1], (channel,), value)
             if collapsed is not None:
                 return collapsed.store((n, channel), place[-1], (), value)
-            place = split_index(place[-1], shape.out)
-        return self.epilogue.store(shape.index(n, channel, place), value)
+            place = split_index(place[-1], problem.out)
+        last = problem.channels_last
+        return self.epilogue.store((n, *place, channel) if last else (n, channel, *place), value)
 
     def block_columns(self, b: Index, body: Callable[[Index], Stmt]) -> Stmt:
         """Returns the body for the columns that exist in channel block ``b``."""
@@ -117,7 +117,7 @@ class ChannelTiles:
         ahead: Callable[[Index], Stmt] | None = None,
     ) -> Stmt:
         """Writes the sums over one chunk of input channels, for some positions and one block."""
-        shape, weight = self.shape, self.shape.weight
+        problem, weight = self.problem, self.context.weight
 
         def position(r: Index) -> tuple[Index, Index]:
             i, j = split_index(r, size)
@@ -126,14 +126,14 @@ class ChannelTiles:
         def reduce(step: Callable[..., Stmt]) -> Stmt:
             # All taps are in one loop: a loop over only three LLVM would unroll completely.
             def tap(t: Index) -> Stmt:
-                k = split_index(t, shape.kernel)
+                k = split_index(t, problem.kernel)
                 if ahead is None:
                     return loop(self.chunk, lambda c: step(c, *k))
                 return loop(
                     self.chunk, lambda c: seq(ahead(int64(t) * self.chunk + c), step(c, *k))
                 )
 
-            return loop(shape.taps, tap)
+            return loop(problem.taps, tap)
 
         def term(r: Index, lane: Index, c: Index, *k: Index) -> Expr:
             channel = g * self.ci + (int64(chunk) * self.chunk + c)
@@ -153,7 +153,7 @@ class ChannelTiles:
     def turns_back(self) -> bool:
         """Tells whether sums leave channels first by transposed squares."""
         return (
-            not self.shape.channels_last
+            not self.problem.channels_last
             and self.collapsed is not None
             and self.lanes >= 4
             and prod(self.image) >= self.lanes
@@ -161,8 +161,8 @@ class ChannelTiles:
 
     def spread(self, extents: tuple[int, ...], body: Callable[..., Stmt]) -> Stmt:
         """Returns the body over batch, outer axes and ``extents``, and over blocks of channels."""
-        share = self.context.share(self.shape.work)
-        spatial = (self.shape.batch, *self.outer, *extents)
+        share = self.context.share(self.problem.multiply_adds // 16)
+        spatial = (self.problem.batch, *self.outer, *extents)
         channels = (self.groups, self.blocks)
         count = len(spatial)
 

@@ -18,7 +18,8 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Expr
 
-from collage_engine.kernels.cpu.convolution.shape import ConvShape, prepare
+from collage_engine.kernels.cpu.convolution.prepared import prepare
+from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.cpu.direct_channels.channel_tiles import ChannelTiles
 from collage_engine.kernels.cpu.direct_channels.plan import ChannelsPlan
 from collage_engine.kernels.cpu.writing.context import Context
@@ -94,7 +95,6 @@ class _Chunks:
         cpu, full = self.tiles.context.cpu, self.full_rows
         row_bytes = 4 * self.height * self.columns * self.tiles.block
         most = max(1, min(full, cpu.l1_bytes * 2 // 3 // row_bytes))
-        most = min(full, self.tiles.plan.group or most)
         per_group = -(-full // -(-full // most))
         while True:
             groups = -(-full // per_group)
@@ -162,10 +162,10 @@ class _Chunks:
         """
         tiles, columns, width = self.tiles, self.columns, self.width
         block = tiles.block
-        steps = tiles.shape.taps * tiles.chunk
+        steps = tiles.problem.taps * tiles.chunk
         across = -(-columns // width)
         stride = -(-block // (self.per_group * across))
-        weight = tiles.context.views.flat(tiles.shape.weight)
+        weight = tiles.context.views.flat(tiles.context.weight)
         number = (row - group.first) // self.height * across
         next_chunk = ((int64(group.g) * tiles.blocks + group.b) * tiles.chunks + chunk + 1) * (
             steps * block
@@ -262,14 +262,14 @@ class _Chunks:
         )
 
 
-def write(shape: ConvShape, plan: ChannelsPlan, epilogue: Any, context: Context) -> Stmt:
+def write(problem: ConvProblem, plan: ChannelsPlan, epilogue: Any, context: Context) -> Stmt:
     """Returns the loops of a convolution, its data made ready where that is needed.
 
     ``epilogue`` offers what an ``Epilogue`` does.
     """
-    prepared = prepare(shape, context)
-    tiles = ChannelTiles(shape, plan, epilogue, context, prepared)
-    alone = tiles.chunks == 1 and (shape.channels_last or not tiles.turns_back())
+    prepared = prepare(problem, context)
+    tiles = ChannelTiles(problem, plan, epilogue, context, prepared)
+    alone = tiles.chunks == 1 and (problem.channels_last or not tiles.turns_back())
     return seq(prepared.loops, in_registers(tiles) if alone else by_chunks(tiles))
 
 

@@ -1,4 +1,4 @@
-"""Describes what kernels of narrow elements read: sizes, and the data with its rim where copied.
+"""Describes what kernels of narrow elements read: the data, with its rim where it is copied.
 
 Of integers there are four 8-bit products a lane and instruction. With AVX-512 VNNI that is
 ``vpdpbusd`` (unsigned data by signed weights, without saturation); elsewhere the same sums lane by
@@ -13,7 +13,6 @@ of two neighbouring channels to float32 sums, twice the work of a float32 multip
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -21,11 +20,9 @@ from tvm import tirx
 from tvm.ir import Expr
 
 from collage_engine.kernels.bfloat16_numbers import ADD_PRODUCTS, LANES
-from collage_engine.kernels.cpu.convolution.shape import ConvSizes, of_points, pad_into
+from collage_engine.kernels.cpu.convolution.prepared import pad_into
 from collage_engine.kernels.cpu.dots.problem import DotProblem
 from collage_engine.kernels.cpu.writing.context import Context
-from collage_engine.kernels.expressions import NotUnderstood, loads
-from collage_engine.kernels.program import Stage
 from collage_engine.kernels.tir_builder import (
     Index,
     Stmt,
@@ -40,118 +37,36 @@ PAIR = 2
 """bfloat16 channels that one instruction multiplies and adds in each lane (VDPBF16PS)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DotShape(ConvSizes):
-    """The sizes of one convolution over narrow channels-last data, or of a product."""
-
-    lead: tuple[int, ...] = ()
-    """Axes before the channels of a product's result; empty for convolutions."""
-    zero: int = 0
-    """The number that the rim holds: the data's zero point as an unsigned number."""
-    signed: bool = False
-    stored: str = "uint8"
-    """Element type of data made ready: unsigned bytes, or the bits of bfloat16 numbers."""
-
-    run: int = 0
-    """Elements of a kernel row that lie side by side, all its columns and channels, where they are
-    multiplied as if they were channels; ``kernel`` then has one column. 0: they are not."""
-
-    @staticmethod
-    def of(problem: DotProblem, anchor: Stage) -> DotShape:
-        """Returns the sizes of a problem, with the buffers that its block reads.
-
-        Raises:
-            NotUnderstood: The block does not read two tensors (something was fused in front).
-        """
-        sources = list({str(a.source.name): a.source for a in loads(anchor.value)}.values())
-        if len(sources) != 2:
-            raise NotUnderstood("a product of narrow elements that does not read two tensors")
-        data, weight = sources
-        stored = "uint16" if problem.element == "bfloat16" else "uint8"
-        elements: dict[str, Any] = {
-            "zero": problem.zero,
-            "signed": problem.signed,
-            "stored": stored,
-        }
-        if not problem.kernel:
-            rows, lead = problem.image[0], problem.out_shape[:-1]
-            sizes = of_points(data, weight, rows, problem.ci, problem.co)
-            return DotShape(lead=lead, **elements, **sizes)
-        kernel = problem.kernel
-        if problem.merged:
-            elements["run"] = kernel[-1] * problem.data[-1]
-            kernel = (*kernel[:-1], 1)
-        return DotShape(
-            data=data,
-            weight=weight,
-            batch=problem.data[0],
-            ci=problem.ci,
-            co=problem.co,
-            size=problem.size,
-            out=problem.out,
-            groups=problem.groups,
-            kernel=kernel,
-            strides=problem.strides,
-            dilation=problem.dilation,
-            before=problem.before,
-            after=problem.after,
-            **elements,
-        )
-
-    @property
-    def flat(self) -> bool:
-        """Tells whether output positions are input positions, one by one."""
-        return self.pointwise and not self.run
-
-    @property
-    def image(self) -> tuple[int, int]:
-        """Returns the rows and columns that tiles cover."""
-        if self.flat or len(self.out) == 1:
-            return prod(self.out), 1
-        return self.out[-2], self.out[-1]
-
-    @property
-    def outer(self) -> tuple[int, ...]:
-        """Returns the axes of the output outside the image that tiles cover."""
-        return () if self.flat or len(self.out) == 1 else self.out[:-2]
-
-    @property
-    def work(self) -> int:
-        """Returns what sharing among threads is worth: multiply-adds of vectors."""
-        depth = self.taps * self.ci // self.groups
-        return self.batch * self.co * prod(self.out) * depth // 64
-
-
 class Data:
     """The data where the kernel reads it: as it lies, or copied with its rim."""
 
-    def __init__(self, shape: DotShape, context: Context, together: int = 1) -> None:
-        inside = shape.ci // shape.groups
-        uneven = inside % together and not shape.run
-        self.shape = shape
-        self.pitch = shape.ci
+    def __init__(self, problem: DotProblem, context: Context, together: int = 1) -> None:
+        inside = problem.ci // problem.groups
+        uneven = inside % together and not problem.run
+        self.problem = problem
+        self.pitch = problem.ci
         # The last step of a run may reach beyond it, so there must be something.
-        beyond = together if shape.run % together else 0
-        self.copied = bool(shape.padded != shape.size or uneven or beyond)
-        self.flat = context.views.flat(shape.data)
-        self.size = shape.padded
+        beyond = together if problem.run % together else 0
+        self.copied = bool(problem.padded != problem.size or uneven or beyond)
+        self.flat = context.views.flat(context.data)
+        self.size = problem.padded
         self.loops: Stmt | None = None
         if not self.copied:
             return
         if uneven:
-            self.pitch = -(-shape.ci // together) * together
-            self.pitch += together if shape.groups > 1 else 0
-        length = shape.batch * prod(self.size) * self.pitch + beyond
-        self.flat = workspace((length,), shape.stored, "prepared")
+            self.pitch = -(-problem.ci // together) * together
+            self.pitch += together if problem.groups > 1 else 0
+        length = problem.batch * prod(self.size) * self.pitch + beyond
+        self.flat = workspace((length,), problem.stored, "prepared")
         context.buffers.append(self.flat)
 
         def copied(source: Any, start: Index) -> Callable[[Index], Expr]:
-            return lambda offset: unsigned(load(source, start + offset), shape.signed)
+            return lambda offset: unsigned(load(source, start + offset), problem.signed)
 
         def rim(_: Index) -> Expr:
-            return tirx.const(shape.zero, shape.stored)
+            return tirx.const(problem.zero, problem.stored)
 
-        self.loops = pad_into(shape, context, self.flat, self.pitch, copied, rim)
+        self.loops = pad_into(problem, context, self.flat, self.pitch, copied, rim)
 
     def at(self, n: Index, place: Sequence[Index], channel: Index) -> Any:
         """Returns the flat index of a channel at a position.
@@ -166,7 +81,7 @@ class Data:
     @property
     def flips(self) -> bool:
         """Tells whether bytes are still signed where they are read."""
-        return self.shape.signed and not self.copied
+        return self.problem.signed and not self.copied
 
 
 def unsigned(value: Expr, signed: bool) -> Expr:

@@ -16,7 +16,8 @@ from typing import Any, Protocol
 from tvm import tirx
 from tvm.ir import Expr
 
-from collage_engine.kernels.cpu.dots.dot_data import Data, DotShape, unsigned
+from collage_engine.kernels.cpu.dots.dot_data import Data, unsigned
+from collage_engine.kernels.cpu.dots.problem import DotProblem
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import columns_below, tile
@@ -63,26 +64,33 @@ class Dot(Protocol):
 class DotTiles:
     """The writer of register tiles over narrow elements: positions by blocks of channels."""
 
-    def __init__(self, shape: DotShape, plan: TilePlan, epilogue: Epilogue, dot: Dot) -> None:
+    def __init__(self, problem: DotProblem, plan: TilePlan, epilogue: Epilogue, dot: Dot) -> None:
         context = epilogue.context
-        self.shape, self.epilogue, self.context, self.dot = shape, epilogue, context, dot
+        self.lead = () if problem.kernel else problem.out_shape[:-1]
+        """Axes before the channels of a product's result; empty for convolutions."""
+        self.problem = problem = problem.of_points()
+        self.epilogue, self.context, self.dot = epilogue, context, dot
+        self.kernel = problem.looped_kernel
+        self.flat = problem.pointwise
+        """Whether output positions are input positions, one by one."""
         self.lanes = context.cpu.lanes(dot.sums)
-        self.groups, self.blocks, *_, self.steps, self.block, _ = shape_of(shape.weight)
-        self.co = shape.co // shape.groups
+        self.groups, self.blocks, *_, self.steps, self.block, _ = shape_of(context.weight)
+        self.co = problem.co // problem.groups
         self.vectors = [(i * self.lanes, self.lanes) for i in range(self.block // self.lanes)]
-        self.data = Data(shape, context, dot.together)
-        self.weight = context.views.flat(shape.weight)
+        self.data = Data(problem, context, dot.together)
+        self.weight = context.views.flat(context.weight)
         self.tile = plan.rows, plan.columns
 
     def loops(self) -> Stmt:
         """Returns the loops over tiles, after those that make the data ready."""
-        shape, (rows, columns), (height, width) = self.shape, self.shape.image, self.tile
-        share = self.context.share(shape.work)
-        weight_bytes = item_bytes(self.dot.stored) * prod(shape_of(shape.weight))
+        problem, (rows, columns), (height, width) = self.problem, self.problem.image, self.tile
+        share = self.context.share(problem.multiply_adds // 64)
+        weight_bytes = item_bytes(self.dot.stored) * prod(shape_of(self.context.weight))
         inside = weight_bytes <= self.context.cpu.half_l2
         statements = [self.data.loops]
         for count_r, first_r, h in spans(rows, height):
-            spatial = (shape.batch, *shape.outer, count_r)
+            outer = () if self.flat or problem.dims == 1 else problem.out[:-2]
+            spatial = (problem.batch, *outer, count_r)
             channels = (self.groups, self.blocks)
 
             def task(
@@ -117,32 +125,34 @@ class DotTiles:
 
     def place(self, lead: Sequence[Index], row: Index, column: Index) -> tuple[Index, ...]:
         """Returns the output position of a row and a column of the image that tiles cover."""
-        if self.shape.flat:
-            return tuple(split_index(row, self.shape.out))
-        return (row,) if len(self.shape.out) == 1 else (*lead, row, column)
+        if self.flat:
+            return tuple(split_index(row, self.problem.out))
+        return (row,) if len(self.problem.out) == 1 else (*lead, row, column)
 
     def origin(self, n: Index, lead: Sequence[Index], corner: Any, channel: Index) -> Any:
         """Returns where the first position's first tap lies."""
-        shape = self.shape
-        if shape.flat:
-            return (int64(n) * prod(shape.size) + corner[0]) * self.data.pitch + channel
+        problem = self.problem
+        if self.flat:
+            return (int64(n) * prod(problem.size) + corner[0]) * self.data.pitch + channel
         place = self.place(lead, *corner)
-        return self.data.at(n, [p * s for p, s in zip(place, shape.strides, strict=True)], channel)
+        return self.data.at(
+            n, [p * s for p, s in zip(place, problem.strides, strict=True)], channel
+        )
 
     def offset(self, i: int, j: int) -> int:
         """Return the distance from the first position of a tile to another."""
-        shape, pitch = self.shape, self.data.pitch
-        if shape.flat:
+        problem, pitch = self.problem, self.data.pitch
+        if self.flat:
             return i * pitch
-        if len(shape.out) == 1:
-            return i * shape.strides[0] * pitch
-        return (i * shape.strides[-2] * self.data.size[-1] + j * shape.strides[-1]) * pitch
+        if len(problem.out) == 1:
+            return i * problem.strides[0] * pitch
+        return (i * problem.strides[-2] * self.data.size[-1] + j * problem.strides[-1]) * pitch
 
     def tap(self, t: Index) -> Any:
         """Returns how far a tap lies from the first."""
         index: Index = int64(0)
         for k, e, d in zip(
-            split_index(t, self.shape.kernel), self.data.size, self.shape.dilation, strict=True
+            split_index(t, self.kernel), self.data.size, self.problem.dilation, strict=True
         ):
             index = index * e + int64(k) * d
         return index * self.data.pitch
@@ -157,13 +167,13 @@ class DotTiles:
         size: tuple[int, int],
     ) -> Stmt:
         """Returns the sums of one tile, and what becomes of them."""
-        shape, count = self.shape, len(self.vectors)
+        problem, count = self.problem, len(self.vectors)
         positions = [(i, j) for i in range(size[0]) for j in range(size[1])]
         sums = local((len(positions) * self.block,), self.dot.sums)
         zero = tirx.Broadcast(tirx.const(0, self.dot.sums), self.lanes)
         together = self.dot.together
         width = self.lanes * together
-        inside = shape.ci // shape.groups
+        inside = problem.ci // problem.groups
 
         def at(r: int, v: int) -> int:
             return r * self.block + v * self.lanes
@@ -188,12 +198,12 @@ class DotTiles:
 
         def body(origin: Index) -> Stmt:
             def tap(t: Index) -> Stmt:
-                weights = ((int64(g) * self.blocks + b) * shape.taps + t) * (
+                weights = ((int64(g) * self.blocks + b) * prod(self.kernel) + t) * (
                     self.steps * self.block * together
                 )
 
                 def run(begin: Index, packed: Any) -> Stmt:
-                    rest = shape.run % together
+                    rest = problem.run % together
                     whole = self.steps - bool(rest)
 
                     def at(q: Index) -> tuple[Index, Index]:
@@ -209,7 +219,7 @@ class DotTiles:
                     lambda begin: bound(weights, lambda packed: run(begin, packed)),
                 )
 
-            return loop(shape.taps, tap)
+            return loop(prod(self.kernel), tap)
 
         def finish(kept: Any) -> Stmt:
             def store_one(i: int, j: int, r: int, c: int, w: int) -> Stmt:
@@ -247,32 +257,32 @@ class DotTiles:
         self, n: Index, place: tuple[Index, ...], row: Index, channel: Index
     ) -> tuple[Index, ...]:
         """Returns the indices of a result."""
-        if self.shape.lead:
-            return (*split_index(row, self.shape.lead), channel)
+        if self.lead:
+            return (*split_index(row, self.lead), channel)
         return (n, *place, channel)
 
 
 class Depthwise:
     """Each channel by itself: channels in the lanes, products in 16 bits, sums in 32."""
 
-    def __init__(self, shape: DotShape, epilogue: Epilogue, context: Context) -> None:
-        self.shape, self.epilogue, self.context = shape, epilogue, context
-        self.data = Data(shape, context)
+    def __init__(self, problem: DotProblem, epilogue: Epilogue, context: Context) -> None:
+        self.problem, self.epilogue, self.context = problem, epilogue, context
+        self.data = Data(problem, context)
 
     def loops(self) -> Stmt:
         """Returns the loops, after those that make the data ready."""
-        shape, cpu = self.shape, self.context.cpu
+        problem, cpu = self.problem, self.context.cpu
         lanes = cpu.lanes("int32")
-        weight = self.context.views.flat(shape.weight)
-        width = min(4, max(1, shape.out[-1]))
-        share = self.context.share(shape.work * 16)
-        spatial = (shape.batch, *shape.out[:-1])
+        weight = self.context.views.flat(self.context.weight)
+        width = min(4, max(1, problem.out[-1]))
+        share = self.context.share(problem.multiply_adds // 4)
+        spatial = (problem.batch, *problem.out[:-1])
         statements = [self.data.loops]
 
         def at(place: Sequence[Index], k: Sequence[Index]) -> list[Any]:
             return [
                 p * s + int64(t) * d
-                for p, s, t, d in zip(place, shape.strides, k, shape.dilation, strict=True)
+                for p, s, t, d in zip(place, problem.strides, k, problem.dilation, strict=True)
             ]
 
         def run(
@@ -280,17 +290,17 @@ class Depthwise:
         ) -> Stmt:
             def term(r: Index, lane: Index, t: Index) -> Expr:
                 channel = int64(first) + lane
-                k = split_index(t, shape.kernel)
+                k = split_index(t, problem.kernel)
                 index = self.data.at(n, at((*lead, column + r), k), channel)
                 x = unsigned(load(self.data.flat, index), self.data.flips)
-                w = load(weight, int64(t) * shape.co + channel)
+                w = load(weight, int64(t) * problem.co + channel)
                 # 255 · −128 fits 16 bits.
                 return (x.astype("int16") * w.astype("int16")).astype("int32")
 
             return tile(
                 count,
                 [(0, size)],
-                lambda step: loop(shape.taps, step),
+                lambda step: loop(problem.taps, step),
                 term,
                 lambda r, lane, value: self.epilogue.store(
                     (n, *lead, column + r, int64(first) + lane), value
@@ -300,13 +310,13 @@ class Depthwise:
 
         def task(index: Index) -> Stmt:
             n, *lead = split_index(index, spatial)
-            full = shape.co // lanes
+            full = problem.co // lanes
             parts = []
-            for number, f, w in spans(shape.out[-1], width):
+            for number, f, w in spans(problem.out[-1], width):
 
                 def columns(j: Index, w: int = w, f: int = f) -> Stmt:
                     column = int64(j) * w + f
-                    rest = pieces(shape.co - full * lanes, lanes)
+                    rest = pieces(problem.co - full * lanes, lanes)
                     return seq(
                         loop(full, lambda v: run(n, lead, column, w, int64(v) * lanes, lanes))
                         if full

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -15,16 +14,8 @@ FEW = LANES // 2
 be empty. With fewer coming in, a kernel row is multiplied as a whole."""
 
 
-NO_KERNEL: tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]] = (1, (), (), ())
-"""Groups, strides, padding and dilation of a product, which has no kernel."""
-
-
 class DotProblem(ConvProblem, frozen=True, tag_field="family", tag="dots"):
-    """A convolution over channels-last data, or a product over the last axis, of narrow numbers.
-
-    ``weight`` is output channels, input channels of a group, kernel; a product has no kernel, and
-    its ``data`` and ``out_shape`` may have several leading axes.
-    """
+    """A convolution over channels-last data, or a product over the last axis, of narrow numbers."""
 
     element: Literal["int8", "bfloat16"]
     """Element type of the weight. Its data is 8-bit integers, or bfloat16 numbers as ``uint16``."""
@@ -49,9 +40,19 @@ class DotProblem(ConvProblem, frozen=True, tag_field="family", tag="dots"):
         )
 
     @property
-    def image(self) -> tuple[int, int]:
-        """Returns the rows and columns that register tiles cover; of a product, all rows."""
-        return super().image if self.kernel else (prod(self.out_shape[:-1]), 1)
+    def looped_kernel(self) -> tuple[int, ...]:
+        """Returns the taps along each axis that are looped over: of a merged row one."""
+        return (*self.kernel[:-1], 1) if self.merged else self.kernel
+
+    @property
+    def run(self) -> int:
+        """Returns the elements of a merged kernel row, its columns and channels; 0 otherwise."""
+        return self.kernel[-1] * self.ci if self.merged else 0
+
+    @property
+    def stored(self) -> str:
+        """Return the type of data made ready: unsigned bytes, or the bits of bfloat16 numbers."""
+        return "uint16" if self.element == "bfloat16" else "uint8"
 
     def operands(self, random: np.random.Generator) -> tuple[np.ndarray, ...]:
         """Return random data and weight: small integers, or bfloat16 in float32's upper halves."""

@@ -12,7 +12,7 @@ from tvm.ir import Expr
 
 from collage_engine.kernels.bfloat16_numbers import PRODUCTS, real
 from collage_engine.kernels.cpu.convolution.reference import input_at, taps_of
-from collage_engine.kernels.cpu.dots.dot_data import PAIR, QUAD, DotShape, Pairs, Quads
+from collage_engine.kernels.cpu.dots.dot_data import PAIR, QUAD, Pairs, Quads
 from collage_engine.kernels.cpu.dots.dot_tiles import Depthwise, DotTiles
 from collage_engine.kernels.cpu.dots.packing import in_steps
 from collage_engine.kernels.cpu.dots.problem import DotProblem
@@ -141,8 +141,7 @@ class Int8Dots(Dots):
 
     def write(self, problem: DotProblem, plan: TilePlan, epilogue: Epilogue) -> Stmt:
         """Register tiles, by AVX-512 VNNI where the processor has it."""
-        shape = DotShape.of(problem, epilogue.anchor)
-        return DotTiles(shape, plan, epilogue, Quads(epilogue.context)).loops()
+        return DotTiles(problem, plan, epilogue, Quads(epilogue.context)).loops()
 
 
 def unsigned(problem: DotProblem, stored: Expr) -> Expr:
@@ -190,8 +189,7 @@ class Int8Depthwise(KernelRule[DotProblem, NoPlan, Cpu]):
 
     def write(self, problem: DotProblem, plan: NoPlan, epilogue: Epilogue) -> Stmt:
         """Returns the products in 16 bits, sums in 32."""
-        shape = DotShape.of(problem, epilogue.anchor)
-        return Depthwise(shape, epilogue, epilogue.context).loops()
+        return Depthwise(problem, epilogue, epilogue.context).loops()
 
 
 class Bfloat16Dots(Dots):
@@ -212,11 +210,9 @@ class Bfloat16Dots(Dots):
 
         Weights are rounded so that their errors cancel within every output channel.
         """
-        kernel = problem.kernel
+        kernel = problem.looped_kernel
         if problem.merged:
-            weight = np.moveaxis(weight, -1, 1)
-            kernel = (*problem.kernel[:-1], 1)
-            weight = weight.reshape(weight.shape[0], -1, *kernel)
+            weight = np.moveaxis(weight, -1, 1).reshape(weight.shape[0], -1, *kernel)
         block = plan.block * machine.lanes("float32")
         return in_steps(halves(weight), problem.groups, block, PAIR, kernel)
 
@@ -233,9 +229,8 @@ class Bfloat16Dots(Dots):
         context = epilogue.context
         if not context.cpu.bfloat16:
             raise NotUnderstood("no instruction for bfloat16 products")
-        shape = DotShape.of(problem, epilogue.anchor)
         context.functions.append(PRODUCTS)
-        return DotTiles(shape, plan, epilogue, Pairs()).loops()
+        return DotTiles(problem, plan, epilogue, Pairs()).loops()
 
 
 def halves(weights: np.ndarray) -> np.ndarray:

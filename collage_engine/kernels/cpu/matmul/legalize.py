@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
 from tvm import relax
 from tvm.ir import Call, Expr
 
-from collage_engine.kernels.cpu.matmul.problem import PackedMatmul, RuntimeMatmul
+from collage_engine.kernels.cpu.convolution.problem import NO_KERNEL, ConvProblem
+from collage_engine.kernels.cpu.matmul.problem import RuntimeMatmul
 from collage_engine.kernels.registry import decide
 from collage_engine.kernels.relax_values import (
     ANCHOR,
@@ -36,17 +36,19 @@ def legalize(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
     dtype = dtype_of(call)
     if dtype not in FLOATS or not dtype_of(left) == dtype_of(right) == dtype:
         return None
-    problem: PackedMatmul | RuntimeMatmul
+    problem: ConvProblem | RuntimeMatmul
     array = constant_of(right)
     if array is not None and all(e == 1 for e in b[:-2]) and len(a) >= len(b):
-        problem = PackedMatmul(prod(a[:-1]), *b[-2:])
+        rows, (depth, columns) = prod(a[:-1]), b[-2:]
+        problem = ConvProblem(True, (rows, depth), (rows, columns), (columns, depth), *NO_KERNEL)
+        array = array.reshape(depth, columns).T
     else:
         array, problem = None, RuntimeMatmul(a, b, out)
     decision = decide(problem, cpu)
     if decision is None:
         return None
     if array is not None:
-        right = const(decision.pack(cpu, array.reshape(b[-2:]).astype(np.float32)))
+        right = const(decision.pack(cpu, array))
     return builder.call_te(
         lambda x, y: narrowed(decision.reference(widened(x), widened(y)), dtype),
         left,

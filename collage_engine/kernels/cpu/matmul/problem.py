@@ -1,4 +1,4 @@
-"""States matrix products: with a constant right operand, and of two values of run time."""
+"""States products of two values of run time."""
 
 from __future__ import annotations
 
@@ -6,25 +6,6 @@ from math import prod
 
 import msgspec
 import numpy as np
-
-
-class PackedMatmul(msgspec.Struct, frozen=True, tag_field="family", tag="packed"):
-    """[rows, depth] × a constant [depth, columns]; several leading axes are rows together."""
-
-    rows: int
-    depth: int
-    columns: int
-
-    @property
-    def multiply_adds(self) -> float:
-        """Returns how many products are added up."""
-        return float(self.rows * self.depth * self.columns)
-
-    def operands(self, random: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """Returns random matrices; results are about as large as the left one's elements."""
-        left = random.standard_normal((self.rows, self.depth), dtype=np.float32)
-        right = random.standard_normal((self.depth, self.columns), dtype=np.float32)
-        return left, right * np.float32(self.depth**-0.5)
 
 
 class RuntimeMatmul(msgspec.Struct, frozen=True, tag_field="family", tag="runtime"):

@@ -15,16 +15,12 @@ from tvm.ir import Expr
 
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.cpu.convolution.reference import blocked_sum
-from collage_engine.kernels.cpu.convolution.shape import ConvShape
 from collage_engine.kernels.cpu.winograd import cost, reference
 from collage_engine.kernels.cpu.winograd.matrices import OUTPUTS, Outputs
 from collage_engine.kernels.cpu.winograd.writer import WinogradPlan, write
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.tile_choice import (
-    MOST_POSITIONS,
     MOST_VECTORS,
-    best_positions,
-    fits,
     near,
 )
 from collage_engine.kernels.note import note
@@ -67,18 +63,13 @@ class Winograd(KernelRule[ConvProblem, WinogradPlan, Cpu]):
         for outputs in OUTPUTS:
             if outputs != plan.outputs:
                 yield self._of_outputs(problem, machine, outputs)
-        tile_rows, columns = cost.tiles_of(problem.out, plan.outputs)
+        tile_rows, _ = cost.tiles_of(problem.out, plan.outputs)
         blocks = -(-problem.co // machine.lanes("float32"))
         for block in near(plan.block, min(MOST_VECTORS, blocks)):
-            yield replace(plan, block=block, rows=None)
+            yield replace(plan, block=block)
         for group in (plan.group // 2, plan.group * 2, tile_rows):
             if 1 <= group <= tile_rows:
                 yield replace(plan, group=group)
-        count = plan.group * columns
-        height = plan.rows or best_positions(machine, plan.block, (count, 1))[0]
-        for rows in near(height, min(count, MOST_POSITIONS)):
-            if fits(machine, rows, plan.block):
-                yield replace(plan, rows=rows)
 
     def check(self, problem: ConvProblem, plan: WinogradPlan, machine: Cpu) -> None:
         """Raises ``PlanError`` where a block or group is too large or a tile does not fit."""
@@ -87,8 +78,6 @@ class Winograd(KernelRule[ConvProblem, WinogradPlan, Cpu]):
             raise PlanError(f"blocks of {plan.block} vectors for {problem.co} channels")
         if plan.group > tile_rows:
             raise PlanError(f"groups of {plan.group} rows for {tile_rows} rows of tiles")
-        if plan.rows is not None and not fits(machine, plan.rows, plan.block):
-            raise PlanError(f"{plan.rows} tiles by {plan.block} vectors do not fit the registers")
 
     def pack(
         self, problem: ConvProblem, plan: WinogradPlan, machine: Cpu, weight: np.ndarray
@@ -111,4 +100,4 @@ class Winograd(KernelRule[ConvProblem, WinogradPlan, Cpu]):
 
     def write(self, problem: ConvProblem, plan: WinogradPlan, epilogue: Epilogue) -> Stmt:
         """Return the loops: transform, multiply and bring back, group by group of rows of tiles."""
-        return write(ConvShape.of(problem, epilogue.anchor), plan, epilogue, epilogue.context)
+        return write(problem, plan, epilogue, epilogue.context)

@@ -10,13 +10,14 @@ points, input channels, block].
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
 from tvm import tirx
 from tvm.ir import Expr
 
-from collage_engine.kernels.cpu.convolution.shape import ConvShape, prepare
+from collage_engine.kernels.cpu.convolution.prepared import prepare
+from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.cpu.winograd import cost
 from collage_engine.kernels.cpu.winograd.matrices import (
     TAPS,
@@ -58,50 +59,48 @@ class WinogradPlan(Plan, frozen=True):
     """Output channels per block, counted in vectors."""
     group: AtLeastOne
     """Rows of tiles that are transformed, multiplied and brought back together."""
-    rows: AtLeastOne | None = None
-    """Tiles that a register tile of the products takes; None: as estimated for each group."""
 
 
-def write(shape: ConvShape, plan: WinogradPlan, epilogue: Epilogue, context: Context) -> Stmt:
+def write(problem: ConvProblem, plan: WinogradPlan, epilogue: Epilogue, context: Context) -> Stmt:
     """Returns the loops of the convolution, its data made ready before."""
-    return _Winograd(shape, plan, epilogue, context).write()
+    return _Winograd(problem, plan, epilogue, context).write()
 
 
 class _Winograd:
     def __init__(
-        self, shape: ConvShape, plan: WinogradPlan, epilogue: Epilogue, context: Context
+        self, problem: ConvProblem, plan: WinogradPlan, epilogue: Epilogue, context: Context
     ) -> None:
-        self.shape, self.plan = shape, plan
+        self.problem, self.plan = problem, plan
         self.epilogue, self.context = epilogue, context
         cpu = context.cpu
         self.lanes = cpu.lanes("float32")
-        self.blocks, self.points, self.ci, self.block = shape_of(shape.weight)
+        self.blocks, self.points, self.ci, self.block = shape_of(context.weight)
         self.side = math.isqrt(self.points)
         self.matrices = transforms(self.side - TAPS + 1)
         m = self.matrices.outputs
-        self.rows, self.columns = cost.tiles_of(shape.out, m)
+        self.rows, self.columns = cost.tiles_of(problem.out, m)
         most = min(self.rows, plan.group)
-        if context.threads and shape.batch * -(-self.rows // most) * self.blocks < cpu.threads:
+        if context.threads and problem.batch * -(-self.rows // most) * self.blocks < cpu.threads:
             # One group of one block would be one piece of work.
-            most = -(-self.rows // -(-cpu.threads // shape.batch))
+            most = -(-self.rows // -(-cpu.threads // problem.batch))
         self.per_group = cost.evened(self.rows, most)
         # Tiles reach beyond the image: its rim of zeros is wider there.
         after = tuple(
             t * m + TAPS - 1 - b - s
-            for t, b, s in zip((self.rows, self.columns), shape.before, shape.size, strict=True)
+            for t, b, s in zip((self.rows, self.columns), problem.before, problem.size, strict=True)
         )
-        self.data = prepare(replace(shape, after=after), context)
+        self.data = prepare(replace(problem, padding=(*problem.before, *after)), context)
         self.pitch = cost.pitch(cpu, self.ci)
 
     def write(self) -> Stmt:
-        shape, context = self.shape, self.context
+        problem, context = self.problem, self.context
         parts = []
         for count, first, height in spans(self.rows, self.per_group):
             # Where there are fewer groups than threads they share the blocks of a group, and
             # each transforms the data anew: little beside the products of many channels.
             share = 1
-            if context.threads and context.cpu.threads > shape.batch * count:
-                share = min(self.blocks, -(-context.cpu.threads // (shape.batch * count)))
+            if context.threads and context.cpu.threads > problem.batch * count:
+                share = min(self.blocks, -(-context.cpu.threads // (problem.batch * count)))
             each = -(-self.blocks // share)
             # The parts that have a block: four blocks for three threads are two parts of two.
             share = -(-self.blocks // each)
@@ -114,10 +113,12 @@ class _Winograd:
                 share: int = share,
                 each: int = each,
             ) -> Stmt:
-                n, group, part = split_index(index, (shape.batch, count, share))
+                n, group, part = split_index(index, (problem.batch, count, share))
                 return self._group(n, int64(group) * self.per_group + first, height, part, each)
 
-            parts.append(context.share(shape.work)(shape.batch * count * share, task))
+            parts.append(
+                context.share(problem.multiply_adds // 16)(problem.batch * count * share, task)
+            )
         return seq(self.data.loops, *parts)
 
     def _group(self, n: Index, first: Index, height: int, part: Any, each: int) -> Stmt:
@@ -183,9 +184,9 @@ class _Winograd:
 
     def _multiply(self, transformed: Any, sums: Any, count: int, b: Index) -> Stmt:
         """Returns one product for every point: [tiles, channels] × [channels, block]."""
-        cpu, weight = self.context.cpu, self.shape.weight
+        cpu, weight = self.context.cpu, self.context.weight
         vectors = [(i * self.lanes, self.lanes) for i in range(self.block // self.lanes)]
-        rows = min(count, self.plan.rows or best_positions(cpu, len(vectors), (count, 1))[0])
+        rows = best_positions(cpu, len(vectors), (count, 1))[0]
 
         def tiles(point: Any, t: Index, height: int) -> Stmt:
             data = (int64(point) * count + t) * self.pitch
@@ -219,7 +220,7 @@ class _Winograd:
         ``sums`` holds [points, tiles, block], for block ``b`` of the output channels.
         """
         m, side, lanes = self.matrices.outputs, self.side, self.lanes
-        image_rows, image_columns = self.shape.out
+        image_rows, image_columns = self.problem.out
         count = height * self.columns
 
         def one(i: Index, j: Index, v: Index) -> Stmt:
@@ -258,7 +259,7 @@ class _Winograd:
 
     def _store(self, place: tuple[Index, ...], channel: Any, out: Any, at: int) -> Stmt:
         """Returns a vector of channels at one position; of the last block, those that exist."""
-        lanes, co = self.lanes, self.shape.co
+        lanes, co = self.lanes, self.problem.co
 
         def vector(c: int, width: int) -> Stmt:
             return self.epilogue.store_vector(

@@ -35,6 +35,10 @@ class Context:
     """Whether loops written now may be shared among threads (not inside such a loop)."""
     functions: list[str] = field(default_factory=list)
     """Functions in LLVM's language that the kernel calls, each with its own name."""
+    data: Any = None
+    weight: Any = None
+    """``data`` and ``weight``: the buffers that the kernel's anchor reads, if there is one; a
+    constant weight is packed as the kernel's rule wants it."""
 
     def share(self, work: float) -> Any:
         """Chooses between a loop that threads share and a serial one.

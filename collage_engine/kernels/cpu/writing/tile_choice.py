@@ -7,7 +7,6 @@ cycles are alike, so that none of them is a figure of one processor.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 
 from collage_engine.kernels.target import MOST_REGISTERS, SUMS_IN_FLIGHT, Cpu
@@ -152,18 +151,6 @@ def spans(extent: int, size: int) -> list[tuple[int, int, int]]:
     full, rest = divmod(extent, size)
     found = [(full, 0, size)] if full else []
     return [*found, (1, full * size, rest)] if rest else found
-
-
-def image_of(out: Sequence[int], plain: bool) -> tuple[int, int]:
-    """Returns the rows and columns that tiles cover; a run of positions is many rows of one column.
-
-    Args:
-        out: Spatial sizes of the output.
-        plain: Whether every output position reads one input position.
-    """
-    if plain or len(out) == 1:
-        return prod(out), 1
-    return out[-2], out[-1]
 
 
 NEAREST = 6

@@ -1,11 +1,8 @@
-"""Derives the sizes of a convolution, and copies its input with a rim of zeros.
-
-Some of the sizes are those that convolutions of every layout and element type have.
-"""
+"""Copies the input of a convolution with a rim of zeros, where no kernel can read it as it lies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -22,8 +19,6 @@ from collage_engine.kernels.cpu.writing.register_transpose import (
     vector_load,
     vector_store,
 )
-from collage_engine.kernels.expressions import NotUnderstood, loads
-from collage_engine.kernels.program import Stage
 from collage_engine.kernels.tir_builder import (
     Index,
     Stmt,
@@ -41,119 +36,6 @@ from collage_engine.kernels.tir_builder import (
     when,
     workspace,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConvSizes:
-    """Extents of an N-dimensional convolution; spatial tuples have one entry per dimension."""
-
-    data: Any
-    weight: Any
-    """The weight's buffer, packed as the rule that writes the kernel wants it."""
-    batch: int
-    ci: int
-    co: int
-    """``ci`` and ``co``: input and output channels of all groups together."""
-    groups: int
-    size: tuple[int, ...]
-    out: tuple[int, ...]
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilation: tuple[int, ...]
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-    """``before`` and ``after``: elements of padding before and behind each spatial axis."""
-
-    @property
-    def padded(self) -> tuple[int, ...]:
-        """Return the spatial sizes with the padding."""
-        return tuple(b + s + a for b, s, a in zip(self.before, self.size, self.after, strict=True))
-
-    @property
-    def has_padding(self) -> bool:
-        """Tells whether there is any padding."""
-        return any(self.before) or any(self.after)
-
-    @property
-    def pointwise(self) -> bool:
-        """Tells whether output positions are input positions, one by one."""
-        return self.taps == 1 and not self.has_padding and all(s == 1 for s in self.strides)
-
-    @property
-    def taps(self) -> int:
-        """Returns the taps of the whole kernel."""
-        return prod(self.kernel)
-
-
-def of_points(data: Any, weight: Any, rows: int, depth: int, columns: int) -> dict[str, Any]:
-    """Returns the fields that make a matrix product a convolution of points.
-
-    Rows of the left operand are positions along one spatial axis, columns of the right one are
-    output channels, and the kernel is a single tap.
-    """
-    return {
-        "data": data,
-        "weight": weight,
-        "batch": 1,
-        "ci": depth,
-        "co": columns,
-        "groups": 1,
-        "size": (rows,),
-        "out": (rows,),
-        "kernel": (1,),
-        "strides": (1,),
-        "dilation": (1,),
-        "before": (0,),
-        "after": (0,),
-    }
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConvShape(ConvSizes):
-    """The sizes of a convolution in float32, of data with channels first or last."""
-
-    channels_last: bool
-
-    @staticmethod
-    def of(problem: ConvProblem, anchor: Stage) -> ConvShape:
-        """Returns the sizes of a problem, with the buffers that its block reads.
-
-        Raises:
-            NotUnderstood: The block does not read two tensors (something was fused in front).
-        """
-        sources = [access.source for access in loads(anchor.value)]
-        if len(sources) != 2:
-            raise NotUnderstood("a convolution that does not read two tensors")
-        data, weight = sources
-        return ConvShape(
-            channels_last=problem.channels_last,
-            data=data,
-            weight=weight,
-            batch=problem.data[0],
-            ci=problem.ci,
-            co=problem.co,
-            size=problem.size,
-            out=problem.out,
-            groups=problem.groups,
-            kernel=problem.kernel,
-            strides=problem.strides,
-            dilation=problem.dilation,
-            before=problem.before,
-            after=problem.after,
-        )
-
-    @property
-    def work(self) -> int:
-        """Returns roughly how many vector multiply-adds the convolution takes.
-
-        ``Context.share`` decides by it whether sharing the loops among threads is worthwhile.
-        """
-        products = self.batch * self.co * prod(self.out) * self.taps * self.ci // self.groups
-        return products // 16
-
-    def index(self, n: Index, c: Index, spatial: Sequence[Index]) -> tuple[Index, ...]:
-        """Returns the indices of an element of the data or the output, in its layout's order."""
-        return (n, *spatial, c) if self.channels_last else (n, c, *spatial)
 
 
 def fill_run(target: Any, at: Index, size: int, lanes: int, value: Callable[[Index], Expr]) -> Stmt:
@@ -214,54 +96,54 @@ class Prepared:
     loops: Stmt | None
 
 
-def prepare(shape: ConvShape, context: Context) -> Prepared:
+def prepare(problem: ConvProblem, context: Context) -> Prepared:
     """Returns the data channels last, with its rim of zeros, and without harmful distances.
 
     A copy with a few spare channels per position (``spread_pitch``) costs next to nothing beside a
     tile whose positions compete for the same lines. Without cause there is no copy.
     """
     lanes = context.cpu.lanes("float32")
-    pitch = spread_pitch(shape.ci, lanes)
-    if not shape.channels_last:
-        return _turned(shape, context, pitch)
-    if prod(shape.out) <= 4:
-        pitch = shape.ci
-    if not shape.has_padding and pitch == shape.ci:
-        return Prepared(context.views.flat(shape.data), pitch, shape.size, None)
-    buffer = workspace((shape.batch * prod(shape.padded) * pitch,), name="prepared")
+    pitch = spread_pitch(problem.ci, lanes)
+    if not problem.channels_last:
+        return _turned(problem, context, pitch)
+    if prod(problem.out) <= 4:
+        pitch = problem.ci
+    if not problem.is_padded and pitch == problem.ci:
+        return Prepared(context.views.flat(context.data), pitch, problem.size, None)
+    buffer = workspace((problem.batch * prod(problem.padded) * pitch,), name="prepared")
     context.buffers.append(buffer)
-    loops = pad_into(shape, context, buffer, pitch, run_of, zeros)
-    return Prepared(buffer, pitch, shape.padded, loops)
+    loops = pad_into(problem, context, buffer, pitch, run_of, zeros)
+    return Prepared(buffer, pitch, problem.padded, loops)
 
 
-def _turned(shape: ConvShape, context: Context, pitch: int) -> Prepared:
+def _turned(problem: ConvProblem, context: Context, pitch: int) -> Prepared:
     """Turns channels-first data into a channels-last copy with its rim of zeros.
 
     Squares of vectors are transposed in registers; the last ones of a row overlap those before.
     """
     lanes = context.cpu.lanes("float32")
-    size, positions = shape.padded, prod(shape.size)
-    length = shape.batch * prod(size) * pitch
+    size, positions = problem.padded, prod(problem.size)
+    length = problem.batch * prod(size) * pitch
     buffer = workspace((length + lanes,), name="prepared")
     context.buffers.append(buffer)
-    source = context.views.flat(shape.data)
-    share = context.share(shape.batch * shape.ci * prod(size))
+    source = context.views.flat(context.data)
+    share = context.share(problem.batch * problem.ci * prod(size))
     clear = None
-    if shape.has_padding:
+    if problem.is_padded:
         row = size[-1] * pitch
         clear = share(
-            shape.batch * prod(size[:-1]),
+            problem.batch * prod(size[:-1]),
             lambda i: fill_run(buffer, int64(i) * row, row, lanes, zeros),
         )
 
     def target(n: Index, position: Index, c: Index) -> Any:
         index: Index = int64(n)
-        for p, e, b in zip(split_index(position, shape.size), size, shape.before, strict=True):
+        for p, e, b in zip(split_index(position, problem.size), size, problem.before, strict=True):
             index = index * e + (p + b)
         return index * pitch + c
 
     def origin(n: Index, c: Index, position: Index) -> Any:
-        return (int64(n) * shape.ci + c) * positions + position
+        return (int64(n) * problem.ci + c) * positions + position
 
     def square(n: Index, c: Index, p: Index) -> Stmt:
         def put(j: Index, value: Expr) -> Stmt:
@@ -277,15 +159,15 @@ def _turned(shape: ConvShape, context: Context, pitch: int) -> Prepared:
     def single(n: Index, c: Index, p: Index) -> Stmt:
         return store(buffer, load(source, origin(n, c, p)), target(n, p, c))
 
-    side = lanes if lanes >= 4 and min(shape.ci, positions) >= lanes else 1
+    side = lanes if lanes >= 4 and min(problem.ci, positions) >= lanes else 1
     one = square if side > 1 else single
 
     def start(number: Index, count: int) -> Any:
         return tirx.min(int64(number) * side, int64(count - side))
 
     def block(index: Index) -> Stmt:
-        n, b = split_index(index, (shape.batch, -(-shape.ci // side)))
-        c = start(b, shape.ci)
+        n, b = split_index(index, (problem.batch, -(-problem.ci // side)))
+        c = start(b, problem.ci)
         return loop(-(-positions // side), lambda p: one(n, c, start(p, positions)))
 
     loops = seq(
@@ -294,13 +176,13 @@ def _turned(shape: ConvShape, context: Context, pitch: int) -> Prepared:
         # intermediate of the kernel, while that is still read (its check misses bound values).
         store(buffer, f32(0.0), int64(length + lanes - 1)),
         clear,
-        share(shape.batch * -(-shape.ci // side), block),
+        share(problem.batch * -(-problem.ci // side), block),
     )
     return Prepared(buffer, pitch, size, loops)
 
 
 def pad_into(
-    shape: ConvSizes,
+    problem: ConvProblem,
     context: Context,
     buffer: Buffer,
     pitch: int,
@@ -310,7 +192,7 @@ def pad_into(
     """Returns loops that copy channels-last data into a flat buffer with a rim.
 
     Args:
-        shape: The sizes of the convolution.
+        problem: The sizes of the convolution.
         context: The context in which the kernel is written.
         buffer: The flat buffer.
         pitch: Elements from one position to the next; those behind the channels are like the rim.
@@ -318,14 +200,14 @@ def pad_into(
         outside: A function that gives the elements of the rim.
     """
     lanes = context.cpu.lanes(str(buffer.dtype))
-    padded, size, before, after = shape.padded, shape.size, shape.before, shape.after
-    source = context.views.flat(shape.data)
+    padded, size, before, after = problem.padded, problem.size, problem.before, problem.after
+    source = context.views.flat(context.data)
 
     def rim(at: Index, count: int) -> Stmt | None:
         return fill_run(buffer, at, count, lanes, outside) if count else None
 
     def row(index: Index) -> Stmt:
-        n, *place = split_index(index, (shape.batch, *padded[:-1]))
+        n, *place = split_index(index, (problem.batch, *padded[:-1]))
         inside = all_of(
             [
                 test
@@ -336,24 +218,24 @@ def pad_into(
         start: Index = int64(n)
         for p, b, s in zip(place, before, size, strict=False):
             start = start * s + (p - b)
-        start = start * (size[-1] * shape.ci)
+        start = start * (size[-1] * problem.ci)
         at = int64(index) * (padded[-1] * pitch)
         first = at + before[-1] * pitch
 
         def point(x: Index) -> Stmt:
             to = first + x * pitch
-            run = fill_run(buffer, to, shape.ci, lanes, copied(source, start + x * shape.ci))
-            return seq(run, rim(to + shape.ci, pitch - shape.ci))
+            run = fill_run(buffer, to, problem.ci, lanes, copied(source, start + x * problem.ci))
+            return seq(run, rim(to + problem.ci, pitch - problem.ci))
 
-        whole = size[-1] * shape.ci
+        whole = size[-1] * problem.ci
         body = seq(
             rim(at, before[-1] * pitch),
             fill_run(buffer, first, whole, lanes, copied(source, start))
-            if pitch == shape.ci
+            if pitch == problem.ci
             else loop(size[-1], point),
             rim(first + size[-1] * pitch, after[-1] * pitch),
         )
         return when(inside, body, rim(at, padded[-1] * pitch)) or seq()
 
-    share = context.share(shape.batch * prod(padded) * pitch)
-    return share(shape.batch * prod(padded[:-1]), row)
+    share = context.share(problem.batch * prod(padded) * pitch)
+    return share(problem.batch * prod(padded[:-1]), row)

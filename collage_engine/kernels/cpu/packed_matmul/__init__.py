@@ -1,1 +1,0 @@
-"""Products with a constant matrix that is packed by blocks of columns."""
