@@ -14,10 +14,9 @@ import re
 import zipfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import IO
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 
 from collage_engine.model.texts import TEXT_TYPE, encoded
 from collage_engine.records.errors import UsageError
@@ -29,16 +28,13 @@ Arrays = dict[str, np.ndarray]
 
 MOST_SAMPLES = 100
 """Samples at most, chosen: each takes a run of the model for each of some ten contenders."""
-MOST_BYTES_AROUND = 1 << 16
-"""Bytes that a tensor's file may have besides its values, for names and sizes: what the header of
-an ``.npy`` file may take (version 1.0 of NumPy's format)."""
 _TENSOR = re.compile(r"(?:(.*)/)?(input|output)_(\d{1,6})\.pb")
 
 
 def read_samples(
     content: bytes, wanted: Mapping[str, ArrayKind], outputs: Mapping[str, ArrayKind | None]
 ) -> list[tuple[Arrays, Arrays]]:
-    """Return the samples of an archive; each array's kind is compared before its numbers are read.
+    """Return the samples of an archive.
 
     Args:
         content: The archive.
@@ -85,7 +81,7 @@ def _samples_of(
     for folder in sorted(tensors, key=lambda name: (len(name), name)):
         inputs, stated = (
             {
-                name: _tensor(archive, tensors[folder][f"{what}_{number}"], name, kind)
+                name: _fitting(name, _array(archive, tensors[folder][f"{what}_{number}"]), kind)
                 for number, (name, kind) in enumerate(kinds.items())
                 if kind is not None and f"{what}_{number}" in tensors[folder]
             }
@@ -111,15 +107,14 @@ def stated_sizes(content: bytes, names: Sequence[str]) -> dict[str, tuple[int, .
     with contextlib.suppress(Exception), zipfile.ZipFile(io.BytesIO(content)) as archive:
         for member in archive.infolist():
             tensor = _TENSOR.fullmatch(member.filename)
-            with contextlib.suppress(Exception), archive.open(member) as stream:
+            with contextlib.suppress(Exception):
                 if member.filename.endswith(".npz"):
-                    found = stated_sizes(stream.read(), names) | found
+                    found = stated_sizes(archive.read(member), names) | found
                 elif tensor and tensor[2] == "input":
-                    dims = TensorProto.FromString(stream.read()).dims
-                    found.setdefault(names[int(tensor[3])], tuple(dims))
+                    found.setdefault(names[int(tensor[3])], _array(archive, member).shape)
                 elif not tensor:
                     name = member.filename.removesuffix(".npy")
-                    found[name or names[0]] = _kind_of(stream)[0]
+                    found[name or names[0]] = _array(archive, member).shape
     return found
 
 
@@ -160,55 +155,38 @@ def _arrays(archive: zipfile.ZipFile, wanted: Mapping[str, ArrayKind]) -> Arrays
             )
         if name in found:
             raise UsageError(f"--inputs holds two arrays for the input {name!r}")
-        with archive.open(member) as stream:
-            given = _kind_of(stream)
-            is_text = wanted[name][1] == TEXT_TYPE and given[1].kind in "SU"
-            _check_kind(name, (given[0], TEXT_TYPE) if is_text else given, wanted[name])
-        with archive.open(member) as stream:
-            array = np.lib.format.read_array(stream, allow_pickle=False)
-        found[name] = encoded(array) if is_text else array
+        found[name] = _fitting(name, _array(archive, member), wanted[name])
     return found
 
 
-def _tensor(
-    archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, wanted: ArrayKind
-) -> np.ndarray:
-    """Read one tensor of an ONNX test data set; each set holds one sample."""
-    from onnx import helper, numpy_helper
-
-    values = int(np.prod(wanted[0], dtype=object)) * wanted[1].itemsize
-    if member.file_size > MOST_SAMPLES * values + MOST_BYTES_AROUND:
-        raise UsageError(f"--inputs: {shown(member.filename)} is larger than {name!r}")
-    tensor = TensorProto.FromString(archive.read(member))
-    is_text = tensor.data_type == TensorProto.STRING
-    dtype = TEXT_TYPE if is_text else helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    _check_kind(name, (tuple(tensor.dims), dtype), wanted)
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+    """Read one array of numpy, or one tensor of an ONNX test data set."""
+    with archive.open(member) as stream:
+        if not _TENSOR.fullmatch(member.filename):
+            array: np.ndarray = np.lib.format.read_array(stream, allow_pickle=False)
+            return array
+        tensor = TensorProto.FromString(stream.read())
     if tensor.data_location == TensorProto.EXTERNAL:
         raise UsageError(f"--inputs: {shown(member.filename)} keeps its values in another file")
-    array = numpy_helper.to_array(tensor)
-    return encoded(array) if is_text else array
+    return numpy_helper.to_array(tensor)
 
 
-def _kind_of(stream: IO[bytes]) -> ArrayKind:
-    """Read the shape and the element type from the header of an array."""
-    version = np.lib.format.read_magic(stream)
-    if version == (1, 0):
-        shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
-    elif version == (2, 0):
-        shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
-    else:
-        raise ValueError(f"version {version[0]}.{version[1]} of the format is for records")
-    return shape, dtype
+def _fitting(name: str, array: np.ndarray, wanted: ArrayKind) -> np.ndarray:
+    """Return an array as the engine holds it.
 
-
-def _check_kind(name: str, given: ArrayKind, wanted: ArrayKind) -> None:
-    """Raise ``UsageError`` where an array is neither what the model takes nor several of these."""
-    shape, dtype = given
+    Raises:
+        UsageError: It is neither what the model takes nor several of these.
+    """
+    if wanted[1] == TEXT_TYPE and array.dtype.kind in "SUO":
+        array = encoded(array)
+    shape = array.shape
     several = len(shape) == len(wanted[0]) + 1 and shape[1:] == wanted[0]
     if shape != wanted[0] and not (several and shape[0] <= MOST_SAMPLES):
         raise UsageError(
             f"--inputs: {name!r} has shape {shown(str(list(shape)))}, the model has "
             f"{list(wanted[0])}, or up to {MOST_SAMPLES} samples of it along one more axis"
         )
-    if dtype != wanted[1]:
-        raise UsageError(f"--inputs: {name!r} is {shown(str(dtype))}, the model has {wanted[1]}")
+    if array.dtype != wanted[1]:
+        given = shown(str(array.dtype))
+        raise UsageError(f"--inputs: {name!r} is {given}, the model has {wanted[1]}")
+    return array

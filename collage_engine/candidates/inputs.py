@@ -22,12 +22,12 @@ from collage_engine.lowering.accuracy import (
 from collage_engine.lowering.reference import original_outputs, run_by_either
 from collage_engine.lowering.rounding import is_quantised, relative_bound, roundings
 from collage_engine.lowering.rounding_noise import rounding_noise, widened
-from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.importer import ImportedModel
+from collage_engine.model.index_set import members
 from collage_engine.model.numpy_types import numpy_type
 from collage_engine.model.random_inputs import RANGES
 from collage_engine.records.accuracy import RunTolerance
-from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.records.numbering import NodeSet
 from collage_engine.records.precision import TOLERANCES
 from collage_engine.records.reasons import short_reason
 from collage_engine.records.settings import RunSettings
@@ -231,22 +231,12 @@ def own_tolerances(model: ImportedModel, settings: RunSettings) -> dict[str, flo
         if is_exact(kind.dtype) and not is_quantised(graph, index):
             found[name] = 0.0
             continue
-        before = _computed_from(graph, index)
+        before = (index, *members(graph.upstream[index]))
         kinds = {each.dtype for i in before for each in graph.nodes[i].types} - {"float64"}
         least = tolerance(settings.precision)
         bound = max([least, *(TOLERANCES[k] for k in (*kinds, kind.dtype) if k in TOLERANCES)])
         found[name] = max(bound, relative_bound(depths[index])) if depths[index] else bound
     return found
-
-
-def _computed_from(graph: DataflowGraph, index: NodeIndex) -> set[NodeIndex]:
-    """Return the nodes that a value depends on, and its own."""
-    seen, waiting = {index}, [index]
-    while waiting:
-        new = set(graph.nodes[waiting.pop()].inputs) - seen
-        seen |= new
-        waiting.extend(new)
-    return seen
 
 
 def run_tolerance(

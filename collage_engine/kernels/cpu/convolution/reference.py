@@ -105,5 +105,6 @@ def blocked_sum(
         b, r = tirx.floordiv(inner, block), tirx.floormod(inner, block)
         return te.sum(x * weight_at(group, b, channel, r), axis=[channel, *taps])
 
-    out = problem.out_shape if problem.kernel else (*data.shape[:-1], problem.co)
-    return te.compute(out, element, name="conv", attrs=note)
+    if not problem.kernel:
+        return te.compute((*data.shape[:-1], problem.co), element, name="matmul", attrs=note)
+    return te.compute(problem.out_shape, element, name="conv", attrs=note)
