@@ -196,7 +196,7 @@ def _menu(
         reasons = "; ".join(f"{state.name}: {state.reason}" for state in states)
         raise ToolchainError(f"no toolchain is available on this machine ({reasons})")
     keys = _key_context(states, target)
-    candidates = with_keys(model, keys, enumerate_candidates(graph, sources).candidates)
+    candidates = with_keys(model, keys, enumerate_candidates(graph, sources))
     return Menu(
         states=tuple(states),
         sources=tuple(sources),
@@ -333,8 +333,7 @@ def _asked_spec(name: str, spec: PartitionSpec, graph: DataflowGraph) -> Partiti
     with asking(name, WORK_S):
         for _, rule in spec.rule.patterns():
             rule.matches(graph)
-    validate = None if spec.validate is None else asked(name, spec.validate)
-    return replace(spec, rule=AskedRule(spec.rule, lambda: asking(name, WORK_S)), validate=validate)
+    return replace(spec, rule=AskedRule(spec.rule, lambda: asking(name, WORK_S)))
 
 
 def _asked_reason(

@@ -120,8 +120,7 @@ class Subject:
 
     def candidates(self, case: Case, instance: ToolchainInstance) -> list[Candidate]:
         """Return its candidates of a model, with plain borders and with others."""
-        found = enumerate_candidates(case.model.graph, [self.source(case, instance)])
-        return list(found.candidates)
+        return list(enumerate_candidates(case.model.graph, [self.source(case, instance)]))
 
     def functions(self, case: Case, instance: ToolchainInstance) -> list[Function]:
         """Return some of its candidates with plain borders as functions, small and large ones."""

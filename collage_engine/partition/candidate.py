@@ -28,18 +28,11 @@ class CandidatePartition:
         Raises:
             ValueError: The two overlap.
         """
-        return CandidatePartition(
-            self.sub_graph.union(other.sub_graph), union_labels(self.rule, other.rule)
-        )
+        return CandidatePartition(self.sub_graph.union(other.sub_graph), self.rule or other.rule)
 
     def named(self, rule: str) -> CandidatePartition:
         """Return the same candidate as found by a rule around the one that found it."""
         return replace(self, rule=nest_labels(rule, self.rule))
-
-
-def union_labels(left: str, right: str) -> str:
-    """Return the label of a union: both labels joined by ``+``."""
-    return f"{left}+{right}" if left and right else left or right
 
 
 def nest_labels(outer: str, inner: str) -> str:

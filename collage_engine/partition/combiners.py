@@ -89,8 +89,6 @@ class Pool:
         self.queue: list[tuple[int, int]] = []
         self.waiting: set[int] = set()
         self.indexed: set[int] = set()
-        self.limited: set[NodeIndex] = set()
-        """First nodes of unions that were left out."""
         self.pairs_left = 0
 
     def add(self, candidate: CandidatePartition, *, seed: bool = False) -> None:
@@ -143,31 +141,21 @@ class Pool:
                 self.by_input.setdefault(index, []).append(place)
         return place
 
-    def exhausted(self, first: NodeIndex, pairs: int) -> bool:
+    def exhausted(self, pairs: int) -> bool:
         """Tell whether the pairs allowed are used up; else these are counted."""
-        if self.limits.pairs:
-            if self.pairs_left <= 0:
-                self.limited.add(first)
-                return True
-            self.pairs_left -= pairs
-        return False
+        spent = bool(self.limits.pairs) and self.pairs_left <= 0
+        self.pairs_left -= pairs
+        return spent
 
     def is_full(self, first: NodeIndex) -> bool:
-        """Tell whether the limits allow no further union that begins here; then this is noted."""
+        """Tell whether the limits allow no further union that begins here."""
         most = self.limits.per_node
-        full = bool(most) and self.starting.get(first, 0) >= most
-        if full:
-            self.limited.add(first)
-        return full
+        return bool(most) and self.starting.get(first, 0) >= most
 
     def has_room(self, first: NodeIndex, exits: int) -> bool:
         """Tell whether the limits allow another union that begins here and has so many exits."""
-        if self.is_full(first):
-            return False
-        if self.limits.max_exits and exits > self.limits.max_exits:
-            self.limited.add(first)
-            return False
-        return True
+        most = self.limits.max_exits
+        return not self.is_full(first) and not (most and exits > most)
 
     def improves(self, inside: NodeSet, parts: int) -> bool:
         """Tell whether a candidate of these nodes and this many composites would be kept."""
@@ -207,8 +195,7 @@ class AllSimple(CombinerRule):
         for source in sub_graph.input:
             above.update(dict.fromkeys(pool.by_exit.get(source, ())))
         inside = sub_graph.inside
-        first = pool.firsts[new]
-        if pool.exhausted(first, len(below) + len(above)):
+        if pool.exhausted(len(below) + len(above)):
             return
         room = pool.max_depth - pool.depths[new] if pool.max_depth else len(pool.graph)
         for places, is_above in ((below, True), (above, False)):
@@ -342,7 +329,6 @@ class TupleArgument(CombinerRule):
         glue = CandidatePartition(SubGraph(pool.graph, one_node(tuple_index), kind="injective"))
         for tried, chosen in enumerate(_with_wanted(choices, wanted), 1):
             if pool.limits.tuple_choices and tried > pool.limits.tuple_choices:
-                pool.limited.add(consumer.sub_graph.first)
                 return
             joined = _disjoint_union([consumer, glue, *dict.fromkeys(chosen)])
             if joined is not None and joined.sub_graph.feeds_itself is None:
@@ -387,7 +373,7 @@ def combine(
     combiners: Sequence[CombinerRule],
     max_depth: int = 0,
     limits: CombineLimits | None = None,
-) -> tuple[list[CandidatePartition], int]:
+) -> list[CandidatePartition]:
     """Join candidates by combiner rules until nothing new follows.
 
     Args:
@@ -399,7 +385,7 @@ def combine(
 
     Returns:
         The seeds and then the unions, in the order in which they were found, each set of nodes
-        once; and the number of nodes at which a limit left unions out.
+        once.
     """
     pool = Pool(graph, max_depth, limits or CombineLimits())
     for seed in seeds:
@@ -410,4 +396,4 @@ def combine(
         for combiner in combiners:
             for made in list(combiner.combine(pool, new)):
                 pool.add(made)
-    return pool.found, len(pool.limited)
+    return pool.found

@@ -13,7 +13,6 @@ what TVM v0.18 proposes. No tuple type crosses a border either.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,13 +28,12 @@ from collage_engine.partition.greedy import greedy
 from collage_engine.partition.quantized import completed, find
 from collage_engine.partition.regions import supported_set
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.counted import counted
 from collage_engine.records.format import Formats
 from collage_engine.records.numbering import NodeIndex, OperatorSet
 from collage_engine.records.precision import PRODUCTS, is_reduced, short
 from collage_engine.records.refusal import Refusal
 
-__all__ = ["CandidateSource", "Enumeration", "enumerate_candidates"]
+__all__ = ["CandidateSource", "enumerate_candidates"]
 
 BLOCK = "block"
 """The rule of candidates that only ``blocks`` proposes."""
@@ -52,21 +50,6 @@ class _Found:
     rules: dict[str, None]
     composites: Composites
     protected: bool
-
-
-@dataclass(frozen=True)
-class Enumeration:
-    """The candidates of all sources, by instance and then by first operator."""
-
-    graph: DataflowGraph
-    sources: tuple[CandidateSource, ...]
-    candidates: tuple[Candidate, ...]
-    notes: tuple[str, ...]
-    """Limits that were hit and candidates that were refused, for the log."""
-
-    def of(self, instance_id: str) -> list[Candidate]:
-        """Return the candidates of one toolchain instance."""
-        return [c for c in self.candidates if c.instance.id == instance_id]
 
 
 def why_not(graph: DataflowGraph, source: CandidateSource, index: NodeIndex) -> Refusal:
@@ -91,8 +74,10 @@ def why_not(graph: DataflowGraph, source: CandidateSource, index: NodeIndex) -> 
     return Refusal("calls" if source.instance.library else "alone", op)
 
 
-def enumerate_candidates(graph: DataflowGraph, sources: Sequence[CandidateSource]) -> Enumeration:
-    """Return the candidates of all sources.
+def enumerate_candidates(
+    graph: DataflowGraph, sources: Sequence[CandidateSource]
+) -> tuple[Candidate, ...]:
+    """Return the candidates of all sources, by instance and then by first operator.
 
     The result is deterministic, and has each set of operators once for each instance and format.
 
@@ -104,10 +89,9 @@ def enumerate_candidates(graph: DataflowGraph, sources: Sequence[CandidateSource
     groups = fused_groups(calls)
     pieces = completed(calls, blocks(calls, groups))
     covers = [greedy(graph, order) for order in _greedy_orders(sources)]
-    notes: list[str] = []
     records: list[Candidate] = []
     for source in sources:
-        collector = _Collector(calls, source, notes)
+        collector = _Collector(calls, source)
         collector.rules()
         collector.singles()
         if source.lowers_to_tir:
@@ -123,10 +107,10 @@ def enumerate_candidates(graph: DataflowGraph, sources: Sequence[CandidateSource
         # there images keep another layout.
         if not source.lowers_to_tir or find(graph):
             for piece in pieces:
-                collector.add(piece, BLOCK, False, count=False)
+                collector.add(piece, BLOCK, False)
         collector.whole_model()
         records.extend(collector.records())
-    return Enumeration(graph, tuple(sources), tuple(records), tuple(notes))
+    return tuple(records)
 
 
 def _greedy_orders(sources: Sequence[CandidateSource]) -> list[list[CandidateSource]]:
@@ -146,15 +130,13 @@ def _greedy_orders(sources: Sequence[CandidateSource]) -> list[list[CandidateSou
 class _Collector:
     """Gathers the candidates of one source."""
 
-    def __init__(self, calls: CallGraph, source: CandidateSource, notes: list[str]) -> None:
+    def __init__(self, calls: CallGraph, source: CandidateSource) -> None:
         self.calls = calls
         self.source = source
-        self.notes = notes
         self.supported = supported_set(calls, partial(source.refusal, calls.graph))
         self.worthwhile = _worthwhile(calls, source)
         """Only sets that hold one of these are candidates."""
         self.found: dict[OperatorSet, _Found] = {}
-        self.refused: Counter[str] = Counter()
 
     def add(
         self,
@@ -162,8 +144,6 @@ class _Collector:
         rule: str,
         protected: bool,
         composites: Composites = (),
-        *,
-        count: bool = True,
     ) -> None:
         """Add a candidate, unless it is unsupported, not convex, or gains nothing on this instance.
 
@@ -172,7 +152,6 @@ class _Collector:
             rule: The name of what proposes it.
             protected: Whether it is never pruned.
             composites: Name and operators of every library call inside.
-            count: Whether a refusal is counted for the log.
         """
         operators = self.calls.close(operators)
         if not operators & self.worthwhile:
@@ -184,13 +163,7 @@ class _Collector:
             if composites and (not known.composites or len(composites) < len(known.composites)):
                 known.composites = composites
             return
-        if operators & ~self.supported:
-            if count:
-                self.refused["unsupported operators"] += 1
-            return
-        if not self.calls.convex(operators):
-            if count:
-                self.refused["a path that leaves and comes back"] += 1
+        if operators & ~self.supported or not self.calls.convex(operators):
             return
         if self.source.made_of is not None:
             made = self.source.made_of(self.calls.graph.to_indices(tuple(members(operators))))
@@ -205,7 +178,7 @@ class _Collector:
         if spec is None:
             return
         number = self.calls.graph.to_operators
-        for candidate in spec.candidates(self.calls.graph, self.notes):
+        for candidate in spec.candidates(self.calls.graph):
             calls = ((name, number(inside)) for name, inside in candidate.sub_graph.composites)
             composites = tuple(sorted(calls, key=_by_nodes))
             operators = self.calls.from_nodes(candidate.sub_graph.inside)
@@ -234,10 +207,7 @@ class _Collector:
             self.add(everything, "whole-model", True)
 
     def records(self) -> list[Candidate]:
-        """Return the candidates' records by first operator, and note how many were refused."""
-        name = self.source.instance.id
-        for reason, times in self.refused.items():
-            self.notes.append(f"{name}: {counted(times, 'candidate')} refused for {reason}")
+        """Return the candidates' records by first operator."""
         ordered = sorted(self.found.items(), key=lambda f: (first(f[0]), f[0].bit_count(), f[0]))
         return [
             make_candidate(
@@ -278,5 +248,4 @@ def _by_nodes(composite: tuple[str, tuple[int, ...]]) -> tuple[tuple[int, ...], 
 
 def short_rule(rule: str) -> str:
     """Return the first two names of a rule path: ``tvm.combine``."""
-    head = rule.split("+", 1)[0]
-    return ".".join(head.split(".")[:2])
+    return ".".join(rule.split(".")[:2])

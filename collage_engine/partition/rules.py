@@ -16,28 +16,11 @@ from collage_engine.partition.candidate import CandidatePartition, nest_labels
 from collage_engine.partition.combiners import CombineLimits, CombinerRule, combine
 from collage_engine.partition.patterns import Match, Pattern, all_matches
 from collage_engine.partition.sub_graph import SubGraph, SubGraphConfig
-from collage_engine.records.graph import KIND_ORDER, OpKind
-from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.records.graph import KIND_ORDER, Node, OpKind
+from collage_engine.records.numbering import NodeIndex
 
 Predicate = Callable[[DataflowGraph, Match], str | None]
 """A further check of a match: returns None when it holds, else the reason."""
-
-
-@dataclass(frozen=True)
-class Scope:
-    """What a rule works on: a graph, and the partition spec that the rule belongs to."""
-
-    graph: DataflowGraph
-    name: str = ""
-    """The partition spec's name, for notes."""
-    notes: list[str] = field(default_factory=list)
-    """Limits that were hit, for the log."""
-
-    def candidate(
-        self, inside: NodeSet, rule: str, kind: OpKind | None = None
-    ) -> CandidatePartition:
-        """Return a candidate over this set of nodes; ``kind`` is given where it is known."""
-        return CandidatePartition(SubGraph(self.graph, inside, kind=kind), rule)
 
 
 class PartitionRule(ABC):
@@ -46,7 +29,7 @@ class PartitionRule(ABC):
     name: str
 
     @abstractmethod
-    def candidates(self, scope: Scope) -> list[CandidatePartition]:
+    def candidates(self, graph: DataflowGraph) -> list[CandidatePartition]:
         """Return all candidates this rule finds, deterministic in number and order."""
 
     def below(self) -> Sequence[PartitionRule]:
@@ -98,17 +81,23 @@ class PatternRule(PartitionRule):
             if self.predicate is None or self.predicate(graph, each) is None
         ]
 
-    def candidates(self, scope: Scope) -> list[CandidatePartition]:
+    def candidates(self, graph: DataflowGraph) -> list[CandidatePartition]:
         """Return one candidate for each match, in the order of their roots."""
         return [
-            CandidatePartition(SubGraph(scope.graph, each.nodes), self.name)
-            for at_root in self.matches(scope.graph)
+            CandidatePartition(SubGraph(graph, each.nodes), self.name)
+            for at_root in self.matches(graph)
             for each in at_root
         ]
 
     def patterns(self) -> Iterator[tuple[str, PatternRule]]:
         """Return this pattern alone."""
         yield self.name, self
+
+
+def _one_call(graph: DataflowGraph, node: Node, rule: str) -> CandidatePartition:
+    """Return a candidate of one call."""
+    alone = SubGraph(graph, one_node(node.index), kind=node.kind)
+    return CandidatePartition(alone, nest_labels(rule, node.op))
 
 
 @dataclass(frozen=True)
@@ -121,11 +110,11 @@ class OpCallByKindRule(PartitionRule):
     name: str = "op_call_by_kind"
     most: OpKind = "anchor"
 
-    def candidates(self, scope: Scope) -> list[CandidatePartition]:
+    def candidates(self, graph: DataflowGraph) -> list[CandidatePartition]:
         """Return one candidate for each call whose kind allows it."""
         return [
-            scope.candidate(one_node(node.index), nest_labels(self.name, node.op), node.kind)
-            for node in scope.graph.nodes
+            _one_call(graph, node, self.name)
+            for node in graph.nodes
             if node.form == "call" and KIND_ORDER[node.kind] <= KIND_ORDER[self.most]
         ]
 
@@ -137,12 +126,12 @@ class OpPredicateRule(PartitionRule):
     name: str
     predicate: Callable[[DataflowGraph, NodeIndex], str | None]
 
-    def candidates(self, scope: Scope) -> list[CandidatePartition]:
+    def candidates(self, graph: DataflowGraph) -> list[CandidatePartition]:
         """Return one candidate for each call that the predicate accepts."""
         return [
-            scope.candidate(one_node(node.index), nest_labels(self.name, node.op), node.kind)
-            for node in scope.graph.nodes
-            if node.form == "call" and self.predicate(scope.graph, node.index) is None
+            _one_call(graph, node, self.name)
+            for node in graph.nodes
+            if node.form == "call" and self.predicate(graph, node.index) is None
         ]
 
 
@@ -161,11 +150,11 @@ class _Wrapping(PartitionRule):
 class CompositeRule(_Wrapping):
     """Marks what the sub-rule finds as one library call of this name."""
 
-    def candidates(self, scope: Scope) -> list[CandidatePartition]:
+    def candidates(self, graph: DataflowGraph) -> list[CandidatePartition]:
         """Return the sub-rule's candidates, each marked as one composite."""
         return [
             CandidatePartition(c.sub_graph.as_composite(self.name), nest_labels(self.name, c.rule))
-            for c in self.sub_rule.candidates(scope)
+            for c in self.sub_rule.candidates(graph)
         ]
 
     def patterns(self) -> Iterator[tuple[str, PatternRule]]:
@@ -189,10 +178,10 @@ class AskedRule(PartitionRule):
         self.rule = rule
         self.asking = asking
 
-    def candidates(self, scope: Scope) -> list[CandidatePartition]:
+    def candidates(self, graph: DataflowGraph) -> list[CandidatePartition]:
         """Return the rule's candidates."""
         with self.asking():
-            return self.rule.candidates(scope)
+            return self.rule.candidates(graph)
 
     def below(self) -> Sequence[PartitionRule]:
         """Return the rule itself."""
@@ -206,9 +195,9 @@ class UnionRule(PartitionRule):
     name: str
     sub_rules: tuple[PartitionRule, ...]
 
-    def candidates(self, scope: Scope) -> list[CandidatePartition]:
+    def candidates(self, graph: DataflowGraph) -> list[CandidatePartition]:
         """Return the candidates of all rules, one rule after the other."""
-        return [c.named(self.name) for rule in self.sub_rules for c in rule.candidates(scope)]
+        return [c.named(self.name) for rule in self.sub_rules for c in rule.candidates(graph)]
 
     def below(self) -> Sequence[PartitionRule]:
         """Return the rules that are united."""
@@ -228,15 +217,10 @@ class CombineRule(PartitionRule):
     max_depth: int = 0
     limits: CombineLimits = field(default_factory=CombineLimits)
 
-    def candidates(self, scope: Scope) -> list[CandidatePartition]:
-        """Return the sub-rule's candidates and their unions; limits that are hit are noted."""
-        seeds = self.sub_rule.candidates(scope)
-        found, limited = combine(scope.graph, seeds, self.combiners, self.max_depth, self.limits)
-        if limited:
-            scope.notes.append(
-                f"{scope.name}: {self.name} reached its limits at {limited} operators and "
-                "left unions out"
-            )
+    def candidates(self, graph: DataflowGraph) -> list[CandidatePartition]:
+        """Return the sub-rule's candidates and their unions."""
+        seeds = self.sub_rule.candidates(graph)
+        found = combine(graph, seeds, self.combiners, self.max_depth, self.limits)
         return [c.named(self.name) for c in found]
 
     def below(self) -> Sequence[PartitionRule]:
@@ -250,10 +234,10 @@ class OnlyValidRule(_Wrapping):
 
     config: SubGraphConfig = field(default_factory=SubGraphConfig)
 
-    def candidates(self, scope: Scope) -> list[CandidatePartition]:
+    def candidates(self, graph: DataflowGraph) -> list[CandidatePartition]:
         """Return the sub-rule's candidates that are valid."""
         return [
             c.named(self.name)
-            for c in self.sub_rule.candidates(scope)
+            for c in self.sub_rule.candidates(graph)
             if c.sub_graph.is_valid(self.config)
         ]

@@ -77,7 +77,7 @@ def test_a_model_of_the_zoo_becomes_one_engine(name: str) -> None:
 def test_every_candidate_becomes_an_engine(name: str) -> None:
     made = import_onnx(zoo.build(name))
     graph = made.graph
-    found = enumerate_candidates(graph, [source_of(graph, TENSORRT, PLAIN)]).candidates
+    found = enumerate_candidates(graph, [source_of(graph, TENSORRT, PLAIN)])
     assert {n for record in found for n in record.nodes} == set(range(len(graph.operators)))
     assert max(len(record.nodes) for record in found) == len(graph.operators)
     for record in found:

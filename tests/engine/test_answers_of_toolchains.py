@@ -83,7 +83,6 @@ ANSWERS: dict[str, tuple[str, Any, str]] = {
     "rules that raise": ("partition_spec", _raise, "ValueError: going to work"),
     "a rule that is none": ("partition_spec", _rules(rule=5), "AttributeError"),
     "a predicate that raises": ("partition_spec", _rules(predicate=_raise), "going to work"),
-    "a judgement that raises": ("partition_spec", _rules(validate=_raise), "going to work"),
 }
 
 

@@ -60,7 +60,7 @@ def test_candidates(name: str, toolchain: str) -> None:
         lambda index: chosen.supports(graph, index, instance),
         made_of=lambda nodes: composites_of(chosen, graph, instance, nodes),
     )
-    candidates = enumerate_candidates(graph, [offered]).candidates
+    candidates = enumerate_candidates(graph, [offered])
     if name in LARGE:
         # A composite, a region and a block at least; not just single operators.
         assert sum(len(c.nodes) > 1 for c in candidates) > 10

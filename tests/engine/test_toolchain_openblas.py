@@ -178,7 +178,7 @@ def test_each_product_is_a_candidate_and_nothing_else(toolchain: OpenBlasToolcha
         supports=lambda index: toolchain.supports(graph, index, instance),
         made_of=lambda nodes: toolchain.composites_of(graph, instance, nodes),
     )
-    found = [c.nodes for c in enumerate_candidates(graph, [source]).candidates]
+    found = [c.nodes for c in enumerate_candidates(graph, [source])]
     ops = [graph.nodes[i].op for i in graph.operators]
     matmuls = [n for n, op in enumerate(ops) if op == "matmul"]
     # A Conv with a bias is one node, of which TVM's kernels do the rest.

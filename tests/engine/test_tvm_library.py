@@ -52,7 +52,7 @@ def offered(model: ImportedModel, library: str) -> tuple[CandidateRecord, ...]:
         lowers_to_tir=True,
         made_of=lambda nodes: composites_of(tvm, graph, instance, nodes),
     )
-    return enumerate_candidates(graph, [source]).candidates
+    return enumerate_candidates(graph, [source])
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.partition.rule_trees import PatternEntry, byoc_rules
 from collage_engine.partition.spec import PartitionSpec
-from collage_engine.toolchains.runtime.pattern_table import against_match, against_sub_graph
+from collage_engine.toolchains.runtime.pattern_table import against_match
 from tests.example_toolchain.operators import PRODUCT, reason_against
 
 
@@ -16,4 +16,4 @@ def partition_spec(name: str) -> PartitionSpec:
     pattern = pattern.optional(lambda x: op("nn.relu", x))
     table: list[PatternEntry] = [(f"{name}.product", pattern, against_match(reason_against))]
     rule = byoc_rules(table, "TVMFusion", name=name, supports=reason_against)
-    return PartitionSpec(name, rule, against_sub_graph(reason_against))
+    return PartitionSpec(name, rule)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import msgspec
 from hypothesis import given, settings
@@ -14,7 +15,6 @@ from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.candidate import candidate_id, shorten
 from collage_engine.partition.enumerate import (
     CandidateSource,
-    Enumeration,
     enumerate_candidates,
     why_not,
 )
@@ -22,6 +22,7 @@ from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.partition.rule_trees import byoc_rules, fusion_rules
 from collage_engine.partition.rules import PartitionRule
 from collage_engine.partition.spec import PartitionSpec
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.refusal import Refusal
 from tests.support.graphs import (
     chain,
@@ -65,11 +66,16 @@ def sources(graph) -> list[CandidateSource]:
     ]
 
 
-def check_invariants(graph, found: Enumeration) -> None:
+def of(found: Sequence[Candidate], name: str) -> list[Candidate]:
+    """Return the candidates of one instance."""
+    return [candidate for candidate in found if candidate.instance.id == name]
+
+
+def check_invariants(graph, found: Sequence[Candidate]) -> None:
     calls = call_graph(graph)
-    assert len({c.id for c in found.candidates}) == len(found.candidates)
-    supports = {o.instance.id: o.supports for o in found.sources}
-    for candidate in found.candidates:
+    assert len({c.id for c in found}) == len(found)
+    supports = {o.instance.id: o.supports for o in sources(graph)}
+    for candidate in found:
         operators = calls.of(candidate.nodes)
         assert candidate.nodes == tuple(members(operators)) and candidate.nodes
         assert candidate.nodes == graph.record.whole_nodes(candidate.nodes)
@@ -95,15 +101,15 @@ def test_invariants_on_random_graphs(seed: int, operators: int) -> None:
     found = enumerate_candidates(graph, sources(graph))
     check_invariants(graph, found)
     calls = call_graph(graph)
-    for source in found.sources:
-        mine = {c.nodes: c for c in found.of(source.instance.id)}
+    for source in sources(graph):
+        mine = {c.nodes: c for c in of(found, source.instance.id)}
         for operator, index in enumerate(graph.operators):
             held = any(operator in nodes for nodes in mine)
             if calls.close(1 << operator) == 1 << operator:
                 assert held == (source.supports(index) is None)
     whole = tuple(range(calls.size))
     for name in "ac":
-        record = next(c for c in found.of(name) if c.nodes == whole)
+        record = next(c for c in of(found, name) if c.nodes == whole)
         assert record.protected and "whole-model" in record.rule
 
 
@@ -115,11 +121,11 @@ def test_candidates_consist_of_whole_nodes(seed: int, operators: int) -> None:
     found = enumerate_candidates(graph, sources(graph))
     check_invariants(graph, found)
     calls = call_graph(graph)
-    for source in found.sources:
+    for source in sources(graph):
         takes = calls.whole_part(
             calls.of(n for n, i in enumerate(graph.operators) if source.supports(i) is None)
         )
-        held = {n for c in found.of(source.instance.id) for n in c.nodes}
+        held = {n for c in of(found, source.instance.id) for n in c.nodes}
         assert held == set(members(takes)), "each node that it takes as a whole is a candidate"
         for number in set(range(calls.size)) - held:
             assert why_not(graph, source, graph.operators[number]).kind == "judged"
@@ -141,19 +147,19 @@ def test_resnet_numbers() -> None:
     graph = resnet(16)
     found = enumerate_candidates(graph, sources(graph))
     check_invariants(graph, found)
-    for source in found.sources:
-        mine = found.of(source.instance.id)
+    for source in sources(graph):
+        mine = of(found, source.instance.id)
         assert 200 < len(mine) < 1500
         assert len({c.label for c in mine}) <= 100
-    rules = {r for c in found.candidates for r in c.rule.split(" | ")}
+    rules = {r for c in found for r in c.rule.split(" | ")}
     assert {"operator", "fuse-ops", "greedy", "whole-model", "block"} <= rules
     assert "tvm.combine" in rules
-    protected = {c.rule for c in found.candidates if c.protected}
+    protected = {c.rule for c in found if c.protected}
     assert protected and all(
         any(r in rule for r in ("operator", "fuse-ops", "greedy", "whole-model"))
         for rule in protected
     )
-    assert not any(c.protected for c in found.candidates if c.rule == "block")
+    assert not any(c.protected for c in found if c.rule == "block")
 
 
 class TestWhyNot:
@@ -175,8 +181,8 @@ def test_shapes_stay_on_the_host() -> None:
     graph = chain("abs", "shape_of")
     gpu = CandidateSource(instance("g"), None, lambda index: None, device="cuda:0")
     found = enumerate_candidates(graph, [gpu])
-    assert {c.nodes for c in found.candidates} == {(0,)}
-    assert {c.device for c in found.candidates} == {"cuda:0"}
+    assert {c.nodes for c in found} == {(0,)}
+    assert {c.device for c in found} == {"cuda:0"}
     assert why_not(graph, gpu, graph.operators[1]) == Refusal("device", "shape_of", "cuda:0")
 
 

@@ -27,8 +27,8 @@ def test_reduced_candidates_hold_a_product_and_all_others_are_offered_in_float32
         if net.nodes[index].op in ("nn.conv2d", "matmul")
     }
     assert products and len(products) < len(net.operators)
-    narrow = {c.nodes for c in found.of(NARROW.id)}
-    full = {c.nodes for c in found.of(FULL.id)}
+    narrow = {c.nodes for c in found if c.instance.id == NARROW.id}
+    full = {c.nodes for c in found if c.instance.id == FULL.id}
     assert {n for nodes in narrow for n in nodes} >= products
     assert narrow == {nodes for nodes in full if products & set(nodes)}
     other = next(n for n in range(len(net.operators)) if n not in products)

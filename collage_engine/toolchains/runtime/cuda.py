@@ -266,9 +266,7 @@ class CudaToolchain(CppToolchain):
             name=self.name,
             supports=lambda graph, index: self.refused(graph, one_node(index)),
         )
-        return PartitionSpec(
-            self.name, rule, lambda sub_graph: self.refused(sub_graph.graph, sub_graph.inside)
-        )
+        return PartitionSpec(self.name, rule)
 
     def composites_of(
         self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet

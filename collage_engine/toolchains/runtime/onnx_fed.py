@@ -30,7 +30,6 @@ from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime import python_host
 from collage_engine.toolchains.runtime.builder import RuntimeSource, wheel_version
-from collage_engine.toolchains.runtime.pattern_table import against_sub_graph
 from collage_engine.toolchains.runtime.toolchain import CppToolchain
 
 if TYPE_CHECKING:
@@ -104,11 +103,7 @@ class OnnxFedToolchain(CppToolchain):
         would double the candidates and win nothing.
         """
         # They are whole, as in parts they are float32; runtimes make 8-bit kernels of whole ones.
-        return PartitionSpec(
-            self.name,
-            composite_rules(self.name, pattern_table(self.name)),
-            against_sub_graph(lambda graph, index: self.supports(graph, index, instance)),
-        )
+        return PartitionSpec(self.name, composite_rules(self.name, pattern_table(self.name)))
 
     def misreads(self, node: NodeProto, opset: int) -> bool:
         """Tell whether the library computes something else than a node of this opset says.

@@ -11,7 +11,6 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import Match, Pattern, anything, constant, op
 from collage_engine.partition.rule_trees import FusionStyle, PatternEntry, byoc_rules
 from collage_engine.partition.spec import PartitionSpec
-from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.runtime import chains
 
@@ -70,11 +69,6 @@ def against_match(reason: Reason) -> Callable[[DataflowGraph, Match], str | None
     return lambda graph, match: against_nodes(reason, graph, match.nodes)
 
 
-def against_sub_graph(reason: Reason) -> Callable[[SubGraph], str | None]:
-    """Return the ``validate`` of a partition spec: every call inside can be taken."""
-    return lambda sub_graph: against_nodes(reason, sub_graph.graph, sub_graph.inside)
-
-
 def fusing_spec(
     name: str, reason: Reason, further: Sequence[PatternEntry] = (), *, joins: bool = False
 ) -> PartitionSpec:
@@ -93,5 +87,4 @@ def fusing_spec(
     patterns = (*anchor_patterns(name), *written_out)
     table = [*further, *((label, pattern, takes) for label, pattern in patterns)]
     style: FusionStyle = "TVMFusion" if joins else "NoFusion"
-    rule = byoc_rules(table, style, name=name, supports=reason)
-    return PartitionSpec(name, rule, against_sub_graph(reason))
+    return PartitionSpec(name, byoc_rules(table, style, name=name, supports=reason))

@@ -31,7 +31,6 @@ from collage_engine.records.toolchain import (
     ToolchainState,
 )
 from collage_engine.toolchains.base import MODULES, Function, Toolchain
-from collage_engine.toolchains.runtime.pattern_table import against_sub_graph
 from collage_engine.toolchains.tvm.library import LibraryCalls, instance_with, made_of, rules
 
 if TYPE_CHECKING:
@@ -126,12 +125,11 @@ class TvmToolchain(Toolchain):
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
         """Implements ``Toolchain.partition_spec``."""
-        validate = against_sub_graph(reason_against)
         if instance.library:
-            return PartitionSpec(instance.id, rules(instance), validate)
+            return PartitionSpec(instance.id, rules(instance))
         integers = composite_rules("quantized", pattern_table(self.name))
         rule = union_rules(self.name, integers, fusion_rules(self.name))
-        return PartitionSpec(instance.id, rule, validate)
+        return PartitionSpec(instance.id, rule)
 
     def library_instances(
         self, threads: int, libraries: Sequence[str]

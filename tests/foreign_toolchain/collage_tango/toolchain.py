@@ -18,7 +18,6 @@ from collage_engine.records.toolchain import (
 )
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.builder import RuntimeSource
-from collage_engine.toolchains.runtime.pattern_table import against_sub_graph
 from collage_engine.toolchains.runtime.places import Places
 from collage_engine.toolchains.runtime.toolchain import CppToolchain
 
@@ -57,7 +56,7 @@ class TangoToolchain(CppToolchain):
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
         rule = byoc_rules((), "TVMFusion", name=self.name, supports=reason_against)
-        return PartitionSpec(self.name, rule, against_sub_graph(reason_against))
+        return PartitionSpec(self.name, rule)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         graph = function.graph

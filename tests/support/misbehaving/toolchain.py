@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import msgspec
 
 from collage_engine.machine.folders import cache_folder
+from collage_engine.partition.rules import AskedRule
 from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.builder import RuntimeSource
@@ -108,10 +110,11 @@ class EvilToolchain(ExampleToolchain):
             return None
         spec = super().partition_spec(instance, graph)
 
-        def judge(sub_graph: Any) -> Any:
-            return 5 if misbehave("rules") else spec.validate(sub_graph)
+        class Rule(AskedRule):
+            def candidates(self, graph: Any) -> Any:
+                return 5 if misbehave("rules") else super().candidates(graph)
 
-        return replace(spec, validate=judge)
+        return replace(spec, rule=Rule(spec.rule, contextlib.nullcontext))
 
     def compile(self, function: Function) -> Any:
         garbage = [misbehave(place) for place in ("compile", "build")]
