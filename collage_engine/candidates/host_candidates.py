@@ -1,7 +1,7 @@
 """Candidates on the host in a run on a device.
 
-The host gets candidates for operators that no toolchain takes on the device, for operators so small
-that copying their values to the host and back may pay, and for those that the user pins there.
+The host gets candidates for operators that no toolchain takes on the device, and for those that the
+user pins there.
 Measuring everything on the host too would be wasted: a processor takes about a hundred times as
 long as the device.
 """
@@ -21,16 +21,12 @@ from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.partition.regions import supported_set
 from collage_engine.records.numbering import NodeIndex, OperatorNumber
 from collage_engine.records.pin import Pin
-from collage_engine.records.precision import PRODUCTS
 from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains.asking import asking
 from collage_engine.toolchains.base import Toolchain
 
 HOST_DEVICE = "cpu"
 """The name of the host among devices."""
-SMALL_BYTES = 64 << 10
-"""An operator is small when what it reads and writes has at most so many bytes; chosen: copying
-them takes about as long as the launch of a kernel."""
 
 
 def on_host(instance: ToolchainInstance) -> ToolchainInstance:
@@ -68,29 +64,21 @@ def host_sources(
         The instances that take at least one operator on the host.
     """
     found = []
-    untaken = _untaken(graph, sources)
+    wanted = _untaken(graph, sources).union(pinned)
     for toolchain in toolchains:
         with asking(toolchain.name):
             instances = toolchain.instances(Target.cpu(threads), "float32")[:1]
         for instance in instances:
             source = make(toolchain, on_host(instance))
-
-            def supports(index: NodeIndex, source: CandidateSource = source) -> str | None:
-                number = graph.operator_number[index]
-                if number in untaken or number in pinned or _small(graph, index):
-                    return source.supports(index)
-                return "too much to be copied to the host and back"
-
             host = replace(
-                source,
+                _only(graph, source, wanted.__contains__, "a device takes it"),
                 spec=None,
-                supports=supports,
                 whole_model=False,
                 host=True,
                 formats=(),
                 made_of=None,
             )
-            if any(supports(index) is None for index in graph.operators):
+            if any(host.supports(index) is None for index in graph.operators):
                 found.append(host)
     return found
 
@@ -151,12 +139,3 @@ def _untaken(graph: DataflowGraph, sources: Sequence[CandidateSource]) -> frozen
     for source in sources:
         left &= ~calls.whole_part(supported_set(calls, partial(source.refusal, graph)))
     return frozenset(members(left))
-
-
-def _small(graph: DataflowGraph, index: NodeIndex) -> bool:
-    """Tell whether an operator is small enough to be worth copying its values to the host."""
-    node = graph.nodes[index]
-    if node.op in PRODUCTS:
-        return False
-    read = (kind for i in node.inputs for kind in graph.nodes[i].types)
-    return sum(kind.bytes for kind in (*read, *node.types)) <= SMALL_BYTES

@@ -116,8 +116,6 @@ class KernelRule(ABC, Generic[ProblemT, PlanT, MachineT]):
     problem_type: ClassVar[type]
     """The class of the problems that the rule writes kernels for."""
     plan_type: ClassVar[type[Plan]] = NoPlan
-    multiplies_out: ClassVar[bool] = True
-    """Whether results are plain sums of products (Winograd's method, for one, rounds otherwise)."""
 
     @abstractmethod
     def matches(self, problem: ProblemT, machine: MachineT) -> bool:
@@ -265,23 +263,18 @@ class Registry:
             if type(problem) is rule.problem_type and rule.matches(problem, machine)
         ]
 
-    def default(
-        self, problem: Any, machine: Any, *, multiplied_out: bool = False
-    ) -> Decision[Any, Any] | None:
+    def default(self, problem: Any, machine: Any) -> Decision[Any, Any] | None:
         """Returns what is done without tuning: the first worthwhile rule with its default plan.
 
         Args:
             problem: What is to be computed.
             machine: Where.
-            multiplied_out: Whether only rules whose results are plain sums of products count.
 
         Returns:
             The decision, by the last matching rule where none expects to be worthwhile; None where
             no rule matches.
         """
         rules = self.matching(problem, machine)
-        if multiplied_out:
-            rules = [rule for rule in rules if rule.multiplies_out]
         if not rules:
             return None
         first = next((r for r in rules if r.worthwhile(problem, machine)), rules[-1])

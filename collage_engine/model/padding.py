@@ -275,17 +275,8 @@ class _Proof:
             pads = self._numbers(node.input[1])
             return [axis for axis in range(rank) if len(pads) != 2 * rank or any(pads[axis::rank])]
         if kind in _OF_A_BATCH and not _attribute(node, "training_mode", 0):
-            return [axis for axis in range(1, rank) if not self._is_pointwise(node, axis - 2)]
+            return range(1, rank)
         return range(rank)
-
-    def _is_pointwise(self, node: NodeProto, place: int) -> bool:
-        """Tell whether a convolution's kernel covers one position along a spatial axis."""
-        kernel = self._dims(node.input[1])[2:] if node.op_type == "Conv" and place >= 0 else []
-        if not kernel or _attribute(node, "auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
-            return False
-        strides = _attribute(node, "strides", [1] * len(kernel))
-        pads = _attribute(node, "pads", [0] * 2 * len(kernel))
-        return kernel[place] == strides[place] == 1 and not any(pads[place :: len(kernel)])
 
     def _transposed(self, node: NodeProto) -> Iterable[int]:
         order = _attribute(node, "perm", [*range(len(self._dims(node.input[0])))][::-1])

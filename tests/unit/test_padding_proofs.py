@@ -92,7 +92,6 @@ PROVED = [
     (class_token, ["batch", 4, 16], "batch"),
     (embedded, *TIME),
     (quantised, *TIME),
-    (lambda n, x: n.conv(x, 16, 4, kernel=1, pad=0), IMAGE, "time"),
     (lambda n, x: n.op("Transpose", x, perm=[1, 2, 0]), *TIME),
     (lambda n, x: n.op("Reshape", x, ints(n, 0, 0, 4, 4)), *TIME),
     (lambda n, x: n.op("Reshape", x, ints(n, 0, -1, 2, 8)), *TIME),
@@ -187,7 +186,6 @@ MIXED = [
 REFUSED = [
     *((build, says, ALONG_TIME) for build, says in MIXED),
     (lambda n, x: n.conv(x, 16, 4, kernel=3), "Conv", IMAGE),
-    (lambda n, x: n.conv(x, 16, 4, kernel=1, pad=0, stride=2), "Conv", IMAGE),
     (lambda n, x: n.op("AveragePool", x, kernel_shape=[2, 2]), "AveragePool", IMAGE),
     (lambda n, x: n.op("Softmax", x, axis=0), "Softmax", ["time", 5]),
     (lambda n, x: n.op("Reshape", x, ints(n, 4, -1)), "Reshape", ["time", 16]),

@@ -35,7 +35,6 @@ class Winograd(KernelRule[ConvProblem, WinogradPlan, Cpu]):
     name = "conv winograd"
     problem_type = ConvProblem
     plan_type = WinogradPlan
-    multiplies_out = False
 
     def matches(self, problem: ConvProblem, machine: Cpu) -> bool:
         """Tells whether it is a plain 3×3 convolution of enough channels, which are last."""
