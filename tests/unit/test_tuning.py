@@ -15,7 +15,7 @@ from collage_engine.candidates.menu import Menu
 from collage_engine.control.progress import StageReport
 from collage_engine.control.run_control import RunControl
 from collage_engine.kernels.choices import Choices, digest_of, read_table, write_table
-from collage_engine.kernels.tuning.hill_climbing import WORTH, climb
+from collage_engine.kernels.tuning.hill_climbing import climb
 from collage_engine.model.importer import ImportedModel
 from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.planning.search_problem import make_placement, make_problem
@@ -115,12 +115,6 @@ def test_what_could_win_once_tuned_is_chosen_and_the_rest_is_not():
     assert chosen_of(candidates) == [near.id]
 
 
-def test_of_candidates_that_overlap_those_are_chosen_that_could_be_in_one_placement():
-    pair = record(TVM, (0, 1), 90.0)
-    chosen = chosen_of([pair, *singles(50.0, 80.0)])
-    assert chosen[0] == pair.id and len(chosen) == 3
-
-
 def test_workloads_are_ranked_by_their_time_in_all_places():
     candidates = singles(100.0, 150.0)
     tasks = {c.key: [task("often")] for c in candidates[:3]}
@@ -192,30 +186,6 @@ def test_climbing_finds_the_bottom_and_tries_nothing_twice():
     assert found.best == Point(3, -2) and found.complete
     assert len(asked) == len(set(asked)) == found.tried
     assert found.ratio == pytest.approx(bowl(found.best) / bowl(found.start))
-
-
-def test_climbing_stops_when_told_and_goes_on_from_there():
-    budget = iter(range(3))
-    first = climb(
-        Point(),
-        around,
-        lambda a, b: bowl(a) / bowl(b),
-        stop=lambda: next(budget, None) is None,
-    )
-    assert not first.complete and first.tried < 4
-    again: list[str] = []
-
-    def compare(a: Point, b: Point) -> float:
-        again.append(a.name)
-        return bowl(a) / bowl(b)
-
-    climb(first.best, around, compare, tried=first.seen)
-    assert again and not first.seen & set(again)
-
-
-def test_differences_within_the_noise_move_nothing():
-    found = climb(Point(), around, lambda a, b: WORTH + 0.001)
-    assert found.best == found.start and found.complete
 
 
 # Tables and records ----------------------------------------------------------------------------
@@ -377,18 +347,6 @@ def test_a_later_run_uses_the_records_without_a_budget(store):
     later, _, found, _, _ = tune(store, tuning_targets.AlwaysCrashing, 0.0)
     assert sum(r.instance.id == "tvm[tuned=yes]" for r in found) == NODES
     assert later.counts.tuned == 0 and later.counts.from_store == 2
-
-
-def test_another_choice_is_another_measurement(store):
-    _, _, found, _, _ = tune(store, tuning_targets.Scripted, 30.0)
-    keys = {r.id: r.key for r in found if r.instance.config}
-    records = TuningRecords(store, context(), "tvm")
-    records.put(
-        msgspec.structs.replace(records.records(["kernel 0"])["kernel 0"], choice={"block": 3})
-    )
-    _, _, found, _, _ = tune(store, tuning_targets.Scripted, 0.0)
-    later = {r.id: r.key for r in found if r.instance.config}
-    assert [keys[i] == later[i] for i in sorted(keys)] == [False, True, False, True]
 
 
 def test_what_cannot_matter_is_not_even_looked_at(store):
