@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -16,8 +16,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.importer import ImportedModel
 from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.partition.enumerate import enumerate_candidates, why_not
-from collage_engine.partition.rules import AskedRule
-from collage_engine.partition.spec import PartitionSpec
+from collage_engine.partition.rules import AskedRule, PartitionRule
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost_table import CostTable
 from collage_engine.records.errors import ToolchainError, ToolchainFault, UsageError
@@ -323,17 +322,17 @@ def source_of(
         )
 
 
-def _asked_spec(name: str, spec: PartitionSpec, graph: DataflowGraph) -> PartitionSpec:
+def _asked_spec(name: str, spec: PartitionRule, graph: DataflowGraph) -> PartitionRule:
     """Return a toolchain's rules so that the engine knows whom it asks when it follows them.
 
     Patterns are matched here, once for all, since greedy covers ask several toolchains in turn.
     """
-    if not isinstance(spec, PartitionSpec):
+    if not isinstance(spec, PartitionRule):
         raise ToolchainError(f"its partition spec is {spec!r:.40}")
     with asking(name, WORK_S):
-        for _, rule in spec.rule.patterns():
+        for _, rule in spec.patterns():
             rule.matches(graph)
-    return replace(spec, rule=AskedRule(spec.rule, lambda: asking(name, WORK_S)))
+    return AskedRule(spec, lambda: asking(name, WORK_S))
 
 
 def _asked_reason(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.formats import channels_last_border, host_border
-from collage_engine.partition.spec import PartitionSpec
+from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.format import NHWC, PLAIN, Formats
 from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorNumber
 from collage_engine.records.operators import names_where
@@ -26,7 +26,7 @@ class CandidateSource:
     """One toolchain instance with its rules, from which candidates of a graph are enumerated."""
 
     instance: ToolchainInstance
-    spec: PartitionSpec | None
+    spec: PartitionRule | None
     """Its rules; None: it proposes none beside single operators, blocks and the whole model."""
     supports: Callable[[NodeIndex], str | None]
     """Returns the reason why the instance cannot run a call, by its node index; None: it can."""

@@ -22,33 +22,12 @@ from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.graph import KIND_ORDER, OpKind
 from collage_engine.records.numbering import NodeIndex, NodeSet
 
-LETTERS: dict[str, str] = {  # of kinds, as in the names of upstream's combiners
-    "elementwise": "E",
-    "broadcast": "B",
-    "injective": "I",
-    "reduction": "R",
-    "anchor": "A",
-    "tuple": "T",
-    "opaque": "O",
-}
+SimpleCombiner = tuple[OpKind, OpKind]
+"""The greatest kinds of an upstream and of a downstream candidate that are joined."""
 
-
-@dataclass(frozen=True)
-class SimpleCombiner:
-    """Joins an upstream candidate of at most one kind with a downstream one of at most another."""
-
-    upstream: OpKind
-    downstream: OpKind
-
-    @property
-    def name(self) -> str:
-        """Return the letters of both kinds, as in ``A->B``."""
-        return f"{LETTERS[self.upstream]}->{LETTERS[self.downstream]}"
-
-
-A_TO_B = SimpleCombiner("anchor", "broadcast")
-B_TO_R = SimpleCombiner("broadcast", "reduction")
-I_TO_I = SimpleCombiner("injective", "injective")
+A_TO_B: SimpleCombiner = ("anchor", "broadcast")
+B_TO_R: SimpleCombiner = ("broadcast", "reduction")
+I_TO_I: SimpleCombiner = ("injective", "injective")
 
 
 @dataclass(frozen=True)
@@ -166,8 +145,6 @@ class Pool:
 class CombinerRule(ABC):
     """Makes candidates from a new candidate and those found before."""
 
-    name: str
-
     @abstractmethod
     def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
         """Yield unions of a candidate with others in the pool, in both roles.
@@ -183,7 +160,6 @@ class AllSimple(CombinerRule):
     """Joins touching candidates whenever one of the simple combiners fires."""
 
     simple: tuple[SimpleCombiner, ...]
-    name: str = "all_simple"
 
     def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
         """Yield unions with candidates that read this one, then with those that it reads."""
@@ -212,8 +188,8 @@ class AllSimple(CombinerRule):
     def fires(self, upstream: int, downstream: int) -> bool:
         """Tell whether a simple combiner takes these kinds (as numbers)."""
         return any(
-            upstream <= KIND_ORDER[rule.upstream] and downstream <= KIND_ORDER[rule.downstream]
-            for rule in self.simple
+            upstream <= KIND_ORDER[above] and downstream <= KIND_ORDER[below]
+            for above, below in self.simple
         )
 
     def _join(
@@ -271,8 +247,6 @@ class TupleArgument(CombinerRule):
     (upstream aborts there); a producer of several fields serves them all, and a constant field or
     one that the consumer itself makes needs none.
     """
-
-    name: str = "tuple_arg"
 
     def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
         """Yield unions with the candidate as a tuple's consumer, then as a field's producer."""
@@ -338,8 +312,6 @@ class TupleArgument(CombinerRule):
 @dataclass(frozen=True)
 class TupleProjection(CombinerRule):
     """Joins a candidate with one projection that reads it."""
-
-    name: str = "tuple_proj"
 
     def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
         """Yield one union for each projection that reads the candidate."""

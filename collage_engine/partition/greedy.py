@@ -61,7 +61,7 @@ def merge_composites(
     found: list[Composite] = []
     if source.spec is None:
         return found
-    for name, rule in source.spec.rule.patterns():
+    for name, rule in source.spec.patterns():
         for at_root in reversed(rule.matches(graph)):
             for match in at_root:
                 operators = calls.from_nodes(match.nodes)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from collage_engine.model.importer import ImportedModel
-    from collage_engine.partition.spec import PartitionSpec
+    from collage_engine.partition.rules import PartitionRule
 
 
 MODULES = "external_mods"
@@ -166,7 +166,7 @@ class Toolchain(ABC):
         """
 
     @abstractmethod
-    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
         """Returns the rule tree that proposes the toolchain's candidates.
 
         Args:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,17 +45,6 @@ class Unloadable(Hostile):
         raise SystemExit("no licence found")
 
 
-def _rules(**changes: Any) -> Any:
-    def partition_spec(self: Hostile, instance: Any, graph: Any) -> Any:
-        spec = ExampleToolchain.partition_spec(self, instance, graph)
-        if "predicate" in changes:
-            pattern = op("nn.relu", anything())
-            return replace(spec, rule=PatternRule("hostile.relu", pattern, changes["predicate"]))
-        return replace(spec, **changes)
-
-    return partition_spec
-
-
 def _instance(**changes: Any) -> Any:
     return ToolchainInstance(**{"toolchain": NAME, **changes})
 
@@ -81,8 +69,11 @@ ANSWERS: dict[str, tuple[str, Any, str]] = {
     "supports says yes": ("supports", lambda *_: True, "it says True about an operator"),
     "no rules": ("partition_spec", lambda *_: None, "its partition spec is None"),
     "rules that raise": ("partition_spec", _raise, "ValueError: going to work"),
-    "a rule that is none": ("partition_spec", _rules(rule=5), "AttributeError"),
-    "a predicate that raises": ("partition_spec", _rules(predicate=_raise), "going to work"),
+    "a predicate that raises": (
+        "partition_spec",
+        lambda *_: PatternRule("hostile.relu", op("nn.relu", anything()), _raise),
+        "going to work",
+    ),
 }
 
 

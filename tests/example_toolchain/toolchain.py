@@ -21,7 +21,7 @@ from collage_engine.toolchains.runtime.toolchain import CppToolchain
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
-    from collage_engine.partition.spec import PartitionSpec
+    from collage_engine.partition.rules import PartitionRule
 
 VERSION = "1.0"
 """Version of the library that the runtime calls. The example calls none, so it is its own
@@ -68,7 +68,7 @@ class ExampleToolchain(CppToolchain):
 
         return reason_against(graph, index)
 
-    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
         """Returns the rule tree of ``rules.partition_spec``."""
         from tests.example_toolchain.rules import partition_spec
 

@@ -15,12 +15,10 @@ from collage_engine.partition.combiners import (
     I_TO_I,
     AllSimple,
     CombineLimits,
-    SimpleCombiner,
     TupleArgument,
     TupleProjection,
 )
 from collage_engine.partition.rules import CombineRule, OpCallByKindRule
-from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import node_kind
 from collage_engine.records.graph import KIND_ORDER
 from tests.support.graphs import GraphBuilder, chain, random_graph
@@ -30,7 +28,7 @@ FUSION = (("anchor", "broadcast"), ("broadcast", "reduction"), ("injective", "in
 
 def combined(graph: DataflowGraph, combiners, depth: int, limits=None) -> set[int]:
     rule = CombineRule("c", OpCallByKindRule(), combiners, depth, limits or CombineLimits())
-    found = PartitionSpec("s", rule).candidates(graph)
+    found = rule.candidates(graph)
     result = {c.sub_graph.inside for c in found}
     assert len(result) == len(found)
     return result
@@ -161,7 +159,7 @@ def test_equals_brute_force_with_tuples(seed: int, operators: int) -> None:
 def test_arbitrary_fusion_equals_brute_force(seed: int, operators: int) -> None:
     graph = random_graph(random.Random(seed), operators, glue=False)
     naive = Naive(graph, (("anchor", "anchor"),), 3, False)
-    assert combined(graph, (AllSimple((SimpleCombiner("anchor", "anchor"),)),), 3) == naive.run()
+    assert combined(graph, (AllSimple((("anchor", "anchor"),)),), 3) == naive.run()
 
 
 def star(width: int) -> DataflowGraph:

@@ -21,7 +21,6 @@ from collage_engine.partition.enumerate import (
 from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.partition.rule_trees import byoc_rules, fusion_rules
 from collage_engine.partition.rules import PartitionRule
-from collage_engine.partition.spec import PartitionSpec
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.refusal import Refusal
 from tests.support.graphs import (
@@ -56,8 +55,7 @@ def sources(graph) -> list[CandidateSource]:
     def make(
         name: str, rule: PartitionRule, supports, lowers_to_tir: bool = False
     ) -> CandidateSource:
-        spec = PartitionSpec(name, rule)
-        return CandidateSource(instance(name), spec, supports, lowers_to_tir=lowers_to_tir)
+        return CandidateSource(instance(name), rule, supports, lowers_to_tir=lowers_to_tir)
 
     return [
         make("a", fusion_rules("tvm"), everything, lowers_to_tir=True),
@@ -170,7 +168,7 @@ class TestWhyNot:
 
     def test_what_no_partition_holds(self) -> None:
         graph = chain("nn.softmax")
-        spec = PartitionSpec("a", fusion_rules("tvm"))
+        spec = fusion_rules("tvm")
         found = why_not(graph, CandidateSource(instance("a"), spec, lambda i: None), 1)
         assert found == Refusal("alone", "nn.softmax")
         calling = CandidateSource(instance("a", library="b"), spec, lambda i: None)

@@ -15,7 +15,6 @@ from collage_engine.partition.greedy import greedy
 from collage_engine.partition.quantized import Quantized, completed, pattern_table
 from collage_engine.partition.quantized_numbers import Numbers
 from collage_engine.partition.rule_trees import composite_rules
-from collage_engine.partition.spec import PartitionSpec
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.toolchain import ToolchainInstance
 from tests.support.valued_graph import ValuedGraph
@@ -184,7 +183,7 @@ def test_composite_is_one_candidate_with_its_name_and_greedy_keeps_it_whole() ->
     y = whole(g)
     graph = g.graph(y)
     instance = ToolchainInstance(toolchain="some", threads=1)
-    spec = PartitionSpec("some", composite_rules("quantized", pattern_table("some")))
+    spec = composite_rules("quantized", pattern_table("some"))
     candidates = spec.candidates(graph)
     largest = max(candidates, key=lambda c: c.sub_graph.inside.bit_count())
     assert [name for name, _ in largest.sub_graph.composites] == ["some.quantized_conv"]

@@ -17,7 +17,6 @@ from collage_engine.partition.greedy import greedy
 from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.partition.regions import merge_regions
 from collage_engine.partition.rule_trees import byoc_rules
-from collage_engine.partition.spec import PartitionSpec
 from tests.support.graphs import (
     GraphBuilder,
     chain,
@@ -75,7 +74,7 @@ def test_merged_regions_run_in_some_order(seed: int, operators: int) -> None:
 def source(
     graph, name: str, ops: set[str] | None, patterns=(), lowers_to_tir: bool = False
 ) -> CandidateSource:
-    spec = PartitionSpec(name, byoc_rules(patterns, "NoFusion"))
+    spec = byoc_rules(patterns, "NoFusion")
 
     def supports(index: int) -> str | None:
         op_name = graph.nodes[index].op

@@ -21,7 +21,6 @@ from collage_engine.partition.combiners import (
     B_TO_R,
     I_TO_I,
     AllSimple,
-    SimpleCombiner,
     TupleArgument,
     TupleProjection,
 )
@@ -31,16 +30,16 @@ from collage_engine.partition.rules import (
     CompositeRule,
     OnlyValidRule,
     OpCallByKindRule,
+    PartitionRule,
     PatternRule,
     UnionRule,
 )
-from collage_engine.partition.spec import PartitionSpec
 from collage_engine.partition.sub_graph import SubGraphConfig
 from collage_engine.search.api import solve
 from collage_engine.search.problem import Problem, ProblemCandidate, ProblemNode
 from tests.support.graphs import GraphBuilder, chain
 
-A_TO_A = SimpleCombiner("anchor", "anchor")
+A_TO_A = ("anchor", "anchor")
 TABLE = [
     ("relu", op("nn.relu", anything())),
     ("add", op("add", anything(), anything())),
@@ -98,20 +97,20 @@ def double_residual() -> DataflowGraph:
     return b.build(b.call("add", v1, b.call("add", v0, v1)))
 
 
-def tvm_spec(max_depth: int) -> PartitionSpec:
+def tvm_spec(max_depth: int) -> PartitionRule:
     """Returns upstream's spec for a TVM target, e.g. ``tvm_llvm``."""
     combiners = (AllSimple((A_TO_B, B_TO_R, I_TO_I)), TupleArgument(), TupleProjection())
     combine = CombineRule("", OpCallByKindRule(""), combiners, max_depth)
     config = SubGraphConfig(max_exits=1, max_depth=max_depth)
-    return PartitionSpec("tvm_llvm", OnlyValidRule("", combine, config))
+    return OnlyValidRule("", combine, config)
 
 
-def byoc_spec(max_depth: int, table: Sequence[tuple[str, Pattern]] = TABLE) -> PartitionSpec:
+def byoc_spec(max_depth: int, table: Sequence[tuple[str, Pattern]] = TABLE) -> PartitionRule:
     """Returns upstream's spec for an external target with a pattern table and arbitrary fusion."""
     rules = tuple(CompositeRule(label, PatternRule("", p)) for label, p in table)
     tree = CombineRule("", UnionRule("", rules), (AllSimple((A_TO_A,)),), max_depth)
     config = SubGraphConfig(max_exits=1, max_depth=max_depth)
-    return PartitionSpec("example_target_hook", OnlyValidRule("", tree, config))
+    return OnlyValidRule("", tree, config)
 
 
 @dataclass(frozen=True)

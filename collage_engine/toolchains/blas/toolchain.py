@@ -13,7 +13,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.candidate_source import Composites
 from collage_engine.partition.patterns import anything, op
 from collage_engine.partition.rule_trees import PatternEntry, byoc_rules
-from collage_engine.partition.spec import PartitionSpec
+from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
@@ -81,9 +81,9 @@ class BlasToolchain(CppToolchain):
         """Implements ``Toolchain.supports``."""
         return reason_against(graph, index)
 
-    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
         """Implements ``Toolchain.partition_spec``."""
-        return PartitionSpec(self.name, byoc_rules(self.library_table(), name=self.name))
+        return byoc_rules(self.library_table(), name=self.name)
 
     def composites_of(
         self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet

@@ -8,7 +8,7 @@ from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.rule_trees import PatternEntry
-from collage_engine.partition.spec import PartitionSpec
+from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.format import NHWC, PLAIN
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.precision import BFLOAT16
@@ -31,7 +31,7 @@ from collage_engine.toolchains.runtime.builder import (
 from collage_engine.toolchains.runtime.pattern_table import (
     against_match,
     anchor_patterns,
-    fusing_spec,
+    fusing_rules,
 )
 from collage_engine.toolchains.runtime.toolchain import CppToolchain
 
@@ -99,9 +99,9 @@ class OneDnnToolchain(CppToolchain):
         """Implements ``Toolchain.supports``."""
         return reason_against(graph, index)
 
-    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
         """Implements ``Toolchain.partition_spec``."""
-        return fusing_spec(self.name, reason_against, joins=True)
+        return fusing_rules(self.name, reason_against, joins=True)
 
     def library_table(self) -> Sequence[PatternEntry]:
         """Implements ``capabilities.LibraryForKernels``."""

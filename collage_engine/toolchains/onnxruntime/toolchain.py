@@ -14,7 +14,7 @@ import msgspec
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.quantized import pattern_table
-from collage_engine.partition.spec import PartitionSpec
+from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
@@ -36,7 +36,7 @@ from collage_engine.toolchains.runtime import weight_files
 from collage_engine.toolchains.runtime.builder import HELD, RuntimeSource, find_in_wheel
 from collage_engine.toolchains.runtime.cuda import LICENCE
 from collage_engine.toolchains.runtime.onnx_fed import ARRAY_TYPES, OnnxFedToolchain, serialised
-from collage_engine.toolchains.runtime.pattern_table import fusing_spec
+from collage_engine.toolchains.runtime.pattern_table import fusing_rules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -111,13 +111,13 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
                 return "its providers for devices return no texts, and no values of unknown size"
         return super().supports(graph, index, instance)
 
-    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
         """Returns the rules of what its optimiser fuses, and of any operator by itself.
 
         Larger pieces come from blocks, regions and the whole model, which suit it better than what
         combiners would join.
         """
-        return fusing_spec(
+        return fusing_rules(
             self.name,
             lambda graph, index: self.supports(graph, index, instance),
             pattern_table(self.name),

@@ -15,7 +15,7 @@ from collage_engine.model.index_set import NO_NODES, node_set, one_node
 from collage_engine.partition.candidate_source import Composites
 from collage_engine.partition.patterns import all_matches
 from collage_engine.partition.rule_trees import byoc_rules
-from collage_engine.partition.spec import PartitionSpec
+from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.errors import ToolchainError, UnsupportedError
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.precision import BFLOAT16, FLOAT16, TF32, in_precision
@@ -255,9 +255,9 @@ class CudaToolchain(CppToolchain):
             by_name[self.name] = found
         return by_name[self.name]
 
-    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
         """Implements ``Toolchain.partition_spec``: the matches of the patterns, nothing joined."""
-        rule = byoc_rules(
+        return byoc_rules(
             [
                 (name, pattern, lambda graph, match: self.refused(graph, match.nodes))
                 for name, pattern in self.rules().patterns()
@@ -266,7 +266,6 @@ class CudaToolchain(CppToolchain):
             name=self.name,
             supports=lambda graph, index: self.refused(graph, one_node(index)),
         )
-        return PartitionSpec(self.name, rule)
 
     def composites_of(
         self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet

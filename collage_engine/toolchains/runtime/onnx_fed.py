@@ -21,7 +21,7 @@ import msgspec
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rule_trees import composite_rules
-from collage_engine.partition.spec import PartitionSpec
+from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.errors import ToolchainError, UnsupportedError
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.operator_titles import onnx_type
@@ -94,7 +94,7 @@ class OnnxFedToolchain(CppToolchain):
                 return f"{title} computes no {value.dtype}"
         return None
 
-    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
         """Returns the rule tree: quantised composites as they are.
 
         The rest comes from blocks, greedy partitions and the whole model, which suit a runtime
@@ -103,7 +103,7 @@ class OnnxFedToolchain(CppToolchain):
         would double the candidates and win nothing.
         """
         # They are whole, as in parts they are float32; runtimes make 8-bit kernels of whole ones.
-        return PartitionSpec(self.name, composite_rules(self.name, pattern_table(self.name)))
+        return composite_rules(self.name, pattern_table(self.name))
 
     def misreads(self, node: NodeProto, opset: int) -> bool:
         """Tell whether the library computes something else than a node of this opset says.

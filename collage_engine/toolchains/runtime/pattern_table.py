@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import Match, Pattern, anything, constant, op
 from collage_engine.partition.rule_trees import FusionStyle, PatternEntry, byoc_rules
-from collage_engine.partition.spec import PartitionSpec
+from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.toolchains.runtime import chains
 
@@ -69,9 +69,9 @@ def against_match(reason: Reason) -> Callable[[DataflowGraph, Match], str | None
     return lambda graph, match: against_nodes(reason, graph, match.nodes)
 
 
-def fusing_spec(
+def fusing_rules(
     name: str, reason: Reason, further: Sequence[PatternEntry] = (), *, joins: bool = False
-) -> PartitionSpec:
+) -> PartitionRule:
     """Returns the rules of a library that fuses what follows an operator, written out or not.
 
     Args:
@@ -87,4 +87,4 @@ def fusing_spec(
     patterns = (*anchor_patterns(name), *written_out)
     table = [*further, *((label, pattern, takes) for label, pattern in patterns)]
     style: FusionStyle = "TVMFusion" if joins else "NoFusion"
-    return PartitionSpec(name, byoc_rules(table, style, name=name, supports=reason))
+    return byoc_rules(table, style, name=name, supports=reason)

@@ -17,7 +17,7 @@ from collage_engine.partition.rule_trees import (
     fusion_rules,
     union_rules,
 )
-from collage_engine.partition.spec import PartitionSpec
+from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import NHWC, PLAIN
 from collage_engine.records.numbering import NodeIndex, NodeSet
@@ -123,13 +123,12 @@ class TvmToolchain(Toolchain):
 
         return bool(instance.architecture) or rounds(graph, index, cpu(instance.threads))
 
-    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
+    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
         """Implements ``Toolchain.partition_spec``."""
         if instance.library:
-            return PartitionSpec(instance.id, rules(instance))
+            return rules(instance)
         integers = composite_rules("quantized", pattern_table(self.name))
-        rule = union_rules(self.name, integers, fusion_rules(self.name))
-        return PartitionSpec(instance.id, rule)
+        return union_rules(self.name, integers, fusion_rules(self.name))
 
     def library_instances(
         self, threads: int, libraries: Sequence[str]

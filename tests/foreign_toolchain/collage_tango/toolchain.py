@@ -8,7 +8,7 @@ from typing import Any
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members
 from collage_engine.partition.rule_trees import byoc_rules
-from collage_engine.partition.spec import PartitionSpec
+from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
@@ -54,9 +54,8 @@ class TangoToolchain(CppToolchain):
     ) -> str | None:
         return reason_against(graph, index)
 
-    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionSpec:
-        rule = byoc_rules((), "TVMFusion", name=self.name, supports=reason_against)
-        return PartitionSpec(self.name, rule)
+    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
+        return byoc_rules((), "TVMFusion", name=self.name, supports=reason_against)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         graph = function.graph
