@@ -9,22 +9,19 @@ from typing import Any
 
 import tvm
 from tvm import tirx
-from tvm.ir import Call, Expr, Var
+from tvm.ir import Expr, Var
 from tvm.ir.expr import TensorLoad
-from tvm.ir.prim import expr as prim
 from tvm.tirx import Buffer
 
 from collage_engine.kernels.expressions import (
-    call_name,
     children,
     coefficient,
     loads,
     rewrite,
     substitute,
-    walk,
 )
 from collage_engine.kernels.program import shape_of
-from collage_engine.kernels.tir_builder import Index, Stmt, f32, int64, load
+from collage_engine.kernels.tir_builder import Index, Stmt, int64, load
 
 
 class Views:
@@ -155,48 +152,14 @@ def _flat_index(access: TensorLoad, inner: dict[Var, int]) -> Expr:
     return tvm.sym.Analyzer().simplify(index)
 
 
-STEPS = {"floor", "ceil", "trunc", "round", "nearbyint", "rint", "reinterpret"}
-"""Names of functions whose results jump: a quotient that is off in its last bit may give another
-number."""
-COMPARISONS = (prim.EQ, prim.NE, prim.LT, prim.LE, prim.GT, prim.GE)
-
-
-def rounds_a_quotient(value: Expr) -> bool:
-    """Tells whether a quotient is rounded, compared or cut to an integer within a value."""
-
-    def jumps(node: Expr) -> bool:
-        if isinstance(node, Call):
-            return call_name(node) in STEPS
-        if isinstance(node, prim.Cast):
-            return "int" in str(node.ty.dtype)
-        return isinstance(node, COMPARISONS)
-
-    return any(
-        jumps(node) and any(isinstance(inner, prim.Div) for inner in walk(node))
-        for node in walk(value)
-    )
-
-
 def flat_value(value: Expr, flattened: Flattened, views: Views, position: Index) -> Expr:
-    """Returns the value with its moving loads taken from flat views at ``start + position``.
-
-    A quotient by what stands still becomes a product with its reciprocal, one division for all
-    elements, unless it is rounded afterwards (``rounds_a_quotient``).
-    """
-    starts = list(flattened.loads)
-    exact = rounds_a_quotient(value)
-
-    def moves(e: Expr) -> bool:
-        return any(access.same_as(node) for node in loads(e) for access, _ in starts)
+    """Returns the value with its moving loads taken from flat views at ``start + position``."""
 
     def replace(node: Expr) -> Expr | None:
         if isinstance(node, TensorLoad):
-            for access, start in starts:
+            for access, start in flattened.loads:
                 if access.same_as(node):
                     return load(views.flat(node.source), start + position)
-        quotient = isinstance(node, prim.Div) and str(node.ty.dtype) == "float32"
-        if quotient and not exact and not moves(node.b):
-            return rewrite(node.a, replace) * (f32(1.0) / rewrite(node.b, replace))
         if isinstance(node, Var) and any(node.same_as(a) for a in flattened.inner):
             return int64(0)  # of extent 1, or its load stands still along it
         return None
