@@ -80,28 +80,19 @@ def _reduction(attributes: dict[str, Any]) -> str:
 def _scatter_elements(
     bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
 ) -> Expr | None:
-    axis = attributes.get("axis", 0)
-    shape = shape_of(inputs[0])
-    axis %= len(shape)
-    indices = bb.normalize(_positive(inputs[1], np.array(shape[axis])))
-
-    def scatter(data: Any, rest: list[int]) -> Any:
-        """Scatters into the part of the data that the indices reach.
-
-        TVM's kernel takes data and indices for equally long but along the axis.
-        """
-        if not rest:
-            return relax.op.scatter_elements(
-                data, indices, inputs[2], axis=axis, reduction=_reduction(attributes)
-            )
-        at, extent = rest[0], shape[rest[0]]
-        reached = shape_of(indices)[at]
-        head = bb.normalize(relax.op.strided_slice(data, [at], [0], [reached]))
-        tail = relax.op.strided_slice(data, [at], [reached], [extent])
-        return relax.op.concat([bb.normalize(scatter(head, rest[1:])), bb.normalize(tail)], at)
-
-    pairs = enumerate(zip(shape, shape_of(indices), strict=True))
-    return scatter(inputs[0], [a for a, (n, m) in pairs if a != axis and n != m])
+    shape, reached = list(shape_of(inputs[0])), list(shape_of(inputs[1]))
+    axis = attributes.get("axis", 0) % len(shape)
+    indices = _positive(inputs[1], np.array(shape[axis]))
+    del shape[axis], reached[axis]
+    if shape != reached:  # TVM's kernel takes both for equally long but along the axis
+        raise ValueError("indices that reach a part of the data only are not supported")
+    return relax.op.scatter_elements(
+        inputs[0],
+        indices,
+        inputs[2],
+        axis=attributes.get("axis", 0),
+        reduction=_reduction(attributes),
+    )
 
 
 def _scatter_nd(
