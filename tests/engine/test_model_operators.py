@@ -293,7 +293,7 @@ def test_a_resize_that_relax_samples_otherwise_stays_onnx(
 
 def test_a_scatter_that_reaches_a_part_of_the_data_stays_onnx() -> None:
     model = one_node(
-        "ScatterElements", (1, 4, 7, 6), None, ints(1).reshape(1, 1, 1, 1), weights(1, 1, 1, 1)
+        "ScatterElements", (1, 4, 7, 6), ints(1).reshape(1, 1, 1, 1), weights(1, 1, 1, 1)
     )
     graph = import_onnx(model, "scatter.onnx").graph
     assert [graph.nodes[index].op for index in graph.operators] == ["onnx:ScatterElements"]
