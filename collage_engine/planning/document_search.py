@@ -24,14 +24,14 @@ from collage_engine.planning.measured_placements import (
     problem_parts,
 )
 from collage_engine.planning.problem_data import ProblemData
-from collage_engine.planning.search_problem import best_covers, broken_pins, pin_verdicts
+from collage_engine.planning.search_problem import RUNNERS_UP, broken_pins, pin_verdicts
 from collage_engine.records.answers import SearchAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost_table import table_of
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.settings import RunSettings
-from collage_engine.search.api import Search, reuse, solve
+from collage_engine.search.api import Search, k_best, reuse, solve
 from collage_engine.search.problem import Answer, Problem
 from collage_engine.session.document import Document
 from collage_engine.wording import constraints as say
@@ -67,7 +67,7 @@ class DocumentSearch:
             return []
         return [
             self.data.placement([self.by_id[str(name)] for name in each.cover])
-            for each in best_covers(self.problem, self.search)
+            for each in k_best(self.problem, RUNNERS_UP + 1, previous=self.search)
         ]
 
     @cached_property

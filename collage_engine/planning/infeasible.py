@@ -10,7 +10,7 @@ from collage_engine.records.graph import GraphRecord, Node, nodes_of
 from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.pin import Pin
 from collage_engine.records.refusal import Refusal
-from collage_engine.search.problem import Answer, Conflict, Infeasible
+from collage_engine.search.problem import Answer, Conflict
 from collage_engine.wording import constraints as say
 
 WithoutCandidates = Mapping[str, Mapping[int, Refusal]]
@@ -34,7 +34,7 @@ def infeasible_details(
     found = answer.infeasible
     assert found is not None
     calls = graph.calls
-    conflicts: tuple[Infeasible | Conflict, ...] = (found, *found.further)
+    conflicts: tuple[Conflict, ...] = (found, *found.further)
     first, *further = (
         {
             "reason": _reason(calls, pins, conflict, without_candidates),
@@ -55,7 +55,7 @@ def infeasible_details(
 def _reason(
     calls: Sequence[Node],
     pins: Sequence[Pin],
-    found: Infeasible | Conflict,
+    found: Conflict,
     without_candidates: WithoutCandidates,
 ) -> str:
     blamed = [pins[k] for k in found.pins]
@@ -80,7 +80,7 @@ def _reason(
     return f"{sentence}: {why}"
 
 
-def _beyond_limits(calls: Sequence[Node], found: Infeasible | Conflict, pins: Sequence[str]) -> str:
+def _beyond_limits(calls: Sequence[Node], found: Conflict, pins: Sequence[str]) -> str:
     """Name the limits that leave no placement, the pins that matter, and uncovered nodes."""
     sentence = f"none keeps to {found.limits_text}"
     if pins:

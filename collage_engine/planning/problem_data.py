@@ -12,7 +12,7 @@ import msgspec
 from collage_engine.planning.conversions import conversions_of
 from collage_engine.planning.deployment_limits import export_refusal, runtime_limits
 from collage_engine.planning.search_problem import (
-    best_covers,
+    RUNNERS_UP,
     broken_pins,
     make_placement,
     make_problem,
@@ -27,7 +27,8 @@ from collage_engine.records.graph import GraphRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Placement
 from collage_engine.records.settings import RunSettings
-from collage_engine.search.api import check, reuse, solve
+from collage_engine.search.api import k_best, reuse, solve
+from collage_engine.search.check import check_cover
 from collage_engine.search.problem import Answer, Problem
 
 Cover: TypeAlias = tuple[Candidate, ...]
@@ -102,7 +103,9 @@ class ProblemData:
         problem = self.problem()
         search = reuse(problem, None)
         answer = solve(problem, previous=search)
-        ranked = best_covers(problem, search) if answer.cost_us is not None else []
+        ranked = (
+            k_best(problem, RUNNERS_UP + 1, previous=search) if answer.cost_us is not None else []
+        )
         covers = (tuple(self.by_id[str(name)] for name in each.cover) for each in ranked)
         return SearchResult(answer=answer, covers=tuple(covers))
 
@@ -120,7 +123,7 @@ class ProblemData:
         several_devices = len({c.device for c in self.candidates}) > 1
         among = {**self.by_id, **parts} if several_devices else parts
         problem = self.problem_of(list(among.values()), self.costs)
-        cost = check(msgspec.structs.replace(problem, pins=(), limits=None), list(parts))
+        cost = check_cover(msgspec.structs.replace(problem, pins=(), limits=None), list(parts))
         is_known = all(self.costs.cost(name).usable for name in parts)
         estimated_us = cost if is_known and isinstance(cost, float) else None
         made = make_placement(self.graph, list(parts.values()), self.costs, estimated_us)

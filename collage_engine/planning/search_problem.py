@@ -23,7 +23,6 @@ from collage_engine.records.placement import Partition, Placement
 from collage_engine.records.precision import careful
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.search.api import Search, k_best
 from collage_engine.search.pins import breaks
 from collage_engine.search.problem import (
     HOST,
@@ -35,7 +34,6 @@ from collage_engine.search.problem import (
     ProblemPin,
     Transitions,
 )
-from collage_engine.search.ranked_covers import RankedCover
 
 RUNNERS_UP = 2
 """Covers beside the best that are shown, and confirmed end to end (a count; chosen)."""
@@ -218,11 +216,6 @@ def make_placement(
         for place, c in enumerate(cover)
     )
     return Placement(partitions=partitions, estimated_us=estimated_us)
-
-
-def best_covers(problem: Problem, search: Search) -> list[RankedCover]:
-    """Return the least-cost cover and its runners-up, the best first."""
-    return k_best(problem, RUNNERS_UP + 1, previous=search)
 
 
 def hand_overs(

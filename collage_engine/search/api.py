@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collage_engine.search.problem import ProblemPin
     from collage_engine.search.solution import Solution
 
-__all__ = ["Search", "check", "k_best", "reuse", "solve"]
+__all__ = ["Search", "k_best", "reuse", "solve"]
 
 BRIEF_SEARCH_S = 2.0
 """Seconds for a search that finds out what to measure next: where unmeasured candidates make the
@@ -119,14 +119,6 @@ def reuse(
                 previous.solver.time_limit_s = time_limit_s
             return previous
     return Search(problem, time_limit_s=time_limit_s)
-
-
-def check(problem: Problem, cover: Sequence[CandidateId]) -> float | str:
-    """Return a cover's cost in microseconds, or the sentence that says why it is none.
-
-    It is independent of the search: it shares no code with it.
-    """
-    return check_cover(problem, cover)
 
 
 def k_best(problem: Problem, k: int, *, previous: Search | None = None) -> list[RankedCover]:

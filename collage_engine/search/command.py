@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from collage_engine.records.errors import UsageError
 from collage_engine.records.typed import decode
 from collage_engine.search.api import Search, k_best, solve
 from collage_engine.search.check import CoverCheck, examine_cover
@@ -24,18 +23,10 @@ class AnswerDocument(Answer, frozen=True, kw_only=True):
     """The k best covers, where they were asked for."""
 
 
-class CoverPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A candidate of a cover by what it is, where its id is not known."""
-
-    nodes: tuple[int, ...]
-    """In any order."""
-    toolchain: str
-
-
 class CoverDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A cover in a file: an answer of ``collage search --json`` is one."""
 
-    cover: tuple[CandidateId | CoverPart, ...]
+    cover: tuple[CandidateId, ...]
 
 
 def main_search(
@@ -66,39 +57,14 @@ def main_check(text: str | bytes, cover: str | bytes) -> CoverCheck:
 
     Args:
         text: The problem.
-        cover: A list of candidates, or an object whose ``cover`` is one; each candidate by its id,
-            or by its nodes (in any order) and toolchain.
+        cover: A list of the ids of candidates, or an object whose ``cover`` is one.
 
     Raises:
         UsageError: One of them is malformed; the sentence says where (exit status 2).
     """
     problem = read_problem(text)
-    named = read_json(
-        cover, tuple[CandidateId | CoverPart, ...] | CoverDocument, whole="the placement"
-    )
-    parts = named.cover if isinstance(named, CoverDocument) else named
-    return examine_cover(problem, [_id_of(problem, part) for part in parts])
-
-
-def _id_of(problem: Problem, part: CandidateId | CoverPart) -> CandidateId:
-    """Return the id of a candidate of a cover.
-
-    Raises:
-        UsageError: No candidate, or more than one, has these nodes and this toolchain.
-    """
-    if not isinstance(part, CoverPart):
-        return part
-    nodes = set(part.nodes)
-    meant = [
-        c.id for c in problem.candidates if c.toolchain == part.toolchain and set(c.nodes) == nodes
-    ]
-    if len(meant) == 1:
-        return meant[0]
-    what = f"nodes {', '.join(map(str, sorted(nodes)))} on {part.toolchain}"
-    if not meant:
-        raise UsageError(f"the placement: no candidate has exactly {what}")
-    ids = ", ".join(map(str, meant))
-    raise UsageError(f"the placement: candidates {ids} all have {what}; name one by its id")
+    named = read_json(cover, tuple[CandidateId, ...] | CoverDocument, whole="the placement")
+    return examine_cover(problem, named.cover if isinstance(named, CoverDocument) else named)
 
 
 DOCUMENTS = {"problem": Problem, "answer": AnswerDocument, "check": CoverCheck}

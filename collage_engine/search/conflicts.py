@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from collage_engine.search.limited_search import RuntimeSets, solve_within_limits
 from collage_engine.search.limits import (
     LimitName,
@@ -47,18 +49,10 @@ def explain_infeasible(search: Search, pins: Sequence[ProblemPin], started: floa
     filter_ = _ConflictFilter(search, list(pins))
     conflicts = filter_.disjoint_conflicts()
     if conflicts:
-        first = conflicts[0]
-        infeasible = Infeasible(
-            reason=first.reason,
-            pins=first.pins,
-            nodes=first.nodes,
-            limits=first.limits,
-            limits_text=first.limits_text,
-            further=tuple(conflicts[1:]),
-        )
+        first, *further = conflicts
+        infeasible = Infeasible(**msgspec.structs.asdict(first), further=tuple(further))
     else:
         infeasible = _infeasible_by_itself(search)
-        conflicts = [Conflict(reason=infeasible.reason, nodes=infeasible.nodes)]
     limits = search.problem.limits
     return Answer(
         verdicts=tuple(_verdict_of_pin(index, pin, conflicts) for index, pin in enumerate(pins)),

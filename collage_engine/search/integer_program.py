@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from collage_engine.search.weights import Weights
 
     Floats = NDArray[np.float64]
-    Ranked = tuple[int, list[int]]
-    """The cost of a cover, and its candidates."""
     Cut = tuple[tuple[int, ...], int]
     """Columns, and how many of them a cover may hold at most."""
 
@@ -102,8 +100,6 @@ class IntegerProgram:
         self.unit = max(1.0, float(top) / LARGEST_COST)
         """Internal cost of one unit of the objective."""
         self.objective: Floats = np.array([float(cost) / self.unit for cost in costs])
-        self._ranked: list[Ranked] = []
-        """The best covers, where several were asked for: each of them is cut off."""
         self._stop = False
         """Whether HiGHS is to stop what it does."""
         self._highs = self._model()
@@ -219,34 +215,7 @@ class IntegerProgram:
         if found.cost is not None:
             found.cover = runnable_order(self.space, found.cover)
             found.lower_bound = min(found.lower_bound, found.cost)
-            if found.optimal:
-                self._ranked.append((found.cost, found.cover))
-                found.ranked_covers = self.ranked_covers
         return found
-
-    def ranked_covers(self, k: int, deadline: float) -> list[Ranked]:
-        """Return the k least-cost covers, the best first; fewer where there are, or time is, fewer.
-
-        Call it after :meth:`solve` has proved the best one. Each one found is cut off and the
-        program is solved again.
-
-        Args:
-            k: How many covers are wanted.
-            deadline: When to end, in :func:`time.monotonic` seconds.
-
-        Returns:
-            Per cover its cost and its candidates, in an order in which they can run.
-        """
-        found = self._ranked
-        while len(found) < k:
-            columns = tuple(sorted(self.column[c] for c in found[-1][1]))
-            self._add_cuts([(columns, len(columns) - 1)])
-            following = Solution()
-            self._branch(following, deadline)
-            if following.cost is None or following.lower_bound < following.cost:
-                break  # there is none, or another one may come before it
-            found.append((following.cost, runnable_order(self.space, following.cover)))
-        return found[:k]
 
     def _bound_candidates(self, found: Solution, deadline: float) -> None:
         """Bound what covers through each candidate cost, by reduced costs in the relaxation."""
@@ -338,8 +307,8 @@ class IntegerProgram:
         return int((amount - TRUSTED_DIGITS * max(1.0, abs(amount))) * self.unit)
 
     def _take(self, found: Solution, cover: list[int] | None) -> None:
-        """Keep a cover if it costs less than the one known and is none of the ranked ones."""
-        if cover is None or any(set(cover) == set(ranked) for _, ranked in self._ranked):
+        """Keep a cover if it costs less than the one known."""
+        if cover is None:
             return
         cost = cover_cost(self.space, self.weights, cover)
         if cost is not None and (found.cost is None or cost < found.cost):
@@ -359,31 +328,23 @@ class IntegerProgram:
             self._highs.addRow(-np.inf, float(most), len(columns), index, ones)
 
     def _without_cycles(self, cover: list[int]) -> list[int] | None:
-        """Return the cover with a partition of each cycle split into single nodes.
+        """Return the cover with all partitions on cycles split into single nodes.
 
-        Of a cycle the partition is split for which that costs least, transitions aside. None where
-        some cycle has no partition whose nodes all have candidates of their own.
+        None where a partition on a cycle has a node without a candidate of its own.
         """
-        weights = self.weights
         while cycles := cycles_of(self.space, cover):
-            for cycle in cycles:
-                entered = {position for position, _ in cycle}
-                best: tuple[int, int, list[int]] | None = None
-                for c in cover:
-                    members = self.space.node_set_of[c].members
-                    if entered.isdisjoint(members) or len(members) < 2:
-                        continue
-                    singles = [self._cheapest_single(member) for member in members]
-                    if None in singles:
-                        continue
-                    parts = [at for at in singles if at is not None]
-                    more = sum(weights.cost[part] for part in parts) - weights.cost[c]
-                    if best is None or more < best[0]:
-                        best = more, c, parts
-                if best is None:
-                    return None
-                _, split, parts = best
-                cover = [c for c in cover if c != split] + parts
+            entered = {position for cycle in cycles for position, _ in cycle}
+            split = [c for c in cover if not entered.isdisjoint(self.space.node_set_of[c].members)]
+            parts = [
+                self._cheapest_single(member)
+                for c in split
+                for member in self.space.node_set_of[c].members
+            ]
+            cover = [c for c in cover if c not in split] + [
+                part for part in parts if part is not None
+            ]
+            if None in parts:
+                return None
         return cover
 
     def _cheapest_single(self, position: int) -> int | None:

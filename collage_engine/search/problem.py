@@ -160,15 +160,9 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
     """The limits in words."""
 
 
-class Infeasible(msgspec.Struct, frozen=True, kw_only=True):
-    """Why there is no cover: nodes that nothing covers, or conflicts of pins and limits."""
+class Infeasible(Conflict, frozen=True, kw_only=True):
+    """Why there is no cover: nodes that nothing covers, or the first conflict."""
 
-    reason: str
-    pins: tuple[int, ...] = ()
-    nodes: tuple[int, ...] = ()
-    limits: tuple[LimitName, ...] = msgspec.field(default=(), name="constraints")
-    limits_text: str = msgspec.field(default="", name="constraints_text")
-    """Up to here: the first conflict."""
     further: tuple[Conflict, ...] = ()
     """More conflicts, which have no pin and no limit in common with the others."""
 

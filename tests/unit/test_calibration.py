@@ -17,7 +17,7 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.pin import Pin
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.search.api import check
+from collage_engine.search.check import check_cover
 from collage_engine.trials import calibration
 from collage_engine.trials.calibration import calibrate_costs, corrected_costs
 from collage_engine.trials.contender import Contender, ContenderResult
@@ -233,7 +233,7 @@ def test_only_covers_under_the_pins_are_tried(pin: Pin) -> None:
     covers: Sequence[Cover] = [*(one.contender.cover for one in race.known), *found.covers]
     assert race.known and all(one.contender.eligible for one in race.known)
     for cover in covers:
-        assert isinstance(check(data.problem(), [part.id for part in cover]), float)
+        assert isinstance(check_cover(data.problem(), [part.id for part in cover]), float)
 
 
 def test_no_trial_begins_after_the_time_is_up() -> None:

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from collage_engine.search.api import Search, check, solve
+from collage_engine.search.api import Search, solve
+from collage_engine.search.check import check_cover
 from collage_engine.search.problem import Answer
 from collage_engine.search.problem_json import problem_from
 from tests.support.search_graphs import SHAPES, chain, problem_on, wide
@@ -69,7 +70,7 @@ def test_label_setting_equals_the_integer_program(shape: str, seed: int) -> None
     assert answer.optimal and other.optimal and answer.cost_us is not None
     assert answer.cost_us == pytest.approx(other.cost_us, abs=1e-4)
     for cover in (answer.cover, other.cover):
-        assert check(problem, cover) == pytest.approx(answer.cost_us, abs=1e-4)
+        assert check_cover(problem, cover) == pytest.approx(answer.cost_us, abs=1e-4)
     rng = random.Random(seed)
     named = {str(c["id"]): c for c in data["candidates"]}
     for name in rng.sample(sorted(map(str, answer.regrets)), 3):
@@ -100,7 +101,7 @@ def test_without_any_time_a_wide_graph_has_a_cover_and_a_proven_gap() -> None:
     search = Search(problem)
     answer = solve(problem, time_limit_s=NO_TIME_S, previous=search)
     assert answer.cost_us is not None and answer.lower_bound_us is not None
-    judged = check(problem, answer.cover)
+    judged = check_cover(problem, answer.cover)
     assert isinstance(judged, float) and judged == pytest.approx(answer.cost_us)
     assert 0 <= answer.lower_bound_us < answer.cost_us and not answer.optimal
     assert answer.gap_us == pytest.approx(answer.cost_us - answer.lower_bound_us)

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from collage_engine.search.api import Search, check, k_best, reuse, solve
+from collage_engine.search.api import Search, k_best, reuse, solve
+from collage_engine.search.check import check_cover
 from collage_engine.search.problem import Answer
 from collage_engine.search.problem_json import problem_from
 from tests.support.search_graphs import SHAPES, problem_on
@@ -242,7 +243,7 @@ def test_k_best_keep_to_the_limits() -> None:
         assert len(ranked_covers) == min(5, len(allowed)), f"seed {seed}"
         for ranked_cover, (cost, _) in zip(ranked_covers, allowed, strict=False):
             assert abs(ranked_cover.cost_us - cost) < NEAR, f"seed {seed}"
-            assert isinstance(check(problem, ranked_cover.cover), float)
+            assert isinstance(check_cover(problem, ranked_cover.cover), float)
         several += len(ranked_covers) > 1
     assert several > 10
 
@@ -253,7 +254,7 @@ def test_the_judge_refuses_every_cover_that_breaks_a_limit() -> None:
         data = limited_problem(seed)
         truth, problem = LimitedForce(data), problem_from(data)
         for _, chosen in BruteForce(data).honoured(data.get("pins", [])):
-            said = check(problem, [problem.candidates[i].id for i in chosen])
+            said = check_cover(problem, [problem.candidates[i].id for i in chosen])
             assert isinstance(said, float) == truth.keeps(chosen), f"seed {seed}: {said}"
             refused += isinstance(said, str)
     assert refused > 50
@@ -271,7 +272,7 @@ def test_beyond_so_many_sets_the_cover_found_is_not_said_to_be_the_best() -> Non
     data = {"nodes": nodes, "candidates": candidates, "constraints": {"max_runtimes": 5}}
     problem = problem_from(data)
     answer = solve(problem)
-    assert isinstance(check(problem, answer.cover), float) and answer.cost_us is not None
+    assert isinstance(check_cover(problem, answer.cover), float) and answer.cost_us is not None
     assert not answer.optimal and answer.lower_bound_us is not None
     assert answer.lower_bound_us == 8.0 < answer.cost_us
     assert None not in answer.regrets.values()
