@@ -1,27 +1,28 @@
 """Starts a child process, exchanges messages with it by pipes, and ends it.
 
 The child is a fresh Python (never a fork of this one) in a session of its own, below a *warden*
-process (``worker_child``). Requests and replies are pickled over pipes of their own; of what it
-prints to standard output and error the end is kept, for reasons. Closing the life pipe, or the
-death of this process however sudden, ends the child and all of its descendants.
+process (``worker_child``). Requests and replies are pickled over a connection of their own; of what
+it prints to standard output and error the end is kept, for reasons. Closing its standard input (the
+life pipe), or the death of this process however sudden, ends the child and all of its descendants.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import json
 import os
 import pickle
 import re
-import select
-import selectors
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Any
+import threading
+from collections.abc import Callable, Mapping
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from queue import Empty, SimpleQueue
+from typing import IO, Any
 
 from collage_engine.machine.logs import for_children
 from collage_engine.machine.processes import (
@@ -31,16 +32,12 @@ from collage_engine.machine.processes import (
     signal_name,
     tree_private_bytes,
 )
-from collage_engine.machine.worker_child import HEADER, pack_message
 from collage_engine.records.reasons import MOST_CHARACTERS, last_line, place_in_file
 from collage_engine.records.time_limits import LEAST_S
 
 TAIL_BYTES = 1 << 16
 """Bytes of the child's output that are read at once, and kept: as many as a pipe holds (pipe(7)),
 so that one read takes all that a dead child left."""
-PIPE_BYTES = 1 << 20
-"""Size in bytes that is asked for the reply pipe, and read at a time: the most that Linux gives
-without privileges (``pipe-max-size`` in pipe(7)), so that arrays need few turns of the loop."""
 END_S = 2.0
 """Seconds that a child may take to end after its life pipe was closed, or after it closed its own
 pipes; chosen: the warden needs milliseconds unless the machine is swapping."""
@@ -71,45 +68,38 @@ class ChildProcess:
         self.server_pid = 0
         """The process that serves, once it has said hello; 0 before."""
         self.ended = False
-        """Whether the child has closed its side, or is gone."""
-        self._outgoing = memoryview(b"")
-        self._incoming = bytearray()
-        self._tail = b""
-        self._life = self._requests = self._replies = -1
-        life_child, self._life = os.pipe()
-        requests_child, self._requests = os.pipe()
-        self._replies, replies_child = os.pipe()
-        theirs = (life_child, requests_child, replies_child)
-        log = dataclasses.asdict(for_children())
+        """Whether the child has closed its side, or is gone, and all its messages were taken."""
+        self._connection, theirs = Pipe()
+        log = for_children()
+        inherited = [theirs.fileno()] + ([log.shown_by] if log.shown_by >= 0 else [])
         config = {
             "path": [p or os.getcwd() for p in sys.path],
-            "arguments": [target, *theirs, name, os.getpid(), log],
+            "arguments": [target, theirs.fileno(), name, os.getpid(), dataclasses.asdict(log)],
         }
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _BOOT, json.dumps(config)],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 env={**os.environ, **env},
-                pass_fds=theirs,
+                pass_fds=inherited,
                 start_new_session=True,
             )
         except OSError:
-            self._close_pipes()
+            self._connection.close()
             raise
         finally:
-            for descriptor in theirs:
-                os.close(descriptor)
-        assert self._process.stderr is not None
-        self._errors = self._process.stderr
-        os.set_blocking(self._requests, False)
-        os.set_blocking(self._errors.fileno(), False)
-        with contextlib.suppress(OSError, AttributeError):  # the system may allow no larger pipe
-            fcntl.fcntl(self._replies, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._replies, selectors.EVENT_READ)
-        self._selector.register(self._errors.fileno(), selectors.EVENT_READ)
+            theirs.close()
+        assert self._process.stdin is not None and self._process.stderr is not None
+        self._life, errors = self._process.stdin, self._process.stderr
+        self._arrived: SimpleQueue[bytes | None] = SimpleQueue()
+        self._tail = bytearray()
+        # Functions, not methods: a thread must not keep a child alive that nobody holds any more.
+        self._threads = [
+            _start(_receive, self._connection, self._arrived),
+            _start(_keep_output, errors, self._tail),
+        ]
 
     @property
     def alive(self) -> bool:
@@ -130,57 +120,20 @@ class ChildProcess:
     # -- requests and replies ----------------------------------------------------------
 
     def send(self, message: Any) -> None:
-        """Queues a request, which ``exchange`` writes."""
-        self._outgoing = memoryview(pack_message(message))
-        self._selector.register(self._requests, selectors.EVENT_WRITE)
+        """Send a request, in a thread of its own, because a child that hangs does not read it."""
+        _start(_send, self._connection, pickle.dumps(message, protocol=5))
 
-    def exchange(self, wait_s: float) -> None:
-        """Write and read what the pipes take and hold, waiting up to ``wait_s`` for something."""
-        for key, _ in self._selector.select(wait_s):
-            if key.fd == self._requests:
-                self._write()
-            elif key.fd == self._replies:
-                self.ended |= not self._receive()
-            elif not self._keep_output():
-                self._selector.unregister(key.fd)
-        if not self.alive:
-            # The child's last message, such as what is at fault, may still lie in the pipe.
-            while select.select([self._replies], [], [], 0)[0] and self._receive():
-                pass
-            self.ended = True
-
-    def messages(self) -> Iterator[tuple[str, Any]]:
-        """Take the complete messages (kind, body) that have arrived."""
-        while len(self._incoming) >= HEADER.size:
-            size = HEADER.size + HEADER.unpack_from(self._incoming)[0]
-            if len(self._incoming) < size:
-                return
-            body = bytes(memoryview(self._incoming)[HEADER.size : size])
-            del self._incoming[:size]
-            yield pickle.loads(body)
-
-    def _write(self) -> None:
-        try:
-            self._outgoing = self._outgoing[os.write(self._requests, self._outgoing) :]
-        except BrokenPipeError:
-            self.ended = True
-        if self.ended or not self._outgoing:
-            self._selector.unregister(self._requests)
-
-    def _receive(self) -> bool:
-        """Take what lies in the reply pipe; False at its end."""
-        data = os.read(self._replies, PIPE_BYTES)
-        self._incoming += data
-        return bool(data)
-
-    def _keep_output(self) -> bool:
-        """Keep the end of what it printed; False at the end of the stream."""
-        try:
-            data = os.read(self._errors.fileno(), TAIL_BYTES)
-        except BlockingIOError:
-            return True
-        self._tail = (self._tail + data)[-TAIL_BYTES:]
-        return bool(data)
+    def receive(self, wait_s: float) -> tuple[str, Any] | None:
+        """Return the next message (kind, body); None: none came in ``wait_s``, or it has ended."""
+        alive = self.alive
+        with contextlib.suppress(Empty):
+            packed = self._arrived.get(timeout=wait_s)
+            if packed is not None:
+                message: tuple[str, Any] = pickle.loads(packed)
+                return message
+            alive = False
+        self.ended = not alive
+        return None
 
     # -- the end -----------------------------------------------------------------------
 
@@ -189,8 +142,8 @@ class ChildProcess:
         try:
             code: int | None = self._process.wait(END_S)
         except subprocess.TimeoutExpired:
-            code = None  # it closed its pipe but lives on, or the warden still clears up
-        self._keep_output()
+            code = None  # it closed its connection but lives on, or the warden still clears up
+        self._threads[1].join(END_S)
         if code is None:
             how = "closed its connection"
         elif code < 0:
@@ -207,7 +160,7 @@ class ChildProcess:
 
     def kill(self) -> None:
         """End the child and all below it: close the life pipe for the warden, then make sure."""
-        self._close_pipes()
+        self._life.close()
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
@@ -215,20 +168,35 @@ class ChildProcess:
                 kill(pid)
             with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in a driver
                 self._process.wait(LEAST_S)
-        self._errors.close()
+        for thread in self._threads:
+            thread.join(END_S)
 
-    def _close_pipes(self) -> None:
-        if hasattr(self, "_selector"):
-            self._selector.close()
-        for descriptor in (self._life, self._requests, self._replies):
-            if descriptor >= 0:
-                with contextlib.suppress(OSError):
-                    os.close(descriptor)
-        self._life = self._requests = self._replies = -1
 
-    def __del__(self) -> None:
-        # kill() would wait. Without the life pipe the warden ends the child.
-        self._close_pipes()
+def _start(work: Callable[..., None], *arguments: Any) -> threading.Thread:
+    thread = threading.Thread(target=work, args=arguments, name="collage-child", daemon=True)
+    thread.start()
+    return thread
+
+
+def _receive(connection: Connection, arrived: SimpleQueue[bytes | None]) -> None:
+    """Queue the messages of a child, and None at their end."""
+    with connection, contextlib.suppress(EOFError, OSError):
+        while True:
+            arrived.put(connection.recv_bytes())
+    arrived.put(None)
+
+
+def _send(connection: Connection, packed: bytes) -> None:
+    with contextlib.suppress(OSError):  # the child has ended
+        connection.send_bytes(packed)
+
+
+def _keep_output(errors: IO[bytes], tail: bytearray) -> None:
+    """Keep the end of what a child prints."""
+    with errors:
+        while data := os.read(errors.fileno(), TAIL_BYTES):
+            tail += data
+            del tail[:-TAIL_BYTES]
 
 
 def last_words(text: str) -> str:

@@ -2,8 +2,8 @@
 
 Modules log with the standard library, ``logging.getLogger(__name__)``. A face (the command line,
 the service) calls ``configure`` once. Child processes of ``machine.worker`` get the same settings
-from their parent: they write to the same file, and what shall appear on standard error travels over
-their message pipe to the process that has one, because a child's own standard error is kept for the
+from their parent: they write to the same file, and to the same standard error where records shall
+appear on it, by a descriptor of their own, because a child's own standard error is kept for the
 reason of a crash. A program that only imports the engine gets no file and no output.
 
 Records that the user sees anyway, such as the stages of a run, carry ``extra=records.event.SHOWN``
@@ -15,14 +15,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import logging.handlers
-import sys
-from collections.abc import Callable
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from collage_engine.machine.folders import cache_folder
 from collage_engine.records.errors import CollageError
-from collage_engine.records.locks import locked
 from collage_engine.records.text import printable
 
 ROOT = "collage_engine"
@@ -30,15 +28,12 @@ ROOT = "collage_engine"
 FOLDER = "logs"
 FILE_NAME = "collage.log"
 MOST_BYTES = 2_000_000
-"""Size in bytes from which on the file becomes ``collage.log.1`` and a new one begins; chosen: some
-thousand runs' child processes, and still small enough to attach to a report of a defect."""
+"""Size in bytes from which on the file becomes ``collage.log.1`` at the next start of a program;
+chosen: some thousand runs' child processes, and small enough to attach to a report of a defect."""
 FORMAT = "%(asctime)s %(levelname)-7s %(process_name)s[%(process)d] %(name)s: %(message)s"
 
 NOTHING = logging.CRITICAL + 1
 """A level above all others, for whoever shows no record."""
-
-Forward = Callable[[tuple[str, int, str]], None]
-"""Passes a record (logger's name, level, text) to the parent process."""
 
 logging.getLogger(ROOT).addHandler(logging.NullHandler())
 _installed: list[logging.Handler] = []
@@ -51,10 +46,12 @@ class LogSettings:
     Attributes:
         path: The log file; empty where there is none.
         level: Lowest level that standard error shows; ``NOTHING`` shows nothing.
+        shown_by: The descriptor of the standard error that shows them; -1: there is none.
     """
 
     path: str = ""
     level: int = NOTHING
+    shown_by: int = -1
 
 
 _settings = LogSettings()
@@ -69,46 +66,20 @@ class PrintableFormatter(logging.Formatter):
 
 
 class SharedFileHandler(logging.handlers.WatchedFileHandler):
-    """Appends to a file that several processes write to, and starts a new one when it is large.
+    """Appends to a file that several processes write to, and that any of them may rename.
 
-    Every record is one ``write`` to a file opened for appending, so lines do not mix. Whoever
-    finds the file too large renames it under a lock; the others notice at their next record.
+    Every record is one ``write`` to a file opened for appending, so lines do not mix. What cannot
+    be written (a full disk, a folder that is read-only by now) is dropped: logging must not fail
+    the work.
     """
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, encoding="utf-8", errors="backslashreplace", delay=True)
-        self._path = path
-
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record, unless it came from a child, which has written it itself."""
-        if getattr(record, "forwarded", False):
-            return
-        # The file is opened here, again where it was renamed: its folder may be read-only by now.
+        """Write one record."""
         with contextlib.suppress(OSError):
             super().emit(record)
-            if self.stream is not None and self.stream.tell() > MOST_BYTES:
-                self._rotate()
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Drop what cannot be written (a full disk): logging must not fail the work."""
-
-    def _rotate(self) -> None:
-        with locked(self._path.with_suffix(".lock")):
-            if self._path.stat().st_size <= MOST_BYTES:
-                return  # another process was first
-            self._path.replace(self._path.with_name(f"{self._path.name}.1"))
-
-
-class _ForwardHandler(logging.Handler):
-    """A handler that passes records to the parent process."""
-
-    def __init__(self, forward: Forward) -> None:
-        super().__init__()
-        self._forward = forward
-
-    def emit(self, record: logging.LogRecord) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            self._forward((record.name, record.levelno, self.format(record)))
+        """Drop a record."""
 
 
 def configure(verbosity: int = 0, name: str = "collage", *, quietly: int = NOTHING) -> Path | None:
@@ -129,21 +100,13 @@ def configure(verbosity: int = 0, name: str = "collage", *, quietly: int = NOTHI
         folder = cache_folder() / FOLDER
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / FILE_NAME
+        if file.exists() and file.stat().st_size > MOST_BYTES:
+            file.replace(folder / f"{FILE_NAME}.1")
         file.open("a").close()
         path = file
-    _install(LogSettings(path=str(path or ""), level=level), name)
-    if level < NOTHING:
-        shown = logging.StreamHandler(sys.stderr)
-        shown.setFormatter(PrintableFormatter("%(levelname)s %(name)s: %(message)s"))
-        _add(shown, level)
+    shown_by = os.dup(2) if level < NOTHING else -1
+    inherit(LogSettings(path=str(path or ""), level=level, shown_by=shown_by), name)
     return path
-
-
-def inherit(settings: LogSettings, forward: Forward, name: str) -> None:
-    """Log this child process, under a name, as its parent does."""
-    _install(settings, name)
-    if settings.level < NOTHING:
-        _add(_ForwardHandler(forward), settings.level)
 
 
 def for_children() -> LogSettings:
@@ -151,16 +114,8 @@ def for_children() -> LogSettings:
     return _settings
 
 
-def take_forwarded(record: tuple[str, int, str]) -> None:
-    """Show a child's record, or pass it on to the process that can."""
-    name, level, text = record
-    logger = logging.getLogger(name)
-    if logger.isEnabledFor(level):
-        made = logger.makeRecord(name, level, "", 0, text, (), None, extra={"forwarded": True})
-        logger.handle(made)
-
-
-def _install(settings: LogSettings, name: str) -> None:
+def inherit(settings: LogSettings, name: str) -> None:
+    """Log this process, under a name, by the settings of its parent."""
     global _settings
     logger = logging.getLogger(ROOT)
     for handler in _installed:
@@ -170,16 +125,21 @@ def _install(settings: LogSettings, name: str) -> None:
     _settings = settings
     logger.setLevel(min(logging.INFO, settings.level))
     logger.propagate = False  # libraries put handlers of their own on the root logger
+    handlers: list[logging.Handler] = []
     if settings.path:
-        file = SharedFileHandler(Path(settings.path))
+        file = SharedFileHandler(
+            Path(settings.path), encoding="utf-8", errors="backslashreplace", delay=True
+        )
         file.setFormatter(PrintableFormatter(FORMAT, defaults={"process_name": name}))
         file.setLevel(logging.INFO)
-        logger.addHandler(file)
-        _installed.append(file)
-
-
-def _add(handler: logging.Handler, level: int) -> None:
-    handler.setLevel(level)
-    handler.addFilter(lambda record: not getattr(record, "shown", False))
-    logging.getLogger(ROOT).addHandler(handler)
-    _installed.append(handler)
+        handlers.append(file)
+    if settings.level < NOTHING:
+        stream = os.fdopen(settings.shown_by, "w", errors="backslashreplace", closefd=False)
+        shown = logging.StreamHandler(stream)
+        shown.setFormatter(PrintableFormatter("%(levelname)s %(name)s: %(message)s"))
+        shown.setLevel(settings.level)
+        shown.addFilter(lambda record: not getattr(record, "shown", False))
+        handlers.append(shown)
+    for handler in handlers:
+        logger.addHandler(handler)
+        _installed.append(handler)

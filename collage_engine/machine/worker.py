@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from collage_engine.machine import logs
 from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.machine.child_process import ChildProcess
 from collage_engine.machine.processes import STEP_S
@@ -225,23 +224,19 @@ class Worker:
     ) -> tuple[str, Any]:
         """Send a request and wait for its answer, ("result", value) or ("error", description)."""
         child.send(payload)
-        while True:
-            child.exchange(TICK_S)
-            for kind, body in child.messages():
-                if kind == "log":
-                    logs.take_forwarded(body)
-                    continue
+        while not child.ended:
+            message = child.receive(TICK_S)
+            if message is not None:
                 limits.heard()
+                kind, body = message
                 if kind == "hello":
                     child.server_pid = body
-                elif kind == "message":
-                    if on_message is not None:
-                        on_message(body)
-                else:
+                elif kind != "message":
                     return kind, body
-            if child.ended:
-                raise WorkerCrashed(child.how_it_ended(), from_outside=child.killed)
+                elif on_message is not None:
+                    on_message(body)
             limits.check(child)
+        raise WorkerCrashed(child.how_it_ended(), from_outside=child.killed)
 
 
 class _Limits:
@@ -261,7 +256,7 @@ class _Limits:
         self._limit_bytes = limit_bytes
         self._marker = marker
         self._began = self._heard = time.monotonic()
-        self._next_tree = self._began + TREE_FIRST_S
+        self._next_look, self._next_tree = self._began, self._began + TREE_FIRST_S
 
     def heard(self) -> None:
         """Note that the child sent something."""
@@ -279,7 +274,9 @@ class _Limits:
         late = self._marker.overdue() if self._marker is not None else None
         if late is not None:
             raise WorkerTimeout(late.limit_s)
-        whole_tree = now >= self._next_tree
+        if now < self._next_look:
+            return
+        self._next_look, whole_tree = now + TICK_S, now >= self._next_tree
         if whole_tree:
             self._next_tree = now + TREE_EVERY_S
         if child.used_bytes(whole_tree=whole_tree) > self._limit_bytes:

@@ -3,7 +3,7 @@
 The first process becomes the *warden*: it does nothing but wait for its parent or the server
 to end, and then ends everything below it, orphaned grandchildren included (it is their
 subreaper). It forks the *server* before any library is loaded; the server answers requests.
-Requests and replies travel over descriptors of their own: what a library prints to standard
+Requests and replies travel over a connection of their own: what a library prints to standard
 output goes to standard error and can corrupt nothing.
 """
 
@@ -19,12 +19,12 @@ import pickle
 import resource
 import select
 import signal
-import struct
 import sys
 import threading
 import traceback
 from collections.abc import Callable
-from typing import Any, BinaryIO, cast
+from multiprocessing.connection import Connection
+from typing import Any, cast
 
 from collage_engine.machine import logs
 from collage_engine.machine.hidden_imports import import_tvm_without_torch
@@ -37,35 +37,27 @@ PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 """The options of Linux's prctl that the child sets (include/uapi/linux/prctl.h)."""
 
-HEADER = struct.Struct("<Q")
-
 
 def prctl(option: int, value: int | bytes) -> None:
-    """Call Linux's prctl; on other systems nothing happens."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+    """Call Linux's prctl."""
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def main(
-    target: str,
-    life: int,
-    requests: int,
-    replies: int,
-    name: str,
-    parent: int,
-    log: dict[str, Any],
+    target: str, descriptor: int, name: str, parent: int, log: dict[str, Any]
 ) -> None:  # pragma: no cover - runs in the child, where coverage does not look
     """Start the server below a warden. Never returns."""
-    for descriptor in (life, requests, replies):
-        os.set_inheritable(descriptor, False)
+    settings = LogSettings(**log)
+    for inherited in (descriptor, settings.shown_by):
+        if inherited >= 0:
+            os.set_inheritable(inherited, False)
     os.dup2(2, 1)
     server = os.fork()
     if server:
-        os.close(requests)
-        os.close(replies)
-        _warden(server, life, parent)
-    os.close(life)
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # elsewhere the warden alone watches for its death
+        os.close(descriptor)
+        _warden(server, parent)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() == 1:  # the warden died between fork and prctl
         os._exit(1)
     prctl(PR_SET_NAME, name.encode()[:15])
@@ -73,7 +65,7 @@ def main(
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     status = 1
     try:
-        serve(target, os.fdopen(requests, "rb"), os.fdopen(replies, "wb"), name, LogSettings(**log))
+        serve(target, Connection(descriptor), name, settings)
         status = 0
     except BrokenPipeError:
         pass
@@ -86,22 +78,19 @@ def main(
         os._exit(status)
 
 
-def _warden(server: int, life: int, parent: int) -> None:  # pragma: no cover - as above
-    """Wait for the server to end or the parent to let go of ``life``; then end the rest."""
+def _warden(server: int, parent: int) -> None:  # pragma: no cover - as above
+    """Wait for the server to end or the parent to close standard input; then end the rest."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     prctl(PR_SET_NAME, b"collage-warden")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     poll = select.poll()
-    poll.register(life, select.POLLIN | select.POLLHUP)
-    patience = 20
-    with contextlib.suppress(OSError, AttributeError):
-        poll.register(os.pidfd_open(server), select.POLLIN)
-        patience = 2000  # only orphans need reaping now and then
+    poll.register(0, select.POLLIN | select.POLLHUP)
+    poll.register(os.pidfd_open(server), select.POLLIN)
     status: int | None = None
     while status is None:
-        ready = poll.poll(patience)
-        if os.getppid() != parent or any(descriptor == life for descriptor, _ in ready):
+        ready = poll.poll(2000)  # milliseconds; only orphans need reaping now and then
+        if os.getppid() != parent or any(descriptor == 0 for descriptor, _ in ready):
             kill(server)
         while True:
             try:
@@ -118,21 +107,6 @@ def _warden(server: int, life: int, parent: int) -> None:  # pragma: no cover - 
         signal.signal(number, signal.SIG_DFL) if number != signal.SIGKILL else None
         os.kill(os.getpid(), number)
     os._exit(os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else 1)
-
-
-def read_message(stream: BinaryIO) -> Any:
-    """Read one pickled message; EOFError when the other side is gone."""
-    head = stream.read(HEADER.size)
-    if len(head) < HEADER.size:
-        raise EOFError
-    body = stream.read(HEADER.unpack(head)[0])
-    return pickle.loads(body)
-
-
-def pack_message(message: Any) -> bytes:
-    """Return a message as bytes, its size before it."""
-    body = pickle.dumps(message, protocol=5)
-    return HEADER.pack(len(body)) + body
 
 
 def load_target(target: str) -> Callable[..., Any]:
@@ -176,54 +150,38 @@ def _tell_crashes() -> None:
         faulthandler.enable()
 
 
-def serve(
-    target: str,
-    requests: BinaryIO,
-    replies: BinaryIO,
-    name: str = "collage-worker",
-    log: LogSettings | None = None,
-) -> None:
-    """Answer requests until the parent closes them.
+def serve(target: str, connection: Connection, name: str, log: LogSettings) -> None:
+    """Answer requests until the parent closes the connection.
 
     The target is imported at the first request, so that an import that fails (or crashes) is
     the answer to it.
     """
     writing = threading.Lock()
 
-    def write(packed: bytes) -> None:
-        with writing:  # records of the log come from any thread
-            replies.write(packed)
-            replies.flush()
-
     def send(kind: str, body: Any) -> None:
-        write(pack_message((kind, body)))
+        packed = pickle.dumps((kind, body), protocol=5)
+        with writing:  # messages come from any thread
+            connection.send_bytes(packed)
 
-    logs.inherit(log or LogSettings(), lambda record: send("log", record), name)
+    logs.inherit(log, name)
     send("hello", os.getpid())
     function: Callable[..., Any] | None = None
-    with_messages = False
     while True:
         try:
-            payload = read_message(requests)
-        except EOFError:
+            packed = connection.recv_bytes()
+        except (EOFError, ConnectionResetError):
             return
-        except Exception as error:
-            # The request could not be unpickled: the caller's error, the stream is intact.
-            send("error", describe_error(error))
-            continue
         _tell_crashes()
         try:
+            payload = pickle.loads(packed)
             if function is None:
                 function = load_target(target)
-                with_messages = takes_messages(function)
-            if with_messages:
+            if takes_messages(function):
                 result = function(payload, lambda body: send("message", body))
             else:
                 result = function(payload)
-            packed = pack_message(("result", result))
+            send("result", result)
         except BrokenPipeError:
             raise
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             send("error", describe_error(error))
-        else:
-            write(packed)
