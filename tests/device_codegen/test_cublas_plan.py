@@ -9,8 +9,7 @@ import pytest
 
 from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import UnsupportedError
-from collage_engine.toolchains.cublas.rules import plan_of
-from collage_engine.toolchains.runtime.products import layout_of
+from collage_engine.toolchains.cublas.rules import DIALECT, layout_of
 from tests.device_codegen.cuda_plans import FlatMemory, carried_out, model_of, whole
 
 
@@ -41,7 +40,7 @@ def carry_out(plan: dict[str, Any], weights: bytes, arguments: list[np.ndarray])
 def run(model: ImportedModel) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
     """(plan, its result, the model's own)."""
     nodes, inputs, outputs = whole(model)
-    plan, weights = plan_of(model.graph, nodes, inputs, outputs, model.constant, "float32")
+    plan, weights = DIALECT.plan_of(model.graph, nodes, inputs, outputs, model.constant)
     result, truth = carried_out(model, lambda given: carry_out(plan, weights, given))
     return plan, result, truth
 

@@ -10,18 +10,14 @@ pytest.importorskip("tvm")
 
 from collage_engine.kernels.cuda import lowering
 from collage_engine.kernels.cuda.legalize import Products
-from collage_engine.kernels.cuda.product.plan import F16, PLAIN, TF32
+from collage_engine.kernels.cuda.product.plan import F16, PLAIN
 from collage_engine.records.precision import FLOAT16, PRODUCTS, careful
-from collage_engine.records.precision import TF32 as TF32_PRECISION
 from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 from tests.support.toolchain_cases import Net, imported, whole
 
 
-@pytest.mark.parametrize("precision, math", [(FLOAT16, F16), (TF32_PRECISION, TF32)])
-def test_products_left_in_float32_are_computed_so(
-    precision: str, math: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_products_left_in_float32_are_computed_so(monkeypatch: pytest.MonkeyPatch) -> None:
     net = Net()
     y = net.add("Relu", net.add("Conv", net.input(1, 64, 16, 16), net.randn(64, 64, 3, 3)))
     y = net.add("Conv", y, net.randn(64, 64, 1, 1))
@@ -41,9 +37,9 @@ def test_products_left_in_float32_are_computed_so(
             return found
 
     monkeypatch.setattr(lowering, "Products", Recorded)
-    _, reduced = TvmToolchain().instances(Target.cuda("sm_90a"), precision)
+    _, reduced = TvmToolchain().instances(Target.cuda("sm_90a"), FLOAT16)
     TvmToolchain().lower(whole(model, careful(reduced, [products[1]])))
-    assert asked == [math, PLAIN, math]
+    assert asked == [F16, PLAIN, F16]
     asked.clear()
     TvmToolchain().lower(whole(model, reduced))
-    assert asked == [math] * 3
+    assert asked == [F16] * 3

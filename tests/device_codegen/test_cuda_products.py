@@ -17,6 +17,7 @@ from collage_engine.kernels.cuda.legalize import Products
 from collage_engine.kernels.cuda.lowering import lower_module, schedule_of
 from collage_engine.kernels.cuda.product.note import annotated_product
 from collage_engine.kernels.cuda.product.plan import (
+    FRAGMENT,
     ProductPlan,
     ProductSizes,
     Tile,
@@ -36,11 +37,9 @@ LONG = os.environ.get("COLLAGE_LONG_TESTS") == "1"
 SMALL = {
     "plain": Tile(32, 32, 32, (4, 4)),
     "f16": Tile(32, 32, 64, (16, 16), "f16"),
-    "bf16": Tile(32, 32, 64, (16, 16), "bf16"),
-    "tf32": Tile(32, 32, 32, (16, 16), "tf32"),
 }
-DTYPES = {"plain": "float32", "f16": "float16", "bf16": "bfloat16", "tf32": "float32"}
-TOLERANCES = {"plain": 1e-5, "f16": 1e-3, "bf16": 1e-2, "tf32": 1e-3}
+DTYPES = {"plain": "float32", "f16": "float16", "bf16": "bfloat16"}
+TOLERANCES = {"plain": 1e-5, "f16": 1e-3, "bf16": 1e-2}
 
 
 needs_headers = pytest.mark.skipif(headers() is None, reason="no CUDA headers here")
@@ -155,7 +154,7 @@ DEFAULT = {
     ("plain", "3x3 with pads and a remainder"),
     ("plain", "strided, groups, a batch"),
     ("f16", "batched"),
-    ("tf32", "3x3 with pads and a remainder"),
+    ("f16", "3x3 with pads and a remainder"),
     ("bf16", "one axis, dilated"),
 }
 
@@ -174,44 +173,39 @@ def test_tiles_fit_a_block(math: str) -> None:
     for tile in tiles_for(math):
         assert tile.threads <= 1024 and tile.shared_bytes <= 48 << 10
         assert tile.m % tile.thread[0] == tile.n % tile.thread[1] == 0
-        assert tile.k % tile.depth_step == 0 or math == "plain"
+        assert tile.k % FRAGMENT == 0 or math == "plain"
 
 
 @needs_compiler
-def test_tensor_cores_are_used(tmp_path: Path) -> None:
-    """tf32 and bfloat16 in one source: the compiler takes the fragments' true types."""
-    sources = []
-    for math in ("tf32", "bf16"):
-        case = CONVS["1x1, whole vectors"](DTYPES[math])
-        precision = "tf32" if math == "tf32" else "float32"
-        plan = ProductPlan(SMALL[math])
-        table = Products("sm_90a", precision, plans=lambda *_, plan=plan: plan).table()
-        (function,) = [f for f, _, _ in legal(case, table) if annotated_product(f)]
-        kernel = schedule_of(function, cuda_target("sm_90a"), math)
-        assert kernel.attrs[SCHEDULE] == "Product"
-        sources.append(source_of(kernel, "sm_90a"))
-    assert "matrix_a, 16, 16, 8, nvcuda::wmma::precision::tf32" in sources[0]
-    assert "matrix_b, 16, 16, 16, __nv_bfloat16" in sources[1]
-    assert compile_cubin(sources[0], "sm_90a")[:4] == b"\x7fELF"
+def test_tensor_cores_are_used() -> None:
+    case = CONVS["1x1, whole vectors"]("float16")
+    table = Products("sm_90a", "float32", plans=lambda *_: ProductPlan(SMALL["f16"])).table()
+    (function,) = [f for f, _, _ in legal(case, table) if annotated_product(f)]
+    kernel = schedule_of(function, cuda_target("sm_90a"), "product")
+    assert kernel.attrs[SCHEDULE] == "Product"
+    source = source_of(kernel, "sm_90a")
+    assert "matrix_a, 16, 16, 16, half" in source
+    assert compile_cubin(source, "sm_90a")[:4] == b"\x7fELF"
 
 
 @needs_headers
 @pytest.mark.parametrize("name", CONVS)
-@pytest.mark.parametrize("math", SMALL)
+@pytest.mark.parametrize("kind", DTYPES)
 def test_the_kernels_source_computes_what_the_unscheduled_function_does(
-    math: str, name: str, tmp_path: Path
+    kind: str, name: str, tmp_path: Path
 ) -> None:
-    if not LONG and (math, name) not in DEFAULT:
+    if not LONG and (kind, name) not in DEFAULT:
         pytest.skip("COLLAGE_LONG_TESTS=1 runs every pair")
     split = 2 if name in ("dense with a remainder", "strided, groups, a batch") else 1
-    check(CONVS[name], ProductPlan(SMALL[math], split), tmp_path)
+    # What is bfloat16 is multiplied in float32.
+    plan = ProductPlan(SMALL["plain" if kind == "bf16" else kind], split)
+    check(CONVS[name], plan, tmp_path, kind)
 
 
 @needs_headers
-@pytest.mark.parametrize("math", ["f16", "bf16"] if LONG else ["f16"])
-def test_float32_is_rounded_on_the_way_where_that_is_asked_for(math: str, tmp_path: Path) -> None:
-    precision = {"f16": "float16", "bf16": "bfloat16"}[math]
-    check(CONVS["1x1, whole vectors"], ProductPlan(SMALL[math]), tmp_path, precision)
+def test_float32_is_rounded_on_the_way_where_that_is_asked_for(tmp_path: Path) -> None:
+    plan = ProductPlan(SMALL["f16"])
+    check(CONVS["1x1, whole vectors"], plan, tmp_path, "f16", rounds=True)
 
 
 @needs_headers
@@ -219,15 +213,17 @@ def test_float32_is_rounded_on_the_way_where_that_is_asked_for(math: str, tmp_pa
 @pytest.mark.parametrize("tile", [t for m in SMALL for t in tiles_for(m)], ids=str)
 def test_every_tile_computes_the_same(tile: Tile, tmp_path: Path) -> None:
     check(
-        lambda d: conv(d, (1, 40, 10, 10), (130, 40, 3, 3), padding=1), ProductPlan(tile), tmp_path
+        lambda d: conv(d, (1, 40, 10, 10), (130, 40, 3, 3), padding=1),
+        ProductPlan(tile),
+        tmp_path,
+        tile.math,
     )
 
 
-def check(case: Any, plan: ProductPlan, folder: Path, precision: str = "") -> None:
+def check(case: Any, plan: ProductPlan, folder: Path, kind: str, rounds: bool = False) -> None:
     """Threads in either order, against TVM's own legalisation in single precision."""
-    math = plan.tile.math
-    dtype, plain = "float32" if precision else DTYPES[math], case("float32")
-    precision = precision or ("tf32" if math == "tf32" else "float32")
+    plain = case("float32")
+    dtype, precision = ("float32", "float16") if rounds else (DTYPES[kind], "float32")
     random = np.random.default_rng(3)
     inputs = [
         random.standard_normal([int(e) for e in p.ty.shape.values]).astype(np.float32)
@@ -247,7 +243,7 @@ def check(case: Any, plan: ProductPlan, folder: Path, precision: str = "") -> No
 
         found = run(case(dtype), products.table(), [a.astype(dtype) for a in inputs], kernel)
         assert used, "there was no product"
-        assert difference(truth, found.astype(np.float32)) < TOLERANCES[math]
+        assert difference(truth, found.astype(np.float32)) < TOLERANCES[kind]
 
 
 @needs_headers

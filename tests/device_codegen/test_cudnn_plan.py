@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import as_strided, sliding_window_view
 from collage_engine.model.importer import ImportedModel
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.toolchain import Target
-from collage_engine.toolchains.cudnn.rules import plan_of
+from collage_engine.toolchains.cudnn.rules import DIALECT
 from collage_engine.toolchains.registry import get
 from tests.device_codegen.cuda_plans import (
     FlatMemory,
@@ -76,7 +76,7 @@ class Machine(FlatMemory):
 def run(model: ImportedModel) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
     """(plan, its result, the model's own)."""
     nodes, inputs, outputs = whole(model)
-    plan, weights = plan_of(model.graph, nodes, inputs, outputs, model.constant)
+    plan, weights = DIALECT.plan_of(model.graph, nodes, inputs, outputs, model.constant)
     result, truth = carried_out(model, lambda given: Machine(plan, weights, given))
     return plan, result, truth
 
@@ -99,13 +99,14 @@ CASES: dict[str, tuple[ImportedModel, list[str]]] = {
         ),
         ["conv"],
     ),
-    "two convolutions, the second scaled by a constant": (
+    "two convolutions, the second clipped": (
         model_of(
             "float[1,3,8,8] x",
-            "p = Conv<pads=[1, 1, 1, 1]>(x, u) q = Relu(p) r = Conv(q, w) y = Mul(r, s)",
+            "p = Conv<pads=[1, 1, 1, 1]>(x, u) q = Relu(p) r = Conv(q, w) "
+            "low = Constant<value_float=0.0>() high = Constant<value_float=0.5>() "
+            "y = Clip(r, low, high)",
             u=(5, 3, 3, 3),
             w=(2, 5, 1, 1),
-            s=(1, 2, 1, 1),
         ),
         ["conv", "conv"],
     ),
@@ -124,7 +125,7 @@ def test_plans_compute_what_the_model_says(name: str) -> None:
 def test_what_is_no_convolution_is_refused(op: str) -> None:
     how = "<kernel_shape=[2, 2]>" if op == "MaxPool" else ""
     model = model_of("float[1,4,4,4] x", f"y = {op}{how}(x)")
-    with pytest.raises(UnsupportedError, match="only behind a convolution, if at all"):
+    with pytest.raises(UnsupportedError, match="no product or epilogue that cuDNN"):
         run(model)
 
 

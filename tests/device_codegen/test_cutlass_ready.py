@@ -13,11 +13,11 @@ from collage_engine.control.run_control import RunControl
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.cost_table import table_of
-from collage_engine.records.errors import Cancelled, ToolchainError
+from collage_engine.records.errors import Cancelled
 from collage_engine.records.toolchain import Target
 from collage_engine.timing.precompile import make_ready
 from collage_engine.toolchains.cutlass import library
-from collage_engine.toolchains.cutlass.families import Family
+from collage_engine.toolchains.cutlass.library import Family
 from collage_engine.toolchains.registry import get
 from collage_engine.toolchains.runtime.nvcc import find_nvcc
 from tests.device_codegen.cuda_plans import model_of, normal
@@ -28,9 +28,10 @@ pytestmark = pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
 MODEL = model_of(
     "float16[1,8,4,4] x",
     "p = Conv(x, w) q = Relu(p) r = Conv(q, u) y = Tanh(r)",
-    w=normal(6, 8, 1, 1, dtype="float16"),
-    u=normal(6, 6, 1, 1, dtype="float16"),
+    w=normal(16, 8, 1, 1, dtype="float16"),
+    u=normal(16, 16, 1, 1, dtype="float16"),
 )
+PARTS = ("MAJOR", "MINOR", "PATCH")
 (INSTANCE,) = get("cutlass").instances(Target.cuda("sm_90a"), "float32")
 
 
@@ -62,23 +63,21 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Family]:
     monkeypatch.setenv("COLLAGE_BUILD_DIR", str(tmp_path))
     found: list[Family] = []
 
-    def build(family: Family, architecture: str, *_: Any) -> Path:
-        assert architecture == "sm_90a"
+    def build(job: str, family: Family, **_: Any) -> Path:
         found.append(family)
-        path = tmp_path / "cutlass" / library.file_name(family, architecture)
-        path.parent.mkdir(exist_ok=True)
-        path.touch()
-        return path
+        family.place().parent.mkdir(exist_ok=True)
+        family.place().touch()
+        return family.place()
 
-    monkeypatch.setattr(library, "build", build)
+    monkeypatch.setattr(library, "call_in_child", build)
     return found
 
 
 def test_each_family_of_the_unmeasured_candidates_is_compiled_once(
     asked: list[Family],
 ) -> None:
-    relu = Family("float16", "relu", 2)
-    none = Family("float16", "none", 2)
+    relu = Family("float16", "relu", "sm_90a")
+    none = Family("float16", "none", "sm_90a")
     # One that CUTLASS refuses, one that is measured already, two that share a family.
     told = ready([record("unknown", 3), record("measured", 2), record("unknown", 0, 1)])
     assert asked == [relu]
@@ -92,14 +91,15 @@ def test_what_does_not_compile_is_told_and_the_run_goes_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("COLLAGE_BUILD_DIR", str(tmp_path))
-
-    def build(*_: Any, **__: Any) -> Path:
-        raise ToolchainError("nvcc refuses CUTLASS's kernels: error: no")
-
-    monkeypatch.setattr(library, "build", build)
+    monkeypatch.setenv("CUTLASS_PATH", str(tmp_path))  # the child, which is new, goes by it
+    folder = tmp_path / "include" / "cutlass"
+    folder.mkdir(parents=True)
+    (folder / "version.h").write_text("".join(f"#define CUTLASS_{p} 1\n" for p in PARTS))
+    (folder / "cutlass.h").write_text("#error no\n")
     control = RunControl()
     ready([record("unknown", 0)], control)
-    assert control.warnings == ["cutlass: nvcc refuses CUTLASS's kernels: error: no"]
+    (warning,) = control.warnings
+    assert "nvcc refuses CUTLASS's kernels:" in warning
 
 
 def test_a_cancel_ends_the_compiler_and_the_run(
@@ -115,4 +115,3 @@ def test_a_cancel_ends_the_compiler_and_the_run(
     finally:
         stopper.cancel()
     assert not list(tmp_path.rglob("*.so"))
-    assert not list(tmp_path.rglob("build-*"))

@@ -11,8 +11,9 @@ from filelock import FileLock
 from collage_engine.machine.cuda import choose_target, cuda_probe
 from collage_engine.model.importer import import_onnx
 from collage_engine.model.index_set import node_set
-from collage_engine.records.errors import UnsupportedError
-from collage_engine.toolchains.registry import probe
+from collage_engine.records.toolchain import Target
+from collage_engine.toolchains.capabilities import PrecompilesShared
+from collage_engine.toolchains.registry import get, probe
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -26,29 +27,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def kernels(request: pytest.FixtureRequest) -> None:
-    """CUTLASS's kernels for all cases, compiled side by side: one after the other they would take
-    longer than everything else."""
-    from collage_engine.toolchains.cutlass import library
-    from collage_engine.toolchains.cutlass.families import Family
-    from collage_engine.toolchains.cutlass.rules import dry_plan
+    """CUTLASS's kernels for all cases, compiled once by one process before all tests."""
     from tests.gpu.cases import CASES
 
     if cuda_probe().reason is not None or not probe("cutlass").available:
         return
     if not any("cutlass" in item.name for item in request.session.items):
         return
-    wanted: set[Family] = set()
+    cutlass = get("cutlass")
+    assert isinstance(cutlass, PrecompilesShared)
+    architecture = choose_target("cuda").architecture
+    (instance,) = cutlass.instances(Target.cuda(architecture), "float32")
     for case in CASES:
         for dtype in case.dtypes:
-            model = import_onnx(case.model(dtype))
-            graph = model.graph
-            everything = node_set(graph.operators)
-            try:
-                wanted.update(dry_plan(graph, everything))
-            except UnsupportedError:
-                continue  # the test says why
-    architecture = choose_target("cuda").architecture
-    library.build_many(sorted(wanted), architecture, lambda what: None, lambda: False)
+            graph = import_onnx(case.model(dtype)).graph
+            everything = [node_set(graph.operators)]
+            cutlass.precompile(graph, instance, everything, lambda what: None, lambda: False)
 
 
 @pytest.fixture

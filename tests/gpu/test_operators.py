@@ -6,7 +6,6 @@ What they take is recorded: ``--junitxml FILE`` has the microseconds and the err
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,10 +17,7 @@ from collage_engine.lowering.extract import function_of
 from collage_engine.machine.cuda import choose_target
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.errors import ToolchainError, UnsupportedError
-from collage_engine.records.format import NHWC, TO_LOGICAL, TO_STORED
 from collage_engine.records.toolchain import Target
-from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.capabilities import border_formats
 from collage_engine.toolchains.registry import about, all_names, get, probe
 from tests.gpu.cases import CASES, TOLERANCES, Case
 
@@ -55,24 +51,12 @@ def test_operator(
     try:
         compiled = compile_function(function)
     except (ToolchainError, UnsupportedError) as error:
-        stored = with_stored_images(function)
-        if NHWC not in border_formats(get(toolchain), instance) or stored == function:
-            pytest.skip(f"{toolchain} does not take it: {error}")
-        function = stored
-        try:
-            compiled = compile_function(function)
-        except (ToolchainError, UnsupportedError) as other:
-            pytest.skip(f"{toolchain} does not take it: {error}; {other}")
+        pytest.skip(f"{toolchain} does not take it: {error}")
     with compiled, device_alone:
         values = case.values(dtype)
         names = [name for name, _ in model.inputs]
-        given = [
-            as_stored(values[names[model.graph.record.inputs.index(i)]], i in function.takes)
-            for i in function.inputs
-        ]
+        given = [values[names[model.graph.record.inputs.index(i)]] for i in function.inputs]
         (result,) = compiled.run(given)
-        if function.gives:
-            result = result.transpose(TO_LOGICAL[NHWC])
         absolute, relative = errors(np.asarray(result, np.float64), case.truth(dtype))
         timer = compiled.timer(given)
         samples = sorted(timer(CALLS) / CALLS * 1e6 for _ in range(SAMPLES))
@@ -83,16 +67,3 @@ def test_operator(
         else:
             assert relative <= TOLERANCES[dtype if case.math == "float32" else case.math]
         assert samples[0] > 0
-
-
-def with_stored_images(function: Function) -> Function:
-    """The function on images whose channels lie innermost."""
-
-    def images(indices: tuple[int, ...]) -> dict[int, str]:
-        return {i: NHWC for i in indices if len(function.graph.nodes[i].type.shape) == 4}
-
-    return replace(function, takes=images(function.inputs), gives=images(function.outputs))
-
-
-def as_stored(array: np.ndarray, image: bool) -> np.ndarray:
-    return np.ascontiguousarray(array.transpose(TO_STORED[NHWC])) if image else array

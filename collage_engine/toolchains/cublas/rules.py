@@ -2,33 +2,57 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import node_set
 from collage_engine.partition.patterns import Pattern, anything, op
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
-from collage_engine.records.numbering import NodeIndex, NodeSet
-from collage_engine.records.precision import FLOAT32
 from collage_engine.toolchains.runtime import chains
-from collage_engine.toolchains.runtime.places import Constants, Places
-from collage_engine.toolchains.runtime.products import (
-    Dialect,
-    layout_of,
-    layout_of_product,
-    products,
-)
+from collage_engine.toolchains.runtime.places import Places
+from collage_engine.toolchains.runtime.products import Dialect, Product
 
-COMPUTE = {
-    "float32": "float32",
-    "float64": "float64",
-    "float16": "float32",
-    "bfloat16": "float32",
-}
-"""The type in which cuBLASLt accumulates, by the operands' element type."""
+TYPES = ("float32", "float16", "bfloat16")
+"""Element types of operands; sums are float32."""
 ROUNDED = {"tf32": "tf32", "float16": "fast float16", "bfloat16": "fast bfloat16"}
 """cuBLASLt's name of the rounding of float32 operands inside a product, by the run's precision."""
+
+
+@dataclass
+class Layout:
+    """A layout says how the operands of a matmul lie: sizes, and elements between matrices."""
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    strides: dict[str, int] = field(default_factory=dict)
+
+
+def layout_of(left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, ...]) -> Layout:
+    """Returns the sizes of ``left · right``.
+
+    Raises:
+        UnsupportedError: One strided batch cannot hold the product.
+    """
+    if 0 in (*left, *right, *result):
+        raise UnsupportedError("MatMul: empty matrices")
+    a = (1, *left) if len(left) == 1 else left
+    b = (*right, 1) if len(right) == 1 else right
+    m, k, n = a[-2], a[-1], b[-1]
+    many_a, many_b = prod(a[:-2]), prod(b[:-2])
+    if many_b == 1:
+        # There is one right-hand matrix: all rows of the left ones are rows of one matrix.
+        return Layout(m * many_a, n, k, 1)
+    rank = max(len(a), len(b)) - 2
+    lead_a = (1,) * (rank - len(a) + 2) + tuple(a[:-2])
+    lead_b = (1,) * (rank - len(b) + 2) + tuple(b[:-2])
+    if many_a == 1 or lead_a == lead_b:
+        strides = {"a": 0 if many_a == 1 else m * k, "b": k * n, "d": m * n, "c": m * n}
+        return Layout(m, n, k, many_b, strides)
+    raise UnsupportedError("MatMul: a batch that is broadcast along some of its axes only")
 
 
 def check_product(graph: DataflowGraph, node: Node) -> None:
@@ -38,95 +62,75 @@ def check_product(graph: DataflowGraph, node: Node) -> None:
         UnsupportedError: It has none; the text says why.
     """
     left, right = (graph.nodes[i].type for i in node.inputs)
-    if left.dtype not in COMPUTE or right.dtype != left.dtype:
+    if left.dtype not in TYPES or right.dtype != left.dtype:
         raise UnsupportedError(f"MatMul: cuBLAS multiplies no {left.dtype} by {right.dtype}")
     if node.type.dtype != left.dtype:
         raise UnsupportedError(f"MatMul: cuBLAS gives no {node.type.dtype} from {left.dtype}")
     layout_of(left.shape, right.shape, node.type.shape)
 
 
+def swaps_matrices(graph: DataflowGraph, node: Node) -> bool:
+    """Tell whether a permute_dims exchanges the last two axes and leaves the others."""
+    rank = len(node.type.shape)
+    axes = node.attributes.get("axes")
+    order = [int(a) % rank for a in axes] if axes else list(reversed(range(rank)))
+    return rank >= 2 and order == [*range(rank - 2), rank - 1, rank - 2]
+
+
+def steps(places: Places, product: Product, precision: str) -> list[dict[str, Any]]:
+    """Returns the one step of a product."""
+    graph, node, bound = places.graph, product.anchor, product.bindings
+    kind = node.type.dtype
+    if product.epilogue == "gelu_erf" and kind not in ("float16", "bfloat16"):
+        # GELU by tanh is closer to that by erf than half precision can tell.
+        raise UnsupportedError(f"Gelu: cuBLAS computes it by tanh, too far off in {kind}")
+    shapes, transposed = {}, {}
+    for side in ("left", "right"):
+        shape = graph.nodes[bound[side]].type.shape
+        transposed[side] = f"transposed_{side}" in bound
+        shapes[side] = (*shape[:-2], shape[-1], shape[-2]) if transposed[side] else shape
+    if transposed["left"] and prod(shapes["left"][:-2]) != 1 == prod(shapes["right"][:-2]):
+        raise UnsupportedError("MatMul: a batch of transposed matrices by one matrix")
+    layout = layout_of(shapes["left"], shapes["right"], node.type.shape)
+    step: dict[str, Any] = {
+        "name": node.name or f"matmul {node.index}",
+        "m": layout.m,
+        "n": layout.n,
+        "k": layout.k,
+        "batch": layout.batch,
+        "dtype": kind,
+        "compute": ROUNDED.get(precision, "float32") if kind == "float32" else "float32",
+        "transpose_a": transposed["left"],
+        "transpose_b": transposed["right"],
+        "a": places.read(bound["left"]),
+        "b": places.read(bound["right"]),
+        "d": places.write(product.result),
+        "epilogue": product.epilogue.removesuffix("_erf"),
+        **{f"stride_{name}": stride for name, stride in layout.strides.items()},
+    }
+    if product.bias is not None:
+        step["bias"] = places.read(product.bias)
+    if product.residual is not None:
+        step["c"] = places.read(product.residual)
+    return [step]
+
+
+def _operand(side: str) -> Pattern:
+    return op(
+        "permute_dims", anything(side), where=swaps_matrices, name=f"transposed_{side}"
+    ) | anything(side)
+
+
 DIALECT = Dialect(
     name="cuBLAS",
+    anchor=op("matmul", _operand("left"), _operand("right"), name="anchor"),
+    channel_axis=-1,
+    epilogues={
+        "relu": lambda x: op("nn.relu", x),
+        "gelu": lambda x: op("nn.gelu_tanh", x) | chains.gelu_tanh(x),
+        "gelu_erf": lambda x: op("nn.gelu", x) | chains.gelu_erf(x),
+    },
     check=check_product,
-    activations={"nn.relu": "relu", "nn.gelu_tanh": "gelu"},
-    # GELU by tanh is closer to that by erf than half precision can tell.
-    half_activations={"nn.gelu": "gelu"},
-    chains=(("gelu", chains.gelu_tanh),),
-    half_chains=(("gelu", chains.gelu_erf),),
+    steps=steps,
 )
-
-
-def plan_of(
-    graph: DataflowGraph,
-    nodes: NodeSet,
-    inputs: tuple[NodeIndex, ...],
-    outputs: tuple[NodeIndex, ...],
-    constants: Constants,
-    precision: str = FLOAT32,
-    *,
-    dry: bool = False,
-) -> tuple[dict[str, Any], bytes]:
-    """Returns the plan and the weights of a function.
-
-    Args:
-        graph: The model's dataflow graph.
-        nodes: The function's closed set of nodes.
-        inputs: Node indices of the inputs, in argument order.
-        outputs: Node indices of the outputs, in argument order.
-        constants: Gives the value of a constant node.
-        precision: The precision of the instance.
-        dry: Whether only the shape of the plan counts; constants then have no values.
-
-    Raises:
-        UnsupportedError: An operator fits in no product; the text names it.
-    """
-    leaving = node_set(outputs)
-    inside = nodes & ~node_set(inputs)
-    places = Places(graph, inputs, outputs, constants, dry)
-    steps = []
-    for product in products(graph, inside, leaving, DIALECT):
-        places.check_scalars(product.scalars, product.epilogue)
-        kind = graph.nodes[product.left].type.dtype
-        result = graph.nodes[product.anchor]
-        layout = layout_of_product(graph, product)
-        step: dict[str, Any] = {
-            "name": result.name or f"matmul {result.index}",
-            "m": layout.m,
-            "n": layout.n,
-            "k": layout.k,
-            "batch": layout.batch,
-            "dtype": kind,
-            "compute": ROUNDED.get(precision, kind) if kind == "float32" else COMPUTE[kind],
-            "transpose_a": product.transpose_left,
-            "transpose_b": product.transpose_right,
-            "a": places.read(product.left),
-            "b": places.read(product.right),
-            "d": places.write(product.result),
-            "epilogue": product.epilogue,
-            **{f"stride_{name}": stride for name, stride in layout.strides.items()},
-        }
-        if product.bias is not None:
-            step["bias"] = places.read(product.bias)
-        if product.residual is not None:
-            step["c"] = places.read(product.residual)
-        steps.append(step)
-    return {"steps": steps, "scratch_bytes": places.scratch}, bytes(places.weights)
-
-
-def _operand(name: str) -> Pattern:
-    return op("permute_dims", anything(name), commutative=False) | anything(name)
-
-
-def patterns() -> list[tuple[str, Pattern]]:
-    """Return a product, with its operands transposed or not; bias, residual sum, activation."""
-    product = op("matmul", _operand("left"), _operand("right"), commutative=False)
-    added = product.optional(lambda x: op("add", x, anything("bias")))
-    summed = added.optional(lambda x: op("add", x, anything("residual")))
-    active = summed.optional(
-        lambda x: (
-            op(("nn.relu", "nn.gelu", "nn.gelu_tanh"), x, commutative=False)
-            | chains.gelu_tanh(x)
-            | chains.gelu_erf(x)
-        )
-    )
-    return [("cublas.matmul", active)]
+"""Products with bias, residual sum and activation; either operand may be read transposed."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from collage_engine.machine.cuda import generation
 from collage_engine.records.precision import BFLOAT16, FLOAT16, TF32
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainAbout
-from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.builder import RuntimeSource
 from collage_engine.toolchains.runtime.cuda import (
     FIRST_TF32,
@@ -62,19 +60,6 @@ class CublasToolchain(CudaToolchain):
         """
         first = {TF32: FIRST_TF32, BFLOAT16: FIRST_TF32, FLOAT16: FIRST_HALF}.get(precision)
         return precision if first and generation(architecture) >= first else None
-
-    def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
-        """Return the plan and the weights of a function, for its C++ runtime."""
-        from collage_engine.toolchains.cublas.rules import plan_of
-
-        return plan_of(
-            function.graph,
-            function.nodes,
-            function.inputs,
-            function.outputs,
-            function.constant,
-            function.instance.precision,
-        )
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         """Return the libraries that its runtime links, and the runtime itself."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainAbout
-from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.builder import RuntimeSource
 from collage_engine.toolchains.runtime.cuda import (
     LICENCE,
@@ -63,19 +61,6 @@ class CudnnToolchain(CudaToolchain):
         libcudnn.so.9 opens them by name, and ends the process where they do not lie beside it.
         """
         return sorted(self.library().parent.glob("libcudnn*.so.9"))
-
-    def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
-        """Return the plan and the weights of a function, for its C++ runtime."""
-        from collage_engine.toolchains.cudnn.rules import plan_of
-
-        return plan_of(
-            function.graph,
-            function.nodes,
-            function.inputs,
-            function.outputs,
-            function.constant,
-            strict=function.instance.precision == "float32",
-        )
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         """Return the libraries that its runtime links, and the runtime itself."""

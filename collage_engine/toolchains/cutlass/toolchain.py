@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.machine.cuda import generation
-from collage_engine.records.errors import ToolchainError, UnsupportedError
+from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
     Target,
@@ -22,7 +23,7 @@ from collage_engine.toolchains.runtime.nvcc import need_nvcc
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
     from collage_engine.records.numbering import NodeSet
-    from collage_engine.toolchains.cutlass.families import Family
+    from collage_engine.toolchains.cutlass.library import Family
 
 
 FIRST = 80
@@ -51,9 +52,9 @@ class CutlassToolchain(CudaToolchain):
 
     def version(self) -> str:
         """Return the version of the library that is installed here."""
-        from collage_engine.toolchains.cutlass import headers
+        from collage_engine.toolchains.cutlass import library
 
-        return headers.version()
+        return library.version()
 
     def source(self) -> RuntimeSource:
         """Return the sources of its C++ runtime, and the libraries that it links."""
@@ -80,45 +81,38 @@ class CutlassToolchain(CudaToolchain):
     ) -> None:
         """Compile the kernel libraries that these candidates choose from."""
         from collage_engine.toolchains.cutlass import library
-        from collage_engine.toolchains.cutlass.rules import dry_plan
 
         wanted: set[Family] = set()
         for calls in dict.fromkeys(sets):
-            try:
-                wanted.update(dry_plan(graph, calls))
-            except UnsupportedError:
-                continue
-        if wanted:
-            library.build_many(sorted(wanted), instance.architecture, now, stop)
+            with contextlib.suppress(UnsupportedError):
+                plan = self.dry_plan(graph, calls)
+                wanted.update(self.families(plan, instance.architecture).values())
+        library.build_many(wanted, now, stop)
+
+    def families(self, plan: dict[str, Any], architecture: str) -> dict[str, Family]:
+        """Returns the families of kernels that a plan needs, by activation."""
+        from collage_engine.toolchains.cutlass.library import Family
+
+        steps = [step for step in plan["steps"] if "epilogue" in step]
+        return {s["epilogue"]: Family(s["dtype"], s["epilogue"], architecture) for s in steps}
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
-        """Returns the program and the weights, after compiling the libraries that are missing."""
-        from collage_engine.toolchains.cutlass.rules import plan_of
-
-        plan, weights, families = plan_of(
-            function.graph,
-            function.nodes,
-            function.inputs,
-            function.outputs,
-            function.constant,
-        )
-        built = self.kernels(families, function.instance.architecture)
+        """Returns the plan and the weights, after compiling the libraries that are missing."""
+        plan, weights = super().plan(function)
+        built = self.kernels(plan, function.instance.architecture)
         for step in plan["steps"]:
-            if "family" in step:
-                step["library"] = built[step["family"]].name
-        plan["version"] = self.version()
+            # Any of them turns images.
+            step["library"] = built[step.get("epilogue", min(built))].name
         return plan, weights
 
-    def kernels(self, families: Iterable[Family], architecture: str) -> dict[str, Path]:
-        """Returns the library of each family by its name, open in this process."""
+    def kernels(self, plan: dict[str, Any], architecture: str) -> dict[str, Path]:
+        """Returns the libraries that a plan needs, open in this process, by activation."""
         from collage_engine.toolchains.cutlass import library
 
-        found = {family.name: library.build(family, architecture) for family in families}
+        families = self.families(plan, architecture)
+        found = {activation: library.build(family) for activation, family in families.items()}
         for path in found.values():
-            try:
-                library.open_library(path)
-            except OSError as error:
-                raise ToolchainError(f"cannot load CUTLASS's kernels: {error}") from error
+            library.open_library(path)
         return found
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
@@ -127,11 +121,9 @@ class CutlassToolchain(CudaToolchain):
 
     def libraries_for(self, functions: Sequence[Function]) -> tuple[RuntimeLibrary, ...]:
         """Returns the runtime, and the kernels among which these functions may choose."""
-        from collage_engine.toolchains.cutlass.rules import dry_plan
-
         found: dict[str, RuntimeLibrary] = {}
         for function in functions:
-            families = dry_plan(function.graph, function.nodes)
-            for path in self.kernels(families, function.instance.architecture).values():
+            plan = self.dry_plan(function.graph, function.nodes)
+            for path in self.kernels(plan, function.instance.architecture).values():
                 found[path.name] = self.carried(path)
         return (*self.runtime_libraries(), *found.values())

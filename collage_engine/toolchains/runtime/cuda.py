@@ -13,7 +13,7 @@ from collage_engine.machine.cuda import cuda_probe, generation
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import NO_NODES, node_set, one_node
 from collage_engine.partition.candidate_source import Composites
-from collage_engine.partition.patterns import all_matches
+from collage_engine.partition.patterns import Match, all_matches
 from collage_engine.partition.rule_trees import byoc_rules
 from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.errors import ToolchainError, UnsupportedError
@@ -25,6 +25,7 @@ from collage_engine.records.toolchain import (
     ToolchainInstance,
     ToolchainState,
 )
+from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime import builder
 from collage_engine.toolchains.runtime.builder import (
     RuntimeSource,
@@ -33,6 +34,7 @@ from collage_engine.toolchains.runtime.builder import (
     wheel_version,
 )
 from collage_engine.toolchains.runtime.places import blank
+from collage_engine.toolchains.runtime.products import Dialect
 from collage_engine.toolchains.runtime.toolchain import CppToolchain
 
 SHARED = Path(__file__).resolve().parent / "cuda_src"
@@ -219,16 +221,37 @@ class CudaToolchain(CppToolchain):
         lower = (TF32, FLOAT16, BFLOAT16)
         return TF32 if precision in lower and generation(architecture) >= FIRST_TF32 else None
 
-    def rules(self) -> Any:
-        """Import ``<folder>/rules.py``: the patterns of its partitions, and their plans."""
-        return importlib.import_module(f"{type(self).__module__.rpartition('.')[0]}.rules")
+    def dialect(self) -> Dialect:
+        """Return what its library runs: ``DIALECT`` of ``<folder>/rules.py``, which is imported."""
+        folder = type(self).__module__.rpartition(".")[0]
+        found: Dialect = importlib.import_module(f"{folder}.rules").DIALECT
+        return found
+
+    def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
+        """Implements ``CppToolchain.plan``."""
+        return self.dialect().plan_of(
+            function.graph,
+            function.nodes,
+            function.inputs,
+            function.outputs,
+            function.constant,
+            function.instance.precision,
+        )
+
+    def dry_plan(self, graph: DataflowGraph, nodes: NodeSet) -> dict[str, Any]:
+        """Returns the plan of some calls, made from the shapes of their weights only.
+
+        Raises:
+            UnsupportedError: They are no partition for it, in whatever precision.
+        """
+        closed = graph.close(node_set(i for i in graph.operators if nodes >> i & 1))
+        inputs, outputs = graph.boundary(closed)
+        return self.dialect().plan_of(graph, closed, inputs, outputs, blank(graph), dry=True)[0]
 
     def refused(self, graph: DataflowGraph, nodes: NodeSet) -> str | None:
         """Return why these calls are no partition for it, in whatever precision; None: they are."""
-        closed = graph.close(node_set(i for i in graph.operators if nodes >> i & 1))
-        inputs, outputs = graph.boundary(closed)
         try:
-            self.rules().plan_of(graph, closed, inputs, outputs, blank(graph), dry=True)
+            self.dry_plan(graph, nodes)
         except UnsupportedError as error:
             return str(error)
         return None
@@ -237,35 +260,30 @@ class CudaToolchain(CppToolchain):
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
         """Implements ``Toolchain.supports``: an operator by itself, or along with others."""
-        reason = self.refused(graph, one_node(index))
-        if reason is None or self._taken_along(graph) >> index & 1:
+        if self._taken_along(graph) >> index & 1:
             return None
-        return reason
+        return self.refused(graph, one_node(index))
 
     def _taken_along(self, graph: DataflowGraph) -> NodeSet:
-        """Returns the calls of a graph that are in a match of the patterns, found out once."""
+        """Returns the calls of a graph that are in a match of the pattern, found out once."""
         by_name = _TAKEN_ALONG.setdefault(graph, {})
         if self.name not in by_name:
             found = NO_NODES
-            for _, pattern in self.rules().patterns():
-                for root in graph.operators:
-                    for match in all_matches(graph, pattern, root):
-                        if match.nodes & ~found and self.refused(graph, match.nodes) is None:
-                            found |= match.nodes
+            for root in graph.operators:
+                for match in all_matches(graph, self.dialect().pattern, root):
+                    if match.nodes & ~found and self.refused(graph, match.nodes) is None:
+                        found |= match.nodes
             by_name[self.name] = found
         return by_name[self.name]
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
-        """Implements ``Toolchain.partition_spec``: the matches of the patterns, nothing joined."""
-        return byoc_rules(
-            [
-                (name, pattern, lambda graph, match: self.refused(graph, match.nodes))
-                for name, pattern in self.rules().patterns()
-            ],
-            "NoFusion",
-            name=self.name,
-            supports=lambda graph, index: self.refused(graph, one_node(index)),
-        )
+        """Implements ``Toolchain.partition_spec``: the matches of the pattern, nothing joined."""
+
+        def refused(graph: DataflowGraph, match: Match) -> str | None:
+            return self.refused(graph, match.nodes)
+
+        table = [(f"{self.name}.product", self.dialect().pattern, refused)]
+        return byoc_rules(table, name=self.name)
 
     def composites_of(
         self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet

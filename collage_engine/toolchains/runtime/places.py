@@ -49,6 +49,8 @@ class Places:
         self.known: dict[int, dict[str, Any]] = {
             index: {"where": "argument", "at": at} for at, index in enumerate((*inputs, *outputs))
         }
+        self.turned: dict[int, dict[str, Any]] = {}
+        """Values that also lie in the library's own order of axes, in temporaries."""
 
     def read(self, index: int) -> dict[str, Any]:
         """Return a value that is given, made or constant."""

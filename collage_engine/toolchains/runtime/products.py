@@ -1,27 +1,50 @@
 """Describes products and convolutions with what follows them, for libraries with fused epilogues.
 
-An *anchor* is a matmul or a convolution. It takes along a bias, one residual sum and an activation,
-in this order; what a library can take is its ``Dialect``.
+An *anchor* is a matmul or a convolution. It takes along a bias, one residual sum and an activation;
+what a library can take, and how it is called, is its ``Dialect``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-
-import numpy as np
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import NO_NODES, members, node_set, one_node
+from collage_engine.model.index_set import members, node_set
 from collage_engine.partition.greedy import closed
-from collage_engine.partition.patterns import Pattern, all_matches, anything
+from collage_engine.partition.patterns import Either, Match, Pattern, all_matches, anything, op
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.operator_titles import onnx_type
+from collage_engine.records.precision import FLOAT32
 from collage_engine.toolchains.runtime.chains import VALUES
+from collage_engine.toolchains.runtime.places import Constants, Places
 
-HALF = ("float16", "bfloat16")
+_ADDENDS = ("addend", "other_addend")
+"""Names of what is added to an anchor, in the bindings of a match."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """An anchor and what follows it."""
+
+    anchor: Node
+    bindings: dict[str, NodeIndex]
+    """The nodes to which the pattern's parts are bound, ``left`` and ``right`` among them."""
+    bias: NodeIndex | None
+    residual: NodeIndex | None
+    epilogue: str
+    """The name of the activation that follows the sums; ``none`` where there is none."""
+    result: NodeIndex
+    """The node whose value the product writes."""
+
+    @property
+    def scalars(self) -> dict[int, float]:
+        """Return the values that constants of a written-out activation must have, by node."""
+        return {self.bindings[n]: value for n, value in VALUES.items() if n in self.bindings}
 
 
 @dataclass(frozen=True)
@@ -30,278 +53,112 @@ class Dialect:
 
     name: str
     """The library's name in messages."""
+    anchor: Pattern
+    """The pattern of a product alone: it is bound to ``anchor``, its operands to ``left`` and
+    ``right``."""
+    channel_axis: int
+    """The axis of the result along which a bias lies."""
+    epilogues: Mapping[str, Callable[[Pattern], Pattern]]
+    """Functions that make the pattern of an activation of a value, by the activation's name."""
     check: Callable[[DataflowGraph, Node], None]
     """A function that raises ``UnsupportedError`` with the reason against an anchor."""
-    activations: Mapping[str, str]
-    """The library's name of the epilogue for each activation operator."""
-    half_activations: Mapping[str, str] = field(default_factory=dict)
-    """The library's names of further epilogues for activations in half precision."""
-    chains: tuple[tuple[str, Callable[[Pattern], Pattern]], ...] = ()
-    """Pairs of an epilogue and a function that makes the pattern of the chain of operators by which
-    it is written out."""
-    half_chains: tuple[tuple[str, Callable[[Pattern], Pattern]], ...] = ()
-    channel_axes: Mapping[str, Callable[[Node], int]] = field(
-        default_factory=lambda: {"matmul": lambda node: len(node.type.shape) - 1}
-    )
-    """Functions that return the axis of the result along which a bias lies, by the operator of the
-    anchor."""
+    steps: Callable[[Places, Product, str], list[dict[str, Any]]]
+    """A function that writes the steps of a product in a precision, for the C++ runtime."""
 
-    def activation(self, op: str, dtype: str) -> str | None:
-        """Return the epilogue that applies an operator; None: the library has none."""
-        found = self.activations.get(op)
-        return self.half_activations.get(op) if found is None and dtype in HALF else found
+    @cached_property
+    def pattern(self) -> Pattern:
+        """Returns the pattern of an anchor with sums and activation, as much as there is."""
+        summed = self.anchor
+        for name in _ADDENDS:
+            summed = summed.optional(lambda x, name=name: op("add", x, anything(name)))  # type: ignore[misc]
+        active = [Either((make(summed),), name=name) for name, make in self.epilogues.items()]
+        return Either((*active, summed))
 
+    def plan_of(
+        self,
+        graph: DataflowGraph,
+        nodes: NodeSet,
+        inputs: tuple[NodeIndex, ...],
+        outputs: tuple[NodeIndex, ...],
+        constants: Constants,
+        precision: str = FLOAT32,
+        *,
+        dry: bool = False,
+    ) -> tuple[dict[str, Any], bytes]:
+        """Returns the plan and the weights of a function.
 
-_NOT_SET = NodeIndex(-1)
-"""No node: a product's result until it is known."""
+        Args:
+            graph: The model's dataflow graph.
+            nodes: The function's closed set of nodes.
+            inputs: Node indices of the inputs, in argument order.
+            outputs: Node indices of the outputs, in argument order.
+            constants: Gives the value of a constant node.
+            precision: The precision of the instance.
+            dry: Whether only the shape of the plan counts; constants then have no values.
 
+        Raises:
+            UnsupportedError: An operator fits in no product; the text names it.
+        """
+        places = Places(graph, inputs, outputs, constants, dry)
+        steps: list[dict[str, Any]] = []
+        for product in self.products(graph, nodes & ~node_set(inputs)):
+            places.check_scalars(product.scalars, product.epilogue)
+            steps += self.steps(places, product, precision)
+        return {"steps": steps, "scratch_bytes": places.scratch}, bytes(places.weights)
 
-@dataclass
-class Product:
-    """An anchor, the transposes a matmul reads through, and what follows it."""
+    def products(self, graph: DataflowGraph, nodes: NodeSet) -> list[Product]:
+        """Returns the products that hold every operator of a set, in the order of their results.
 
-    anchor: int
-    left: int
-    right: int
-    axis: int
-    """The axis of the result along which the bias lies."""
-    transpose_left: bool = False
-    transpose_right: bool = False
-    bias: int | None = None
-    residual: int | None = None
-    epilogue: str = "none"
-    result: NodeIndex = _NOT_SET
-    """The node whose value the product writes."""
-    nodes: NodeSet = NO_NODES
-    scalars: dict[int, float] = field(default_factory=dict)
-    """The values that the constants of a written-out activation must have, by the constant's
-    node."""
+        Raises:
+            UnsupportedError: An operator fits in none; the text names it.
+        """
+        if any(graph.nodes[i].form not in ("call", "constant") for i in members(nodes)):
+            raise UnsupportedError(f"{self.name} gives no tuples")
+        left = node_set(i for i in members(nodes) if graph.nodes[i].form == "call")
+        found = []
+        for root in reversed(list(members(left))):
+            if left >> root & 1:
+                product, taken = self._ending_at(graph, root, left)
+                found.append(product)
+                left &= ~taken
+        return found[::-1]
 
+    def _ending_at(
+        self, graph: DataflowGraph, root: NodeIndex, left: NodeSet
+    ) -> tuple[Product, NodeSet]:
+        for match in all_matches(graph, self.pattern, root):
+            taken = node_set(i for i in members(match.nodes) if graph.nodes[i].form == "call")
+            if not taken & ~left and closed(graph, match):
+                product = self._product(graph, match)
+                if product is not None:
+                    return product, taken
+        title = onnx_type(graph.nodes[root].op)
+        raise UnsupportedError(
+            f"{title}: it belongs to no product or epilogue that {self.name} takes"
+        )
 
-@dataclass
-class Layout:
-    """A layout says how the operands of a matmul lie: sizes, and elements between matrices."""
-
-    m: int
-    n: int
-    k: int
-    batch: int
-    strides: dict[str, int] = field(default_factory=dict)
-
-
-def products(
-    graph: DataflowGraph, nodes: NodeSet, outputs: NodeSet, dialect: Dialect
-) -> list[Product]:
-    """Returns the products that hold every operator of a set.
-
-    Args:
-        graph: The model's dataflow graph.
-        nodes: The set of nodes.
-        outputs: Nodes whose values leave the set, so that no product may swallow them.
-        dialect: What the library's products can do.
-
-    Raises:
-        UnsupportedError: An operator fits in none; the text names it.
-    """
-    found = []
-    used = NO_NODES
-    for index in members(nodes):
-        node = graph.nodes[index]
-        if node.form != "call" or node.op not in dialect.channel_axes:
-            continue
-        product = _product(graph, node, nodes, outputs, dialect)
-        found.append(product)
-        used |= product.nodes
-    for index in members(nodes):
-        node = graph.nodes[index]
-        if node.form == "call" and not used >> index & 1:
-            raise UnsupportedError(in_an_epilogue_only(node.op, dialect))
-        if node.form not in ("call", "constant"):
-            raise UnsupportedError(f"{dialect.name} gives no tuples")
-    return found
-
-
-def in_an_epilogue_only(op: str, dialect: Dialect) -> str:
-    """Return the reason against an operator that is no product and follows none."""
-    return f"{onnx_type(op)}: it belongs to no product or epilogue that {dialect.name} takes"
-
-
-def layout_of(left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, ...]) -> Layout:
-    """Returns the sizes of ``left · right``.
-
-    Raises:
-        UnsupportedError: One strided batch cannot hold the product.
-    """
-    if 0 in (*left, *right, *result):
-        raise UnsupportedError("MatMul: empty matrices")
-    a = (1, *left) if len(left) == 1 else left
-    b = (*right, 1) if len(right) == 1 else right
-    m, k, n = a[-2], a[-1], b[-1]
-    many_a, many_b = int(np.prod(a[:-2])), int(np.prod(b[:-2]))
-    if many_b == 1:
-        # There is one right-hand matrix: all rows of the left ones are rows of one matrix.
-        return Layout(m * many_a, n, k, 1)
-    rank = max(len(a), len(b)) - 2
-    lead_a = (1,) * (rank - len(a) + 2) + tuple(a[:-2])
-    lead_b = (1,) * (rank - len(b) + 2) + tuple(b[:-2])
-    if many_a == 1 or lead_a == lead_b:
-        strides = {"a": 0 if many_a == 1 else m * k, "b": k * n, "d": m * n, "c": m * n}
-        return Layout(m, n, k, many_b, strides)
-    raise UnsupportedError("MatMul: a batch that is broadcast along some of its axes only")
-
-
-def layout_of_product(graph: DataflowGraph, product: Product) -> Layout:
-    """Return the sizes of a matmul that reads through the product's transposes."""
-    left, right = (graph.nodes[i].type.shape for i in (product.left, product.right))
-    return layout_of(
-        _swapped(left) if product.transpose_left else left,
-        _swapped(right) if product.transpose_right else right,
-        graph.nodes[product.anchor].type.shape,
-    )
-
-
-def _swapped(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return (*shape[:-2], shape[-1], shape[-2])
-
-
-def _product(
-    graph: DataflowGraph, node: Node, nodes: NodeSet, outputs: NodeSet, dialect: Dialect
-) -> Product:
-    dialect.check(graph, node)
-    left, right = node.inputs
-    product = Product(
-        node.index,
-        left,
-        right,
-        dialect.channel_axes[node.op](node),
-        nodes=one_node(node.index),
-        result=node.index,
-    )
-    if node.op == "matmul":
-        _read_through_transposes(graph, product, node, nodes, outputs)
-    _epilogue(graph, product, nodes, outputs, dialect)
-    return product
-
-
-def _read_through_transposes(
-    graph: DataflowGraph, product: Product, node: Node, nodes: NodeSet, outputs: NodeSet
-) -> None:
-    for side in ("left", "right"):
-        index = getattr(product, side)
-        source = graph.nodes[index]
-        if nodes >> index & 1 and source.form == "call":
-            if not (_swaps_matrices(graph, source) and _read_by(graph, index, node, outputs)):
-                continue  # another product's result
-            setattr(product, side, source.inputs[0])
-            setattr(product, f"transpose_{side}", True)
-            product.nodes |= one_node(index)
-    if product.transpose_left and _one_matrix(graph, product.right):
-        shape = graph.nodes[product.left].type.shape
-        if int(np.prod(shape[:-2])) != 1:
-            raise UnsupportedError("MatMul: a batch of transposed matrices by one matrix")
-
-
-def _one_matrix(graph: DataflowGraph, index: int) -> bool:
-    return int(np.prod(graph.nodes[index].type.shape[:-2])) == 1
-
-
-def _swaps_matrices(graph: DataflowGraph, node: Node) -> bool:
-    """Tell whether it is a permute_dims of the last two axes."""
-    if node.op != "permute_dims":
-        return False
-    rank = len(node.type.shape)
-    axes = node.attributes.get("axes")
-    order = [int(a) % rank for a in axes] if axes else list(reversed(range(rank)))
-    return rank >= 2 and order == [*range(rank - 2), rank - 1, rank - 2]
-
-
-def _read_by(graph: DataflowGraph, index: NodeIndex, reader: Node, outputs: NodeSet) -> bool:
-    return not outputs >> index & 1 and set(graph.users[index]) == {reader.index}
-
-
-def _epilogue(
-    graph: DataflowGraph, product: Product, nodes: NodeSet, outputs: NodeSet, dialect: Dialect
-) -> None:
-    """Take bias, residual and activation along, as far as the set goes."""
-    while True:
-        index = product.result
-        users = set(graph.users[index])
-        inside = {u for u in users if nodes >> u & 1}
-        if outputs >> index & 1 or not inside or inside != users:
-            return
-        chain = _chain(graph, index, nodes, users, dialect)
-        if chain is not None and product.epilogue == "none":
-            product.epilogue, product.result, taken, product.scalars = chain
-            product.nodes |= taken
-            continue
-        if len(users) != 1:
-            return
-        node = graph.nodes[users.pop()]
-        activation = dialect.activation(node.op, node.type.dtype)
-        if activation is not None and product.epilogue == "none":
-            product.epilogue = activation
-        elif node.op == "add" and product.epilogue == "none":
-            other = next((i for i in node.inputs if i != index), None)
-            if other is None:
-                return
-            if graph.nodes[other].form == "call" and nodes >> other & 1 and other > product.anchor:
-                return  # made later than this product
-            if not _joins(graph, product, node, other):
-                return
-        else:
-            return
-        product.result = node.index
-        product.nodes |= one_node(node.index)
-
-
-def _joins(graph: DataflowGraph, product: Product, node: Node, other: int) -> bool:
-    """Tell whether an addend is a bias, or a tensor like the result, and there is room for it."""
-    shape, result = tuple(graph.nodes[other].type.shape), tuple(node.type.shape)
-    if tuple(graph.nodes[product.anchor].type.shape) != result:
-        return False
-    along = [1] * len(result)
-    along[product.axis] = result[product.axis]
-    if (1,) * (len(result) - len(shape)) + shape == tuple(along) and along[product.axis] > 1:
-        if product.bias is None and product.residual is None:
-            product.bias = other
-            return True
-        return False
-    if shape == result and product.residual is None:
-        product.residual = other
-        return True
-    return False
-
-
-def _chain(
-    graph: DataflowGraph,
-    source: NodeIndex,
-    nodes: NodeSet,
-    users: set[NodeIndex],
-    dialect: Dialect,
-) -> tuple[str, NodeIndex, NodeSet, dict[int, float]] | None:
-    """Return a written-out activation of a value inside the set.
-
-    Returns:
-        (epilogue, its last node, its calls, its scalars); None where there is none.
-    """
-    half = graph.nodes[source].type.dtype in HALF
-    x = anything("x")
-    for epilogue, make in (*dialect.chains, *(dialect.half_chains if half else ())):
-        pattern = make(x)
-        for root in members(nodes):
-            if graph.nodes[root].op not in (pattern.root_ops or ()):
-                continue
-            for match in all_matches(graph, pattern, root):
-                if match.bindings.get("x") != source:
-                    continue
-                calls = node_set(i for i in members(match.nodes) if graph.nodes[i].form == "call")
-                held = calls & ~nodes == 0 and all(calls >> u & 1 for u in users)
-                if held and closed(graph, match):
-                    bound = match.bindings.items()
-                    return (
-                        epilogue,
-                        root,
-                        calls,
-                        {i: VALUES[name] for name, i in bound if name != "x"},
-                    )
-    return None
+    def _product(self, graph: DataflowGraph, match: Match) -> Product | None:
+        """Return the product of a match; None where what is added is no bias and no residual."""
+        bound = match.bindings
+        anchor = graph.nodes[bound["anchor"]]
+        self.check(graph, anchor)
+        shape = tuple(anchor.type.shape)
+        along = [1] * len(shape)
+        along[self.channel_axis] = shape[self.channel_axis]
+        roles: dict[str, NodeIndex] = {}
+        for name in _ADDENDS:
+            if name in bound:
+                added = tuple(graph.nodes[bound[name]].type.shape)
+                added = (1,) * (len(shape) - len(added)) + added
+                is_bias = added == tuple(along) and along[self.channel_axis] > 1
+                role = "bias" if is_bias else "residual"
+                if (
+                    role in roles
+                    or match.nodes >> bound[name] & 1
+                    or not (is_bias or added == shape)
+                ):
+                    return None
+                roles[role] = bound[name]
+        epilogue = next((name for name in self.epilogues if name in bound), "none")
+        bias, residual = roles.get("bias"), roles.get("residual")
+        return Product(anchor, bound, bias, residual, epilogue, match.root)

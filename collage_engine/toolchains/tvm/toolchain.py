@@ -21,7 +21,7 @@ from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import NHWC, PLAIN
 from collage_engine.records.numbering import NodeIndex, NodeSet
-from collage_engine.records.precision import BFLOAT16, in_bfloat16, in_precision
+from collage_engine.records.precision import BFLOAT16, FLOAT16, in_bfloat16, in_precision
 from collage_engine.records.reasons import short_reason
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
@@ -98,12 +98,16 @@ class TvmToolchain(Toolchain):
         return (plain,)
 
     def _on_device(self, architecture: str, precision: str) -> tuple[ToolchainInstance, ...]:
-        from collage_engine.kernels.cuda.precisions import has
+        from collage_engine.kernels.cuda.precisions import FIRST
+        from collage_engine.kernels.cuda.product.plan import F16
+        from collage_engine.machine.cuda import generation
 
         plain = ToolchainInstance(toolchain=self.name, device="cuda:0", architecture=architecture)
-        if not has(architecture, precision):
+        # Float16 keeps more digits than bfloat16.
+        admitted = precision in (FLOAT16, BFLOAT16)
+        if not admitted or generation(architecture) < FIRST[F16]:
             return (plain,)
-        return plain, in_precision(plain, precision)
+        return plain, in_precision(plain, FLOAT16)
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
         """Implements ``capabilities.BorderFormats``."""

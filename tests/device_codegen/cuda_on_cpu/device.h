@@ -152,16 +152,6 @@ struct accumulator;
 struct row_major;
 struct col_major;
 enum layout_t { mem_row_major, mem_col_major };
-namespace precision {
-struct tf32;
-}
-inline float __float_to_tf32(float x) {  // to nearest, ties away from zero
-  uint32_t bits;
-  std::memcpy(&bits, &x, 4);
-  if ((bits & 0x7f800000u) != 0x7f800000u) bits = (bits + 0x1000u) & 0xffffe000u;
-  std::memcpy(&x, &bits, 4);
-  return x;
-}
 template <typename T>
 struct Kept {
   using type = float;
@@ -175,17 +165,6 @@ template <>
 struct Kept<signed char> {
   using type = int;
   static int in(int x) { return x; }
-};
-template <>
-struct Kept<precision::tf32> {
-  using type = float;
-  static float in(float x) {  // the hardware does not read the lower bits
-    uint32_t bits;
-    std::memcpy(&bits, &x, 4);
-    bits &= 0xffffe000u;
-    std::memcpy(&x, &bits, 4);
-    return x;
-  }
 };
 template <typename Use, int m, int n, int k>
 struct Extent;

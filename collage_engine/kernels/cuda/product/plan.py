@@ -14,12 +14,11 @@ from dataclasses import dataclass
 
 from collage_engine.kernels.cuda.gpu import Gpu
 
-PLAIN, F16, BF16, TF32, S8 = "plain", "f16", "bf16", "tf32", "s8"
+PLAIN, F16, S8 = "plain", "f16", "s8"
 """The kinds of arithmetic: plain threads, and tensor cores by the element type that they
 multiply."""
 FRAGMENT = 16
-"""Rows and columns of a fragment, as WMMA has them (CUDA C++ Programming Guide); its depth is
-``Tile.depth_step``."""
+"""Rows, columns and depth of a fragment, as WMMA has them (CUDA C++ Programming Guide)."""
 WARP = 32
 """Threads of a warp (CUDA C++ Programming Guide)."""
 
@@ -40,7 +39,7 @@ class Tile:
     thread: tuple[int, int] = (0, 0)
     """Rows and columns that a thread computes; with tensor cores those that a warp computes."""
     math: str = PLAIN
-    """The arithmetic: plain, or the tensor cores' element type (f16, bf16, tf32, s8)."""
+    """The arithmetic: plain, or the tensor cores' element type (f16, s8)."""
 
     @property
     def threads(self) -> int:
@@ -49,14 +48,9 @@ class Tile:
         return count if self.math == PLAIN else count * WARP
 
     @property
-    def depth_step(self) -> int:
-        """Returns the length of the sum in one product of fragments."""
-        return 8 if self.math == TF32 else 16
-
-    @property
     def item(self) -> int:
         """Returns the bytes of an element in shared memory."""
-        return {PLAIN: 4, TF32: 4, S8: 1}.get(self.math, 2)
+        return {PLAIN: 4, S8: 1}.get(self.math, 2)
 
     @property
     def shared_bytes(self) -> int:
@@ -70,8 +64,7 @@ class Tile:
         result = 4 * self.m * (self.n + 4)
         if self.math == PLAIN:
             return slices
-        # Buffers of one type share the memory; others lie beside each other.
-        return max(slices, result) if self.math == TF32 else slices + result
+        return slices + result
 
 
 PLAIN_TILES = (
@@ -114,7 +107,7 @@ def tiles_for(math_: str) -> tuple[Tile, ...]:
     """Returns every tile of a kind of arithmetic."""
     if math_ == PLAIN:
         return PLAIN_TILES
-    # Single precision has half as many elements in the same bytes, integers twice as many.
+    # Integers have twice as many elements in the same bytes.
     item = Tile(0, 0, 0, math=math_).item
     return tuple(Tile(m, n, 2 * k // item, thread, math_) for m, n, k, thread in TENSOR_TILES)
 
@@ -202,7 +195,7 @@ def _ticks(sizes: ProductSizes, plan: ProductPlan, count: int) -> float:
     tile = plan.tile
     blocks = sizes.blocks(tile) * plan.split
     steps = math.ceil(math.ceil(sizes.k / tile.k) / plan.split)
-    rate = {PLAIN: 128.0, TF32: 512.0, S8: 2048.0}.get(tile.math, 1024.0)
+    rate = {PLAIN: 128.0, S8: 2048.0}.get(tile.math, 1024.0)
     item = tile.item
     rows, columns = tile.thread
     products = tile.m * tile.n * tile.k

@@ -14,9 +14,7 @@ from tvm.ir import Expr
 
 from collage_engine.kernels.cuda.indices import where
 from collage_engine.kernels.cuda.product.fragments import ELEMENTS, SUMS
-from collage_engine.kernels.cuda.product.intrinsics import ROUND_TF32
 from collage_engine.kernels.cuda.product.note import PRODUCT, AnnotatedProduct
-from collage_engine.kernels.cuda.product.plan import TF32
 from collage_engine.kernels.tir_builder import Index
 
 Element = Callable[[Index, Index, Index], Any]
@@ -41,8 +39,6 @@ def noted_product(at_a: Element, at_b: Element, dtype: str, note: AnnotatedProdu
     element, sums = ELEMENTS.get(tile.math, "float32"), SUMS.get(tile.math, "float32")
 
     def stored(value: Any) -> Any:
-        if tile.math == TF32:
-            return tirx.call_pure_extern("float32", ROUND_TF32, value)
         return value if dtype == element else value.astype(element)
 
     def guarded(value: Any, *limits: tuple[Any, int, int]) -> Any:

@@ -6,8 +6,7 @@ from typing import Any
 
 from tvm.s_tir import Schedule
 
-from collage_engine.kernels.cuda.product.fragments import ELEMENTS, RESULT, STAND_IN
-from collage_engine.kernels.cuda.product.intrinsics import finish_sources, intrinsics
+from collage_engine.kernels.cuda.product.fragments import RESULT, intrinsics
 from collage_engine.kernels.cuda.product.note import AnnotatedProduct
 from collage_engine.kernels.cuda.product.plan import FRAGMENT, WARP
 from collage_engine.kernels.cuda.product.shared_memory import bind_blocks, fetch, pipeline, whole
@@ -21,21 +20,19 @@ def tensor(schedule: Schedule, product: AnnotatedProduct, last: Any) -> None:
         product: The note on the product.
         last: The block of what follows the product.
     """
-    finish_sources()
     tile = product.tile
     names = intrinsics(tile.math)
     c = schedule.get_sblock("product_c")
     s, m, n, k = schedule.get_loops(c)
-    depth = tile.depth_step
     m, m_in = schedule.split(m, [None, FRAGMENT])
     n, n_in = schedule.split(n, [None, FRAGMENT])
-    k, k_in = schedule.split(k, [None, depth])
+    k, k_in = schedule.split(k, [None, FRAGMENT])
     schedule.reorder(s, m, n, k, m_in, n_in, k_in)
     outer = schedule.blockize(m_in)
     per_warp = (tile.thread[0] // FRAGMENT, tile.thread[1] // FRAGMENT)
     m0, m1, m2 = schedule.split(m, [None, tile.m // tile.thread[0], per_warp[0]])
     n0, n1, n2 = schedule.split(n, [None, tile.n // tile.thread[1], per_warp[1]])
-    k0, k1 = schedule.split(k, [None, tile.k // depth])
+    k0, k1 = schedule.split(k, [None, tile.k // FRAGMENT])
     schedule.reorder(s, m0, n0, m1, n1, k0, k1, m2, n2)
     warp = schedule.fuse(m1, n1)
     bind_blocks(schedule, s, m0, n0)
@@ -46,8 +43,6 @@ def tensor(schedule: Schedule, product: AnnotatedProduct, last: Any) -> None:
     fragments = []
     for operand, scope in ((0, "wmma.matrix_a"), (1, "wmma.matrix_b")):
         fragment = schedule.cache_read(outer, operand, scope)
-        if STAND_IN[tile.math] != ELEMENTS[tile.math]:
-            schedule.unsafe_set_dtype(fragment, 0, STAND_IN[tile.math])
         schedule.compute_at(fragment, k1)
         fragments.append(fragment)
     shared = schedule.cache_write(outer, 0, RESULT)
@@ -60,14 +55,14 @@ def tensor(schedule: Schedule, product: AnnotatedProduct, last: Any) -> None:
     init = schedule.decompose_reduction(outer, k0)
     pipeline(schedule, k0, int(schedule.get(k0).extent))
 
-    for fragment, shape, name in (
-        (fragments[0], (FRAGMENT, depth), names.load_a),
-        (fragments[1], (depth, FRAGMENT), names.load_b),
-        (store, (FRAGMENT, FRAGMENT), names.store),
+    for fragment, name in (
+        (fragments[0], names.load_a),
+        (fragments[1], names.load_b),
+        (store, names.store),
     ):
         i, j = schedule.get_loops(fragment)[-2:]
-        i0, i1 = schedule.split(i, [None, shape[0]])
-        j0, j1 = schedule.split(j, [None, shape[1]])
+        i0, i1 = schedule.split(i, [None, FRAGMENT])
+        j0, j1 = schedule.split(j, [None, FRAGMENT])
         schedule.reorder(i0, j0, i1, j1)
         schedule.unroll(i0)
         schedule.unroll(j0)

@@ -12,7 +12,7 @@ from tvm.s_tir import Schedule
 
 from collage_engine.kernels.cuda.product.fragments import SHARED
 from collage_engine.kernels.cuda.product.note import AnnotatedProduct
-from collage_engine.kernels.cuda.product.plan import FRAGMENT, PLAIN, S8, TF32, widest
+from collage_engine.kernels.cuda.product.plan import FRAGMENT, PLAIN, S8, widest
 from collage_engine.kernels.tir_builder import Index
 
 _REGISTERS = "tirx.manifest_shared_memory_local_stage"
@@ -75,7 +75,7 @@ def fetch(
         row, column = column, row
     width = tile.n if operand else (tile.m if by_k else tile.k)
     stored = max(tile.item, product.item)  # float32 may be rounded on the way
-    vector = 1 if tile.math == TF32 else vector_of(product.vectors[operand], width, stored)
+    vector = vector_of(product.vectors[operand], width, stored)
     if turned and not by_k:
         vector = 1  # written down a column
     vector = min(

@@ -27,22 +27,15 @@ cudaDataType_t DataType(const std::string& dtype) {
   if (dtype == "float32") return CUDA_R_32F;
   if (dtype == "float16") return CUDA_R_16F;
   if (dtype == "bfloat16") return CUDA_R_16BF;
-  if (dtype == "float64") return CUDA_R_64F;
   TVM_FFI_THROW(TypeError) << "cuBLASLt takes no " << dtype;
   TVM_FFI_UNREACHABLE();
 }
 
-struct Math {
-  cublasComputeType_t compute;
-  cudaDataType_t scale;
-};
-
-Math MathOf(const std::string& name) {
-  if (name == "float32") return {CUBLAS_COMPUTE_32F, CUDA_R_32F};
-  if (name == "tf32") return {CUBLAS_COMPUTE_32F_FAST_TF32, CUDA_R_32F};
-  if (name == "fast float16") return {CUBLAS_COMPUTE_32F_FAST_16F, CUDA_R_32F};
-  if (name == "fast bfloat16") return {CUBLAS_COMPUTE_32F_FAST_16BF, CUDA_R_32F};
-  if (name == "float64") return {CUBLAS_COMPUTE_64F, CUDA_R_64F};
+cublasComputeType_t ComputeType(const std::string& name) {
+  if (name == "float32") return CUBLAS_COMPUTE_32F;
+  if (name == "tf32") return CUBLAS_COMPUTE_32F_FAST_TF32;
+  if (name == "fast float16") return CUBLAS_COMPUTE_32F_FAST_16F;
+  if (name == "fast bfloat16") return CUBLAS_COMPUTE_32F_FAST_16BF;
   TVM_FFI_THROW(ValueError) << "no compute type " << name;
   TVM_FFI_UNREACHABLE();
 }
@@ -81,18 +74,24 @@ std::optional<cublasLtMatmulAlgo_t> FromHex(const std::string& text) {
 // One product; all descriptors are made in the constructor, which needs no device.
 class Product {
  public:
+  static constexpr const char* kChoice = "algorithm";
+  static std::unique_ptr<Product> Make(const json::Object& about) {
+    return std::make_unique<Product>(about);
+  }
+  static std::string Library() { return "cublasLt " + std::to_string(cublasLtGetVersion()); }
+
   explicit Product(const json::Object& about)
       : a_(Field(about, "a").cast<json::Object>()),
         b_(Field(about, "b").cast<json::Object>()),
         d_(Field(about, "d").cast<json::Object>()) {
     name_ = GetString(about, "name");
-    math_ = MathOf(GetString(about, "compute"));
     int64_t m = Get<int64_t>(about, "m"), n = Get<int64_t>(about, "n"), k = Get<int64_t>(about, "k");
     batch_ = static_cast<int32_t>(Get<int64_t>(about, "batch"));
     bool transpose_a = Get<bool>(about, "transpose_a"), transpose_b = Get<bool>(about, "transpose_b");
     cudaDataType_t kind = DataType(GetString(about, "dtype"));
 
-    CheckLt(cublasLtMatmulDescCreate(&operation_, math_.compute, math_.scale), "describing a product");
+    CheckLt(cublasLtMatmulDescCreate(&operation_, ComputeType(GetString(about, "compute")), CUDA_R_32F),
+            "describing a product");
     // First for cuBLAS is B, read as columns; a row-major [k,n] is a column-major [n,k].
     Set(CUBLASLT_MATMUL_DESC_TRANSA, transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     Set(CUBLASLT_MATMUL_DESC_TRANSB, transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -146,7 +145,6 @@ class Product {
     json::Object out;
     out.Set(ffi::String("what"), ffi::String("matmul"));
     out.Set(ffi::String("name"), ffi::String(name_));
-    out.Set(ffi::String("algorithms_tried"), static_cast<int64_t>(tried_));
     if (algorithm_) {
       int32_t id = 0;
       size_t written = 0;
@@ -224,7 +222,6 @@ class Product {
       } catch (const ffi::Error&) {
         continue;  // proposed, and refused when it came to it
       }
-      ++tried_;
       if (ms < best) {
         best = ms;
         algorithm_ = found[i].algo;
@@ -243,15 +240,7 @@ class Product {
   void Enqueue(const Pointers& p, const cublasLtMatmulAlgo_t& algorithm, void* workspace,
                cudaStream_t stream) {
     BindBias(p);
-    union Scalar {
-      float f32;
-      double f64;
-    } one{}, beta{};
-    if (math_.scale == CUDA_R_64F) {
-      one.f64 = 1, beta.f64 = c_ ? 1 : 0;
-    } else {
-      one.f32 = 1, beta.f32 = c_ ? 1 : 0;
-    }
+    const float one = 1, beta = c_ ? 1 : 0;
     CheckLt(cublasLtMatmul(Handle(), operation_, &one, p.b, first_, p.a, second_, &beta, p.c,
                            c_ ? added_ : result_, p.d, result_, &algorithm, workspace, kWorkspace,
                            stream),
@@ -259,7 +248,6 @@ class Product {
   }
 
   std::string name_;
-  Math math_{};
   int32_t batch_ = 1;
   Operand a_, b_, d_;
   std::optional<Operand> c_, bias_;
@@ -267,30 +255,13 @@ class Product {
   cublasLtMatrixLayout_t first_ = nullptr, second_ = nullptr, result_ = nullptr, added_ = nullptr;
   std::optional<cublasLtMatmulAlgo_t> algorithm_;
   void* bound_bias_ = nullptr;
-  int tried_ = 0;
-};
-
-class CublasModule : public StepsModule<Product> {
- public:
-  CublasModule(const std::string& symbol, const std::string& plan_text, const GivenWeights& weights)
-      : StepsModule(symbol, plan_text, weights, "algorithm") {
-    for (const ffi::Any& step : Get<json::Array>(plan(), "steps")) {
-      steps().push_back(std::make_unique<Product>(step.cast<json::Object>()));
-    }
-    PrepareIfPossible();
-  }
-
- protected:
-  std::string Describe() const final {
-    return DescribeSteps("cublasLt " + std::to_string(cublasLtGetVersion()), steps());
-  }
 };
 
 }  // namespace
 }  // namespace collage
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  collage::RegisterModule<collage::CublasModule>();
+  collage::RegisterModule<collage::StepsModule<collage::Product>>();
   tvm::ffi::reflection::GlobalDef().def(COLLAGE_KIND ".check", [] {
     return tvm::ffi::String(std::to_string(cublasLtGetVersion()));
   });

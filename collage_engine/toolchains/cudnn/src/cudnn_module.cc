@@ -59,15 +59,11 @@ struct TensorAbout {
   std::string dtype;
 };
 
-TensorAbout TensorOf(const json::Object& step, const char* key) {
-  return TensorAbout(Field(step, key).cast<json::Object>());
-}
-
 using GraphTensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
 const std::unordered_map<std::string, fe::PointwiseMode_t>& Modes() {
   static const std::unordered_map<std::string, fe::PointwiseMode_t> modes = {
-      {"add", fe::PointwiseMode_t::ADD},          {"multiply", fe::PointwiseMode_t::MUL},
+      {"add", fe::PointwiseMode_t::ADD},
       {"relu", fe::PointwiseMode_t::RELU_FWD},    {"clip", fe::PointwiseMode_t::RELU_FWD},
       {"sigmoid", fe::PointwiseMode_t::SIGMOID_FWD}, {"tanh", fe::PointwiseMode_t::TANH_FWD},
       {"swish", fe::PointwiseMode_t::SWISH_FWD},  {"gelu", fe::PointwiseMode_t::GELU_FWD},
@@ -76,15 +72,18 @@ const std::unordered_map<std::string, fe::PointwiseMode_t>& Modes() {
   return modes;
 }
 
+// A convolution with what follows it.
 class Step {
  public:
+  static constexpr const char* kChoice = "engine";
+  static std::unique_ptr<Step> Make(const json::Object& about) { return std::make_unique<Step>(about); }
+  static std::string Library() { return "cudnn " + std::to_string(cudnnGetVersion()); }
+
   explicit Step(const json::Object& about)
       : about_(about), what_(GetString(about, "op")), name_(GetString(about, "name")) {
     strict_ = GetString(about, "math") == "float32";
     if (Has(about, "engine")) wanted_ = GetString(about, "engine");
   }
-
-  virtual ~Step() = default;
 
   // Build the graph's execution plans; returns the bytes of workspace that they want.
   size_t MakeReady() {
@@ -127,13 +126,13 @@ class Step {
   // Choose an engine; the operands hold what they will, or something like it, and the result too
   // from then on, since the steps after it shall choose on real data.
   void Choose(const Memory& memory, void* workspace, cudaStream_t stream) {
-    if (plans_.size() == 1) return Execute(memory, workspace, chosen_.first);
+    if (plans_.size() == 1) return Launch(memory, workspace, stream);
     Stopwatch watch(stream);
     float best = std::numeric_limits<float>::infinity();
     for (const auto& plan : plans_) {
       float ms;
       try {
-        ms = watch.Time([&] { Execute(memory, workspace, plan.first); });
+        ms = watch.Time([&] { Execute(memory, workspace, stream, plan.first); });
       } catch (const ffi::Error&) {
         continue;
       }
@@ -147,9 +146,8 @@ class Step {
     }
   }
 
-  // On the stream that the handle has been given.
-  void Launch(const Memory& memory, void* workspace, cudaStream_t) {
-    Execute(memory, workspace, chosen_.first);
+  void Launch(const Memory& memory, void* workspace, cudaStream_t stream) {
+    Execute(memory, workspace, stream, chosen_.first);
   }
 
   std::optional<std::string> choice() const {
@@ -165,33 +163,47 @@ class Step {
     return out;
   }
 
- protected:
+ private:
   // Add the operations to graph_.
-  virtual void Compose() = 0;
+  void Compose() {
+    GraphTensor x = Input(Field(about_, "x").cast<json::Object>());
+    GraphTensor w = Input(Field(about_, "w").cast<json::Object>());
+    const TensorAbout result(Field(about_, "y").cast<json::Object>());
+    GraphTensor y;
+    if (what_ == "conv") {
+      y = graph_->conv_fprop(x, w, Windows(fe::graph::Conv_fprop_attributes()));
+    } else {
+      // A transposed convolution is the gradient of a convolution with respect to its data.
+      y = graph_->conv_dgrad(x, w, Windows(fe::graph::Conv_dgrad_attributes()));
+      y->set_dim(result.dims);
+    }
+    for (const ffi::Any& post : Get<json::Array>(about_, "posts")) {
+      y = Pointwise(post.cast<json::Object>(), y);
+    }
+    y->set_output(true)
+        .set_uid(Bind(result.operand))
+        .set_dim(result.dims)
+        .set_stride(result.strides)
+        .set_data_type(GraphType(result.dtype));
+  }
 
-  const json::Object& about() const { return about_; }
-  fe::graph::Graph& graph() { return *graph_; }
+  template <typename Attributes>
+  Attributes Windows(Attributes attributes) const {
+    attributes.set_pre_padding(GetInts(about_, "pre"))
+        .set_post_padding(GetInts(about_, "post"))
+        .set_stride(GetInts(about_, "stride"))
+        .set_dilation(GetInts(about_, "dilation"));
+    return attributes;
+  }
 
   GraphTensor Input(const json::Object& object) {
     TensorAbout about(object);
-    GraphTensor tensor = graph_->tensor(fe::graph::Tensor_attributes()
-                                            .set_uid(Bind(about.operand))
-                                            .set_dim(about.dims)
-                                            .set_stride(about.strides)
-                                            .set_data_type(GraphType(about.dtype)));
-    return tensor;
+    return graph_->tensor(fe::graph::Tensor_attributes()
+                              .set_uid(Bind(about.operand))
+                              .set_dim(about.dims)
+                              .set_stride(about.strides)
+                              .set_data_type(GraphType(about.dtype)));
   }
-  GraphTensor Input(const char* key) { return Input(Field(about_, key).cast<json::Object>()); }
-
-  void Output(const GraphTensor& tensor, const char* key) {
-    TensorAbout about = TensorOf(about_, key);
-    tensor->set_output(true)
-        .set_uid(Bind(about.operand))
-        .set_dim(about.dims)
-        .set_stride(about.strides)
-        .set_data_type(GraphType(about.dtype));
-  }
-
   GraphTensor Pointwise(const json::Object& post, const GraphTensor& value) {
     const std::string mode = GetString(post, "mode");
     auto found = Modes().find(mode);
@@ -206,20 +218,13 @@ class Step {
     return graph_->pointwise(value, Input(Field(post, "other").cast<json::Object>()), attributes);
   }
 
-  GraphTensor Posts(GraphTensor value) {
-    for (const ffi::Any& post : Get<json::Array>(about_, "posts")) {
-      value = Pointwise(post.cast<json::Object>(), value);
-    }
-    return value;
-  }
-
- private:
   int64_t Bind(const Operand& operand) {
     operands_.push_back(operand);
     return static_cast<int64_t>(operands_.size());
   }
 
-  void Execute(const Memory& memory, void* workspace, int64_t plan) {
+  void Execute(const Memory& memory, void* workspace, cudaStream_t stream, int64_t plan) {
+    CheckDnn(cudnnSetStream(Handle(), stream), "choosing the stream");
     std::unordered_map<int64_t, void*> pack;
     for (size_t i = 0; i < operands_.size(); ++i) {
       pack[static_cast<int64_t>(i) + 1] = memory.At(operands_[i]);
@@ -237,73 +242,11 @@ class Step {
   std::pair<int64_t, std::string> chosen_;
 };
 
-class Convolution : public Step {
- public:
-  using Step::Step;
-
- protected:
-  void Compose() final {
-    GraphTensor x = Input("x"), w = Input("w");
-    GraphTensor y = graph().conv_fprop(x, w, fe::graph::Conv_fprop_attributes()
-                                                 .set_pre_padding(GetInts(about(), "pre"))
-                                                 .set_post_padding(GetInts(about(), "post"))
-                                                 .set_stride(GetInts(about(), "stride"))
-                                                 .set_dilation(GetInts(about(), "dilation")));
-    Output(Posts(y), "y");
-  }
-};
-
-// A transposed convolution is the gradient of a convolution with respect to its data.
-class Deconvolution : public Step {
- public:
-  using Step::Step;
-
- protected:
-  void Compose() final {
-    GraphTensor x = Input("x"), w = Input("w");
-    GraphTensor y = graph().conv_dgrad(x, w, fe::graph::Conv_dgrad_attributes()
-                                                 .set_pre_padding(GetInts(about(), "pre"))
-                                                 .set_post_padding(GetInts(about(), "post"))
-                                                 .set_stride(GetInts(about(), "stride"))
-                                                 .set_dilation(GetInts(about(), "dilation")));
-    y->set_dim(TensorOf(about(), "y").dims);
-    Output(Posts(y), "y");
-  }
-};
-
-std::unique_ptr<Step> MakeStep(const json::Object& about) {
-  const std::string op = GetString(about, "op");
-  if (op == "conv") return std::make_unique<Convolution>(about);
-  if (op == "deconv") return std::make_unique<Deconvolution>(about);
-  TVM_FFI_THROW(ValueError) << "no step " << op;
-  TVM_FFI_UNREACHABLE();
-}
-
-class CudnnModule : public StepsModule<Step> {
- public:
-  CudnnModule(const std::string& symbol, const std::string& plan_text, const GivenWeights& weights)
-      : StepsModule(symbol, plan_text, weights, "engine") {
-    for (const ffi::Any& step : Get<json::Array>(plan(), "steps")) {
-      steps().push_back(MakeStep(step.cast<json::Object>()));
-    }
-    PrepareIfPossible();
-  }
-
- protected:
-  void UseStream(cudaStream_t stream) final {
-    CheckDnn(cudnnSetStream(Handle(), stream), "choosing the stream");
-  }
-
-  std::string Describe() const final {
-    return DescribeSteps("cudnn " + std::to_string(cudnnGetVersion()), steps());
-  }
-};
-
 }  // namespace
 }  // namespace collage
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  collage::RegisterModule<collage::CudnnModule>();
+  collage::RegisterModule<collage::StepsModule<collage::Step>>();
   tvm::ffi::reflection::GlobalDef().def(COLLAGE_KIND ".check", [] {
     return tvm::ffi::String(std::to_string(cudnnGetVersion()));
   });

@@ -1,7 +1,7 @@
 // What a kernel library offers to the runtime: plain C, so that one runtime serves all of them.
 //
-// A library holds the kernels of one family (element type, activation, alignment) for one
-// architecture, one per tile. Sizes are run-time arguments.
+// A library holds the kernels of one family (element type, activation) for one architecture, one
+// per tile. Sizes are run-time arguments.
 #ifndef COLLAGE_CUTLASS_ABI_H_
 #define COLLAGE_CUTLASS_ABI_H_
 
@@ -11,8 +11,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-#define COLLAGE_CUTLASS_ABI 4
 
 // D = activation(A * B + bias + C): A is the images, NHWC, B the filters [K,R,S,C], bias [K], C and D
 // images. bias and c may be null.
@@ -30,26 +28,16 @@ typedef struct CollageProblem {
 // Numbers returned are a cutlass::Status; 0 is success.
 typedef struct CollageKernel {
   const char* name;
-  int32_t tile_m, tile_n, tile_k, stages;
-  int32_t shared_bytes;  // a block needs; devices that have less cannot run it
-  int32_t (*can_implement)(const CollageProblem*);
-  int64_t (*workspace)(const CollageProblem*);  // bytes; asked where a device is
-  void* (*create)(void);                        // what a prepared call is kept in
-  void (*destroy)(void*);
-  int32_t (*prepare)(void*, const CollageProblem*, void* workspace, cudaStream_t);
-  int32_t (*run)(void*, cudaStream_t);  // enqueues only
+  int32_t (*run)(const CollageProblem*, cudaStream_t);  // enqueues only
 } CollageKernel;
 
 typedef struct CollageLibrary {
-  int32_t abi;
-  const char* family;
-  const char* version;  // of CUTLASS
   int32_t count;
   const CollageKernel* kernels;
   const char* (*status)(int32_t);
-  // Each of `batch` matrices [rows, columns] of elements of 2 or 4 bytes → [columns, rows].
+  // Each of `batch` matrices [rows, columns] of elements of 2 bytes → [columns, rows].
   int32_t (*transpose)(const void* from, void* to, int32_t batch, int32_t rows, int32_t columns,
-                       int32_t element_bytes, cudaStream_t);
+                       cudaStream_t);
 } CollageLibrary;
 
 const CollageLibrary* collage_cutlass_library(void);

@@ -131,37 +131,6 @@ class CudaModule : public PlanModule {
   size_t weight_bytes() const { return weights_.size(); }
   bool ready() const { return ready_; }
 
-  // Serialise from now on what was chosen by measuring, each step's under `key`: whoever loads
-  // the plan next has nothing to choose. A step's choice() may be empty.
-  template <typename Steps>
-  void KeepChoices(json::Object* plan, const char* key, const Steps& steps) {
-    json::Array kept;
-    size_t place = 0;
-    for (const ffi::Any& step : Get<json::Array>(*plan, "steps")) {
-      json::Object with;
-      for (const auto& [name, value] : step.cast<json::Object>()) with.Set(name, value);
-      if (std::optional<std::string> choice = steps[place]->choice()) {
-        with.Set(ffi::String(key), ffi::String(*choice));
-      }
-      kept.push_back(with);
-      ++place;
-    }
-    plan->Set(ffi::String("steps"), kept);
-    set_plan_text(std::string(json::Stringify(*plan)));
-  }
-
-  // What is inside, for the faces: the library, and each step's own Describe().
-  template <typename Steps>
-  std::string DescribeSteps(const std::string& library, const Steps& steps) const {
-    json::Object out;
-    out.Set(ffi::String("library"), ffi::String(library));
-    out.Set(ffi::String("ready"), ready());
-    json::Array described;
-    for (const auto& step : steps) described.push_back(step->Describe());
-    out.Set(ffi::String("steps"), described);
-    return std::string(json::Stringify(out));
-  }
-
  private:
   void EnsureReady(cudaStream_t stream) {
     if (ready_) return;
@@ -175,16 +144,6 @@ class CudaModule : public PlanModule {
   bool ready_ = false;
 };
 
-// Element sizes by the names that plans use.
-inline size_t ElementBytes(const std::string& dtype) {
-  if (dtype == "float32" || dtype == "int32") return 4;
-  if (dtype == "float16" || dtype == "bfloat16") return 2;
-  if (dtype == "int8" || dtype == "uint8" || dtype == "bool" || dtype.rfind("float8", 0) == 0) return 1;
-  if (dtype == "int64" || dtype == "float64") return 8;
-  TVM_FFI_THROW(TypeError) << "no element type " << dtype;
-  TVM_FFI_UNREACHABLE();
-}
-
 // Memory like the arguments', to choose algorithms on before the arguments are known. It holds
 // small numbers, not zeros, on which products run faster than on real data.
 class StandIns {
@@ -195,7 +154,7 @@ class StandIns {
     for (const std::vector<TensorSpec>* specs : {&inputs, &outputs}) {
       for (const TensorSpec& spec : *specs) {
         std::vector<uint8_t> noise(std::max<size_t>(spec.bytes, 16));
-        size_t size = ElementBytes(spec.dtype_name);
+        size_t size = (spec.dtype.bits + 7) / 8;
         for (size_t i = 0; i < noise.size(); ++i) {
           state ^= state << 13, state ^= state >> 17, state ^= state << 5;
           // The high byte of a float of any width stays below that of 2.
@@ -237,26 +196,27 @@ struct Memory {
 };
 
 // A module whose plan is a list of steps. A Step has
+//   static Make(about)                              the step that an object of the plan describes
+//   static Library()                                the library that runs it, for the faces
+//   kChoice                                         what its choice is called in the plan
 //   size_t MakeReady()                              bytes of workspace it wants; a device is there
 //   void Choose(const Memory&, void*, cudaStream_t) chooses how; its result lies there from then on
 //   void Launch(const Memory&, void*, cudaStream_t) enqueues only
-//   choice(), Describe()                            as KeepChoices and DescribeSteps want them
+//   choice()                                        what it chose by measuring, if anything
+//   Describe()                                      what is inside, for the faces
 template <typename Step>
-class StepsModule : public CudaModule {
+class StepsModule final : public CudaModule {
  public:
-  // `key`: what a step's choice is called in the plan.
-  StepsModule(const std::string& symbol, const std::string& plan_text, const GivenWeights& weights,
-              const char* key)
-      : CudaModule(symbol, plan_text, weights),
-        plan_(ParseObject(plan_text, "the plan")),
-        key_(key) {}
+  StepsModule(const std::string& symbol, const std::string& plan_text, const GivenWeights& weights)
+      : CudaModule(symbol, plan_text, weights), plan_(ParseObject(plan_text, "the plan")) {
+    for (const ffi::Any& step : Get<json::Array>(plan_, "steps")) {
+      steps_.push_back(Step::Make(step.cast<json::Object>()));
+    }
+    PrepareIfPossible();
+  }
 
  protected:
-  // What a library wants to know before a step runs on a stream.
-  virtual void UseStream(cudaStream_t) {}
-
   void Prepare(cudaStream_t stream) final {
-    UseStream(stream);
     device_weights_ = DeviceBuffer(weight(0), weight_bytes());
     scratch_ = DeviceBuffer(static_cast<size_t>(Get<int64_t>(plan_, "scratch_bytes")));
     size_t most = 0;
@@ -267,22 +227,44 @@ class StepsModule : public CudaModule {
     const Memory memory{arguments, device_weights_, scratch_};
     for (auto& step : steps_) step->Choose(memory, workspace_.data(), stream);
     CheckCuda(cudaStreamSynchronize(stream), "choosing how to run");
-    KeepChoices(&plan_, key_, steps_);
+    KeepChoices();
   }
 
   void Launch(cudaStream_t stream) final {
-    UseStream(stream);
     const Memory memory{pointers(), device_weights_, scratch_};
     for (auto& step : steps_) step->Launch(memory, workspace_.data(), stream);
   }
 
-  const json::Object& plan() const { return plan_; }
-  std::vector<std::unique_ptr<Step>>& steps() { return steps_; }
-  const std::vector<std::unique_ptr<Step>>& steps() const { return steps_; }
+  std::string Describe() const final {
+    json::Object out;
+    out.Set(ffi::String("library"), ffi::String(Step::Library()));
+    out.Set(ffi::String("ready"), ready());
+    json::Array described;
+    for (const auto& step : steps_) described.push_back(step->Describe());
+    out.Set(ffi::String("steps"), described);
+    return std::string(json::Stringify(out));
+  }
 
  private:
+  // Serialise from now on what was chosen by measuring: whoever loads the plan next has nothing to
+  // choose.
+  void KeepChoices() {
+    json::Array kept;
+    size_t place = 0;
+    for (const ffi::Any& step : Get<json::Array>(plan_, "steps")) {
+      json::Object with;
+      for (const auto& [name, value] : step.cast<json::Object>()) with.Set(name, value);
+      if (std::optional<std::string> choice = steps_[place]->choice()) {
+        with.Set(ffi::String(Step::kChoice), ffi::String(*choice));
+      }
+      kept.push_back(with);
+      ++place;
+    }
+    plan_.Set(ffi::String("steps"), kept);
+    set_plan_text(std::string(json::Stringify(plan_)));
+  }
+
   json::Object plan_;
-  const char* key_;
   std::vector<std::unique_ptr<Step>> steps_;
   DeviceBuffer device_weights_, scratch_, workspace_;
 };

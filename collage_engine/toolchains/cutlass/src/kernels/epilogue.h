@@ -6,7 +6,7 @@
 #include <cutlass/functional.h>
 #include <cutlass/numeric_conversion.h>
 
-#include "common.h"
+#include "../collage_cutlass_abi.h"
 
 namespace collage {
 
