@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Required, TypedDict
 
-from collage_engine.artifact.artifact import LOADERS
-from collage_engine.artifact.loader.run_artifact import shapes_of
+import msgspec
+
+from collage_engine.artifact.loader.run_artifact import (
+    benchmark as time_artifact,
+)
+from collage_engine.artifact.loader.run_artifact import (
+    check,
+    load,
+    read_sample,
+    seconds_of_calls,
+    shapes_of,
+)
 from collage_engine.artifact.manifest import expected_machine, read_manifest, verify_files
+from collage_engine.build.stopwatch import stamp_kernels
 from collage_engine.machine.cuda import cuda_probe
+from collage_engine.machine.worker import Worker, WorkerError
 from collage_engine.records.errors import ArtifactError
 from collage_engine.records.reasons import last_line, one_sentence
-from collage_engine.records.time_limits import JOB_S
+from collage_engine.records.time_limits import ANSWER_S, JOB_S, with_weights
 
 
 class ArtifactResult(TypedDict, total=False):
@@ -62,6 +72,68 @@ class EntryResults(TypedDict):
     entries: list[ArtifactResult]
 
 
+class OpenArtifact(msgspec.Struct, frozen=True):
+    """Load an artifact and run it on its sample."""
+
+    folder: str
+
+
+class Benchmark(msgspec.Struct, frozen=True):
+    """Time the artifact that is open as ``ArtifactResult`` has it."""
+
+
+class TimeCalls(msgspec.Struct, frozen=True):
+    """Time single calls of the artifact that is open, for about ``seconds``."""
+
+    seconds: float
+    least: int
+
+
+class TraceCalls(msgspec.Struct, frozen=True):
+    """Note when the virtual machine's calls begin and end, in so many runs."""
+
+    runs: int
+
+
+class ArtifactProcess:
+    """The state of a process that holds one artifact, loaded by the loader that artifacts carry."""
+
+    def __init__(self) -> None:
+        self._model: Any = None
+        self._inputs: dict[str, Any] = {}
+
+    def __call__(self, request: OpenArtifact | Benchmark | TimeCalls | TraceCalls) -> Any:
+        """Answer what the loader's ``check`` or ``benchmark`` says, seconds, or moments."""
+        model, inputs = self._model, self._inputs
+        if isinstance(request, OpenArtifact):
+            self._model = load(request.folder)
+            self._inputs, truth = read_sample(request.folder, read_manifest(Path(request.folder)))
+            return check(self._model, self._inputs, truth)
+        if isinstance(request, Benchmark):
+            return time_artifact(model, inputs)
+        if isinstance(request, TimeCalls):
+            return seconds_of_calls(model, inputs, request.seconds, request.least)
+        tensors = model.bind(inputs)
+        return stamp_kernels(model.vm, lambda: model.invoke(tensors), request.runs)
+
+
+def artifact_process(manifest: Mapping[str, Any]) -> Worker:
+    """Return a new process for an artifact with this manifest; it is an ``ArtifactProcess``."""
+    return Worker(
+        "collage_engine.artifact.artifact_run:ArtifactProcess",
+        env={**manifest["environment"], "TVM_USE_RUNTIME_LIB": "1"},
+        name="collage-artifact",
+    )
+
+
+def open_artifact(worker: Worker, folder: Path) -> dict[str, Any]:
+    """Load an artifact in a process of ``artifact_process``; what the loader's ``check`` says."""
+    size = (folder / "model.so").stat().st_size
+    request = OpenArtifact(str(folder.absolute()))
+    report: dict[str, Any] = worker.call(request, with_weights(2 * ANSWER_S, size))
+    return report
+
+
 def run_artifact(folder: Path, benchmark: bool = False, limit_s: float = JOB_S) -> dict[str, Any]:
     """Run an artifact on its sample in a process of its own, as its user would.
 
@@ -92,23 +164,17 @@ def run_artifact(folder: Path, benchmark: bool = False, limit_s: float = JOB_S) 
             raise ArtifactError(
                 f"{folder} runs on an NVIDIA device ({manifest.get('architecture')}): {reason}"
             )
-    command = [sys.executable, "-P", str(LOADERS / "run_artifact.py"), str(folder), "--json"]
-    if benchmark:
-        command.append("--benchmark")
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s)
-    except subprocess.TimeoutExpired as error:
-        raise ArtifactError(f"{folder} did not finish within {limit_s:g} s") from error
-    try:
-        report: dict[str, Any] = json.loads(last_line(done.stdout))
-        wrong = report.pop("wrong")
-    except (ValueError, KeyError):
-        why = last_line(done.stderr, f"it ended with status {done.returncode}")
-        raise ArtifactError(
-            f"the artifact cannot be run: {one_sentence(why, str(folder))}"
-        ) from None
+        with artifact_process(manifest) as worker:
+            report: dict[str, Any] = worker.call(OpenArtifact(str(folder)), limit_s)
+            if benchmark and report["wrong"] is None:
+                report |= worker.call(Benchmark(), limit_s)
+    except WorkerError as error:
+        why = one_sentence(last_line(str(error)), str(folder))
+        raise ArtifactError(f"the artifact cannot be run: {why}") from error
+    wrong = report.pop("wrong")
     if wrong is not None:
         raise ArtifactError(f"{folder} differs from its sample: {one_sentence(wrong)}")
     if "median_us" in report:
         report["expected_machine"] = expected_machine(manifest)
-    return report
+    return {"artifact": str(folder), **report}

@@ -12,32 +12,23 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from collage_engine.artifact.loader.run_artifact import (
-    SAMPLES,
-    compare,
-    load,
-    read_npz,
-    wrong_output,
-)
+from collage_engine.artifact.artifact_run import TimeCalls, artifact_process, open_artifact
+from collage_engine.artifact.loader.run_artifact import SAMPLES
 from collage_engine.artifact.manifest import read_manifest, verify_files
-from collage_engine.build.stopwatch import stamp_kernels
-from collage_engine.machine.worker import Worker
 from collage_engine.records.errors import ArtifactError, UsageError
 from collage_engine.records.gate import CheckOutcome, GateCheck
-from collage_engine.records.time_limits import ANSWER_S, WORK_S, with_weights
+from collage_engine.records.time_limits import WORK_S
 
 LEAST_PAIRS, MOST_PAIRS = 5, 30
 """Pairs of processes with which a comparison may end, and with which it does: the first is the
 fewest with which the simulation in ``tests/unit/test_gate.py`` keeps false alarms below 2 %. With
 14 pairs at most a slowdown of 5 % was a tie in 8 of 35 checks, with 30 in none of 18
-(``tests/benchmarks/gate.py``)."""
+(``tests/benchmarks/RESULTS.md``)."""
 ROUNDS = 6
 """Rounds of each pair; as many as the race asks for before it judges anybody."""
 ROUND_S, LEAST_CALLS = 0.05, 2
@@ -48,73 +39,6 @@ after a call."""
 CONFIDENCE = 0.99
 """Of the interval in which the mean ratio lies. It is looked at after every pair: with 95 % equal
 artifacts were called slower in 2.4 of 100 simulated comparisons on a very noisy machine."""
-
-
-class OpenArtifact(msgspec.Struct, frozen=True):
-    """Load an artifact and run it on its sample."""
-
-    folder: str
-
-
-class TimeCalls(msgspec.Struct, frozen=True):
-    """Time single calls of the artifact that is open, for about ``seconds``."""
-
-    seconds: float
-    least: int
-
-
-class TraceCalls(msgspec.Struct, frozen=True):
-    """Note when the virtual machine's calls begin and end, in so many runs."""
-
-    runs: int
-
-
-class Opened(msgspec.Struct, frozen=True):
-    """What loading an artifact showed."""
-
-    max_rel_error: float
-    """``max|y-r| / max|r|`` on its sample, the worst output."""
-    wrong: str | None
-    """Which output is farther from the truth than the artifact allows; None: none is."""
-    memory_bytes: int
-    """What loading it added to the process's resident memory."""
-
-
-class ArtifactTimer:
-    """The state of a process that holds one artifact, loaded by the loader that artifacts carry."""
-
-    def __init__(self) -> None:
-        self._call: Callable[[], object] = lambda: None
-        self._vm: Any = None
-
-    def __call__(self, request: OpenArtifact | TimeCalls | TraceCalls) -> Any:
-        """Answer ``Opened``, or the seconds of the calls, or what ``stamp_kernels`` returns."""
-        if isinstance(request, OpenArtifact):
-            return self._open(Path(request.folder))
-        if isinstance(request, TraceCalls):
-            return stamp_kernels(self._vm, self._call, request.runs)
-        self._call()
-        taken: list[float] = []
-        end = time.perf_counter() + request.seconds
-        while len(taken) < request.least or time.perf_counter() < end:
-            begin = time.perf_counter()
-            self._call()
-            taken.append(time.perf_counter() - begin)
-        return taken
-
-    def _open(self, folder: Path) -> Opened:
-        model: Any = load(folder)  # of one shape and one instance: others were refused before
-        kinds = model.kinds("inputs", "outputs")
-        inputs, sample = (read_npz(folder / name, kinds) for name in SAMPLES)
-        truth = [sample[about["name"]] for about in model.manifest["outputs"]]
-        outputs = model(inputs)
-        tensors = model.bind(inputs)
-        self._call, self._vm = lambda: model.invoke(tensors), model.vm
-        return Opened(
-            compare(outputs, truth)[1],
-            wrong_output(outputs, truth, model.manifest),
-            model.memory_bytes,
-        )
 
 
 def judge(logs: Sequence[float], max_slower: float) -> CheckOutcome | None:
@@ -155,7 +79,7 @@ def compare_artifacts(
     folder: Path,
     other: Path,
     max_slower: float,
-) -> tuple[GateCheck, Opened]:
+) -> tuple[GateCheck, dict[str, Any]]:
     """Time two artifacts in common rounds, until it is known whether the first is slower.
 
     Args:
@@ -165,7 +89,7 @@ def compare_artifacts(
 
     Returns:
         The mean of how many times the other's time it takes, over pairs of processes, and whether
-        that is allowed; and what loading it showed, the largest figures of all its processes.
+        that is allowed; and what ``open_artifact`` said of it where its error was largest.
 
     Raises:
         ArtifactError: An artifact is damaged, or does not load.
@@ -175,7 +99,7 @@ def compare_artifacts(
     both = folder, other
     logs: list[float] = []
     medians: tuple[list[float], list[float]] = ([], [])
-    found: list[Opened] = []
+    found: list[dict[str, Any]] = []
     outcome = None
     manifests = [timed_manifest(each) for each in both]
     while outcome is None:
@@ -197,23 +121,19 @@ def compare_artifacts(
         us=statistics.median(medians[0]),
         baseline_us=statistics.median(medians[1]),
     )
-    return latency, Opened(
-        max(one.max_rel_error for one in found),
-        next((one.wrong for one in found if one.wrong is not None), None),
-        max(one.memory_bytes for one in found),
-    )
+    return latency, max(found, key=lambda one: (one["wrong"] is not None, one["max_rel_error"]))
 
 
 def timed_pair(
     folders: tuple[Path, Path], manifests: Sequence[Mapping[str, Any]]
-) -> tuple[Opened, tuple[list[float], list[float]]]:
+) -> tuple[dict[str, Any], tuple[list[float], list[float]]]:
     """Load two artifacts, each in a new process; return their medians in common rounds, in seconds.
 
-    What loading the first one showed comes along.
+    What ``open_artifact`` said of the first one comes along.
     """
     rest_s = REST_S if any(each.get("threads", 1) > 1 for each in manifests) else 0.005
     rounds: tuple[list[float], list[float]] = ([], [])
-    workers = [timer(each) for each in manifests]
+    workers = [artifact_process(each) for each in manifests]
     try:
         with ThreadPoolExecutor(2) as pool:
             opened, _ = pool.map(open_artifact, workers, folders)
@@ -226,24 +146,6 @@ def timed_pair(
         for worker in workers:
             worker.close()
     return opened, rounds
-
-
-def timer(manifest: Mapping[str, Any]) -> Worker:
-    """Return a new process for an artifact with this manifest; it is an ``ArtifactTimer``."""
-    return Worker(
-        "collage_engine.artifact.paired_times:ArtifactTimer",
-        env={**manifest["environment"], "TVM_USE_RUNTIME_LIB": "1"},
-        name="collage-check",
-    )
-
-
-def open_artifact(worker: Worker, folder: Path) -> Opened:
-    """Load an artifact in a process that ``timer`` returned."""
-    size = (folder / "model.so").stat().st_size
-    opened: Opened = worker.call(
-        OpenArtifact(str(folder.absolute())), with_weights(2 * ANSWER_S, size)
-    )
-    return opened
 
 
 def timed_manifest(folder: Path) -> dict[str, Any]:

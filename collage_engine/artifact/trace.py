@@ -14,12 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from collage_engine.artifact.paired_times import (
-    TraceCalls,
-    open_artifact,
-    timed_manifest,
-    timer,
-)
+from collage_engine.artifact.artifact_run import TraceCalls, artifact_process, open_artifact
+from collage_engine.artifact.paired_times import timed_manifest
 from collage_engine.build.built import BOOKKEEPING, Kernel, parts_of_calls
 from collage_engine.records.errors import UsageError
 from collage_engine.records.time_limits import ANSWER_S
@@ -60,12 +56,9 @@ def trace_artifact(folder: Path) -> dict[str, Any]:
     manifest = timed_manifest(folder)
     if manifest.get("device", "cpu") != "cpu":
         raise UsageError(f"{folder} runs on a device, where calls return before their work is done")
-    worker = timer(manifest)
-    try:
+    with artifact_process(manifest) as worker:
         open_artifact(worker, folder)
         names, moments = worker.call(TraceCalls(RUNS), 2 * ANSWER_S)
-    finally:
-        worker.close()
     median = sorted(moments, key=lambda run: run[-1] - run[0])[len(moments) // 2]
     return trace_of(manifest["placement"], manifest["model"]["name"], names, median)
 

@@ -18,7 +18,7 @@ import msgspec
 from collage_engine.api import Session, run_artifact
 from collage_engine.artifact.loader.run_artifact import sha256
 from collage_engine.artifact.manifest import expected_machine, is_artifact, read_manifest
-from collage_engine.artifact.paired_times import Opened, compare_artifacts, timed_manifest
+from collage_engine.artifact.paired_times import compare_artifacts, timed_manifest
 from collage_engine.cli import output
 from collage_engine.cli.interrupts import interruptible_engine
 from collage_engine.cli.screen import ERR, complain, say
@@ -147,10 +147,10 @@ def judged(
         results = [run_artifact(after, benchmark=True) for _ in range(PROCESSES)]
         us = statistics.median(result["median_us"] for result in results)
         latency = stored_check(us, stored_us if machine == where else None, options.max_slower)
-        error = max(result["max_rel_error"] for result in results)
-        opened = Opened(error, None, results[0]["memory_bytes"])  # a wrong one would have raised
-    error, memory = opened.max_rel_error, opened.memory_bytes
-    too_far = opened.wrong is not None if options.max_error is None else error > options.max_error
+        opened = results[0] | {"wrong": None}  # a wrong one would have raised
+    error, memory = opened["max_rel_error"], opened["memory_bytes"]
+    is_wrong = opened["wrong"] is not None
+    too_far = is_wrong if options.max_error is None else error > options.max_error
     checks = [
         latency,
         _bounded("error", error, options.max_error or read_manifest(after)["tolerance"], too_far),

@@ -294,7 +294,7 @@ class TrialJob:
         assert self._instance is not None
         if self._pool is None:
             return self._instance.on(inputs)
-        found: list[np.ndarray] = self._pool.apply(lambda instance: instance.on(inputs)).result()
+        found: list[np.ndarray] = self._pool.with_one(lambda one: one.on(inputs))
         return found
 
     def _compare_again(self, kept: list[Any]) -> None:

@@ -17,7 +17,7 @@ from tests.support.full_documents import one_shape, two_shapes
 
 
 def _shipped(artifact: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(artifact / "loader/run_artifact.py"), "--json"]
+    command = [sys.executable, str(artifact / "loader/run_artifact.py")]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=artifact)
 
 

@@ -108,10 +108,10 @@ def check_artifact(out: Path, weights_bytes: int) -> None:
     beside = {name: about["bytes"] for name, about in files.items() if name.startswith("weights-")}
     assert sum(beside.values()) >= 0.9 * weights_bytes
     assert files["model.so"]["bytes"] < 1 << 20
-    command = [sys.executable, str(moved / "loader" / "run_artifact.py"), str(moved), "--json"]
+    command = [sys.executable, str(moved / "loader" / "run_artifact.py"), str(moved)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["wrong"] is None
+    assert "agrees with the sample" in done.stdout
 
 
 def check_other_weights_are_not_taken(artifact: Path, cpp_loader: Path) -> None:

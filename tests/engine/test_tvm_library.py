@@ -173,9 +173,9 @@ def test_artifact_of_a_mixed_placement_runs_moved_and_bare(
     assert run_artifact(artifact)["max_rel_error"] < 1e-5
     moved = tmp_path / "else where"
     artifact.rename(moved)
-    done = run_bare(site, "loader/run_artifact.py", "--json", cwd=moved)
+    done = run_bare(site, "loader/run_artifact.py", cwd=moved)
     assert done.returncode == 0, done.stderr
-    assert '"wrong": null' in done.stdout
+    assert "agrees with the sample" in done.stdout
 
 
 def test_a_run_offers_them_for_the_libraries_it_may_use(model: ImportedModel) -> None:

@@ -9,6 +9,7 @@ import hashlib
 import os
 import subprocess
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -100,9 +101,8 @@ def test_a_pool_runs_as_many_at_once_as_it_has_instances():
             together.wait()
             return self.number, inputs
 
-    with closing(Pool(Instance, streams=2, threads=1)) as pool:
-        futures = [pool.apply(Instance.__call__, k) for k in range(6)]
-        found = [future.result(timeout=20) for future in futures]
+    with closing(Pool(Instance, streams=2, threads=1)) as pool, ThreadPoolExecutor(6) as callers:
+        found = [*callers.map(lambda k: pool.with_one(lambda model: model(k)), range(6))]
     assert [inputs for _, inputs in found] == list(range(6))
     assert {number for number, _ in found} == {0, 1}
 
@@ -116,8 +116,8 @@ def test_a_pool_passes_errors_on_and_goes_on():
 
     with closing(Pool(make, streams=1, threads=1)) as pool:
         with pytest.raises(ZeroDivisionError):
-            pool.apply(lambda model: model(0)).result()
-        assert pool.apply(lambda model: model(1)).result() == 1
+            pool.with_one(lambda model: model(0))
+        assert pool.with_one(lambda model: model(1)) == 1
 
     def refuses(_number: int):
         raise OSError("no such module")

@@ -11,14 +11,14 @@ from xml.etree import ElementTree
 import pytest
 
 from collage_engine.artifact import paired_times
-from collage_engine.artifact.paired_times import Opened, judge, pair_ratio
+from collage_engine.artifact.paired_times import judge, pair_ratio
 from collage_engine.cli import check_command
 from collage_engine.cli.main import main
 from collage_engine.records.gate import Gate, GateCheck
 from tests.support.json_schemas import assert_fits
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data" / "gate_rounds.json").read_text())
-"""Rounds of one artifact against itself: ``tests/benchmarks/gate_rounds.py`` says how they came."""
+"""Rounds of an artifact against itself: by pairs the medians in microseconds of ``timed_pair``."""
 RUNS = 2000
 
 
@@ -66,7 +66,7 @@ def test_a_stored_time_decides_beyond_what_processes_differ_by(us, stored_us, ou
 
 def compared(monkeypatch, outcome: str, ratio: float, wrong: str | None = None) -> None:
     """Have artifacts compare so, whatever they are, on a machine called "this"."""
-    opened = Opened(1e-5, wrong, 40_000_000)
+    opened = {"max_rel_error": 1e-5, "wrong": wrong, "memory_bytes": 40_000_000}
     found = GateCheck(
         name="latency",
         outcome=outcome,
@@ -172,7 +172,7 @@ def test_pairs_are_loaded_until_the_mean_is_known(monkeypatch, tmp_path):
     def pair(folders, manifests):
         loaded.append(folders)
         us = 1.1e-3 if folders[0].name == "slow" else 1e-3
-        return Opened(1e-6, None, 0), ([us] * 6, [1e-3 + len(loaded) * 1e-7] * 6)
+        return {"max_rel_error": 1e-6, "wrong": None}, ([us] * 6, [1e-3 + len(loaded) * 1e-7] * 6)
 
     monkeypatch.setattr(paired_times, "timed_pair", pair)
     monkeypatch.setattr(paired_times, "timed_manifest", lambda folder: {})

@@ -3,7 +3,7 @@
 
 Needs the Python packages apache-tvm and numpy, and what the manifest says under "requires".
 
-    python run_artifact.py [DIR] [--benchmark] [--json]
+    python run_artifact.py [DIR] [--benchmark]
 
 DIR is the artifact's folder (default: the one above this file). From your own program:
 
@@ -46,13 +46,13 @@ import hashlib
 import json
 import math
 import os
+import queue
 import re
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -611,54 +611,41 @@ class Pool(Called):
     ) -> None:
         self.manifest = manifest or {}
         self.streams = streams
-        self._own = threading.local()
-        self._executor = ThreadPoolExecutor(streams)
-        turn, left = threading.Lock(), list(enumerate(shares(streams, threads)))
-
-        def start(_):
-            with turn:
-                number, processors = left.pop(0)
-                if processors is not None:
-                    os.sched_setaffinity(0, processors)
-                self._own.instance = make(number)
-
+        self._threads = [ThreadPoolExecutor(1) for _ in range(streams)]
+        self._instances: list[Any] = []
+        self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
+        known = sorted(os.sched_getaffinity(0))
         try:
-            self.at_once(start)
+            for number, thread in enumerate(self._threads):
+                if len(known) >= streams * threads:
+                    mine = known[number * threads : (number + 1) * threads]
+                    thread.submit(os.sched_setaffinity, 0, mine).result()
+                self._instances.append(thread.submit(make, number).result())
+                self._free.put(number)
         except BaseException:
             self.close()
             raise
 
-    def apply(self, function: Callable[..., Any], *arguments: Any) -> Future:
+    def with_one(self, function: Callable[[Any], T]) -> T:
         """Call a function with the first instance that is free, in its thread."""
-        return self._executor.submit(
-            lambda: function(getattr(self._own, "instance", None), *arguments)
-        )
-
-    def _outputs(self, inputs):
-        return self.apply(lambda model: model(inputs)).result()  # waits for an instance
+        number = self._free.get()
+        try:
+            return self._threads[number].submit(function, self._instances[number]).result()
+        finally:
+            self._free.put(number)
 
     def at_once(self, function: Callable[[Any], T]) -> list[T]:
-        """Call a function with every instance at the same time; its results, in no order."""
-        together = threading.Barrier(self.streams)
+        """Call a function with every instance at the same time; return its results in order."""
+        pairs = zip(self._threads, self._instances, strict=True)
+        return [each.result() for each in [thread.submit(function, one) for thread, one in pairs]]
 
-        def work(instance):
-            together.wait()  # so no thread takes the work of another
-            return function(instance)
-
-        futures = [self.apply(work) for _ in range(self.streams)]
-        return [each.result() for each in futures]
+    def _outputs(self, inputs):
+        return self.with_one(lambda model: model(inputs))
 
     def close(self) -> None:
         """End the threads, after what was submitted before."""
-        self._executor.shutdown()
-
-
-def shares(streams, threads):
-    """Returns the processors of each instance; None for all where there are too few."""
-    known = sorted(os.sched_getaffinity(0))
-    if len(known) < streams * threads:
-        return [None] * streams
-    return [set(known[k * threads : (k + 1) * threads]) for k in range(streams)]
+        for thread in self._threads:
+            thread.shutdown()
 
 
 def load(folder: str | Path, streams: int | None = None) -> Model | Shapes | Pool:
@@ -695,147 +682,113 @@ def resident_bytes():
 # -- the check -------------------------------------------------------------------------
 
 
-def compare(outputs, truth):
-    """Return max|y-r| and max|y-r| / max|r|, each the worst of all outputs."""
+def read_sample(folder: str | Path, manifest: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+    """Returns the inputs of an artifact's sample by name, and its true outputs in order."""
+    kinds = {about["name"]: about["dtype"] for about in manifest["inputs"] + manifest["outputs"]}
+    inputs, outputs = (read_npz(Path(folder, name), kinds) for name in SAMPLES)
+    return inputs, [outputs[about["name"]] for about in manifest["outputs"]]
+
+
+def error_of(computed, true):
+    """Return max|y-r| and max|y-r| / max|r|; of whole numbers the share of those that differ."""
     import numpy as np
 
-    worst_abs = worst_rel = 0.0
-    for computed, true in zip(outputs, truth, strict=True):
-        if computed.shape != true.shape:
-            return float("inf"), float("inf")
-        if true.dtype.kind in "SU":
-            if not np.array_equal(encoded(computed), encoded(true)):
-                return float("inf"), float("inf")
-            continue
-        if true.dtype.kind in "iu" and true.dtype.itemsize == 8:  # beyond what float64 tells apart
-            y, r = computed.astype(np.longdouble), true.astype(np.longdouble)
-        else:
-            y, r = computed.astype(np.float64), true.astype(np.float64)
-        finite = np.isfinite(r)
-        same = (y == r) | (np.isnan(y) & np.isnan(r))
-        if not same[~finite].all() or not np.isfinite(y[finite]).all():
-            return float("inf"), float("inf")
-        if finite.any():
-            error = float(np.abs(y[finite] - r[finite]).max())
-            scale = float(np.abs(r[finite]).max())
-            if true.dtype.kind == "b" or (true.dtype.kind in "iu" and true.dtype.itemsize > 1):
-                # Of whole numbers the share counts that differs.
-                scale = error / float((y != r).mean()) if error else 0.0
-            worst_abs = max(worst_abs, error)
-            worst_rel = max(worst_rel, error / scale if scale > 0 else error)
-    return worst_abs, worst_rel
+    far = float("inf"), float("inf")
+    if computed.shape != true.shape:
+        return far
+    if true.dtype.kind in "SU":
+        return (0.0, 0.0) if np.array_equal(encoded(computed), encoded(true)) else far
+    is_long = true.dtype.kind in "iu" and true.dtype.itemsize == 8  # too long for float64
+    y, r = (each.astype(np.longdouble if is_long else np.float64) for each in (computed, true))
+    finite = np.isfinite(r)
+    same = (y == r) | (np.isnan(y) & np.isnan(r))
+    if not same[~finite].all() or not np.isfinite(y[finite]).all():
+        return far
+    error = float(np.abs(y[finite] - r[finite]).max(initial=0.0))
+    if true.dtype.kind == "b" or (true.dtype.kind in "iu" and true.dtype.itemsize > 1):
+        return error, float(1.0 - same.mean()) if error else 0.0
+    scale = float(np.abs(r[finite]).max(initial=0.0))
+    return error, error / scale if scale > 0 else error
 
 
-def wrong_output(outputs, truth, manifest):
-    """Return which output is farther from the truth than it may be; None: all are near enough."""
-    for about, computed, true in zip(manifest["outputs"], outputs, truth, strict=True):
-        absolute, relative = compare([computed], [true])
-        bound = about.get("tolerance", manifest["tolerance"])
-        if relative <= bound:
-            continue
-        if bound:
-            return f"max_rel_error of {about['name']!r} {relative:.2g} is above {bound:.2g}"
-        return f"{about['name']!r} is off by {absolute:.6g} in {about['dtype']}"
-    return None
-
-
-def run_sample(folder, options):
+def check(model: Model | Pool, inputs: dict[str, Any], truth: list[Any]) -> dict[str, Any]:
     """Run an artifact for one shape on its sample; returns what there is to say."""
-    model: Any = load(folder)
-    pooled = isinstance(model, Pool)
-    one = model.apply(lambda instance: instance).result() if pooled else model
-    manifest, kinds = one.manifest, one.kinds("inputs", "outputs")
-    inputs, sample = (read_npz(folder / name, kinds) for name in SAMPLES)
-    outputs = model(inputs)
-    truth = [sample[about["name"]] for about in manifest["outputs"]]
-    worst_abs, worst_rel = compare(outputs, truth)
-    wrong = wrong_output(outputs, truth, manifest)
-    report: dict = {
-        "artifact": str(folder),
+    one: Any = model.at_once(lambda instance: instance)[0] if isinstance(model, Pool) else model
+    manifest, wrong, errors = one.manifest, None, []
+    for about, computed, true in zip(manifest["outputs"], model(inputs), truth, strict=True):
+        absolute, relative = error_of(computed, true)
+        errors.append((absolute, relative))
+        bound = about.get("tolerance", manifest["tolerance"])
+        if wrong is None and not relative <= bound:
+            wrong = f"max_rel_error of {about['name']!r} {relative:.2g} is above {bound:.2g}"
+            if not bound:
+                wrong = f"{about['name']!r} is off by {absolute:.6g} in {about['dtype']}"
+    return {
         "load_s": one.load_seconds,
         "first_result_s": one.first_result_seconds,
         "memory_bytes": one.memory_bytes,
-        "max_abs_error": worst_abs,
-        "max_rel_error": worst_rel,
+        "max_abs_error": max((each[0] for each in errors), default=0.0),
+        "max_rel_error": max((each[1] for each in errors), default=0.0),
         "tolerance": manifest["tolerance"],
         "threads": manifest["threads"],
         "wrong": wrong,
     }
-    if options.benchmark and pooled:
-        report["streams"] = model.streams
-        report["expected_runs_per_s"] = manifest["expected"].get("runs_per_s")
-        report["runs_per_s"] = runs_per_second(model, inputs)
-    elif options.benchmark:
-        report |= latencies(model, inputs)
-        report["expected_us"] = manifest["expected"].get("latency_us")
-    return report
 
 
-def latencies(model, inputs, least=10, most=10000):
-    """Returns the median of single calls, other percentiles, and how many calls there were."""
+def benchmark(model: Model | Pool, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Time an artifact for one shape: single calls, or all instances of a pool at once."""
+    expected = model.manifest["expected"]
+
+    def rate(one):
+        start = time.perf_counter()
+        return (1 + len(seconds_of_calls(one, inputs))) / (time.perf_counter() - start)
+
+    if isinstance(model, Pool):
+        figures = {"streams": model.streams, "runs_per_s": sum(model.at_once(rate))}
+        return figures | {"expected_runs_per_s": expected.get("runs_per_s")}
+    taken = sorted(seconds_of_calls(model, inputs))
+    shares = {"median": 50, "low": 20, "high": 80, "p50": 50, "p90": 90, "p99": 99}
+    figures = {f"{n}_us": taken[len(taken) * share // 100] * 1e6 for n, share in shares.items()}
+    return figures | {"repeats": len(taken), "expected_us": expected.get("latency_us")}
+
+
+def seconds_of_calls(
+    model: Model, inputs: dict[str, Any], seconds: float = BENCHMARK_S, least: int = 10
+) -> list[float]:
+    """Returns the seconds of each call that is begun within some time, and of so many at least."""
     tensors = model.bind(inputs)
     model.invoke(tensors)
     taken: list[float] = []
-    end = time.perf_counter() + BENCHMARK_S
-    while len(taken) < least or (time.perf_counter() < end and len(taken) < most):
+    end = time.perf_counter() + seconds
+    while len(taken) < least or time.perf_counter() < end:
         start = time.perf_counter()
         model.invoke(tensors)
         taken.append(time.perf_counter() - start)
-    taken.sort()
-    low, middle, high, p90, p99 = (
-        taken[len(taken) * share // 100] * 1e6 for share in (20, 50, 80, 90, 99)
-    )
-    return {
-        "median_us": middle,
-        "low_us": low,
-        "high_us": high,
-        "p50_us": middle,
-        "p90_us": p90,
-        "p99_us": p99,
-        "repeats": len(taken),
-    }
+    return taken
 
 
-def runs_per_second(pool, inputs):
-    """Runs that all instances of a pool finish in a second, each without a pause."""
+def run(folder, timed):
+    """Run an artifact on its sample, or each of several, and print what there is to say.
 
-    def work(model):
-        tensors = model.bind(inputs)
-        model.invoke(tensors)
-        start, count = time.perf_counter(), 0
-        while time.perf_counter() - start < BENCHMARK_S:
-            model.invoke(tensors)
-            count += 1
-        return count / (time.perf_counter() - start)
-
-    return sum(pool.at_once(work))
-
-
-def print_report(report):
-    """Print what ``run_sample`` found out: a line that says whether it agrees, then the figures."""
-    for name, size in report.get("dims", {}).items():
-        print(f"{name}={size} ", end="")
-    print(f"DIFFERS: {report['wrong']}" if report["wrong"] else "agrees with the sample")
-    for key, value in report.items():
-        if isinstance(value, (int, float)):
-            print(f"  {key} {value:.6g}")
-
-
-def run(folder, options):
-    """Run an artifact on its samples; the exit status."""
+    Returns:
+        Whether all outputs agree with the samples.
+    """
     manifest = manifest_of(folder)
-    reports = []
+    agree = True
     if "entries" in manifest:
         verify(folder, manifest)
     for entry in manifest.get("entries", [{}]):
-        reports.append(run_sample(folder / entry.get("folder", ""), options))
-        reports[-1] |= {"dims": entry["dims"]} if entry else {}
-        if not options.json:
-            print_report(reports[-1])
-    if options.json:
-        document = {"artifact": str(folder), "entries": reports}
-        print(json.dumps(document if "entries" in manifest else reports[0]))
-    return 1 if any(report["wrong"] for report in reports) else 0
+        model: Any = load(folder / entry.get("folder", ""))
+        inputs, truth = read_sample(folder / entry.get("folder", ""), model.manifest)
+        report = check(model, inputs, truth) | (benchmark(model, inputs) if timed else {})
+        agree = agree and report["wrong"] is None
+        for name, size in entry.get("dims", {}).items():
+            print(f"{name}={size} ", end="")
+        print(f"DIFFERS: {report['wrong']}" if report["wrong"] else "agrees with the sample")
+        for key, value in report.items():
+            if isinstance(value, (int, float)):
+                print(f"  {key} {value:.6g}")
+    return agree
 
 
 def main(argv=None):
@@ -843,11 +796,10 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="?", default=str(Path(__file__).resolve().parent.parent))
     parser.add_argument("--benchmark", action="store_true", help="time it too")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args(argv)
     folder = Path(options.folder)
     try:
-        return run(folder, options)
+        return 0 if run(folder, options.benchmark) else 1
     except Exception as error:
         lines = str(error).strip().splitlines()
         print(f"{folder}: {lines[-1] if lines else repr(error)}", file=sys.stderr)
