@@ -8,8 +8,7 @@
 //   collage::Model model(folder, manifest);
 //   ffi::Any result = model.Call(model.Place(inputs));            // tensors in the manifest's order
 //
-// An artifact for several shapes is a folder with an artifact for each of them and a manifest above
-// them, whose entries say for which shapes they are (EntriesOf).
+// An artifact for several shapes is a folder with an artifact for each of them, which are loaded so.
 
 #pragma once
 
@@ -28,7 +27,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <map>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -73,8 +71,7 @@ inline std::vector<json::Object> Objects(const json::Object& object, const char*
   return found;
 }
 
-// The manifest of a folder whose files are as they were when it was exported; of several shapes these are
-// the manifests of each. Nothing of the folder is loaded before.
+// The manifest of a folder whose files are as they were when it was exported. Nothing of the folder is loaded before.
 inline json::Object Opened(const std::string& folder) {
   constexpr int64_t kVersion = 4;
   const std::string path = folder + "/manifest.json";
@@ -82,7 +79,11 @@ inline json::Object Opened(const std::string& folder) {
   const auto manifest = json::Parse(ffi::String(ReadFile(path))).cast<json::Object>();
   if (Text(manifest, "format") != "collage-artifact") Fail(folder + " is no artifact");
   if (Field(manifest, "format_version").cast<int64_t>() != kVersion) {
-    Fail(folder + " is an artifact of another version; this loader takes version 3 only: export it again");
+    const std::string known = std::to_string(kVersion);
+    Fail(folder + " is an artifact of another version; this loader takes version " + known + " only: export it again");
+  }
+  for (const json::Object& entry : Objects(manifest, "entries")) {
+    Fail(folder + " is for several shapes: name the folder of one of them, such as " + Text(entry, "folder"));
   }
   for (const json::Object& about : Objects(manifest, "requires")) {
     Fail(folder + " runs from Python only: " + Text(about, "reason"));
@@ -104,8 +105,9 @@ inline void SetEnvironment(const json::Object& manifest) {
   }
 }
 
-// -- shapes -----------------------------------------------------------------------------
+// -- values -----------------------------------------------------------------------------
 
+// An input or output of the model.
 struct Value {
   std::string name;
   std::string dtype;
@@ -114,17 +116,10 @@ struct Value {
   size_t sample_begin, sample_bytes;  // where its values lie in the sample's file
 };
 
-// One of several shapes, or the only one.
-struct Entry {
-  std::string folder;
-  std::map<std::string, int64_t> dims;
-  std::vector<Value> inputs;
-  std::vector<Value> outputs;
-};
-
-inline std::vector<Value> ValuesOf(const json::Object& object, const char* key) {
+// The inputs or outputs that a manifest lists.
+inline std::vector<Value> ValuesOf(const json::Object& manifest, const char* key) {
   std::vector<Value> values;
-  for (const json::Object& about : Objects(object, key)) {
+  for (const json::Object& about : Objects(manifest, key)) {
     const auto sample = Field(about, "sample").cast<json::Array>();
     Value value{Text(about, "name"), Text(about, "dtype"), {}, -1, sample[0].cast<size_t>(), sample[1].cast<size_t>()};
     if (Has(about, "tolerance")) value.tolerance = Field(about, "tolerance").cast<double>();
@@ -136,19 +131,6 @@ inline std::vector<Value> ValuesOf(const json::Object& object, const char* key) 
     values.push_back(value);
   }
   return values;
-}
-
-// The shapes that an artifact is for, each with the folder of its artifact.
-inline std::vector<Entry> EntriesOf(const std::string& folder, const json::Object& manifest) {
-  if (!Has(manifest, "entries")) return {{folder, {}, ValuesOf(manifest, "inputs"), ValuesOf(manifest, "outputs")}};
-  std::vector<Entry> entries;
-  for (const json::Object& about : Objects(manifest, "entries")) {
-    entries.push_back({folder + "/" + Text(about, "folder"), {}, ValuesOf(about, "inputs"), ValuesOf(about, "outputs")});
-    for (const auto& [key, value] : Field(about, "dims").cast<json::Object>()) {
-      entries.back().dims[key.cast<ffi::String>()] = value.cast<int64_t>();
-    }
-  }
-  return entries;
 }
 
 // -- huge pages -------------------------------------------------------------------------
@@ -216,7 +198,7 @@ inline ffi::Tensor NewTensor(const Extents& shape, DLDataType type) {
   return ffi::Tensor::FromNDAlloc(Aligned(), ffi::Shape(shape.begin(), shape.end()), type, DLDevice{kDLCPU, 0});
 }
 
-// A loaded artifact for one shape.
+// A loaded artifact.
 class Model {
  public:
   Model(const std::string& folder, const json::Object& manifest)

@@ -8,6 +8,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <mutex>
 
 #include "artifact.h"
@@ -15,7 +16,6 @@
 
 namespace {
 
-using collage::Entry;
 using collage::Extents;
 using collage::Fail;
 using collage::OrtSlot;
@@ -85,7 +85,7 @@ void Stay(const std::string& library) {
 struct Artifact {
   std::string folder;
   json::Object manifest;
-  Entry entry;
+  std::vector<Value> inputs, outputs;
   std::string name;
 };
 
@@ -104,11 +104,11 @@ const Artifact& OwnArtifact() {
     for (const json::Object& library : collage::Objects(manifest, "libraries")) {
       if (collage::Field(library, "needed").cast<bool>()) Stay(folder + "/" + collage::Text(library, "file"));
     }
-    const std::vector<Entry> entries = collage::EntriesOf(folder, manifest);
     const auto files = collage::Field(manifest, "files").cast<json::Object>();
     const auto module = collage::Field(files, "model.so").cast<json::Object>();
     const std::string name = "Placement_" + collage::Text(module, "sha256").substr(0, 12);
-    return new Artifact{folder, manifest, entries.at(0), name};
+    const auto inputs = collage::ValuesOf(manifest, "inputs"), outputs = collage::ValuesOf(manifest, "outputs");
+    return new Artifact{folder, manifest, inputs, outputs, name};
   }();
   return *artifact;
 }
@@ -120,7 +120,7 @@ class Kernel {
       : api_(api),
         before_(collage::PrivateRegions()),
         model_(OwnArtifact().folder, OwnArtifact().manifest) {
-    for (const Value& value : OwnArtifact().entry.inputs) {
+    for (const Value& value : OwnArtifact().inputs) {
       types_.push_back(ffi::StringToDLDataType(ffi::String(value.dtype)));
     }
   }
@@ -132,7 +132,7 @@ class Kernel {
     std::vector<ffi::Tensor> inputs;
     for (size_t i = 0; i < types_.size(); ++i) inputs.push_back(Input(context, i));
     const std::vector<ffi::Tensor> outputs = model_.Outputs(model_.Call(inputs));
-    if (outputs.size() != OwnArtifact().entry.outputs.size()) Fail("the model returned another number of outputs");
+    if (outputs.size() != OwnArtifact().outputs.size()) Fail("the model returned another number of outputs");
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (!outputs[i].IsContiguous()) Fail("an output is not contiguous");
       const Extents shape(outputs[i].shape().begin(), outputs[i].shape().end());
@@ -150,7 +150,7 @@ class Kernel {
  private:
   // An input as a tensor: the host's own memory, or a copy where that is aligned less than TVM wants.
   ffi::Tensor Input(void* context, size_t i) {
-    const Value& about = OwnArtifact().entry.inputs[i];
+    const Value& about = OwnArtifact().inputs[i];
     void* value = nullptr;
     void* data = nullptr;
     Check(api_, Call(api_, collage::kKernelContextGetInput, static_cast<const void*>(context), i, &value));
@@ -192,10 +192,10 @@ struct CustomOp {
   void* (*CreateKernel)(Self, Table, const void*) = nullptr;
   const char* (*GetName)(Self) = [](Self) { return OwnArtifact().name.c_str(); };
   const char* (*GetExecutionProviderType)(Self) = [](Self) { return "CPUExecutionProvider"; };
-  int (*GetInputType)(Self, size_t) = [](Self, size_t i) { return OnnxType(OwnArtifact().entry.inputs[i].dtype); };
-  size_t (*GetInputTypeCount)(Self) = [](Self) { return OwnArtifact().entry.inputs.size(); };
-  int (*GetOutputType)(Self, size_t) = [](Self, size_t i) { return OnnxType(OwnArtifact().entry.outputs[i].dtype); };
-  size_t (*GetOutputTypeCount)(Self) = [](Self) { return OwnArtifact().entry.outputs.size(); };
+  int (*GetInputType)(Self, size_t) = [](Self, size_t i) { return OnnxType(OwnArtifact().inputs[i].dtype); };
+  size_t (*GetInputTypeCount)(Self) = [](Self) { return OwnArtifact().inputs.size(); };
+  int (*GetOutputType)(Self, size_t) = [](Self, size_t i) { return OnnxType(OwnArtifact().outputs[i].dtype); };
+  size_t (*GetOutputTypeCount)(Self) = [](Self) { return OwnArtifact().outputs.size(); };
   void (*KernelCompute)(void*, void*) = nullptr;
   void (*KernelDestroy)(void*) = [](void* held) { delete static_cast<Kernel*>(held); };
   int (*GetInputCharacteristic)(Self, size_t) = [](Self, size_t) { return 0; };   // required
@@ -233,7 +233,7 @@ extern "C" __attribute__((visibility("default"))) void* RegisterCustomOps(void* 
     // Partitions on ONNX Runtime use this copy of it (ort_api.h): a process must not hold two.
     const auto host = [base] { return static_cast<void*>(const_cast<ApiBase*>(base)); };
     ffi::Function::SetGlobal("collage.host_onnxruntime", ffi::Function::FromTyped(host), /*override=*/true);
-    for (const auto* values : {&OwnArtifact().entry.inputs, &OwnArtifact().entry.outputs}) {
+    for (const auto* values : {&OwnArtifact().inputs, &OwnArtifact().outputs}) {
       for (const Value& value : *values) OnnxType(value.dtype);
     }
     static const CustomOp op;

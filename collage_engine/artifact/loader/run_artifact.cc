@@ -10,7 +10,7 @@
 //
 //   ./run_artifact DIR
 //
-// An artifact for several shapes runs each on its sample.
+// Of an artifact for several shapes DIR is the folder of one of them.
 //
 // An artifact is code: run it only if you trust whoever made it. Before anything is loaded the SHA-256 of
 // its files is compared with the manifest's (artifact.h), as run_artifact.py does.
@@ -33,16 +33,9 @@ namespace {
 using namespace collage;
 
 double HalfToDouble(uint16_t h) {
-  const int exponent = h >> 10 & 31;
-  const int mantissa = h & 1023;
-  double value;
-  if (exponent == 0) {
-    value = std::ldexp(mantissa, -24);
-  } else if (exponent == 31) {
-    value = mantissa ? std::nan("") : INFINITY;
-  } else {
-    value = std::ldexp(mantissa + 1024, exponent - 25);
-  }
+  const int exponent = h >> 10 & 31, fraction = h & 1023;
+  double value = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(fraction + 1024, exponent - 25);
+  if (exponent == 31) value = fraction == 0 ? INFINITY : NAN;
   return h & 0x8000 ? -value : value;
 }
 
@@ -63,15 +56,12 @@ double Element(const void* data, size_t i, DLDataType type) {
     const uint32_t wide = static_cast<uint32_t>(At<uint16_t>(data, i)) << 16;
     return At<float>(&wide, 0);
   }
-  if (code == kDLInt && bits == 8) return At<int8_t>(data, i);
-  if (code == kDLInt && bits == 16) return At<int16_t>(data, i);
-  if (code == kDLInt && bits == 32) return At<int32_t>(data, i);
-  if (code == kDLInt && bits == 64) return static_cast<double>(At<int64_t>(data, i));
-  if ((code == kDLUInt || code == kDLBool) && bits <= 8) return At<uint8_t>(data, i);
-  if (code == kDLUInt && bits == 16) return At<uint16_t>(data, i);
-  if (code == kDLUInt && bits == 32) return At<uint32_t>(data, i);
-  if (code == kDLUInt && bits == 64) return static_cast<double>(At<uint64_t>(data, i));
-  Fail("element type not known to this loader");
+  if (code != kDLInt && code != kDLUInt && code != kDLBool) Fail("element type not known to this loader");
+  const int size = (bits + 7) / 8, rest = 64 - 8 * size;
+  uint64_t whole = 0;
+  std::memcpy(&whole, static_cast<const char*>(data) + i * size, size);
+  if (code == kDLInt) return static_cast<double>(static_cast<int64_t>(whole << rest) >> rest);
+  return static_cast<double>(whole);
 }
 
 // The bytes of a value in the file of a sample, which is an uncompressed .npz.
@@ -119,25 +109,26 @@ void Compare(const std::string& name, const ffi::Tensor& got, const std::string&
   *scale = *error * static_cast<double>(count) / static_cast<double>(differing);
 }
 
-// Runs an artifact for one shape on its sample; whether it agrees with the truth.
-bool RunOn(const Entry& entry) {
-  for (const auto& [dim, size] : entry.dims) std::printf("%s=%lld\n", dim.c_str(), static_cast<long long>(size));
-  const json::Object manifest = Opened(entry.folder);
-  const std::string given = ReadFile(entry.folder + "/sample_input.npz");
-  const std::string truth = ReadFile(entry.folder + "/sample_output.npz");
+// Runs an artifact on its sample; whether it agrees with the truth.
+bool Run(const std::string& folder) {
+  const json::Object manifest = Opened(folder);
+  SetEnvironment(manifest);
+  const std::string given = ReadFile(folder + "/sample_input.npz");
+  const std::string truth = ReadFile(folder + "/sample_output.npz");
   std::vector<ffi::Tensor> inputs;
-  for (const Value& value : entry.inputs) inputs.push_back(MakeInput(value, given));
+  for (const Value& value : ValuesOf(manifest, "inputs")) inputs.push_back(MakeInput(value, given));
   const std::vector<Region> before = PrivateRegions();
-  const Model model(entry.folder, manifest);
+  const Model model(folder, manifest);
   const ffi::Any result = model.Call(model.Place(inputs));
   UseHugePages(before);
   const std::vector<ffi::Tensor> outputs = model.Outputs(result);
-  if (entry.outputs.size() != outputs.size()) Fail("the model returned another number of outputs");
+  const std::vector<Value> expected = ValuesOf(manifest, "outputs");
+  if (expected.size() != outputs.size()) Fail("the model returned another number of outputs");
   const double tolerance = Field(manifest, "tolerance").cast<double>();
   double worst_absolute = 0, worst_relative = 0;
   bool agrees = true;
   for (size_t i = 0; i < outputs.size(); ++i) {
-    const Value& about = entry.outputs[i];
+    const Value& about = expected[i];
     double error = 0, scale = 0;
     Compare(about.name, outputs[i], SampleOf(truth, about), &error, &scale);
     worst_absolute = std::max(worst_absolute, error);
@@ -150,14 +141,6 @@ bool RunOn(const Entry& entry) {
   std::printf("max_abs_error %.3g  max_rel_error %.3g  (tolerance %.3g): %s\n", worst_absolute, worst_relative,
               tolerance, agrees ? "agrees with the sample" : "DIFFERS");
   return agrees;
-}
-
-bool Run(const std::string& folder) {
-  const json::Object manifest = Opened(folder);
-  SetEnvironment(manifest);
-  bool agree = true;
-  for (const Entry& entry : EntriesOf(folder, manifest)) agree = RunOn(entry) && agree;
-  return agree;
 }
 
 }  // namespace

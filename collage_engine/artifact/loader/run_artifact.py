@@ -272,7 +272,7 @@ def encoded(values):
     return np.array(every, dtype=f"S{TEXT_BYTES}").reshape(array.shape)
 
 
-def read_npz(path, kinds):
+def read_npz(path: Path, kinds: Mapping[str, str]) -> dict[str, Any]:
     """Returns the arrays of an .npz file by name, with the element types of the manifest."""
     import numpy as np
 
