@@ -1,19 +1,17 @@
 """Our artifact against other runtimes, each as its users run it, interleaved by rounds.
 
 ``python -m tests.benchmarks.peers [MODEL …] [--threads 1,2] [--rounds 50]
-[--precision float32|bf16|int8 --tolerance T] [--cache DIR] [--out results.json]``
+[--precision float32|bf16 --tolerance T] [--cache DIR] [--out results.json]``
 ``python -m tests.benchmarks.peers --table results.json`` prints a results file as Markdown.
 
-A model is a name of ``tests.zoo`` or an .onnx file; without any, the eleven (at int8: the
-quantised ResNet block). Each is placed by ``collage place`` and its artifact run through its own
-loader, beside ONNX Runtime (its Python session, inputs and outputs bound once), OpenVINO (a
-compiled model in float32, or bfloat16 where said), ncnn and MNN (what pnnx and mnnconvert make, in
-float32), and TVM alone and oneDNN alone (``--pin '*=exactly'``, exported by us). Every runtime has
-the same number of threads and a process of its own that sleeps while another runs, and is started
-anew for each launch of some rounds: two processes with the same module differ by a few percent
-throughout, which no number of rounds would average out. ncnn (with pnnx) and MNN may be in
-interpreters of their own: ``--python ncnn=…``. ``--out`` is written after every model; what it
-holds is not measured again.
+A model is a name of ``tests.zoo`` or an .onnx file; without any, the eleven. Each is placed by
+``collage place`` and its artifact run through its own loader, beside ONNX Runtime (its Python
+session, inputs and outputs bound once), OpenVINO (a compiled model in float32, or bfloat16 where
+said), ncnn and MNN (what pnnx and mnnconvert make, in float32). Every runtime has the same number
+of threads and a process of its own that sleeps while another runs, and is started anew for each
+launch of some rounds: two processes with the same module differ by a few percent throughout, which
+no number of rounds would average out. ncnn (with pnnx) and MNN may be in interpreters of their own:
+``--python ncnn=…``. ``--out`` is written after every model; what it holds is not measured again.
 """
 
 from __future__ import annotations
@@ -51,15 +49,12 @@ ELEVEN = (
     "vit_b_block",
     "se_resnet50",
 )
-FLOAT_TWIN = {"resnet_block_int8": "resnet_block"}
-"""Quantised model → the same in float32, for the float32 runtimes beside it."""
 OURS, FLOAT32 = "collage", "float32"
 OTHERS = ("onnxruntime", "openvino", "ncnn", "mnn")
 """Runtimes of others; where their packages are missing they take no part."""
-IN_LESS = {FLOAT32: (), "bf16": ("openvino",), "int8": ("onnxruntime", "openvino")}
+IN_LESS = {FLOAT32: (), "bf16": ("openvino",)}
 """Those that run in the lower precision, too."""
-ALONE = ("tvm", "onednn")
-RIGHT = {FLOAT32: 1e-3, "bf16": 5e-2, "int8": 1e-1}
+RIGHT = {FLOAT32: 1e-3, "bf16": 5e-2}
 """Largest relative error with which a runtime still takes part in the verdict."""
 BEHIND = 3.0
 """A runtime so many times slower than the fastest after three rounds sits out the rest."""
@@ -75,47 +70,21 @@ SAT_OUT = (-1.0, -1.0)
 
 
 def specs_of(
-    name: str, model: Path, artifact: Path, threads: int, keep: Path, options: argparse.Namespace
+    model: Path, artifact: Path, threads: int, keep: Path, options: argparse.Namespace
 ) -> list[dict[str, Any]]:
     """Every runtime that is to run, ours first."""
-    twin = model_file(FLOAT_TWIN[name], keep) if name in FLOAT_TWIN else model
-    wanted = options.peers.split(",") if options.peers else (*OTHERS, *ALONE)
+    wanted = options.peers.split(",") if options.peers else OTHERS
     pythons = dict(pair.split("=", 1) for pair in options.python)
     ours = {"name": OURS, "kind": "artifact", "folder": str(artifact)}
     specs: list[dict[str, Any]] = [ours | {"precision": options.precision}]
     for kind in (each for each in OTHERS if each in wanted):
         about = {"kind": kind, "python": pythons.get(kind, sys.executable)}
-        about["folder"] = str(keep / f"{twin.stem}-{kind}")
-        specs.append(about | {"name": kind, "model": str(twin), "precision": FLOAT32})
+        about |= {"folder": str(keep / f"{model.stem}-{kind}"), "model": str(model)}
+        specs.append(about | {"name": kind, "precision": FLOAT32})
         if kind in IN_LESS[options.precision]:
             less = {"name": f"{kind} {options.precision}", "precision": options.precision}
-            specs.append(about | less | {"model": str(model)})
-    for kind in (each for each in ALONE if each in wanted and not options.no_alone):
-        out = keep / f"{twin.stem}-{threads}-{kind}"
-        spec = {"name": f"{kind} alone", "kind": "artifact", "folder": str(out)}
-        try:
-            how = f"--toolchains {kind} --pin '*=exactly' --threads {threads}"
-            placed(twin, out, f"{how} --budget {options.budget}", own_store=False)
-        except PlacingFailed as failure:
-            spec["failed"] = str(failure)
-        specs.append(spec | {"precision": FLOAT32})
+            specs.append(about | less)
     return [spec | {"threads": threads} for spec in specs]
-
-
-def is_same(folder: str, ours: dict[str, Any]) -> bool:
-    """Whether an artifact is ours again: the same partitions by the same toolchains.
-
-    Two builds of one placement differ in the order of some constants, hence not by hash.
-    """
-    path = Path(folder) / "manifest.json"
-    return path.exists() and parts_of(json.loads(path.read_text())) == parts_of(ours)
-
-
-def parts_of(manifest: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """What the partitions of an artifact are, in order, without how long they take."""
-    keys = ("toolchain", "config", "nodes", "takes", "gives")
-    parts = manifest["placement"]["partitions"]
-    return [tuple(part.get(key) or None for key in keys) for part in parts]
 
 
 def interleave(peers: dict[str, Peer], samples: dict[str, list[Any]], rounds: int) -> None:
@@ -157,10 +126,9 @@ def measure(name: str, threads: int, keep: Path, options: argparse.Namespace) ->
     how += f"--precision {options.precision}"
     how += f" --tolerance {options.tolerance}" if options.tolerance else ""
     document = placed(model, artifact, how, own_store=False)
-    manifest = json.loads((artifact / "manifest.json").read_text())
     specs = {
         spec["name"]: artifact_spec(artifact) | spec
-        for spec in specs_of(name, model, artifact, threads, keep, options)
+        for spec in specs_of(model, artifact, threads, keep, options)
     }
     runtimes: dict[str, dict[str, Any]] = {}
     peers: dict[str, Peer] = {}
@@ -175,14 +143,13 @@ def measure(name: str, threads: int, keep: Path, options: argparse.Namespace) ->
                 if launch and (key not in samples or samples[key][-1] == SAT_OUT):
                     continue
                 about = {"precision": spec["precision"], "reason": None}
-                about["same"] = key != OURS and is_same(spec.get("folder", ""), manifest)
                 try:
                     peers[key] = Peer(spec, keep)
                     samples.setdefault(key, [])
                     error = peers[key].error
                     about |= {"version": peers[key].version, "error": error}
                     most = max(options.tolerance or 0.0, RIGHT[spec["precision"]])
-                    if not error <= most and (name not in FLOAT_TWIN or key == OURS):
+                    if not error <= most:
                         about["reason"] = f"wrong numbers: max_rel_error {error:.2g}"
                 except PeerFailed as failure:
                     about["reason"] = str(failure)
@@ -227,16 +194,13 @@ def round_trip(threads: int) -> float | None:
 
 
 def compared(entry: Entry, precision: str) -> tuple[str, list[float]] | None:
-    """The fastest of the others at this precision, and ours over it with the 95 % interval.
-
-    What is our own module again in another process is no other.
-    """
+    """The fastest of the others at this precision, and ours over it with the 95 % interval."""
     clock, samples = entry["clock"], entry["samples"]
     known = {
         name: middle(samples[name], clock)
         for name, about in entry["runtimes"].items()
         if name in samples and name != OURS and about["precision"] == precision
-        if not about["same"] and about["reason"] is None
+        if about["reason"] is None
     }
     if not known or OURS not in samples:
         return None
@@ -253,7 +217,7 @@ def cells_of(entry: Entry, names: list[str]) -> list[str]:
         us = middle(entry["samples"].get(name, []), entry["clock"])
         about = entry["runtimes"].get(name, {})
         text = f"{us / 1000:.4g}" if math.isfinite(us) else "–"
-        cells.append(("= " if about.get("same") else "") + text + " *" * bool(about.get("reason")))
+        cells.append(text + " *" * bool(about.get("reason")))
     for found in (entry["best"], entry["best_float32"]):
         if found is None:
             cells.append("–")
@@ -271,7 +235,7 @@ def print_tables(entries: list[Entry]) -> None:
     for group in sorted({(entry["threads"], entry["precision"]) for entry in entries}):
         some = [entry for entry in entries if (entry["threads"], entry["precision"]) == group]
         names = [OURS, *sorted({name for entry in some for name in entry["runtimes"]} - {OURS})]
-        print(f"\n**{group[0]} thread(s), {group[1]}**, ms (=: our own module again):\n")
+        print(f"\n**{group[0]} thread(s), {group[1]}**, ms:\n")
         against = "ours against the best other|against the best of float32"
         print_head("|".join(["model", *names, against, "placed on", "clock"]))
         for entry in some:
@@ -294,8 +258,7 @@ def main() -> None:
     parser.add_argument("--tolerance", type=float, help="given to place, with --precision")
     parser.add_argument("--budget", default="10m", help="place's time for measuring")
     parser.add_argument("--tune-budget", default="0s", help="place's time for tuning TVM")
-    parser.add_argument("--peers", help="only these runtimes: onnxruntime,openvino,ncnn,mnn,tvm,…")
-    parser.add_argument("--no-alone", action="store_true", help="without the toolchains alone")
+    parser.add_argument("--peers", help="only these runtimes: onnxruntime,openvino,ncnn,mnn")
     parser.add_argument(
         "--python",
         action="append",
@@ -317,7 +280,7 @@ def main() -> None:
 
 def measure_all(entries: list[Entry], options: argparse.Namespace) -> None:
     """Add what is not known yet, and write it after every model."""
-    models = options.models or (list(FLOAT_TWIN) if options.precision == "int8" else ELEVEN)
+    models = options.models or ELEVEN
     print(f"{device().description}, load average {os.getloadavg()[0]:.2f}", flush=True)
     with tempfile.TemporaryDirectory() as scratch:
         keep = (options.cache or Path(scratch)).resolve() / "peers"

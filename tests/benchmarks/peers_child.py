@@ -82,7 +82,7 @@ def open_openvino(spec: dict[str, Any], inputs: dict[str, np.ndarray]) -> Opened
 
     openvino = quiet()
     core = openvino.Core()
-    hint = {"float32": "f32", "int8": "f32", "bf16": "bf16"}[spec["precision"]]
+    hint = {"float32": "f32", "bf16": "bf16"}[spec["precision"]]
     compiled = core.compile_model(
         spec["model"],
         "CPU",

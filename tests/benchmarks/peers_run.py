@@ -28,8 +28,6 @@ class Peer:
     """A runtime in its own process, loaded and checked."""
 
     def __init__(self, spec: dict[str, Any], folder: Path) -> None:
-        if "failed" in spec:
-            raise PeerFailed(spec["failed"])
         with tempfile.NamedTemporaryFile(
             "w", suffix=".json", dir=folder, delete=False
         ) as described:
