@@ -14,11 +14,7 @@ import msgspec
 from collage_engine.build.built import BUILT_FILE, MODULE_FILE, BuiltModule, Kernel
 from collage_engine.build.link import link_shared, pack_imports
 from collage_engine.lowering.extract import function_of
-from collage_engine.lowering.rewrite import (
-    architecture_of,
-    assemble,
-    execution_order,
-)
+from collage_engine.lowering.rewrite import assemble, execution_order
 from collage_engine.lowering.virtual_machine import (
     VIRTUAL_MACHINE,
     virtual_machine_environment,
@@ -108,7 +104,8 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
     from collage_engine.toolchains.runtime.host import library as host_library
 
     spin = may_spin(cover) if spin is None else spin
-    architecture = architecture_of([part.instance for part in cover])
+    on_device = [part for part in cover if part.instance.architecture]
+    architecture = on_device[0].instance.architecture if on_device else ""
     threads = max((part.instance.threads for part in cover), default=1)
     functions = [
         function_of(
@@ -125,7 +122,6 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
     _check_size(functions, constants)
     assembled = assemble(model, functions)
     unscheduled = count_unscheduled(assembled.module)
-    on_device = [part for part in cover if part.instance.architecture]
     try:
         with tvm.transform.PassContext(config={USE_GRAPH: bool(on_device)}):
             executable = build_module(assembled.module, architecture)

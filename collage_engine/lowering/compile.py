@@ -21,11 +21,6 @@ from collage_engine.toolchains.runtime.weight_files import forget
 if TYPE_CHECKING:
     import numpy as np
 
-PYTHON_LOOP_FROM_S = 0.2e-6 / 1e-3
-"""Seconds of a call from which a Python loop times it, whose 0.2 µs a call are then a tenth of the
-1 % that counts as a tie; shorter ones are timed by TVM's evaluator, which costs one more call each
-time but only 15 ns per call."""
-
 
 def compile_function(function: Function) -> Compiled:
     """Compile a function for this machine, or for the device of its instance.
@@ -55,24 +50,12 @@ def _for_cuda(function: Function, toolchain: Toolchain) -> Compiled:
 
 
 def _timer(call: Callable[[], Any], evaluator: Callable[[int], Callable[[], float]]) -> Timer:
-    """Return what times calls: a Python loop for long ones, TVM's evaluator for short ones.
+    """Return what times a single call, or several by TVM's evaluator, which adds 15 ns to each.
 
     Args:
         call: Calls the compiled function once.
         evaluator: ``evaluator(n)()`` is the mean of the seconds of ``n`` calls.
     """
-    call()
-    start = time.perf_counter()
-    call()
-    if time.perf_counter() - start >= PYTHON_LOOP_FROM_S:
-
-        def loop(n: int) -> float:
-            start = time.perf_counter()
-            for _ in range(n):
-                call()
-            return time.perf_counter() - start
-
-        return loop
     made: dict[int, Callable[[], float]] = {}
 
     def evaluate(n: int) -> float:

@@ -12,9 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from collage_engine.model.numpy_types import numpy_type
-from collage_engine.records.errors import UsageError
-
 
 def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[int, int]]:
     """Write arrays to a file without compression; equal arrays give equal bytes.
@@ -38,31 +35,3 @@ def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[i
                 )
                 places[name] = file.tell() - array.nbytes, array.nbytes
     return places
-
-
-def read_npz(path: Path, dtypes: Mapping[str, str] | None = None) -> dict[str, np.ndarray]:
-    """Read the arrays of a file.
-
-    Args:
-        path: The file.
-        dtypes: Element types by name, for arrays whose type NumPy cannot name.
-
-    Returns:
-        The arrays by name.
-
-    Raises:
-        UsageError: It is not a readable .npz file.
-    """
-    found: dict[str, np.ndarray] = {}
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for member in archive.namelist():
-                name = member.removesuffix(".npy")
-                with archive.open(member) as stream:
-                    array = np.lib.format.read_array(stream, allow_pickle=False)
-                if dtypes and name in dtypes and array.dtype.kind == "V":
-                    array = array.view(numpy_type(dtypes[name]))
-                found[name] = array
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise UsageError(f"{path} is not a readable .npz file: {error}") from error
-    return found

@@ -153,8 +153,8 @@ class _Recorder:
     def segment(self, calls: Sequence[NodeIndex]) -> None:
         """Record the values of some calls.
 
-        Where they cannot be run as a whole they are halved; a single one ONNX's reference
-        evaluator computes then.
+        Where they cannot be run as a whole they are run one by one, and those that the toolchain
+        refuses ONNX's reference evaluator computes.
 
         Raises:
             MeasureError: Nothing here runs a call.
@@ -171,20 +171,14 @@ class _Recorder:
         if not outputs:
             return  # inside a node whose results come later
         try:
-            results = self.by_onnx(run_onnx, outputs)
+            results = self.by_onnx(run_onnx if len(calls) > 1 else run_by_either, outputs)
         except _NoOnnxForm as error:
-            if len(calls) > 1:
-                middle = len(calls) // 2
-                self.segment(calls[:middle])
-                self.segment(calls[middle:])
-                return
-            try:
-                results = self.by_onnx(evaluate_onnx, outputs)
-            except _NoOnnxForm as last:
+            if len(calls) == 1:
                 node = self.graph.nodes[calls[0]]
-                raise MeasureError(
-                    f"no true value for {node.op} ({node.name}): {error}; {last}"
-                ) from last
+                raise MeasureError(f"no true value for {node.op} ({node.name}): {error}") from error
+            for call in calls:
+                self.segment([call])
+            return
         for index, array in zip(outputs, results, strict=True):
             self.save(index, array)
 

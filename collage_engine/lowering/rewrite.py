@@ -10,7 +10,6 @@ executable builder does).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,6 @@ from collage_engine.lowering.host import HostSide
 from collage_engine.model.index_set import members
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import HOST, PLAIN
-from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.weight_files import files_of
 
@@ -53,18 +51,16 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
         one tensor, or a tuple in output order.
 
     Raises:
-        ToolchainError: When the partitions do not cover every operator exactly once, hang in a
-            cycle, or a toolchain refuses one of them.
+        ToolchainError: When the partitions hang in a cycle, or a toolchain refuses one of them.
     """
     from tvm import relax
     from tvm.ir import Tuple
 
-    check_cover(model, partitions)
     order = execution_order(partitions)
     graph = model.graph
     builder = relax.BlockBuilder()
     params = []
-    on_device = architecture_of([f.instance for f in partitions])
+    on_device = any(function.instance.architecture for function in partitions)
     host = HostSide(builder, graph) if on_device else None
     at_hand = ValuesAtHand(
         builder,
@@ -115,34 +111,6 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
     module = compiled.module()
     files = dict.fromkeys(file for each in compiled.externals for file in files_of(each))
     return Assembled(module, tuple(calls), tuple(files))
-
-
-def architecture_of(instances: Sequence[ToolchainInstance]) -> str:
-    """Return the CUDA architecture of a cover's instances; empty where all are on the host.
-
-    Raises:
-        ToolchainError: If there are two.
-    """
-    found = {instance.architecture for instance in instances} - {""}
-    if len(found) > 1:
-        names = ", ".join(sorted(found))
-        raise ToolchainError(f"a placement runs on one kind of device, not on {names}")
-    return found.pop() if found else ""
-
-
-def check_cover(model: ImportedModel, partitions: Sequence[Function]) -> None:
-    """Check that every operator call is in exactly one partition.
-
-    Raises:
-        ToolchainError: One is in none or in several.
-    """
-    graph = model.graph
-    holders = Counter(index for function in partitions for index in members(function.nodes))
-    for number, index in enumerate(graph.operators):
-        if holders[index] != 1:
-            raise ToolchainError(
-                f"operator {number} ({graph.nodes[index].op}) is in {holders[index]} partitions"
-            )
 
 
 def execution_order(partitions: Sequence[Function]) -> tuple[int, ...]:

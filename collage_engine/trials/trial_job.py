@@ -24,11 +24,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from collage_engine.artifact.loader.run_artifact import Pool, private_regions, use_huge_pages
+from collage_engine.artifact.loader.run_artifact import (
+    Pool,
+    private_regions,
+    read_npz,
+    use_huge_pages,
+)
 from collage_engine.build.built import run_python_parts
 from collage_engine.build.stopwatch import time_kernels
 from collage_engine.lowering.accuracy import errors, wrong_by
-from collage_engine.lowering.npz import read_npz
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.memory import MemorySeen

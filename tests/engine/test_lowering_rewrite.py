@@ -101,19 +101,6 @@ def test_a_cyclic_cover_is_refused_and_its_partitions_are_named():
         execution_order(functions(branches(), [[0, 2, 3], [1], [4]]))
 
 
-@pytest.mark.parametrize(
-    ("groups", "words"),
-    [
-        ([[0, 1], [1, 2, 3, 4]], r"operator 1 \(exp\) is in 2 partitions"),
-        ([[0, 1], [3, 4]], r"operator 2 .* is in 0 partitions"),
-    ],
-)
-def test_every_operator_is_covered_exactly_once(groups, words):
-    model = branches()
-    with pytest.raises(ToolchainError, match=words):
-        assemble(model, functions(model, groups))
-
-
 def test_equal_kernels_and_equal_constants_are_kept_once():
     weight = np.random.default_rng(0).standard_normal((64, 64), dtype="float32")
     nodes = " ".join(f"m{k} = MatMul(v{k}, w{k}) v{k + 1} = Relu(m{k})" for k in range(4))
