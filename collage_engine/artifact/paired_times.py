@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from collage_engine.artifact.artifact_run import TimeCalls, artifact_process, open_artifact
-from collage_engine.artifact.loader.run_artifact import SAMPLES
 from collage_engine.artifact.manifest import read_manifest, verify_files
-from collage_engine.records.errors import ArtifactError, UsageError
+from collage_engine.records.errors import UsageError
 from collage_engine.records.gate import CheckOutcome, GateCheck
 from collage_engine.records.time_limits import WORK_S
 
@@ -152,7 +151,7 @@ def timed_manifest(folder: Path) -> dict[str, Any]:
     """Return the manifest of an artifact whose single calls can be timed.
 
     Raises:
-        ArtifactError: The folder is no artifact, or was changed, or has no sample.
+        ArtifactError: The folder is no artifact, or was changed.
         UsageError: It is for several shapes, or for throughput.
     """
     manifest = read_manifest(folder)
@@ -162,7 +161,4 @@ def timed_manifest(folder: Path) -> dict[str, Any]:
         raise UsageError(f"{folder} is for several shapes: name one of them, {folder / first}")
     if manifest.get("streams") is not None:
         raise UsageError(f"{folder} was made for throughput: single calls are timed here")
-    for name in SAMPLES:
-        if not (folder / name).is_file():
-            raise ArtifactError(f"{folder} has no {name}, on which it would be timed")
     return manifest

@@ -11,7 +11,7 @@ import numpy as np
 
 from collage_engine.candidates.menu import source_of
 from collage_engine.conformance.models import DEVICE_MODELS, MODELS, model_of
-from collage_engine.lowering.accuracy import worst
+from collage_engine.lowering.accuracy import errors
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues
@@ -160,7 +160,7 @@ class Subject:
                 f"{described(case, function)}: an output has shape {list(found.shape)}, not "
                 f"{list(wanted.shape)}",
             )
-        error = worst(zip(outputs, truth, strict=True))[1]
+        error = max(errors(found, wanted)[1] for found, wanted in zip(outputs, truth, strict=True))
         demand(
             error <= TOLERANCE,
             f"{described(case, function)}: the outputs are wrong by {error:.2g} of their largest "

@@ -9,8 +9,6 @@ the share of values that differ (``unsettled_share``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from collage_engine.records.precision import TOLERANCES
@@ -131,13 +129,3 @@ def errors(computed: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
         return worst, float((y != r).mean())
     scale = float(np.abs(r).max())
     return worst, worst / scale if scale > 0 else worst
-
-
-def worst(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> tuple[float, float]:
-    """Return the largest absolute and the largest relative error of several outputs.
-
-    Args:
-        pairs: The computed and the true values of each output.
-    """
-    found = [errors(computed, truth) for computed, truth in pairs]
-    return max((e[0] for e in found), default=0.0), max((e[1] for e in found), default=0.0)

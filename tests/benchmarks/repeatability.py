@@ -15,7 +15,6 @@ import argparse
 import collections
 import json
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,8 @@ from collage_engine.trials.race import TIE
 from tests.benchmarks.place import model_file
 
 
-def told(run: Run, seconds: float) -> dict[str, Any]:
-    """What counts of a run: winner, what is tied with it, and how its time compares."""
+def told(run: Run) -> dict[str, Any]:
+    """What counts of a run: winner, time, and what is tied with it."""
     placement = run.placement
     assert placement is not None and placement.measured_us is not None
     return {
@@ -39,9 +38,6 @@ def told(run: Run, seconds: float) -> dict[str, Any]:
             if rival.measured_us and rival.measured_us <= placement.measured_us * TIE
         ],
         "us": placement.measured_us,
-        "others_us": {base.name: base.measured_us for base in run.baselines},
-        "busy": [state.busy for state in run.machine if state.busy],
-        "seconds": seconds,
     }
 
 
@@ -89,14 +85,11 @@ def main() -> None:
             if not given.warm:
                 session.place(settings)
             while len(runs) < given.runs:
-                began = time.monotonic()
                 run = session.place(settings)
-                runs.append(told(run, time.monotonic() - began))
-                print(
-                    f"{len(runs)}: {runs[-1]['us']:.2f} µs, {run.winner}, tied with "
-                    f"{', '.join(run.tied) or 'none'}{', busy' if runs[-1]['busy'] else ''}",
-                    flush=True,
-                )
+                runs.append(told(run))
+                tied = ", ".join(run.tied) or "none"
+                said = f"{runs[-1]['us']:.2f} µs, {run.winner}, tied with {tied}"
+                print(f"{len(runs)}: {said}", flush=True)
                 if given.log:
                     given.log.write_text(json.dumps(runs))
     if not runs:

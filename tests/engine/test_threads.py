@@ -36,8 +36,7 @@ import importlib.util, json, os, sys, time
 spec = importlib.util.spec_from_file_location("loader", sys.argv[1] + "/loader/run_artifact.py")
 loader = importlib.util.module_from_spec(spec); spec.loader.exec_module(loader)
 model = loader.load(sys.argv[1])
-kinds = {a["name"]: a["dtype"] for a in model.manifest["inputs"]}
-tensors = model.bind(loader.read_npz(sys.argv[1] + "/sample_input.npz", kinds))
+tensors = model.bind(loader.read_sample(sys.argv[1], model.manifest)[0])
 before = {t: 0 for t in os.listdir("/proc/self/task")}
 for _ in range(20):
     model.main(*tensors)

@@ -96,7 +96,7 @@ def _artifact(request: Open, folder: Path) -> Made:
     loader = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loader)
     loaded = loader.load(folder)
-    inputs = loader.read_npz(folder / "sample_input.npz", loaded.kinds("inputs"))
+    inputs, _ = loader.read_sample(folder, loaded.manifest)
     tensors = loaded.bind(inputs)
     results = loaded(inputs)
     return (lambda: loaded.main(*tensors)), loaded.device.sync, results, [], {}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from collage_engine.artifact.loader.run_artifact import read_npz
-from collage_engine.lowering.accuracy import errors, worst
+from collage_engine.lowering.accuracy import errors
 from collage_engine.lowering.npz import write_npz
 from collage_engine.lowering.rounding import most_steps, relative_bound, roundings, steps_apart
 from collage_engine.model.dataflow_graph import DataflowGraph
@@ -37,12 +37,6 @@ INFINITE = (float("inf"), float("inf"))
 )
 def test_errors_of_values_that_are_not_finite_empty_or_no_floats(found, truth, expected):
     assert errors(np.array(found), np.array(truth)) == expected
-
-
-def test_the_worst_of_several_outputs_counts():
-    one = np.ones(1)
-    assert worst([(one, one), (one * 1.5, one)]) == (0.5, 0.5)
-    assert worst([]) == (0.0, 0.0)
 
 
 def test_roundings_are_counted_along_the_longest_path() -> None:

@@ -60,7 +60,7 @@ FORMAT, FORMAT_VERSION = "collage-artifact", 4
 """What the manifest says that it is."""
 MANIFEST, MODULE = "manifest.json", "model.so"
 SAMPLES = ("sample_input.npz", "sample_output.npz")
-"""Files of inputs and true outputs, which ``load`` does without."""
+"""Files of inputs and true outputs."""
 TEXT_BYTES = 256
 """Bytes of a text at most: it is UTF-8, filled up with zeros, in one more dimension of a tensor."""
 WEIGHTS_FOLDER = "COLLAGE_WEIGHTS_FOLDER"
@@ -118,15 +118,13 @@ def sha256(path: Path) -> str:
 def verify(folder: str | Path, manifest) -> None:
     """Compare every file with its hash; nothing of the folder is loaded before.
 
-    Of several shapes, these are the manifests of each. Samples may be missing.
+    Of several shapes, these are the manifests of each.
 
     Raises:
         Damaged: A file is missing or has changed.
     """
     for name, about in manifest["files"].items():
         path = Path(folder) / name
-        if name in SAMPLES and not os.path.lexists(path):
-            continue
         if not path.is_file():  # opening a pipe could wait for ever
             raise Damaged(f"{name} is missing or no regular file")
         if sha256(path) != about["sha256"]:
@@ -418,16 +416,12 @@ class Model(Called):
         """Without the check of the files and the first run."""
         self.first_result_seconds = None
         """Loading and the first run, which may take longer than later ones; None: none was."""
-        if before and (folder / SAMPLES[0]).is_file():  # its memory is there after the first run
-            self.invoke(self.bind(read_npz(folder / SAMPLES[0], self.kinds("inputs"))))
+        if before:  # its memory is there after the first run
+            self.invoke(self.bind(read_sample(folder, manifest)[0]))
             use_huge_pages(before)
         self.memory_bytes = max(0, resident_bytes() - resident)
         """What loading it added to the process's resident memory, with the runtimes where it was
         the first."""
-
-    def kinds(self, *which):
-        """Returns the element types of "inputs" or "outputs", by name."""
-        return {about["name"]: about["dtype"] for of in which for about in self.manifest[of]}
 
     def bind(self, inputs):
         """Returns the tensors of the inputs, in the model's order."""
