@@ -328,25 +328,16 @@ def _requirements(libraries: Sequence[RuntimeLibrary]) -> list[dict[str, str]]:
 def _licence_texts(libraries: Sequence[RuntimeLibrary]) -> dict[str, list[Path]]:
     """Returns the licence files of the packages that the libraries came from, by library name."""
     wanted = {Path(library.file).resolve(): library.name for library in libraries}
-    found: dict[str, list[Path]] = {}
-    if not wanted:
-        return found
     names = {path.name for path in wanted}
-    for distribution in metadata.distributions():
+    found: dict[str, list[Path]] = {}
+    for distribution in metadata.distributions() if wanted else ():
         files = distribution.files or []
-        owned = [
-            file
-            for file in files
-            if file.name in names or file.suffix.startswith(".so") or ".so." in file.name
-        ]
-        for file in owned:
-            name = wanted.get(Path(str(distribution.locate_file(file))).resolve())
-            if name is not None and name not in found:
-                found[name] = [
-                    path
-                    for entry in files
-                    if entry.name.upper().startswith(("LICENSE", "LICENCE", "COPYING", "NOTICE"))
-                    or "THIRDPARTY" in entry.name.upper().replace("-", "").replace("_", "")
-                    if (path := Path(str(distribution.locate_file(entry)))).is_file()
-                ]
+        owned = [Path(str(distribution.locate_file(file))) for file in files if file.name in names]
+        for name in {wanted[path] for path in map(Path.resolve, owned) if path in wanted}:
+            found[name] = [
+                Path(str(distribution.locate_file(file)))
+                for file in files
+                if file.name.upper().startswith(("LICENSE", "LICENCE", "COPYING", "NOTICE"))
+                or "THIRDPARTY" in file.name.upper().replace("-", "").replace("_", "")
+            ]
     return found

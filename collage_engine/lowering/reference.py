@@ -9,8 +9,6 @@ no partition's border, are not recorded.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,18 +41,18 @@ SEGMENT_BYTES = MAPPED_FROM_BYTES // 4
 """Bytes of values and weights that one segment may hold: a few of them in memory take as much as
 the largest model that is not mapped."""
 
+COMPLETE = "complete"
+"""Name of the file that says that all values of a recording are there."""
+
 
 class TrueValues:
-    """The recorded values of a model in a folder: ``<node index>.npy`` and ``values.json``."""
+    """The recorded values of a model in a folder: ``<node index>.npy``, and ``COMPLETE``."""
 
     def __init__(self, folder: str | Path) -> None:
         """Open what ``record`` wrote; ``MeasureError`` when the recording is not complete."""
         self.folder = Path(folder)
-        try:
-            about = json.loads((self.folder / "values.json").read_text())
-        except (OSError, ValueError) as error:
-            raise MeasureError(f"{self.folder} holds no recorded values: {error}") from error
-        self._dtypes: dict[str, str] = about["dtypes"]
+        if not (self.folder / COMPLETE).is_file():
+            raise MeasureError(f"{self.folder} holds no recorded values")
 
     @classmethod
     def record(
@@ -82,7 +80,7 @@ class TrueValues:
         return cls(folder)
 
     def __contains__(self, index: int) -> bool:
-        return str(index) in self._dtypes
+        return (self.folder / f"{index}.npy").is_file()
 
     def value(self, index: int) -> np.ndarray:
         """Return the value of a node, mapped from its file and read-only.
@@ -92,7 +90,7 @@ class TrueValues:
         """
         if index not in self:
             raise MeasureError(f"no value was recorded for node {index}")
-        return _load(self.folder / f"{index}.npy", self._dtypes[str(index)])
+        return _load(self.folder / f"{index}.npy")
 
     def inputs_of(self, function: Function) -> list[np.ndarray]:
         """Return the true inputs of an extracted function, in argument order."""
@@ -111,10 +109,11 @@ class _Recorder:
         self.graph = model.graph
         self.folder = folder
         self.cancel = cancel
-        self.dtypes: dict[str, str] = {}
+        self.known: dict[NodeIndex, None] = {}
+        """What is recorded, in order."""
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> None:
-        """Record the inputs and every value; ``values.json`` is written last."""
+        """Record the inputs and every value; ``COMPLETE`` is written last."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for index, (name, kind) in zip(self.graph.record.inputs, self.model.inputs, strict=True):
             if name not in inputs:
@@ -127,9 +126,7 @@ class _Recorder:
             self.save(index, array)
         for segment in self.segments():
             self.segment(segment)
-        beside = self.folder / f"values.json.{os.getpid()}"
-        beside.write_text(json.dumps({"dtypes": self.dtypes}))
-        beside.replace(self.folder / "values.json")
+        (self.folder / COMPLETE).touch()
 
     def segments(self) -> list[list[NodeIndex]]:
         """Return the calls in topological order, in segments of at most ``SEGMENT_BYTES``."""
@@ -166,7 +163,7 @@ class _Recorder:
             NodeIndex(value)
             for call in calls
             for value in values_of(self.graph, self.graph.operator_number[call])
-            if self.graph.nodes[value].onnx_value is not None and str(value) not in self.dtypes
+            if self.graph.nodes[value].onnx_value is not None and value not in self.known
         ]
         if not outputs:
             return  # inside a node whose results come later
@@ -194,10 +191,10 @@ class _Recorder:
         """
         from collage_engine.model.onnx_slice import read_values, slice_model
 
-        inputs = read_values(self.model, [int(known) for known in self.dtypes], outputs)
+        inputs = read_values(self.model, list(self.known), outputs)
         part = slice_model(self.model, inputs, outputs)
         try:
-            results = run(part, {f"v{index}": self.load(index) for index in inputs})
+            results = run(part, {f"v{i}": _load(self.folder / f"{i}.npy") for i in inputs})
         except Exception as error:  # whatever one cannot take, another may
             raise _NoOnnxForm(short_reason(error, line="first")) from error
         return [
@@ -205,30 +202,24 @@ class _Recorder:
             for index, array in zip(outputs, results, strict=True)
         ]
 
-    def save(self, index: int, array: np.ndarray) -> None:
+    def save(self, index: NodeIndex, array: np.ndarray) -> None:
         kind = self.graph.nodes[index].type
-        dtype = kind.dtype
-        self.dtypes[str(index)] = dtype
-        array = np.ascontiguousarray(array.astype(numpy_type(dtype), copy=False))
-        if dtype == "bfloat16":
-            array = array.view(np.uint16)
+        self.known[index] = None
+        array = np.ascontiguousarray(array.astype(numpy_type(kind.dtype), copy=False))
         np.save(self.folder / f"{index}.npy", shaped(array, kind))
-
-    def load(self, index: int) -> np.ndarray:
-        return _load(self.folder / f"{index}.npy", self.graph.nodes[index].type.dtype)
 
 
 class _NoOnnxForm(Exception):
     """ONNX, or what runs it here, cannot take these operators."""
 
 
-def _load(path: Path, dtype: str) -> np.ndarray:
+def _load(path: Path) -> np.ndarray:
     try:
-        array = np.load(path, mmap_mode="r")
+        array: np.ndarray = np.load(path, mmap_mode="r")
     except ValueError:
         array = np.load(path)  # an empty array cannot be mapped
-    values: np.ndarray = array.view(numpy_type("bfloat16")) if dtype == "bfloat16" else array
-    return values
+    # NumPy writes bfloat16 as items of two bytes without a type.
+    return array.view(numpy_type("bfloat16")) if array.dtype.kind == "V" else array
 
 
 def shaped(array: np.ndarray, kind: TensorType) -> np.ndarray:

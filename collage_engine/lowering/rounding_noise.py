@@ -13,7 +13,8 @@ stands for changing the arithmetic, since each product changes in its last bit. 
 one by one: an output of coordinates up to 300 hides no error of scores up to 1.
 
 Exact ties are no rounding: which of two equal scores counts, the standard says. So equal values get
-equal signs; and whole numbers, which every toolchain represents exactly, are left as they are.
+equal signs; inputs that are whole numbers, which every toolchain represents exactly, are left as
+they are; and so are weights that are whole numbers wherever they meet nothing but such numbers.
 """
 
 from __future__ import annotations
@@ -97,23 +98,24 @@ def rounding_noise(
         known = number > 0 and not steps and max(found, default=0.0) < FAR_BELOW * default
         if known or (number and time.monotonic() > end):
             break
-        inputs_now = {name: _changed(array, random) for name, array in given.items()}
-        changed = _changed_weights(model, random) if few_bytes else model
+        inputs_now = {name: _changed(array, random, whole=False) for name, array in given.items()}
+        unsettled = {n for n, a in inputs_now.items() if not np.array_equal(a, given[n])}
+        changed = _changed_weights(model, random, unsettled) if few_bytes else model
         moved = run_onnx(changed, inputs_now)
         found = [max(old, errors(y, r)[1]) for old, y, r in zip(found, moved, truth, strict=True)]
     return found
 
 
-def _changed(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
+def _changed(array: np.ndarray, random: np.random.Generator, *, whole: bool) -> np.ndarray:
     """Return an array with each float multiplied by one plus or minus the last bit.
 
     The sign is a hash of the value (multiply-shift, Dietzfelbinger et al. 1997), so that equal
-    values stay equal. Whole numbers, and arrays of other types than float32 and float64, are
-    returned as they are.
+    values stay equal. Arrays of other types than float32 and float64 are returned as they are.
 
     Args:
         array: The values.
         random: The source of the hash function.
+        whole: Whether whole numbers are changed, too.
     """
     if array.dtype not in (np.float32, np.float64):
         return array
@@ -123,27 +125,48 @@ def _changed(array: np.ndarray, random: np.random.Generator) -> np.ndarray:
     high = (np.ascontiguousarray(array).view(word) * factor) >> word(width - 1)
     signs = high.astype(np.int8).reshape(array.shape) * 2 - 1
     changed: np.ndarray = array * (1 + signs * LAST_BIT).astype(array.dtype)
-    return np.where(array == np.trunc(array), array, changed)
+    return changed if whole else np.where(array == np.trunc(array), array, changed)
 
 
-def _changed_weights(model: ModelProto, random: np.random.Generator) -> ModelProto:
-    """Return a copy of the model whose weights are changed in the last bit."""
+def _changed_weights(
+    model: ModelProto, random: np.random.Generator, unsettled: set[str]
+) -> ModelProto:
+    """Return a copy of the model whose weights are changed in the last bit.
+
+    Args:
+        model: The model.
+        random: The source of the signs.
+        unsettled: Names of values that change; whole numbers change where they meet these.
+    """
     from onnx import ModelProto, TensorProto, numpy_helper
 
     from collage_engine.model.onnx_file import tensor_array
 
     copy = ModelProto()
     copy.CopyFrom(model)
+    unsettled = set(unsettled)
     readers: dict[str, set[str]] = {}
     for node in copy.graph.node:
         for name in node.input:
             readers.setdefault(name, set()).add(node.op_type)
+    weights = {}
     for tensor in copy.graph.initializer:
         read_by = readers.get(tensor.name, set())
         is_float = tensor.data_type in (TensorProto.FLOAT, TensorProto.DOUBLE)
         if read_by and read_by <= PERTURBED and is_float:
-            changed = _changed(tensor_array(tensor, tensor.name), random)
-            tensor.CopyFrom(numpy_helper.from_array(changed, tensor.name))
+            weights[tensor.name] = tensor
+            array = tensor_array(tensor, tensor.name)
+            if not np.array_equal(array, np.trunc(array), equal_nan=True):
+                unsettled.add(tensor.name)
+    meeting = unsettled & weights.keys()
+    for node in copy.graph.node:
+        if not unsettled.isdisjoint(node.input):
+            unsettled.update(node.output)
+            meeting.update(weights.keys() & set(node.input))
+    for name in weights:
+        if name in meeting:
+            changed = _changed(tensor_array(weights[name], name), random, whole=True)
+            weights[name].CopyFrom(numpy_helper.from_array(changed, name))
     return copy
 
 
