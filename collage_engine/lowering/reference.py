@@ -230,8 +230,8 @@ def shaped(array: np.ndarray, kind: TensorType) -> np.ndarray:
 def run_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """Run an ONNX model as written, with nothing optimised.
 
-    The toolchain that evaluates ONNX runs it; ONNX's own reference evaluator does where there is
-    none, or where its package is not installed.
+    The toolchain that evaluates ONNX runs it; ONNX's own reference evaluator does where its package
+    is not installed.
 
     Args:
         model: The model, or the path of its file.
@@ -240,14 +240,11 @@ def run_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     Returns:
         The outputs in the model's order.
     """
-    oracle = onnx_evaluator()
     source = str(model) if isinstance(model, Path) else model.SerializeToString()
     weights = {} if isinstance(model, Path) else mapped_weights(model.graph.initializer)
     try:
-        session = oracle.open_onnx(source, weights=weights) if oracle is not None else None
+        session = onnx_evaluator().open_onnx(source, weights=weights)
     except ToolchainError:
-        session = None
-    if session is None:
         return evaluate_onnx(model, feeds)
     return session.run(None, feeds)
 

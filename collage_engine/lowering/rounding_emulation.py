@@ -7,10 +7,9 @@ one run per sample, and nothing is built.
 
 An activation x is rounded by Veltkamp's splitting (Dekker 1971): with c = 2^(24−p) + 1 the
 float32 expression ``c·x − (c·x − x)`` is x rounded to p bits, and with c = 0 it is x. For float16
-the result is also multiplied by 2^112 and by 2^−112, which makes it infinite from 2^16 on, and 0.75
-is added and subtracted, which rounds what is below the normal numbers to multiples of 2^−24. A
-constant weight w is rounded once, as the kernels round it, and read as ``w + s·(rounded − w)`` with
-s = 0 or 1.
+the result is also multiplied by 2^112 and by 2^−112, which makes it infinite from 2^16 on; that it
+has fewer bits below its normal numbers is not emulated. A constant weight w is rounded once, as the
+kernels round it, and read as ``w + s·(rounded − w)`` with s = 0 or 1.
 
 What a toolchain rounds besides (results of products, sums) and in which order it adds is not
 emulated, so a choice is checked on what was really built: over five convolutional networks the real
@@ -44,8 +43,6 @@ MANTISSA_BITS = {BFLOAT16: 8, TF32: 11, FLOAT16: 11}
 float16)."""
 BEYOND_RANGE = np.float32(2.0**112)
 """What makes float32 overflow where float16 does: 2^16 times it is 2^128."""
-SUBNORMAL = np.float32(0.75)
-"""A float32 whose last bit is float16's least number, 2^−24, also after adding a smaller one."""
 ONNX_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 """ONNX operators of which one node is one product of the dataflow graph."""
 LARGEST_BYTES = 1 << 30
@@ -129,12 +126,9 @@ class RoundingEmulation:
             threads: Threads of the session.
 
         Raises:
-            ToolchainError: No toolchain here evaluates ONNX, the one that does refuses the model,
-                or its weights are too large for a second copy.
+            ToolchainError: The toolchain that evaluates ONNX refuses the model, or its weights are
+                too large for a second copy.
         """
-        oracle = onnx_evaluator()
-        if oracle is None:
-            raise ToolchainError("no toolchain here evaluates ONNX models")
         if model.onnx.ByteSize() > LARGEST_BYTES or mapped_weights(model.onnx.graph.initializer):
             raise ToolchainError("the model's weights are too large to emulate their rounding")
         self.products = emulated_products(model)
@@ -146,10 +140,9 @@ class RoundingEmulation:
         if precision == FLOAT16:
             self._switches["up"] = (BEYOND_RANGE, 1)
             self._switches["down"] = (1 / BEYOND_RANGE, 1)
-            self._switches["subnormal"] = (SUBNORMAL, 0)
         written = self._switched(model, precision).SerializeToString()
         try:
-            self._session = oracle.open_onnx(written, threads=threads, optimise=True)
+            self._session = onnx_evaluator().open_onnx(written, threads=threads, optimise=True)
         except Exception as error:  # a library's error classes have no common base but this
             raise ToolchainError(short_reason(error)) from error
 
@@ -226,14 +219,12 @@ def _in_range(
 ) -> list[tuple[str, list[str], str]]:
     """Return the nodes that round a value, with those that keep it in float16's range."""
     *before, (operator, read, name) = parts
-    up, down, least = (_scalar(product, what) for what in ("up", "down", "subnormal"))
+    up, down = (_scalar(product, what) for what in ("up", "down"))
     return [
         *before,
         (operator, read, f"{name}/rounded"),
         ("Mul", [f"{name}/rounded", up], f"{name}/up"),
-        ("Mul", [f"{name}/up", down], f"{name}/down"),
-        ("Add", [f"{name}/down", least], f"{name}/added"),
-        ("Sub", [f"{name}/added", least], name),
+        ("Mul", [f"{name}/up", down], name),
     ]
 
 

@@ -163,20 +163,13 @@ def having(capability: type[Found]) -> Iterator[Found]:
 
 
 def format_converter() -> ConvertsFormats:
-    """Return the toolchain that writes the kernels between two formats of a value.
-
-    Raises:
-        ToolchainError: There is none.
-    """
-    found = next(having(ConvertsFormats), None)  # type: ignore[type-abstract]
-    if found is None:
-        raise ToolchainError("no toolchain here converts values from one format to another")
-    return found
+    """Return the toolchain that writes the kernels between two formats of a value."""
+    return next(having(ConvertsFormats))  # type: ignore[type-abstract]
 
 
-def onnx_evaluator() -> EvaluatesOnnx | None:
-    """Return the toolchain that evaluates ONNX models as the oracle; None: there is none."""
-    return next(having(EvaluatesOnnx), None)  # type: ignore[type-abstract]
+def onnx_evaluator() -> EvaluatesOnnx:
+    """Return the toolchain that evaluates ONNX models as the oracle."""
+    return next(having(EvaluatesOnnx))  # type: ignore[type-abstract]
 
 
 def probe(

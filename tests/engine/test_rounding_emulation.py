@@ -54,20 +54,12 @@ def test_the_error_is_that_of_rounded_operands(precision: str, bits: int) -> Non
     assert emulation.errors([], inputs, truth)[0] < 1e-6
 
 
-def test_float16_overflows_and_has_few_bits_below_its_normal_numbers() -> None:
+def test_float16_overflows() -> None:
     net = Net()
     x = net.input(1, 6)
     model = imported(net.model(net.add("MatMul", x, net.const(np.eye(6, dtype=np.float32)))))
     emulation = RoundingEmulation(model, FLOAT16, threads=1)
     (product,) = emulation.products
-    small = np.array([[3e-8, 1e-7, -1e-6, -7.3e-6, 4e-5, 6e-5]], np.float32)
-    truth = [small.astype(np.float16).astype(np.float32)]
-    (found,) = emulation.errors([product.number], {"x0": small}, truth)
-    assert found <= 2.0**-24 / truth[0].max(), "twice rounded: off by the least number at most"
-    smallest = np.array([[2e-8, 4e-8, -1.4e-7, 2.9e-8, 8.8e-8, 3e-7]], np.float32)
-    truth = [smallest.astype(np.float16).astype(np.float32)]
-    assert emulation.errors([product.number], {"x0": smallest}, truth) == [0.0]
-    assert emulation.errors([], {"x0": smallest}, truth)[0] > 0.05
     large = np.array([[65519.0, -65519.0, 65504.0, 1.0, 2.0, -3.0]], np.float32)
     truth = [large.astype(np.float16).astype(np.float32)]
     assert emulation.errors([product.number], {"x0": large}, truth) == [0.0]
