@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from collage_engine.search.weights import Weights
 
     Floats = NDArray[np.float64]
+    Ranked = tuple[int, list[int]]
+    """The cost of a cover, and its candidates."""
     Cut = tuple[tuple[int, ...], int]
     """Columns, and how many of them a cover may hold at most."""
 
@@ -100,6 +102,8 @@ class IntegerProgram:
         self.unit = max(1.0, float(top) / LARGEST_COST)
         """Internal cost of one unit of the objective."""
         self.objective: Floats = np.array([float(cost) / self.unit for cost in costs])
+        self._ranked: list[Ranked] = []
+        """The best covers, where several were asked for: each of them is cut off."""
         self._stop = False
         """Whether HiGHS is to stop what it does."""
         self._highs = self._model()
@@ -215,7 +219,34 @@ class IntegerProgram:
         if found.cost is not None:
             found.cover = runnable_order(self.space, found.cover)
             found.lower_bound = min(found.lower_bound, found.cost)
+            if found.optimal:
+                self._ranked.append((found.cost, found.cover))
+                found.ranked_covers = self.ranked_covers
         return found
+
+    def ranked_covers(self, k: int, deadline: float) -> list[Ranked]:
+        """Return the k least-cost covers, the best first; fewer where there are, or time is, fewer.
+
+        Call it after :meth:`solve` has proved the best one. Each one found is cut off and the
+        program is solved again.
+
+        Args:
+            k: How many covers are wanted.
+            deadline: When to end, in :func:`time.monotonic` seconds.
+
+        Returns:
+            Per cover its cost and its candidates, in an order in which they can run.
+        """
+        found = self._ranked
+        while len(found) < k:
+            columns = tuple(sorted(self.column[c] for c in found[-1][1]))
+            self._add_cuts([(columns, len(columns) - 1)])
+            following = Solution()
+            self._branch(following, deadline)
+            if following.cost is None or following.lower_bound < following.cost:
+                break  # there is none, or another one may come before it
+            found.append((following.cost, runnable_order(self.space, following.cover)))
+        return found[:k]
 
     def _bound_candidates(self, found: Solution, deadline: float) -> None:
         """Bound what covers through each candidate cost, by reduced costs in the relaxation."""
@@ -307,8 +338,8 @@ class IntegerProgram:
         return int((amount - TRUSTED_DIGITS * max(1.0, abs(amount))) * self.unit)
 
     def _take(self, found: Solution, cover: list[int] | None) -> None:
-        """Keep a cover if it costs less than the one known."""
-        if cover is None:
+        """Keep a cover if it costs less than the one known and is none of the ranked ones."""
+        if cover is None or any(set(cover) == set(ranked) for _, ranked in self._ranked):
             return
         cost = cover_cost(self.space, self.weights, cover)
         if cost is not None and (found.cost is None or cost < found.cost):

@@ -117,7 +117,7 @@ class Search:
             solution = self.solver.solve(
                 self.allowed(pins, gone), regrets=regrets, time_limit_s=time_limit_s
             )
-            solution.labels = None
+            solution.labels = solution.ranked_covers = None
             if solution.decided:  # a search that ran out of time would be wrong to remember
                 if len(self._restricted) >= SOLUTIONS_KEPT:
                     self._restricted.pop(next(iter(self._restricted)))

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from collage_engine.search.label_setting import LabelSetting
 
 
@@ -30,6 +32,9 @@ class Solution:
     """Whether it is known if there is a cover at all."""
     labels: LabelSetting | None = None
     """The labels of all states."""
+    ranked_covers: Callable[[int, float], list[tuple[int, list[int]]]] | None = None
+    """Where the integer program proved the cover to cost least: returns that many of the best
+    covers, or those that it finds until a time, each with its cost."""
 
     @property
     def optimal(self) -> bool:

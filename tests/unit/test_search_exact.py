@@ -140,7 +140,7 @@ def test_k_best_are_the_cheapest_distinct_covers(cyclic: bool) -> None:
 @pytest.mark.parametrize("cyclic", [False, True])
 def test_the_integer_program_is_right_in_what_it_claims(cyclic: bool) -> None:
     """What takes over on wide graphs, tried where brute force can judge it."""
-    bounded = 0
+    bounded = several = 0
     for seed in range(7 * 10**8, 7 * 10**8 + 60 * ROUNDS):
         data = random_problem(seed, cyclic=cyclic, nodes=8)
         truth = BruteForce(data)
@@ -158,9 +158,14 @@ def test_the_integer_program_is_right_in_what_it_claims(cyclic: bool) -> None:
         ids = [problem.candidates[c].id for c in found.cover]
         assert check_cover(problem, ids) == pytest.approx(float(least)), f"seed {seed}"
         bounded += compare_through(seed, search, found, truth, allowed)
-        (ranked,) = k_best(problem, 4, previous=search)
-        assert check_cover(problem, ranked.cover) == pytest.approx(float(least))
-    assert bounded > 40 * ROUNDS
+        ranked = k_best(problem, 4, previous=search)
+        assert len(ranked) == min(4, len(allowed)), f"seed {seed}"
+        for cover, (cost, _) in zip(ranked, allowed, strict=False):
+            assert abs(cover.cost_us - cost) < NEAR, f"seed {seed}"
+            assert check_cover(problem, cover.cover) == pytest.approx(cover.cost_us)
+        assert len({truth.indices(cover.cover) for cover in ranked}) == len(ranked)
+        several += len(ranked) > 1
+    assert bounded > 40 * ROUNDS and several > 5 * ROUNDS
 
 
 def compare_through(
