@@ -126,7 +126,7 @@ def _measured(
     if not task.is_quick and task.settings.objective == "latency":
         data = try_mixes(task.open_model.model, menu, data, race, control)
     with Measuring(
-        task.open_model, menu, task.settings, samples.model_inputs, control.within(math.inf)
+        task.open_model, menu, task.settings, samples.sample.inputs, control.within(math.inf)
     ) as measuring:
         # Isolated costs of what could influence the placement.
         data = measure_candidates(task, menu, data, measuring, race, control)

@@ -41,7 +41,6 @@ class MeasureJob:
     def __init__(self) -> None:
         self.bench: Bench | None = None
         self.marker: RiskMarker | None = None
-        self.opened: OpenRequest | None = None
 
     def __call__(self, request: Any, send: Callable[[TimingReply], None]) -> None:
         """Open a model, or time one group of candidates of the open model.
@@ -54,16 +53,15 @@ class MeasureJob:
             MeasureError: No model is open.
         """
         if isinstance(request, OpenRequest):
-            self.opened = request
             self.marker = RiskMarker(request.marker_path)
             self.bench = self.open(request)
             gc.collect()
             gc.freeze()  # the model's records need no collecting between timings
             return
-        if self.bench is None or self.marker is None or self.opened is None:
+        if self.bench is None or self.marker is None:
             raise MeasureError("no model is open in the measuring process")
         assert isinstance(request, TimingRequest)
-        run_group(self.bench, request, self.opened, self.marker, send)
+        run_group(self.bench, request, self.marker, send)
 
     def open(self, request: OpenRequest) -> Bench:
         """Return the bench that prepares candidates of the requested model."""
@@ -75,7 +73,6 @@ class MeasureJob:
 def run_group(
     bench: Bench,
     request: TimingRequest,
-    opened: OpenRequest,
     marker: RiskMarker,
     send: Callable[[TimingReply], None],
 ) -> None:
@@ -86,7 +83,6 @@ def run_group(
     Args:
         bench: prepares the candidates.
         request: the candidates.
-        opened: the settings of the timing.
         marker: where the candidate at risk is noted.
         send: takes replies on the way to the parent.
     """
@@ -106,7 +102,7 @@ def run_group(
                 send(TimingReply(place, cost))
             marker.clear()
         while ready:
-            failed = _GroupTiming(request, opened, ready, marker, send).run()
+            failed = _GroupTiming(request, ready, marker, send).run()
             if failed is None:
                 return
             ready.pop(failed).close()
@@ -131,13 +127,11 @@ class _GroupTiming:
     def __init__(
         self,
         request: TimingRequest,
-        opened: OpenRequest,
         ready: dict[int, Prepared],
         marker: RiskMarker,
         send: Callable[[TimingReply], None],
     ) -> None:
         self.request = request
-        self.opened = opened
         self.ready = ready
         self.marker = marker
         self.send = send
@@ -155,9 +149,7 @@ class _GroupTiming:
         try:
             timings = time_interleaved(
                 [self.timed_call(place) for place in places],
-                self.opened.settings,
                 about_to_run=lambda at: self.about_to_run(places[at]),
-                seed=self.request.seed,
             )
         except _CandidateFailed as failure:
             self.send(TimingReply(failure.place, invalid(fault_reason(failure.cause))))

@@ -37,7 +37,6 @@ from collage_engine.store.measurement import Measurement
 from collage_engine.store.store import Store
 from collage_engine.timing.job import JOB
 from collage_engine.timing.messages import OpenRequest, TimingReply, TimingRequest
-from collage_engine.timing.protocol import ProtocolSettings
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +105,6 @@ class Measurer:
         device: str = "",
         versions: Mapping[str, str] | None = None,
         model_hash: str = "",
-        settings: ProtocolSettings | None = None,
         candidate_limit_s: float = ANSWER_S,
         weights_bytes: int = 0,
         memory_limit_bytes: int | None = None,
@@ -124,7 +122,6 @@ class Measurer:
             device: the machine in words, kept beside costs for readers.
             versions: toolchain → library version, kept beside costs for readers.
             model_hash: tells models apart in the store where a result holds for one model only.
-            settings: of the timing.
             candidate_limit_s: bounds a candidate's compilation, and its run, each, for a model
                 without large weights.
             weights_bytes: size of the model's weights, which lengthens every limit.
@@ -147,7 +144,6 @@ class Measurer:
             shapes=dict(shapes or {}),
             truth_folder=str(truth_folder),
             marker_path=str(marker_path),
-            settings=settings or ProtocolSettings(),
             sha256=model_hash or None,
         )
         self.worker = Worker(

@@ -15,7 +15,7 @@ from typing import Protocol
 from collage_engine.records.cost import Cost
 from collage_engine.records.format import Formats
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.timing.protocol import ProtocolSettings, TimedCall
+from collage_engine.timing.protocol import TimedCall
 
 WRONG_NUMBERS = "wrong numbers"
 """How reasons begin that hold for one model's values only, not wherever the key is equal."""
@@ -23,13 +23,12 @@ WRONG_NUMBERS = "wrong numbers"
 
 @dataclass(frozen=True)
 class OpenRequest:
-    """The first request to a child: which model to open, and with which settings to time."""
+    """The first request to a child: which model to open."""
 
     model_path: str
     shapes: dict[str, tuple[int, ...]]
     truth_folder: str
     marker_path: str
-    settings: ProtocolSettings = field(default_factory=ProtocolSettings)
     sha256: str | None = None
     """Of the model file: another one under its name must not be measured in its stead."""
 
@@ -46,8 +45,6 @@ class TimingRequest:
     """What the candidate in a place takes and gives, by operator number; absent: plain."""
     limit_s: float = math.inf
     """Seconds that a candidate may take to be compiled, to run, and for each sample of its time."""
-    seed: int = 0
-    """Of the order of candidates within a round."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ the store per TVM, device and thread count, and given to the search for every va
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from collage_engine.machine.worker import WorkerError, call_in_child
@@ -19,7 +19,7 @@ from collage_engine.records.time_limits import WORK_S
 from collage_engine.records.versions import MEASURING_PROTOCOL
 from collage_engine.store.keys import KeyContext, constant_name
 from collage_engine.store.store import Store
-from collage_engine.timing.protocol import ProtocolSettings, TimedCall, time_interleaved
+from collage_engine.timing.protocol import TimedCall, time_interleaved
 from collage_engine.toolchains.registry import format_converter
 from collage_engine.toolchains.sources import source_hash
 from collage_engine.transitions.chain_bench import NOTHING_DROPPED
@@ -37,7 +37,6 @@ class ConversionRequest:
 
     conversions: tuple[Conversion, ...]
     threads: int
-    settings: ProtocolSettings = field(default_factory=lambda: NOTHING_DROPPED)
 
 
 def conversion_constants(
@@ -120,7 +119,7 @@ def run_job(request: ConversionRequest) -> dict[str, float]:
         _timed_call(module, symbol, each)
         for symbol, each in zip(functions, request.conversions, strict=True)
     ]
-    timings = time_interleaved(timed, request.settings)
+    timings = time_interleaved(timed, NOTHING_DROPPED)
     return {
         conversion_constant(*each): timing.median * 1e6
         for each, timing in zip(request.conversions, timings, strict=True)

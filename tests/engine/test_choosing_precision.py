@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from collage_engine.candidates.menu import Menu
@@ -78,7 +79,8 @@ class Opened:
     def choose(self, tolerance: float, real: Real) -> tuple[Any, Race]:
         """Choose under a tolerance; return what was chosen, and the race."""
         race: Any = Race(tolerance, real)
-        samples = replace(self.samples, tolerance=tolerance)
+        bound = msgspec.structs.replace(self.samples.run_tolerance, value=tolerance)
+        samples = replace(self.samples, run_tolerance=bound)
         return choose_precision(self.task, self.menu, self.data, race, samples, self.control), race
 
 

@@ -15,14 +15,11 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.store import Store
 from collage_engine.timing.child import measuring_environment
 from collage_engine.timing.measurer import Measurer, group_candidates
-from collage_engine.timing.protocol import ProtocolSettings
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.placement_process import TrialBench, TrialSettings
 from collage_engine.trials.runner import TrialRunner
 from tests.support.artifact_cases import MNIST, cover_in_turn
 from tests.support.written import written
-
-QUICK = ProtocolSettings(budget_s=0.01)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +61,6 @@ def measurer(model_file, truth, tmp_path):
             truth,
             store=store,
             env=measuring_environment(["onnxruntime"], 1),
-            settings=QUICK,
             candidate_limit_s=20,
             job="tests.support.measure_real_targets:Job",
         ) as made,

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from collage_engine.build.built import BuiltModule
 from collage_engine.candidates.host_candidates import pinned_to_host
 from collage_engine.candidates.menu import Menu
 from collage_engine.control.run_control import RunControl
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.planning.problem_data import Cover, ProblemData
+from collage_engine.planning.problem_data import ProblemData
 from collage_engine.planning.search_problem import broken_pins, problem_candidate, problem_pin
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import InfeasibleError, ToolchainError
@@ -79,7 +78,7 @@ def compile_unmeasured(
             reasons = "; ".join(f"{name}: {why}" for name, why in refused.items())
             raise ToolchainError(f"no placement could be built ({reasons})")
         report.detail = f"{chosen.name}, {counted(len(process.built.parts), 'partition')}"
-    cover = _candidates_of(menu, process.built)
+    cover = process.built.parts
     known = {candidate.id for candidate in menu.candidates}
     new = [candidate for candidate in cover if candidate.id not in known]
     # Nothing was measured: neither costs nor hand-overs are known.
@@ -119,12 +118,3 @@ def _possible(contenders: Sequence[Contender], data: ProblemData) -> list[Conten
         + "; ".join(f"{contender.name}: {contender.reason}" for contender in contenders),
         {"reason": "uncovered", "pins": [], "nodes": []},
     )
-
-
-def _candidates_of(menu: Menu, built: BuiltModule) -> Cover:
-    """Return the candidates of a built module, in the order in which they run.
-
-    Where the menu has a candidate for the same work it is returned, since it has a measurement key.
-    """
-    by_work = {(c.instance.id, c.nodes): c for c in menu.candidates}
-    return tuple(by_work.get((c.instance.id, c.nodes), c) for c in built.parts)

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from collage_engine.candidates.inputs import (
     model_samples,
     run_tolerance,
@@ -29,17 +27,19 @@ from collage_engine.trials.tolerance import MORE_SAMPLES, is_promised
 class RunSamples:
     """Inputs with the reference's outputs, which placements are compared with."""
 
-    model_inputs: Mapping[str, np.ndarray]
-    """The run's inputs, by name."""
     sample: Sample
+    """The one that is timed."""
     further_samples: tuple[Sample, ...]
     """The user's other samples; or random ones, on which a promised tolerance must hold too."""
-    tolerance: float
-    """The bound on the error of any of the model's outputs, as ``max|y-r| / max|r|``."""
     run_tolerance: RunTolerance
-    """The same of every output, and where it comes from."""
+    """The bounds on the errors of the model's outputs, and where they come from."""
     not_finite: Mapping[str, float]
     """By output the share of its true values that compare nothing on any sample."""
+
+    @property
+    def tolerance(self) -> float:
+        """Return the bound on the error of any output, as ``max|y-r| / max|r|``."""
+        return self.run_tolerance.value
 
     @property
     def all(self) -> tuple[Sample, ...]:
@@ -76,10 +76,8 @@ def draw_samples(task: RunTask, control: RunControl) -> RunSamples:
         Sample(each.inputs, each.truth, tolerance.by_output, nowhere) for each in samples
     )
     return RunSamples(
-        model_inputs=given,
         sample=first,
         further_samples=tuple(further),
-        tolerance=tolerance.value,
         run_tolerance=tolerance,
         not_finite=not_finite,
     )
