@@ -71,8 +71,7 @@ def make_problem(
     copied = input_copies_us(graph, candidates, constants)
     return Problem(
         nodes=tuple(
-            ProblemNode(id=k, op=node.op, kind=node.kind, inputs=inputs[k])
-            for k, node in enumerate(graph.calls)
+            ProblemNode(id=k, op=node.op, inputs=inputs[k]) for k, node in enumerate(graph.calls)
         ),
         outputs=output_operators(graph),
         candidates=tuple(problem_candidate(c, costs, copied.get(c.id, 0.0)) for c in candidates),

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from collage_engine.candidates.inputs import representative_inputs
 from collage_engine.candidates.menu import Menu, with_keys
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import NO_OPERATORS, first, members, operator_set
-from collage_engine.partition.call_graph import CallGraph, call_graph
+from collage_engine.model.index_set import members, operator_set
+from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.planning.refusals import refusal_text
@@ -20,8 +19,7 @@ from collage_engine.records.cost import invalid
 from collage_engine.records.cost_table import CostTable, records_of
 from collage_engine.records.errors import UsageError
 from collage_engine.records.jobs import MeasureJob
-from collage_engine.records.numbering import OperatorNumber, OperatorSet
-from collage_engine.records.operator_titles import onnx_type
+from collage_engine.records.numbering import OperatorNumber
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.measurer import group_candidates
 
@@ -48,27 +46,22 @@ def measure_selection(
     if not nodes or min(nodes) < 0 or max(nodes) >= calls.size:
         raise UsageError("measure.now needs operators of this model")
     wanted = calls.close(operator_set(map(OperatorNumber, nodes)))
-    _check_convex(calls, wanted)
+    if not calls.convex(wanted):
+        raise UsageError(
+            "these nodes cannot be one partition: a path leaves them and comes back through another"
+        )
     operators = tuple(members(wanted))
     menu = open_model.menu(settings, faults=control.faults)
-    asked = _asked_for(open_model, menu, operators, job.toolchains)
+    supported, refused = _asked_for(open_model, menu, operators, job.toolchains)
     costs = CostTable()
-    if asked.supported:
+    if supported:
         inputs = representative_inputs(open_model.model, settings)
         with Measuring(open_model, menu, settings, inputs, control) as measuring:
-            groups = group_candidates(asked.supported)
+            groups = group_candidates(supported)
             outcome = measuring.measure_groups(groups, None, again=job.longer)
-        costs = costs.with_measured(asked.supported, outcome.costs)
-        open_model.extend_menu(settings, asked.supported, control.faults)
-    return [*records_of(asked.supported, costs), *asked.refused]
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """The candidates over the operators that a person selected."""
-
-    supported: list[Candidate]
-    refused: list[CandidateRecord]
+        costs = costs.with_measured(supported, outcome.costs)
+        open_model.extend_menu(settings, supported, control.faults)
+    return [*records_of(supported, costs), *refused]
 
 
 def _asked_for(
@@ -76,23 +69,26 @@ def _asked_for(
     menu: Menu,
     operators: tuple[OperatorNumber, ...],
     toolchains: Sequence[str],
-) -> _Asked:
+) -> tuple[tuple[Candidate, ...], list[CandidateRecord]]:
+    """Return the candidates over some operators, and those that toolchains refuse."""
     graph = open_model.model.graph
-    asked = _Asked([], [])
+    supported: list[Candidate] = []
+    refused: list[CandidateRecord] = []
     for source in menu.sources:
         if toolchains and source.instance.toolchain not in toolchains:
             continue
         reason = _refusal(graph, source, operators)
-        for takes, gives in source.borders(graph, operators):
-            candidate = make_candidate(
+        if reason is not None:
+            made = make_candidate(graph, source.instance, operators, rule="asked for")
+            refused += records_of([made], CostTable(isolated={made.id: invalid(reason)}))
+            continue
+        supported += (
+            make_candidate(
                 graph, source.instance, operators, rule="asked for", takes=takes, gives=gives
             )
-            if reason is None:
-                asked.supported.extend(with_keys(open_model.model, menu.keys, [candidate]))
-            elif not takes and not gives:
-                refused = CostTable(isolated={candidate.id: invalid(reason)})
-                asked.refused.extend(records_of([candidate], refused))
-    return asked
+            for takes, gives in source.borders(graph, operators)
+        )
+    return with_keys(open_model.model, menu.keys, supported), refused
 
 
 def _refusal(
@@ -104,19 +100,3 @@ def _refusal(
         if refusal is not None:
             return refusal_text(refusal)
     return None
-
-
-def _check_convex(calls: CallGraph, wanted: OperatorSet) -> None:
-    """Raise UsageError if a path leaves the operators and comes back."""
-    between = NO_OPERATORS
-    upstream = NO_OPERATORS
-    for operator in members(wanted):
-        between |= calls.downstream[operator]
-        upstream |= calls.upstream[operator]
-    holes = between & upstream & ~wanted
-    if holes:
-        hole = calls.graph.nodes[calls.graph.operators[first(holes)]]
-        raise UsageError(
-            f"these nodes cannot be one partition: a path leaves them through {onnx_type(hole.op)}"
-            f"{' (' + hole.onnx_nodes[0] + ')' if hole.onnx_nodes else ''} and comes back"
-        )

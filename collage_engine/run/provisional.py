@@ -10,17 +10,11 @@ from collage_engine.candidates.menu import Menu, threads_of
 from collage_engine.control.run_control import RunControl
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.event import Provisional
 from collage_engine.records.placement import Baseline, CandidateCounts, Run
 from collage_engine.run.chosen_placement import timed_placement
 from collage_engine.run.task import RunTask
 from collage_engine.trials.contender import COLLAGE, ContenderResult, finite
 from collage_engine.trials.race import Race
-
-
-def announce(task: RunTask, menu: Menu, data: ProblemData, race: Race, control: RunControl) -> None:
-    """Show the fastest placement so far to whoever follows the run."""
-    control.emit(Provisional(run=provisional_document(task, menu, data, race, control)))
 
 
 def provisional_document(

@@ -64,27 +64,14 @@ HOST = "cpu"
 CandidateId = int | str
 _Nodes = Annotated[tuple[int, ...], msgspec.Meta(min_length=1)]
 CostState = Literal["measured", "invalid", "unknown"]
-Kind = Literal[
-    "elementwise",
-    "broadcast",
-    "injective",
-    "reduction",
-    "anchor",
-    "out-elementwise-fusable",
-    "tuple",
-    "opaque",
-]
 
 
 class ProblemNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """It is an operator of the problem.
-
-    ``op`` and ``kind`` are only shown, never searched on.
-    """
+    """It is an operator of the problem."""
 
     id: int
     op: str = ""
-    kind: Kind = "opaque"
+    """Says what it is to whoever reads the problem; it is never searched on."""
     inputs: tuple[int, ...] = ()
 
 

@@ -47,16 +47,8 @@ class Search:
             RuntimeSets(problem, limits) if limits is not None and limits_in_words(limits) else None
         )
         """What the limits allow; None: there are no limits."""
-        self._forbidden: dict[ProblemPin, list[int]] = {}
         self._restricted: dict[tuple[frozenset[ProblemPin], frozenset[int]], Solution] = {}
         """What was found under pins without some candidates lately, without labels."""
-
-    def forbidden(self, pin: ProblemPin) -> list[int]:
-        """Return the indices of the candidates that a pin rules out."""
-        known = self._forbidden.get(pin)
-        if known is None:
-            known = self._forbidden[pin] = forbidden_by(self.problem, pin)
-        return known
 
     def allowed(self, pins: Iterable[ProblemPin], excluded: Iterable[int] = ()) -> list[bool]:
         """Return per candidate whether it may be chosen.
@@ -69,7 +61,7 @@ class Search:
         for index in self.solver.usable:
             allowed[index] = True
         for pin in pins:
-            for index in self.forbidden(pin):
+            for index in forbidden_by(self.problem, pin):
                 allowed[index] = False
         for index in excluded:
             allowed[index] = False

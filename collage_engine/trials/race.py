@@ -32,7 +32,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from collage_engine.machine.cgroups import available_bytes
-from collage_engine.machine.cuda import cuda_probe
 from collage_engine.machine.worker import WorkerError
 from collage_engine.planning.search_problem import RUNNERS_UP
 from collage_engine.records.counted import counted
@@ -417,9 +416,8 @@ class Race:
 
     def _make_room(self, count: int) -> None:
         """Have the slowest leave where so many more would take too much memory."""
-        contenders = [one.contender for one in self._entrants.values()]
         weights_bytes = self.runner.bench.model.record.weights_bytes
-        most = most_loaded(contenders, weights_bytes, len(self.present))
+        most = most_loaded(weights_bytes, len(self.present))
         others = sorted((one for one in self.present if one is not self.leader), key=self._behind)
         while others and len(others) + 1 + count > most:
             self._leave(others.pop())
@@ -831,20 +829,15 @@ class Race:
         )
 
 
-def most_loaded(contenders: Iterable[Contender], weights_bytes: int, held: int = 0) -> int:
+def most_loaded(weights_bytes: int, held: int) -> int:
     """Return how many contenders may be loaded at a time.
 
     Args:
-        contenders: All that take part; each has a context of its own on a device, whose memory
-            counts, too.
         weights_bytes: Bytes of the model's weights.
         held: How many are loaded now, which the free memory holds already.
     """
     each = PROCESS_BYTES + WEIGHTS_FACTOR * weights_bytes
     most = held + int(available_bytes() * MEMORY_SHARE / each)
-    if any(part.instance.architecture for one in contenders for part in one.cover):
-        memory = min((device.memory_bytes for device in cuda_probe().devices), default=0)
-        most = min(most, int(memory * MEMORY_SHARE / each))
     return max(LEAST_LOADED, most)
 
 

@@ -228,9 +228,7 @@ def problem_on(
             for b in TOOLCHAINS
         ]
     return {
-        "nodes": [
-            {"id": n, "op": "op", "kind": "opaque", "inputs": inputs[n]} for n in range(count)
-        ],
+        "nodes": [{"id": n, "op": "op", "inputs": inputs[n]} for n in range(count)],
         "outputs": [n for n in range(count) if not users[n]],
         "candidates": candidates[: per_node * count],
         "transitions": transitions,

@@ -122,8 +122,7 @@ def random_problem(seed: int, *, nodes: int = 7, cyclic: bool = False) -> dict[s
         ]
     problem: dict[str, Any] = {
         "nodes": [
-            {"id": ids[n], "op": "op", "kind": "opaque", "inputs": [ids[p] for p in inputs[n]]}
-            for n in range(count)
+            {"id": ids[n], "op": "op", "inputs": [ids[p] for p in inputs[n]]} for n in range(count)
         ],
         "outputs": sorted({ids[n] for n in range(count) if rng.random() < 0.3} | {ids[-1]}),
         "candidates": candidates,

@@ -15,7 +15,6 @@ from collage_engine.candidates.host_candidates import (
     on_host,
     pinned_to_host,
 )
-from collage_engine.machine.cuda import CudaProbe, read_answer
 from collage_engine.machine.cuda_runtime import CudaRuntime
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.candidate import make_candidate
@@ -42,9 +41,6 @@ from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.transitions.copies import LARGE, SMALL, measured
-from collage_engine.trials import race
-from collage_engine.trials.contender import Contender
-from collage_engine.trials.race import most_loaded
 from tests.support.candidates import data_of, row
 from tests.support.covers import candidate_on
 from tests.support.graphs import GraphBuilder, chain
@@ -203,32 +199,6 @@ def test_the_host_is_offered_what_the_device_refuses_and_what_is_pinned() -> Non
     (host,) = host_sources(DataflowGraph(whole), [Stub()], 2, [device], (), make)  # type: ignore[list-item]
     assert host.supports(x) is None, "its ONNX node holds an operator that the device refuses"
     assert not host_sources(chain("exp"), [Stub()], 1, [source(GPU)], (), make)  # type: ignore[list-item]
-
-
-def test_contenders_share_the_devices_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    def device(gigabytes: int) -> CudaProbe:
-        entry = {
-            "number": 0,
-            "name": "one",
-            "capability": [9, 0],
-            "driver": 13000,
-            "memory_bytes": gigabytes << 30,
-            "multiprocessors": 1,
-            "l2_bytes": 1,
-        }
-        return read_answer({"devices": [entry]})
-
-    def contender(instance: ToolchainInstance) -> Contender:
-        return Contender(name="one", kind="collage", cover=(candidate_on(instance, (0,)),))
-
-    monkeypatch.setattr(race, "available_bytes", lambda: 1 << 40)
-    on_host, on_device = [], []
-    for gigabytes in (8, 140):
-        monkeypatch.setattr(race, "cuda_probe", lambda g=gigabytes: device(g))
-        on_host.append(most_loaded([contender(CPU)], 400 << 20))
-        on_device.append(most_loaded([contender(CPU), contender(GPU)], 400 << 20))
-    assert on_device[0] == 4 and on_device[1] > 40  # BERT-base beside twenty others
-    assert on_host[0] == on_host[1] > on_device[1]  # A device's memory limits none on the host
 
 
 def test_pins_on_the_host_are_found() -> None:

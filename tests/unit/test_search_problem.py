@@ -16,9 +16,9 @@ from collage_engine.search.problem_json import read_problem
 
 GOOD: dict[str, Any] = {
     "nodes": [
-        {"id": 0, "op": "conv", "kind": "anchor", "inputs": []},
-        {"id": 1, "op": "relu", "kind": "elementwise", "inputs": [0]},
-        {"id": 2, "op": "add", "kind": "broadcast", "inputs": [1, 0]},
+        {"id": 0, "op": "conv", "inputs": []},
+        {"id": 1, "op": "relu", "inputs": [0]},
+        {"id": 2, "op": "add", "inputs": [1, 0]},
     ],
     "outputs": [2],
     "candidates": [
@@ -83,7 +83,7 @@ MALFORMED = [
     (json.dumps(changed(outputs=[7])), "outputs: there is no node 7"),
     (json.dumps(changed(nodes=[{"id": 0, "inputs": [0]}])), "nodes[0].inputs"),
     (json.dumps(changed(nodes=[{"id": 0}, {"id": 0}])), "nodes[1]"),
-    (json.dumps(changed(nodes=[{"id": 0, "kind": "odd"}])), "nodes[0].kind"),
+    (json.dumps(changed(nodes=[{"id": 0, "op": 7}])), "nodes[0].op"),
     (json.dumps(candidate(nodes=[0, 2])), "candidates[3].nodes: node 1 is not convex"),
     (json.dumps(candidate(nodes=[9])), "candidates[3].nodes: there is no node 9"),
     (json.dumps(candidate(id="a0")), "candidates[3]: a0 is listed twice"),

@@ -18,7 +18,7 @@ from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import MeasureError
-from collage_engine.records.event import StageName
+from collage_engine.records.event import Provisional, StageName
 from collage_engine.records.time_limits import STEP_SHARE
 from collage_engine.run.contenders import (
     before_precision,
@@ -26,7 +26,7 @@ from collage_engine.run.contenders import (
     is_secondary,
     placement_under_pins,
 )
-from collage_engine.run.provisional import announce
+from collage_engine.run.provisional import provisional_document
 from collage_engine.run.stages.samples import RunSamples
 from collage_engine.run.task import RunTask
 from collage_engine.store.measurement import Measurement
@@ -60,7 +60,8 @@ def open_race(
     )
 
     def tell() -> None:
-        announce(task, menu, data, race, control)
+        document = provisional_document(task, menu, data, race, control)
+        control.emit(Provisional(run=document))
 
     race = Race(runner, ends_at, keep=control.keep, on_answer=tell)
     return control.open(race)
