@@ -38,7 +38,6 @@ REGISTERS = 65536
 _ARCHITECTURE = re.compile(r"sm_\d{2,3}[af]?")
 
 # CUdevice_attribute values of the driver API.
-_MULTIPROCESSORS = 16
 _L2_BYTES = 38
 _CAPABILITY_MAJOR = 75
 _CAPABILITY_MINOR = 76
@@ -53,7 +52,6 @@ class CudaDevice:
     """The name that the driver gives the device, for example NVIDIA H200."""
     capability: tuple[int, int]
     memory_bytes: int
-    multiprocessors: int
     l2_bytes: int
     driver: int
     """CUDA version the driver speaks, as 1000 × major + 10 × minor."""
@@ -243,7 +241,6 @@ def _describe(cuda: ctypes.CDLL, number: int, driver: int) -> dict[str, object]:
         "name": name.value.decode(),
         "capability": [attribute(_CAPABILITY_MAJOR), attribute(_CAPABILITY_MINOR)],
         "memory_bytes": memory.value,
-        "multiprocessors": attribute(_MULTIPROCESSORS),
         "l2_bytes": attribute(_L2_BYTES),
         "driver": driver,
     }

@@ -15,7 +15,8 @@ from collage_engine.kernels.cuda.direct.plan import (
     direct_chosen,
     direct_plans,
 )
-from collage_engine.kernels.cuda.direct.schedule import noted_as_direct
+from collage_engine.kernels.cuda.direct.reference import NotedDirect
+from collage_engine.kernels.cuda.epilogue import note_on
 from collage_engine.kernels.cuda.gpu import Gpu
 from collage_engine.kernels.cuda.legalize import Products
 from collage_engine.kernels.cuda.lowering import schedule_of
@@ -94,8 +95,10 @@ def planned(module: Any, plan: DirectPlan | None, dtype: str = "float32") -> Any
     """The table, the function and what is noted of it."""
     plans = direct_chosen if plan is None else lambda *_: plan
     products = Products("sm_80", "float32", direct_plans=plans)
-    (found,) = [f for f, _, _ in legal(module, products.table()) if noted_as_direct(f)]
-    noted = noted_as_direct(found)
+    (found,) = [
+        f for f, _, _ in legal(module, products.table()) if note_on(f, "direct_c", NotedDirect)
+    ]
+    noted = note_on(found, "direct_c", NotedDirect)
     assert noted is not None
     return products.table(), found, noted
 

@@ -11,11 +11,11 @@ import pytest
 import tvm
 from tvm import relax, tirx
 
-from collage_engine.kernels.cuda.direct.schedule import noted_as_direct
+from collage_engine.kernels.cuda.epilogue import note_on
 from collage_engine.kernels.cuda.gpu import Gpu
 from collage_engine.kernels.cuda.legalize import Products
-from collage_engine.kernels.cuda.lowering import lower_module, schedule_of
-from collage_engine.kernels.cuda.product.note import annotated_product
+from collage_engine.kernels.cuda.lowering import OWN, lower_module, schedule_of
+from collage_engine.kernels.cuda.product.note import AnnotatedProduct
 from collage_engine.kernels.cuda.product.plan import (
     FRAGMENT,
     ProductPlan,
@@ -127,7 +127,7 @@ def run(module: tvm.IRModule, table: dict[str, Any], inputs: list[Any], kernel: 
         output = function.params[-1]
         shape = shape_of(output)
         arrays.append(np.full(shape, np.nan, arrays[0].dtype).astype(str(output.dtype)))
-        if annotated_product(function) or noted_as_direct(function):
+        if any(note_on(function, block, note) for _, block, note, _ in OWN):
             kernel(function, arrays)
         else:
             tensors = [tvm.runtime.tensor(a) for a in arrays]
@@ -180,7 +180,7 @@ def test_tiles_fit_a_block(math: str) -> None:
 def test_tensor_cores_are_used() -> None:
     case = CONVS["1x1, whole vectors"]("float16")
     table = Products("sm_90a", "float32", plans=lambda *_: ProductPlan(SMALL["f16"])).table()
-    (function,) = [f for f, _, _ in legal(case, table) if annotated_product(f)]
+    (function,) = [f for f, _, _ in legal(case, table) if note_on(f, "product_c", AnnotatedProduct)]
     kernel = schedule_of(function, cuda_target("sm_90a"), "product")
     assert kernel.attrs[SCHEDULE] == "Product"
     source = source_of(kernel, "sm_90a")

@@ -62,7 +62,7 @@ def test_half_precision_only_where_run_and_release_admit_it(
 ) -> None:
     flags = types.SimpleNamespace(**({} if strongly else {"FP16": 0}))
     trt = types.SimpleNamespace(BuilderFlag=flags)
-    release = library.Api(trt, library.Flavour("tensorrt", rtx=False), "10.3")
+    release = library.Api(trt, "tensorrt", False, "10.3")
     monkeypatch.setattr(library, "api", lambda: release)
     ids = [name for name in ids if not (strongly and name.endswith(("fp16]", "bf16]")))]
     found = TensorrtToolchain().instances(Target.cuda("sm_86"), precision)

@@ -12,7 +12,6 @@ H200 = {
     "name": "NVIDIA H200",
     "capability": [9, 0],
     "memory_bytes": 150 << 30,
-    "multiprocessors": 132,
     "l2_bytes": 60 << 20,
     "driver": 13000,
 }

@@ -1,18 +1,36 @@
-"""Schedules the operators that follow an anchor (bias, residual, activation) as one block."""
+"""Reads the note on an anchor, and schedules what follows it (bias, residual, activation).
+
+The legalisation leaves a note on the block of an anchor, which says how it is to be scheduled.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from tvm import tirx
 from tvm.s_tir import Schedule
 
 from collage_engine.kernels.tir_builder import Index
 from collage_engine.records.errors import ToolchainError
+from collage_engine.records.typed import decode
 
 OUT = "anchor_out"
 """The block that gives an anchor's result its shape and type."""
+NOTE = "collage.note"
+"""Key of the block's annotation that holds the note as JSON."""
+
+Note = TypeVar("Note")
+
+
+def note_on(function: tirx.PrimFunc, block: str, kind: type[Note]) -> Note | None:
+    """Returns the note on a block of a function; None where there is no such block."""
+    schedule = Schedule(function)
+    try:
+        found = schedule.get_sblock(block)
+    except Exception:  # TVM's own error class: there is no such block
+        return None
+    return decode(str(schedule.get(found).annotations[NOTE]), kind)
 
 
 def epilogue(

@@ -8,28 +8,30 @@ on ``sm_90a``, whose number it cannot read, and sums float16 in float16.)
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import tvm
 from tvm import relax, tirx
 from tvm.s_tir import Schedule
 
-from collage_engine.kernels.cuda.direct.schedule import noted_as_direct, scheduled_direct
+from collage_engine.kernels.cuda.direct.reference import NotedDirect
+from collage_engine.kernels.cuda.direct.schedule import schedule_direct
+from collage_engine.kernels.cuda.epilogue import note_on
 from collage_engine.kernels.cuda.legalize import Products
-from collage_engine.kernels.cuda.product.note import annotated_product
-from collage_engine.kernels.cuda.product.schedule import scheduled
+from collage_engine.kernels.cuda.product.note import AnnotatedProduct
+from collage_engine.kernels.cuda.product.schedule import schedule_product
 from collage_engine.kernels.marks import SCHEDULE
 from collage_engine.machine.cuda import cuda_target
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.reasons import short_reason
 
-OWN = (
-    ("Product", annotated_product, scheduled),
-    ("Direct", noted_as_direct, scheduled_direct),
+OWN: tuple[tuple[str, str, type[Any], Callable[[Schedule, Any], None]], ...] = (
+    ("Product", "product_c", AnnotatedProduct, schedule_product),
+    ("Direct", "direct_c", NotedDirect, schedule_direct),
 )
-"""Our own schedules: the name, what reads the note of the legalisation in a function (None where
-there is none), and what writes the kernel."""
+"""Our own schedules: the name, the block with the legalisation's note, the note's type, and the
+function that changes the schedule."""
 
 
 def rules() -> tuple[Any, ...]:
@@ -123,13 +125,17 @@ def schedule_of(function: tirx.PrimFunc, target: Any, name: str) -> tirx.PrimFun
         ToolchainError: No rule can schedule the function; the message has every rule's reason.
     """
     reasons = []
-    for own, note_in, write in OWN:
-        if note_in(function) is None:
+    for own, block, kind, change in OWN:
+        note = note_on(function, block, kind)
+        if note is None:
             continue
+        schedule = Schedule(function)
         try:
-            return _marked(write(function), own)
-        except ToolchainError as error:
-            reasons.append(f"{own}: {error}")
+            change(schedule, note)
+        except Exception as error:  # ours, or TVM's: it cannot be tiled
+            reasons.append(f"{own}: {short_reason(error)}")
+        else:
+            return _marked(schedule.mod["main"], own)
     for rule in rules():
         label = type(rule).__name__
         try:

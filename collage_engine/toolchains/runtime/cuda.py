@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -132,17 +133,39 @@ def nvrtc() -> list[Path]:
     return [library, *sorted(library.parent.glob("libnvrtc-builtins.so.13.*"))]
 
 
-def device_state(name: str, version: str, reason: str | None, *, builds: bool) -> ToolchainState:
-    """Return the state of a toolchain whose packages are here: available where a device is."""
-    devices = cuda_probe().devices
+def device_state(
+    toolchain: CppToolchain, against: Callable[[str], str | None] = lambda architecture: None
+) -> ToolchainState:
+    """Returns the state of a toolchain for NVIDIA devices: available where a device is.
+
+    Args:
+        toolchain: The toolchain.
+        against: Says why the library does not run on an architecture; None: it does.
+    """
+    found = cuda_probe()
+    devices = found.devices
+    version = None
+    try:
+        version = toolchain.version()
+        source = toolchain.source()
+        if devices:
+            reason = against(devices[0].architecture)
+            if reason is not None:
+                raise ToolchainError(reason)
+            builder.load(source)
+        else:  # compiled when something is to be exported, not to say that it could be
+            builder.find_compiler()
+    except ToolchainError as error:
+        reason = str(error)
+        return ToolchainState(name=toolchain.name, available=False, version=version, reason=reason)
     return ToolchainState(
-        name=name,
+        name=toolchain.name,
         available=bool(devices),
         version=version,
-        reason=reason,
+        reason=found.reason,
         install=None if devices else "install the NVIDIA driver",
         devices=tuple(device.record().name for device in devices),
-        builds=builds,
+        builds=True,
     )
 
 
@@ -187,21 +210,7 @@ class CudaToolchain(CppToolchain):
 
     def probe(self) -> ToolchainState:
         """Implements ``Toolchain.probe``."""
-        found = cuda_probe()
-        try:
-            version = self.version()
-            source = self.source()
-            if found.devices:
-                builder.load(source)
-            else:  # compiled when something is to be exported, not to say that it could be
-                builder.find_compiler()
-        except ToolchainError as error:
-            return ToolchainState(
-                name=self.name,
-                available=False,
-                reason=str(error),
-            )
-        return device_state(self.name, version, found.reason, builds=True)
+        return device_state(self)
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
         """Return its configurations; see ``Toolchain.instances``."""

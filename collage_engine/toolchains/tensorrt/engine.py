@@ -96,8 +96,8 @@ def build_engine(
     if serialised is None:
         raise ToolchainError(reason_of(log, "TensorRT builds no engine of it"))
     about = {
-        "library": found.flavour.module,
-        "title": found.flavour.title,
+        "library": found.module,
+        "title": found.title,
         "version": found.version,
         "architecture": bare(architecture),
         "layers": network.num_layers,

@@ -31,25 +31,19 @@ _MODULES = (
 
 
 @dataclass(frozen=True)
-class Flavour:
-    """An installed Python interface that is not imported yet."""
+class Api:
+    """The imported interface, and what its release has."""
 
+    trt: Any
     module: str
     rtx: bool
+    """Whether it is TensorRT-RTX."""
+    version: str
 
     @property
     def title(self) -> str:
         """Return the name of the product for messages."""
         return "TensorRT-RTX" if self.rtx else "TensorRT"
-
-
-@dataclass(frozen=True)
-class Api:
-    """The imported interface, and what its release has."""
-
-    trt: Any
-    flavour: Flavour
-    version: str
 
     @property
     def release(self) -> tuple[int, int]:
@@ -71,42 +65,33 @@ class Api:
         The result is empty where engines are built for the device of this machine only.
         """
         found = getattr(self.trt, "ComputeCapability", None)
-        if not self.flavour.rtx or found is None:
+        if not self.rtx or found is None:
             return ()
         names = [name for name in dir(found) if re.fullmatch(r"SM\d+", name)]
         return tuple(f"sm_{n}" for n in sorted(int(name[2:]) for name in names))
 
 
-def flavour() -> Flavour:
-    """Returns TensorRT if it is installed, else TensorRT-RTX.
-
-    Raises:
-        ToolchainError: None is installed; the message names the package.
-    """
-    for module, rtx in _MODULES:
-        if importlib.util.find_spec(module) is not None:
-            return Flavour(module, rtx)
-    raise ToolchainError(
-        "the package tensorrt is not installed (nor tensorrt-rtx, for GeForce and RTX devices)"
-    )
-
-
 @cache
 def api() -> Api:
-    """Returns the imported Python interface.
+    """Returns the imported Python interface: TensorRT's if it is installed, else TensorRT-RTX's.
 
     Raises:
-        ToolchainError: It cannot be imported, for the reason in the message.
+        ToolchainError: None is installed, or it cannot be imported, for the reason in the message.
     """
-    found = flavour()
+    installed = [each for each in _MODULES if importlib.util.find_spec(each[0]) is not None]
+    if not installed:
+        raise ToolchainError(
+            "the package tensorrt is not installed (nor tensorrt-rtx, for GeForce and RTX devices)"
+        )
+    module, rtx = installed[0]
     try:
-        trt = importlib.import_module(found.module)
+        trt = importlib.import_module(module)
     except Exception as error:  # a binding without its library raises what the loader does
-        raise ToolchainError(f"{found.title} cannot be loaded: {short_reason(error)}") from error
-    result = Api(trt, found, str(getattr(trt, "__version__", "0")))
-    if not found.rtx and result.release < LEAST:
-        raise ToolchainError(f"TensorRT {result.version} is older than {LEAST[0]}.{LEAST[1]}")
-    return result
+        raise ToolchainError(f"{module} cannot be loaded: {short_reason(error)}") from error
+    found = Api(trt, module, rtx, str(getattr(trt, "__version__", "0")))
+    if not rtx and found.release < LEAST:
+        raise ToolchainError(f"TensorRT {found.version} is older than {LEAST[0]}.{LEAST[1]}")
+    return found
 
 
 def bare(architecture: str) -> str:
@@ -118,7 +103,7 @@ def reason_against_architecture(architecture: str) -> str | None:
     """Returns why engines cannot be built for an architecture; None where they can."""
     found = api()
     known = found.architectures()
-    if not found.flavour.rtx:
+    if not found.rtx:
         here = cuda_probe().devices
         if here and bare(here[0].architecture) == bare(architecture):
             return None

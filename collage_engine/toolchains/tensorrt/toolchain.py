@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from collage_engine.machine.cuda import cuda_probe
-from collage_engine.records.errors import ToolchainError
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.operator_titles import onnx_type
 from collage_engine.records.precision import BFLOAT16, FLOAT16, FLOAT32, TF32
@@ -21,7 +19,6 @@ from collage_engine.records.toolchain import (
     ToolchainState,
 )
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.runtime import builder
 from collage_engine.toolchains.runtime.builder import RuntimeSource
 from collage_engine.toolchains.runtime.cuda import (
     SHARED,
@@ -93,34 +90,16 @@ class TensorrtToolchain(OnnxFedToolchain):
 
         Without a device only TensorRT-RTX builds engines; TensorRT times them on the device.
         """
-        found = cuda_probe()
-        version = None
-        try:
-            version = self.version()
-            rtx = library.flavour().rtx
-            source = self.source()
-            if found.devices:
-                reason = library.reason_against_architecture(found.devices[0].architecture)
-                if reason is not None:
-                    raise ToolchainError(reason)
-                builder.load(source)
-            else:
-                builder.find_compiler()
-        except ToolchainError as error:
-            return ToolchainState(
-                name=self.name,
-                available=False,
-                version=version,
-                reason=str(error),
-            )
-        reason = found.reason
-        if not found.devices:
-            reason = (
-                f"{reason}; TensorRT-RTX builds for {', '.join(library.api().architectures())}"
-                if rtx
-                else f"{reason}, and TensorRT builds an engine only on the device that runs it"
-            )
-        return device_state(self.name, version, reason, builds=rtx or bool(found.devices))
+        state = device_state(self, library.reason_against_architecture)
+        if state.available or not state.builds:
+            return state
+        found = library.api()
+        after = (
+            f"; TensorRT-RTX builds for {', '.join(found.architectures())}"
+            if found.rtx
+            else ", and TensorRT builds an engine only on the device that runs it"
+        )
+        return msgspec.structs.replace(state, reason=f"{state.reason}{after}", builds=found.rtx)
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
         """Return its configurations; see ``Toolchain.instances``."""
@@ -210,5 +189,5 @@ class TensorrtToolchain(OnnxFedToolchain):
         """Return the file that opens engines from Python, CUDA's runtime and its own."""
         file = Path(__file__).parent / "python_runtime.py"
         part = self.carried(file, PYTHON_PART, "Apache-2.0")
-        part = msgspec.structs.replace(part, python=library.flavour().module)
+        part = msgspec.structs.replace(part, python=library.api().module)
         return part, cudart_library(self.name), self.own_library()

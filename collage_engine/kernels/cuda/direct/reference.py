@@ -16,13 +16,10 @@ from tvm import te, tirx
 from tvm.ir import Expr
 
 from collage_engine.kernels.cuda.direct.plan import DirectPlan, DirectProblem, Three
-from collage_engine.kernels.cuda.epilogue import OUT
+from collage_engine.kernels.cuda.epilogue import NOTE, OUT
 from collage_engine.kernels.cuda.indices import FEWEST, where
 from collage_engine.kernels.cuda.windows import Window
 from collage_engine.kernels.tir_builder import Index
-
-DIRECT = "collage.direct"
-"""Key of the block's annotation that holds the note as JSON."""
 
 Read = Callable[..., Any]
 
@@ -165,5 +162,5 @@ def noted_direct(
         (shape.batch, shape.groups, shape.rows, *whole),
         total,
         name="direct_c",
-        attrs={DIRECT: msgspec.json.encode(NotedDirect(shape, plan, out)).decode()},
+        attrs={NOTE: msgspec.json.encode(NotedDirect(shape, plan, out)).decode()},
     )

@@ -12,40 +12,22 @@ from typing import Any
 from tvm import tirx
 from tvm.s_tir import Schedule
 
-from collage_engine.kernels.cuda.direct.reference import DIRECT, NotedDirect
+from collage_engine.kernels.cuda.direct.reference import NotedDirect
 from collage_engine.kernels.cuda.epilogue import epilogue
 from collage_engine.kernels.cuda.product.plan import widest
 from collage_engine.kernels.tir_builder import Index
-from collage_engine.records.errors import ToolchainError
-from collage_engine.records.reasons import short_reason
-from collage_engine.records.typed import decode
 
 UNROLLED = 49
 """Taps up to which all loops over taps are unrolled; above it only the loop along x is. Chosen:
 7 × 7."""
 
 
-def noted_as_direct(function: tirx.PrimFunc) -> NotedDirect | None:
-    """Returns the note on the convolution in a function; None where it holds none."""
-    schedule = Schedule(function)
-    try:
-        block = schedule.get_sblock("direct_c")
-    except Exception:  # TVM's own error class: there is no such block
-        return None
-    note = str(schedule.get(block).annotations[DIRECT])
-    return decode(note, NotedDirect)
-
-
-def scheduled_direct(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns the kernel of a function that holds such a convolution.
+def schedule_direct(schedule: Schedule, found: NotedDirect) -> None:
+    """Schedules a function that holds such a convolution.
 
     Raises:
         ToolchainError: The function holds more than one kernel can take in.
     """
-    found = noted_as_direct(function)
-    if found is None:
-        raise ToolchainError("there is no direct convolution to schedule")
-    schedule = Schedule(function)
     rows = found.shape.rows
 
     def axes(image: Any, channel: Index, *pixel: Any) -> tuple[Index, ...]:
@@ -57,17 +39,7 @@ def scheduled_direct(function: tirx.PrimFunc) -> tirx.PrimFunc:
             group, row = channel, tirx.const(0)
         return image, group, row, *front, *pixel
 
-    try:
-        last = epilogue(schedule, ("direct_a", "direct_c"), found.out, axes)
-        _tile(schedule, found, last)
-    except ToolchainError:
-        raise
-    except Exception as error:
-        raise ToolchainError(f"a convolution cannot be tiled: {short_reason(error)}") from error
-    return schedule.mod["main"]
-
-
-def _tile(schedule: Schedule, found: NotedDirect, last: Any) -> None:
+    last = epilogue(schedule, ("direct_a", "direct_c"), found.out, axes)
     shape, plan = found.shape, found.plan
     c = schedule.get_sblock("direct_c")
     a = schedule.get_sblock("direct_a")

@@ -1,4 +1,4 @@
-"""Defines the note that the legalisation writes on the block of a product, and reads it back."""
+"""Defines the note that the legalisation leaves on the block of a product."""
 
 from __future__ import annotations
 
@@ -7,14 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tvm import tirx
-from tvm.s_tir import Schedule
 
 from collage_engine.kernels.cuda.indices import fused
 from collage_engine.kernels.cuda.product.plan import ProductPlan, ProductSizes, Tile
-from collage_engine.records.typed import decode
-
-PRODUCT = "collage.product"
-"""Key of the block's annotation that holds the note as JSON."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +54,3 @@ class AnnotatedProduct:
         if self.merged:
             return tirx.const(0), fused(index[:-1], out[:-1]), index[-1]
         return fused(index[:-2], out[:-2]), index[-2], index[-1]
-
-
-def annotated_product(function: tirx.PrimFunc) -> AnnotatedProduct | None:
-    """Returns the note on the product in a function; None where it holds none."""
-    schedule = Schedule(function)
-    try:
-        block = schedule.get_sblock("product_c")
-    except Exception:  # TVM's own error class: there is no such block
-        return None
-    note = str(schedule.get(block).annotations[PRODUCT])
-    return decode(note, AnnotatedProduct)

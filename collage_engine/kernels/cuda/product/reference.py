@@ -12,9 +12,10 @@ import msgspec
 from tvm import te, tirx
 from tvm.ir import Expr
 
+from collage_engine.kernels.cuda.epilogue import NOTE
 from collage_engine.kernels.cuda.indices import where
 from collage_engine.kernels.cuda.product.fragments import ELEMENTS, SUMS
-from collage_engine.kernels.cuda.product.note import PRODUCT, AnnotatedProduct
+from collage_engine.kernels.cuda.product.note import AnnotatedProduct
 from collage_engine.kernels.tir_builder import Index
 
 Element = Callable[[Index, Index, Index], Any]
@@ -68,7 +69,7 @@ def noted_product(at_a: Element, at_b: Element, dtype: str, note: AnnotatedProdu
         (plan.split * sizes.s, m, n),
         total,
         name="product_c",
-        attrs={PRODUCT: msgspec.json.encode(note).decode()},
+        attrs={NOTE: msgspec.json.encode(note).decode()},
     )
 
 
