@@ -17,7 +17,6 @@ from collage_engine.drawing.formatting import (
     signed_time,
     time_text,
 )
-from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.accuracy import Accuracy
 from collage_engine.records.memory import MemoryUse
 from collage_engine.records.pin import LimitVerdict, PinVerdict
@@ -180,7 +179,6 @@ def _memory(memory: MemoryUse) -> list[Fact]:
         ("largest while running", seen.run_peak_bytes),
         ("before the model is loaded", seen.base_bytes),
         ("the model's weights", memory.weights_bytes),
-        *((f"weights held by {toolchain_title(name)}", size) for name, size in seen.held.items()),
         ("weights stored once more", memory.repeated_bytes or None),
         ("artifact", memory.artifact_bytes),
         ("runtime libraries in it", memory.library_bytes),

@@ -18,8 +18,6 @@ class MemorySeen(msgspec.Struct, frozen=True, kw_only=True):
     """The largest while loading, the first run included."""
     run_peak_bytes: Count | None = None
     """The largest since then."""
-    held: dict[str, int] = {}
-    """Toolchain → bytes of weights its modules hold in memory, packed as they compute with them."""
 
     @property
     def running_bytes(self) -> int | None:

@@ -1,12 +1,11 @@
 """Keeps between processes what probing a toolchain found: probing loads every library there is.
 
 An answer is taken from here only while nothing that it rests on has changed: this project's own
-sources, the machine, the Python environment's folders of packages, the variables that choose
-libraries and compilers, the NVIDIA driver's traces, and size and time of every library and module
-the probe had loaded when it answered. What is missing is asked again after as long as one piece of
-work, such as installing it, may take (no list of places where it might appear is complete). That a
-probe was ended at a limit is kept as long as an answer: waiting for it again would cost every
-command that time. What crashed is asked again.
+sources, the machine, the folders of the Python environment's packages and of the system's
+libraries, the variables that choose libraries and compilers, and the NVIDIA driver's traces. What
+is missing is asked again after as long as one piece of work, such as installing it, may take (no
+list of places where it might appear is complete). That a probe was ended at a limit is kept as long
+as an answer: waiting for it again would cost every command that time. What crashed is asked again.
 Two Python environments on one machine each have a file of their own, so that those who use them in
 turn do not probe each time.
 """
@@ -50,17 +49,6 @@ _VARIABLES = (
 seen. Those that begin with the toolchain's name count, too."""
 _DRIVER = ("/etc/ld.so.cache", "/dev/dxg", "/usr/lib/wsl/lib")
 
-Stamp = tuple[int, int]
-"""Bytes of a file, and nanoseconds of its last change since 1970, by which two versions of it are
-told apart."""
-
-
-class Probed(msgspec.Struct, frozen=True, kw_only=True):
-    """A probe's child prints the state, and the files that it rests on."""
-
-    state: ToolchainState
-    files: dict[str, Stamp] = {}
-
 
 class _Kept(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of one file of the memory."""
@@ -68,7 +56,7 @@ class _Kept(msgspec.Struct, frozen=True, kw_only=True):
     surroundings: str
     at: float
     """Seconds since 1970 at which the toolchain was probed."""
-    probed: Probed
+    state: ToolchainState
 
 
 def recall(name: str, target: str) -> ToolchainState | None:
@@ -77,31 +65,23 @@ def recall(name: str, target: str) -> ToolchainState | None:
         kept = decode(_file(name).read_bytes(), _Kept)
     except (OSError, msgspec.DecodeError):
         return None
-    state = kept.probed.state
+    state = kept.state
     lasts = state.available or state.fault or 0 <= time.time() - kept.at < WORK_S
-    if not lasts or kept.surroundings != surroundings(name, target):
-        return None
-    if any(_stamp(path) != stamp for path, stamp in kept.probed.files.items()):
-        return None
-    return state
+    return state if lasts and kept.surroundings == surroundings(name, target) else None
 
 
-def keep(name: str, probed: Probed, before: str) -> None:
-    """Remember a probe that answered, or that was ended at a limit.
-
-    Without a list of files (not Linux) no answer is kept; nor where the cache cannot be written.
+def keep(state: ToolchainState, before: str) -> None:
+    """Remember a probe that answered, or that was ended at a limit, where the cache can be written.
 
     Args:
-        name: The toolchain's name.
-        probed: What was found.
+        state: What was found.
         before: The ``surroundings`` that the probe was started in.
     """
-    if not probed.files and not probed.state.fault:
-        return
-    kept = msgspec.json.encode(_Kept(surroundings=before, at=time.time(), probed=probed))
+    kept = msgspec.json.encode(_Kept(surroundings=before, at=time.time(), state=state))
+    file = _file(state.name)
     with contextlib.suppress(OSError):
-        _file(name).parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(_file(name), kept)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, kept)
 
 
 def surroundings(name: str, target: str) -> str:
@@ -133,29 +113,8 @@ def surroundings(name: str, target: str) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def files_in_use() -> dict[str, Stamp]:
-    """Returns this process's libraries and modules, without Python's own and this project's."""
-    try:
-        maps = Path("/proc/self/maps").read_text().splitlines()
-    except OSError:
-        return {}
-    columns = (line.split(maxsplit=5) for line in maps)
-    mapped = (c[5] for c in columns if len(c) == 6 and c[5].startswith("/"))
-    modules = (getattr(module, "__file__", None) or "" for module in [*sys.modules.values()])
-    standard = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
-    own = str(_ENGINE) + os.sep
-    loaded = (
-        file
-        for file in modules
-        if file.startswith("/")
-        and not file.startswith(own)
-        and ("-packages" in file or not file.startswith(standard))
-    )
-    found = {path: _stamp(path) for path in {*mapped, *loaded}}
-    return {path: stamp for path, stamp in found.items() if stamp is not None}
-
-
-def _stamp(path: str) -> Stamp | None:
+def _stamp(path: str) -> tuple[int, int] | None:
+    """Return bytes and time of the last change, by which two versions of a file are told apart."""
     try:
         stat = os.stat(path)
     except OSError:

@@ -35,7 +35,7 @@ from collage_engine.records.time_limits import LEAST_S, SHORTEST_RUN_S, WORK_S
 from collage_engine.records.toolchain import ToolchainAbout, ToolchainState
 from collage_engine.toolchains.base import Toolchain
 from collage_engine.toolchains.capabilities import ConvertsFormats, EvaluatesOnnx
-from collage_engine.toolchains.probe_memory import Probed, files_in_use, keep, recall, surroundings
+from collage_engine.toolchains.probe_memory import keep, recall, surroundings
 
 _LOG = logging.getLogger(__name__)
 
@@ -207,7 +207,7 @@ def probe(
             if not known.available and time.monotonic() >= ready_by:
                 return _unavailable(name, NOT_READY, late=True)
             if known.fault:
-                keep(name, Probed(state=known), surroundings(name, _targets()[name]))
+                keep(known, surroundings(name, _targets()[name]))
         with _probing:
             known = _probed.setdefault(name, known)
     return known
@@ -293,23 +293,23 @@ def _probe_in_child(name: str, limit_s: float, stop: Flag) -> ToolchainState:
     before = surroundings(name, _targets()[name])
     with Worker(_JOB, name="collage-probe") as worker:
         try:
-            probed: Probed = worker.call(name, limit_s, _Idle(worker, stop))
+            state: ToolchainState = worker.call(name, limit_s, _Idle(worker, stop))
         except (WorkerTimeout, Cancelled) as error:
             if stop.is_set():
                 raise
             reason = f"probing it took longer than {limit_s:g} s"
             if isinstance(error, Cancelled):
                 reason = f"probing it did nothing for longer than {IDLE_S:g} s"
-            state = _unavailable(name, f"{reason}; `collage toolchains` tries it again")
-            return msgspec.structs.replace(state, fault=True)
+            reason = f"{reason}; `collage toolchains` tries it again"
+            return msgspec.structs.replace(_unavailable(name, reason), fault=True)
         except WorkerCrashed as error:
             return _unavailable(name, f"it ended the process that probes it: {error}")
         except CollageError as error:
             return _unavailable(name, str(error))
-    if probed.state.name != name:
-        return _unavailable(name, f"its probe speaks for {probed.state.name!r:.40}")
-    keep(name, probed, before)
-    return probed.state
+    if state.name != name:
+        return _unavailable(name, f"its probe speaks for {state.name!r:.40}")
+    keep(state, before)
+    return state
 
 
 def _unavailable(name: str, reason: str, *, late: bool = False) -> ToolchainState:
@@ -331,7 +331,7 @@ def described(state: ToolchainState, about: ToolchainAbout) -> ToolchainState:
     )
 
 
-def probe_here(name: str) -> Probed:
+def probe_here(name: str) -> ToolchainState:
     """Probes a toolchain in this process, a child of whoever asks.
 
     Raises:
@@ -340,10 +340,8 @@ def probe_here(name: str) -> Probed:
     try:
         toolchain = get(name)
     except ToolchainError as error:
-        state = _unavailable(name, str(error))
-    else:
-        try:
-            state = described(toolchain.probe(), toolchain.about)
-        except (Exception, SystemExit) as error:
-            raise ToolchainError(fault_reason(error)) from error
-    return Probed(state=state, files=files_in_use())
+        return _unavailable(name, str(error))
+    try:
+        return described(toolchain.probe(), toolchain.about)
+    except (Exception, SystemExit) as error:
+        raise ToolchainError(fault_reason(error)) from error

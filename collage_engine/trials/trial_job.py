@@ -10,10 +10,7 @@ running are distinguished.
 
 from __future__ import annotations
 
-import json
-import logging
 import os
-import re
 import shutil
 import time
 from collections.abc import Callable
@@ -117,14 +114,12 @@ class Instance:
         call: Runs it on the sample; it returns once a device is done, too.
         results: Returns its outputs on the sample.
         on: Returns the outputs on other inputs than the sample.
-        library: The loaded module.
         machine: TVM's virtual machine that runs the module.
     """
 
     call: Callable[[], Any]
     results: Callable[[], list[np.ndarray]]
     on: Callable[[dict[str, np.ndarray]], list[np.ndarray]]
-    library: Any
     machine: Any
 
     @classmethod
@@ -174,7 +169,6 @@ class Instance:
             run,
             lambda: _unbound(request, result),
             lambda other: _unbound(request, machine["main"](*_bound(request, other))),
-            library,
             machine,
         )
 
@@ -232,7 +226,7 @@ class TrialJob:
         else:
             instances = [Instance.of(request, inputs, 0)]
         self._instance = instances[0]
-        self._memory.loaded(None if request.streams else self._instance.library)
+        self._memory.loaded()
         found = [_errors(request, request.sample, one.results()) for one in instances]
         for folder in request.more:
             results = self._on(_values(folder, "inputs", request.inputs))
@@ -466,9 +460,6 @@ STATUS = Path("/proc/self/status")
 """Where Linux states the sizes of this process, in KiB."""
 RESET = Path("/proc/self/clear_refs")
 """Where writing ``5`` sets the largest resident size (``VmHWM``) to the present one (proc(5))."""
-_LOG = logging.getLogger(__name__)
-_KIND = re.compile(r"collage_(.+)_[0-9a-f]+$")
-"""The kind of our runtimes' modules: the toolchain, and a hash of its sources."""
 
 
 def status_bytes(field: str) -> int | None:
@@ -497,23 +488,15 @@ class MemoryWatch:
         self.base = status_bytes("VmRSS")
         self._load_peak: int | None = None
         self._reset = False
-        self._held: dict[str, int] = {}
 
-    def loaded(self, library: Any = None) -> None:
-        """Note the sizes after the module was loaded and has run once, and begin a new peak.
-
-        Args:
-            library: The loaded module, which is asked for the weights that it holds; None: it is no
-                module of ours.
-        """
+    def loaded(self) -> None:
+        """Note the sizes after the module was loaded and has run once, and begin a new peak."""
         self._load_peak = status_bytes("VmHWM")
         try:
             RESET.write_text("5")
             self._reset = True
         except OSError:
             self._reset = False
-        if library is not None:
-            self._held = held_weights(library)
 
     def seen(self) -> MemorySeen:
         """Return the sizes that were noted, and the peak since the module was loaded."""
@@ -524,31 +507,4 @@ class MemoryWatch:
             base_bytes=self.base,
             load_peak_bytes=self._load_peak,
             run_peak_bytes=now if self._reset else None,
-            held=self._held,
         )
-
-
-def held_weights(library: Any) -> dict[str, int]:
-    """Return the bytes of weights that modules of our runtimes hold, by toolchain.
-
-    Args:
-        library: The loaded module, whose imported modules are asked as well. What a runtime does
-            not say is left out.
-    """
-    found: dict[str, int] = {}
-    waiting = [library]
-    while waiting:
-        module = waiting.pop()
-        waiting.extend(getattr(module, "imports", ()))
-        kind = _KIND.match(str(module.kind))
-        if kind is None:
-            continue
-        try:
-            described = json.loads(str(module["collage.inside"]()))
-        except Exception as error:  # whatever a runtime raises
-            _LOG.info("the runtime of %s does not say what it holds: %s", kind[1], error)
-            continue
-        size = described.get("weights_bytes")
-        if isinstance(size, int):
-            found[kind[1]] = found.get(kind[1], 0) + size
-    return found

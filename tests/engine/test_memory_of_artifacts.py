@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -24,12 +23,9 @@ CODE_BYTES = 1 << 20
 """Generated code, plans and symbols of these small models, at most."""
 
 LOAD = """
-import json, sys
+import sys
 import numpy, tvm.runtime
 from tvm.runtime.vm import VirtualMachine
-from collage_engine.trials.trial_job import MemoryWatch
-import msgspec
-watch = MemoryWatch()
 def private():
     found = next(l for l in open("/proc/self/status") if "RssAnon" in l)
     return int(found.split()[1]) * 1024
@@ -39,8 +35,7 @@ vm = VirtualMachine(library, tvm.cpu())
 x = tvm.runtime.empty((8, int(sys.argv[2])), "float32")
 for _ in range(3):
     vm["main"](x)
-watch.loaded(library)
-print(json.dumps({"grown": private() - before, "held": watch.seen().held}))
+print(private() - before)
 """
 
 
@@ -87,10 +82,7 @@ def test_a_toolchain_holds_the_weights_once(name, model, tmp_path):
         env={**os.environ, **built.environment, "TVM_USE_RUNTIME_LIB": "1"},
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    print(name, {k: v / 1e6 for k, v in found["held"].items()}, found["grown"] / 1e6)
-    assert found["grown"] < 1.3 * weights + (24 << 20), "the weights are in memory twice"
-    assert all(0.99 * weights < held < 1.1 * weights for held in found["held"].values())
+    assert int(done.stdout) < 1.3 * weights + (24 << 20), "the weights are in memory twice"
 
 
 def test_a_mixed_artifact_stores_every_weight_once(model, tmp_path):

@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("tvm")
 
 from collage_engine.kernels.rounding import balanced
-from collage_engine.kernels.target import cpu
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.reference import run_onnx
 from collage_engine.lowering.rounding_emulation import RoundingEmulation, emulated_products
@@ -114,10 +113,9 @@ def test_tvm_rounds_the_products_that_it_says_and_as_emulated() -> None:
     graph = model.graph
     said = [i for i in graph.operators if graph.nodes[i].op in PRODUCTS]
     said = [i for i in said if rounds(tvm, graph, i, instance)]
-    from collage_engine.toolchains.tvm.lowering import lower_module
-    from collage_engine.toolchains.tvm.rebuild import relax_module
+    from collage_engine.toolchains.tvm.lowering import lower_function
 
-    kernels = lower_module(relax_module(whole(model, instance)), cpu(1)).kernels
+    kernels = lower_function(whole(model, instance)).kernels
     assert len([k for k in kernels.values() if "bfloat16" in k.schedule]) == len(said)
     emulation = RoundingEmulation(model, BFLOAT16, threads=1)
     inputs, truth = sample(model)

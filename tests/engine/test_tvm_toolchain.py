@@ -103,7 +103,7 @@ def test_images_stay_channels_last_between_kernels() -> None:
     model = import_onnx(zoo.build("mobilenet_v2", size=32))
     from collage_engine.toolchains.tvm.rebuild import relax_module
 
-    module = relax_module(whole(model, INSTANCE))
+    module, _ = relax_module(whole(model, INSTANCE))
     assert channels_last.worthwhile(module["main"])
     converted = channels_last.convert(module)
     # Only the image coming in: the mean leaves one point per channel, whose order is the same.
@@ -129,7 +129,7 @@ def test_many_wide_convolutions_are_computed_channels_last() -> None:
 def test_narrow_convolutions_keep_their_layout() -> None:
     from collage_engine.toolchains.tvm.rebuild import relax_module
 
-    module = relax_module(whole(import_onnx(zoo.build("unet")), INSTANCE))
+    module, _ = relax_module(whole(import_onnx(zoo.build("unet")), INSTANCE))
     assert not channels_last.worthwhile(module["main"])
 
 

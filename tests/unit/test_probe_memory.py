@@ -31,10 +31,6 @@ class T(PlainToolchain):
         return ToolchainState(name="fake", available={available}, version=fake_library.VERSION)
 """
 
-pytestmark = pytest.mark.skipif(
-    not Path("/proc/self/maps").exists(), reason="what a process has loaded is known on Linux only"
-)
-
 
 class Machine:
     """A toolchain in a folder, and how often it was probed."""
@@ -48,9 +44,9 @@ class Machine:
     def asked(self) -> int:
         return len((self.folder / "asked").read_text())
 
-    def install(self, *, available: bool = True, version: str = "1.0") -> None:
+    def install(self, *, available: bool = True) -> None:
         (self.folder / "fake_toolchain.py").write_text(TOOLCHAIN.format(available=available))
-        (self.folder / "fake_library.py").write_text(f"VERSION = {version!r}\n")
+        (self.folder / "fake_library.py").write_text("VERSION = '1.0'\n")
 
     def ask(self, *, anew: bool = False) -> ToolchainState:
         """As a new process would."""
@@ -109,13 +105,6 @@ def test_a_probe_that_hangs_is_not_waited_for_again(
     assert machine.ask(anew=True).available
 
 
-def test_a_library_that_is_gone_is_probed(machine: Machine) -> None:
-    machine.ask()
-    (machine.folder / "fake_library.py").unlink()
-    state = machine.ask()
-    assert not state.available and "fake_library" in (state.reason or "")
-
-
 def test_other_surroundings_are_probed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.ask()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
@@ -140,9 +129,6 @@ def test_two_environments_in_turn_are_probed_once_each(
         monkeypatch.setenv("PYTHONPATH", str(machine.folder / path))
         machine.ask()
     assert machine.asked == 2 and len(machine.files) == 2
-    machine.install(version="2.0")
-    machine.ask()
-    assert machine.asked == 3 and len(machine.files) == 2, "what changed takes its place"
 
 
 def test_what_is_missing_is_asked_again_soon(machine: Machine) -> None:

@@ -51,7 +51,7 @@ RUN = run_record(
         float32_max_rel_error=1e-6,
     ),
     memory=MemoryUse(
-        seen=MemorySeen(load_peak_bytes=2 << 20, run_peak_bytes=3 << 20, held={"onednn": 4096}),
+        seen=MemorySeen(load_peak_bytes=2 << 20, run_peak_bytes=3 << 20),
         weights_bytes=1024,
         artifact_bytes=5 << 20,
         library_bytes=4 << 20,

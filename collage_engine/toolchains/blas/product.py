@@ -87,16 +87,10 @@ def _matmul(node: Node, left: Node, right: Node) -> Product:
 def _convolution(node: Node, data: Node, weights: Node) -> Product:
     """Multiplies, for each image and group, the filters by the channels of all pixels."""
     title, attributes = onnx_type(node.op), node.attributes
-    layout = str(attributes.get("data_layout", "NCHW"))
-    space = layout[2:]
+    if not str(attributes["data_layout"]).startswith("NC"):
+        raise UnsupportedError(f"{title}: a BLAS multiplies by channels first only")
     taps = weights.type.shape[2:]
     rank = len(taps)
-    if (
-        layout[:2] != "NC"
-        or attributes.get("out_layout", layout) not in (layout, "")
-        or attributes["kernel_layout"] != "OI" + space
-    ):
-        raise UnsupportedError(f"{title}: a BLAS multiplies by channels first only")
     steps = (*taps, *per_axis(attributes["strides"], rank))
     if {*steps} != {1} or any(sum(pads(attributes["padding"], rank), ())):
         raise UnsupportedError(f"{title}: only a 1×1 kernel that reads every pixel is a product")

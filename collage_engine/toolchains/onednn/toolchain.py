@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.rule_trees import PatternEntry
 from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.format import NHWC, PLAIN
 from collage_engine.records.numbering import NodeIndex
@@ -28,11 +26,7 @@ from collage_engine.toolchains.runtime.builder import (
     header_version,
     wheel_version,
 )
-from collage_engine.toolchains.runtime.pattern_table import (
-    against_match,
-    anchor_patterns,
-    fusing_rules,
-)
+from collage_engine.toolchains.runtime.pattern_table import fusing_rules
 from collage_engine.toolchains.runtime.toolchain import CppToolchain
 
 LIBRARY = "onednn-cpu-gomp"
@@ -102,11 +96,6 @@ class OneDnnToolchain(CppToolchain):
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
         """Implements ``Toolchain.partition_spec``."""
         return fusing_rules(self.name, reason_against, joins=True)
-
-    def library_table(self) -> Sequence[PatternEntry]:
-        """Implements ``capabilities.LibraryForKernels``."""
-        takes = against_match(reason_against)
-        return [(label, pattern, takes) for label, pattern in anchor_patterns(self.name)]
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """Return the plan and the weights of a function, for its C++ runtime."""

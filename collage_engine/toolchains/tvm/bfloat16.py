@@ -42,17 +42,6 @@ from collage_engine.records.precision import PRODUCTS
 from collage_engine.toolchains.tvm.channels_last import is_convolution, name_of
 from collage_engine.toolchains.tvm.transposed import sub_pixels
 
-ROUNDED = "collage.rounded_but"
-"""Function attribute, there when products are to be rounded: those left in float32, by order."""
-
-
-def wanted(function: relax.Function) -> tuple[bool, frozenset[int]]:
-    """Tell whether a function's products are to be rounded, and which of them are not."""
-    known = function.attrs or {}
-    if ROUNDED not in known:
-        return False, frozenset()
-    return True, frozenset(int(v) for v in known[ROUNDED])
-
 
 def has_images(function: relax.Function) -> bool:
     """Tell whether there are convolutions, which read channels last what is rounded."""

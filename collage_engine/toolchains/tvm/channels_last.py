@@ -1,4 +1,4 @@
-"""Keeps images channels last inside a function; plain at its border, or as its marks say.
+"""Keeps images channels last inside a function; plain at its border, or as it is asked.
 
 Output channels then fill the vector lanes of every convolution, and no kernel but the first and
 last ever moves an image to another layout. (Relax's ConvertLayout stops at ``clip`` and other
@@ -8,7 +8,7 @@ plain layout back; a value is converted at most once each way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,15 +80,13 @@ def remade(call: Call, operands: Sequence[Any], **changes: Any) -> Call:
 
 
 def worthwhile(function: relax.Function, lanes: int = 16) -> bool:
-    """Tells whether a function is faster with channels last inside, or has them so outside.
+    """Tells whether a function is faster with channels last inside.
 
     Measured against ONNX Runtime, plain and channels last: ResNet-50 1.08 and 1.06, SqueezeNet
     1.23 and 0.97, DenseNet-121 0.96 and 0.78, MobileNetV2 1.10 and 0.99, ShuffleNet (grouped) 0.69
     and 0.79, a narrow U-Net 0.52 and 0.69. A single block whose images are plain at its border
     loses up to an eighth to the two conversions, a network of five convolutions gains a tenth.
     """
-    if any(marks(function)):
-        return True
     count = gaining = 0
     for block in function.body.blocks:
         for binding in block.bindings:
@@ -101,40 +99,26 @@ def worthwhile(function: relax.Function, lanes: int = 16) -> bool:
     return count > 0 and gaining >= MOST * count
 
 
-TAKES, GIVES = "collage.takes_last", "collage.gives_last"
+def convert(
+    module: tvm.IRModule, takes: Collection[int] = (), gives: Collection[int] = ()
+) -> tvm.IRModule:
+    """Return the module with ``main`` rewritten.
 
-
-def marked(module: tvm.IRModule, takes: Sequence[int], gives: Sequence[int]) -> tvm.IRModule:
-    """Marks the parameters and results of ``main`` (by position) that are to be channels last.
-
-    Their types change when the module is converted.
+    Args:
+        module: The module.
+        takes: Positions of the parameters that are to be channels last; their types change.
+        gives: Positions of the results that are to be.
     """
-    if takes or gives:
-        main = module["main"].with_attr({TAKES: list(takes), GIVES: list(gives)})
-        module.update_func(module.get_global_var("main"), main)
-    return module
-
-
-def marks(function: relax.Function) -> tuple[frozenset[int], frozenset[int]]:
-    """Return the positions of the parameters and of the results that are to be channels last."""
-    known = function.attrs or {}
-    takes, gives = (
-        frozenset(int(v) for v in known[name]) if name in known else frozenset()
-        for name in (TAKES, GIVES)
-    )
-    return takes, gives
-
-
-def convert(module: tvm.IRModule) -> tvm.IRModule:
-    """Return the module with ``main`` rewritten, and its border as it is marked."""
-    return _Converter(module).run()
+    return _Converter(module, takes, gives).run()
 
 
 class _Converter:
     """One pass over the bindings; every value is known plain, channels last, or both."""
 
-    def __init__(self, module: tvm.IRModule) -> None:
-        self.function = module["main"]
+    def __init__(
+        self, module: tvm.IRModule, takes: Collection[int], gives: Collection[int]
+    ) -> None:
+        self.function, self.takes, self.gives = module["main"], takes, gives
         self.builder = relax.BlockBuilder()
         self.plain: dict[Any, Any] = {
             variable: self.builder.add_func(function, variable.name_hint)
@@ -143,7 +127,6 @@ class _Converter:
         }
         self.last: dict[Any, Any] = {}
         self.tuples: dict[Any, Tuple] = {}
-        self.takes, self.gives = marks(self.function)
 
     def run(self) -> tvm.IRModule:
         function, builder = self.function, self.builder
@@ -168,7 +151,7 @@ class _Converter:
         return builder.get()
 
     def _results(self, body: Any) -> Any:
-        """Return the function's results, those channels last that are marked so."""
+        """Return the function's results, those channels last that are to be."""
         if not self.gives:
             return self._to_plain(body)
         fields = list(self.tuples[body].fields) if body in self.tuples else [body]

@@ -5,7 +5,9 @@ So are kernels that bring a value from one format to another.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import tvm
 from tvm import relax, te, tirx, topi
@@ -15,7 +17,12 @@ from collage_engine.kernels.scheduler import Kernel, kernel_for
 from collage_engine.kernels.target import Cpu, cpu
 from collage_engine.records.format import TO_LOGICAL, TO_STORED, stored_type
 from collage_engine.records.graph import TensorType
+from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.tvm import bfloat16, channels_last, transposed
+from collage_engine.toolchains.tvm.rebuild import relax_module
+
+if TYPE_CHECKING:
+    from collage_engine.toolchains.tvm.library import LibraryCalls
 
 
 @dataclass
@@ -39,15 +46,30 @@ def fused(module: tvm.IRModule, cpu: Cpu) -> tvm.IRModule:
     )(module)
 
 
-def lower_module(module: tvm.IRModule, cpu: Cpu) -> Lowered:
-    """Schedules everything ``main`` does."""
-    narrow, full = bfloat16.wanted(module["main"])
-    narrow = narrow and cpu.bfloat16
+def lower_module(
+    module: tvm.IRModule,
+    cpu: Cpu,
+    full: Collection[int] | None = None,
+    takes: Collection[int] = (),
+    gives: Collection[int] = (),
+) -> Lowered:
+    """Schedules everything ``main`` does.
+
+    Args:
+        module: The module.
+        cpu: The processor.
+        full: Products, by their order, that are left in float32 where the others are rounded to
+            bfloat16; None: none is rounded.
+        takes: Positions of the parameters that are images with channels last.
+        gives: Positions of the results that are to be.
+    """
+    narrow = full is not None and cpu.bfloat16
     images = narrow and bfloat16.has_images(module["main"])
-    if images or channels_last.worthwhile(module["main"], cpu.lanes("float32")):
-        module = channels_last.convert(module)
+    wide = channels_last.worthwhile(module["main"], cpu.lanes("float32"))
+    if takes or gives or images or wide:
+        module = channels_last.convert(module, takes, gives)
     module = transposed.rewritten(module)
-    if narrow:
+    if full is not None and narrow:
         module = bfloat16.with_rounded_products(module, full, cpu)
     legal = fused(module, cpu)
     lowered = Lowered(legal)
@@ -57,6 +79,19 @@ def lower_module(module: tvm.IRModule, cpu: Cpu) -> Lowered:
             legal.update_func(variable, kernel.function)
             lowered.kernels[str(variable.name_hint)] = kernel
     return lowered
+
+
+def lower_function(function: Function, calls: LibraryCalls | None = None) -> Lowered:
+    """Schedules a function's operators for the processor.
+
+    Args:
+        function: The function.
+        calls: What a library computes of it.
+    """
+    module, full = relax_module(function, calls)
+    takes = [k for k, index in enumerate(function.inputs) if index in function.takes]
+    gives = [k for k, index in enumerate(function.outputs) if index in function.gives]
+    return lower_module(module, cpu(function.instance.threads), full, takes, gives)
 
 
 def conversion(kind: TensorType, source: str, target: str, threads: int) -> Kernel:

@@ -105,10 +105,6 @@ class Writer:
 
     def plain(self, index: NodeIndex) -> Expr:
         """Return a value in the order the graph has it."""
-        if index in self.integers.plain:
-            return self.integers.plain[index]
-        if index in self.integers.images:
-            return self.integers.turned(self.builder, index)
         return self.value_of(index)
 
     def image(self, index: NodeIndex) -> Expr:
@@ -126,13 +122,13 @@ class Writer:
         )
 
     def given_as_image(self, value: Expr) -> Expr:
-        """Return the root's value, which was computed channels last."""
-        root = self.found.root
-        self.integers.images[root] = value
-        if self.integers.read_as_image(root):
-            self.integers.unturned.add(root)
-            return value
-        return self.integers.turned(self.builder, root)
+        """Return the root's value as the graph has it, which was computed channels last.
+
+        Where nobody reads it so, the kernel that turns it is removed as dead code.
+        """
+        self.integers.images[self.found.root] = value
+        last = len(value.ty.shape.values) - 1
+        return permuted(self.builder, value, [0, last, *range(1, last)])
 
     # Convolutions and products -------------------------------------------------------------------
 
@@ -406,10 +402,6 @@ class Integers:
         self.cpu: Cpu = cpu(function.instance.threads)
         self.images: dict[int, Any] = {}
         """Channels-last forms of values, by node."""
-        self.plain: dict[int, Any] = {}
-        self.unturned: set[int] = set()
-        """Roots whose value stands channels last in the graph's place: ``turned`` before it is read
-        by anything but a composite. (All readers were to be such, and one was given up since.)"""
         self.given_up = NO_NODES
 
     def skips(self, index: NodeIndex) -> bool:
@@ -434,37 +426,9 @@ class Integers:
             self.given_up |= found.nodes
             return None
 
-    def turned(self, builder: relax.BlockBuilder, index: NodeIndex) -> Any:
-        """Return the value of a root of ``unturned`` as the graph has it."""
-        self.unturned.discard(index)
-        if index not in self.plain:
-            rank = len(self.graph.nodes[index].type.shape)
-            order = [0, rank - 1, *range(1, rank - 1)]
-            self.plain[index] = permuted(builder, self.images[index], order)
-        return self.plain[index]
-
     def opened(self, index: NodeIndex) -> list[NodeIndex]:
         """Returns the nodes of a composite that was given up, which are emitted one by one."""
         found = self.found.get(index)
         if found is None or not self.given_up >> index & 1:
             return [index]
         return list(members(found.nodes))
-
-    def read_as_image(self, index: NodeIndex) -> bool:
-        """Tell whether every reader of a value would take it channels last."""
-        graph = self.graph
-        if index in self.function.outputs:
-            return False
-        for user in graph.users[index]:
-            if not self.function.nodes >> user & 1:
-                return False
-            root = next((r for r, f in self.found.items() if f.nodes >> user & 1), None)
-            if root is None or not _takes_images(graph.nodes, self.found[root]):
-                return False
-        return True
-
-
-def _takes_images(nodes: Sequence[Node], found: Quantized) -> bool:
-    if found.kind == "conv":
-        return True
-    return found.kind == "binary" and len(nodes[found["anchor"]].type.shape) == 4

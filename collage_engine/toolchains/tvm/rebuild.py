@@ -13,8 +13,6 @@ from collage_engine.records.errors import ToolchainError
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.precision import PRODUCTS, is_reduced
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.tvm.bfloat16 import ROUNDED
-from collage_engine.toolchains.tvm.channels_last import marked
 from collage_engine.toolchains.tvm.quantized import Integers, Writer
 
 if TYPE_CHECKING:
@@ -23,23 +21,22 @@ if TYPE_CHECKING:
 
 def relax_module(
     function: Function, calls: LibraryCalls | None = None, writer: type[Writer] = Writer
-) -> tvm.IRModule:
+) -> tuple[tvm.IRModule, frozenset[int] | None]:
     """Returns ``main(inputs) → outputs`` with the model's own operators, constants in place.
 
     Quantised composites are integer computations from here on, a library's are packed calls. Types
-    are logical ones; values of the border in another format are marked.
+    are logical ones.
+
+    Returns:
+        The module; and which of its products, by their order, are left in float32 where the others
+        are to be rounded, or None where none is to be rounded.
     """
     rebuilding = _Rebuilding(function, calls, writer)
     module = rebuilding.module()
-    takes = [k for k, index in enumerate(function.inputs) if index in function.takes]
-    gives = [k for k, index in enumerate(function.outputs) if index in function.gives]
-    module = marked(module, takes, gives)
-    if is_reduced(function.instance):
-        full = function.left_full
-        kept = [k for k, index in enumerate(rebuilding.products) if index in full]
-        main = module["main"].with_attr(ROUNDED, kept)
-        module.update_func(module.get_global_var("main"), main)
-    return module
+    if not is_reduced(function.instance):
+        return module, None
+    full = function.left_full
+    return module, frozenset(k for k, index in enumerate(rebuilding.products) if index in full)
 
 
 class _Rebuilding:
@@ -56,8 +53,6 @@ class _Rebuilding:
             for variable, callee in self.model.module.functions.items()
             if isinstance(callee, tvm.tirx.PrimFunc)
         }
-        self.unturned: dict[Any, NodeIndex] = {}
-        """Variables whose known value is channels last, with their nodes."""
         self.products: list[NodeIndex] = []
         """Matrix products and convolutions that were emitted as they are, in order."""
         self.integers = Integers(function, writer)
@@ -80,7 +75,7 @@ class _Rebuilding:
                     raise ToolchainError(f"{function.symbol} gives a value it does not compute")
                 result = builder.emit_output(results[0] if len(results) == 1 else Tuple(results))
             builder.emit_func_output(result)
-        return builder.get()
+        return relax.transform.DeadCodeElimination(["main"])(builder.get())
 
     def _emit(self, index: NodeIndex) -> None:
         """Emits one node: a library's composite, an integer one, or the operators as they are."""
@@ -96,8 +91,6 @@ class _Rebuilding:
             whole = integers.emit(self.builder, index, self._value_of)
         if whole is not None:
             self.known[model.var(index)] = whole
-            if index in integers.unturned:
-                self.unturned[model.var(index)] = index
             return
         for each in integers.opened(index):
             if self.graph.nodes[each].op in PRODUCTS:
@@ -112,10 +105,4 @@ class _Rebuilding:
 
     def _moved(self, e: Any) -> Any:
         """Return an expression of the model over the values of this module."""
-        return with_variables(e, self._known)
-
-    def _known(self, variable: Any) -> Any:
-        if variable in self.unturned:
-            turned = self.integers.turned(self.builder, self.unturned.pop(variable))
-            self.known[variable] = turned
-        return self.known.get(variable, variable)
+        return with_variables(e, lambda variable: self.known.get(variable, variable))

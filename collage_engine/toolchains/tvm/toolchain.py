@@ -155,27 +155,22 @@ class TvmToolchain(Toolchain):
     def lower(self, function: Function) -> Any:
         """Implements ``capabilities.LowersToTir``."""
         from collage_engine.kernels.choices import choices_of, using
-        from collage_engine.kernels.target import cpu
-        from collage_engine.toolchains.tvm.lowering import lower_module
+        from collage_engine.toolchains.tvm.lowering import lower_function
         from collage_engine.toolchains.tvm.rebuild import relax_module
 
         try:
             if function.instance.architecture:
                 from collage_engine.kernels.cuda import lowering as cuda
-                from collage_engine.toolchains.tvm.bfloat16 import wanted
                 from collage_engine.toolchains.tvm.cuda.integers import CudaWriter
 
                 architecture = function.instance.architecture
                 precision = function.instance.precision
-                module = relax_module(function, writer=CudaWriter)
-                full = wanted(module["main"])[1]
+                module, full = relax_module(function, writer=CudaWriter)
                 with using(choices_of(function.instance)):
-                    return cuda.lower_module(module, architecture, precision, full)
+                    return cuda.lower_module(module, architecture, precision, full or frozenset())
             calls = LibraryCalls(function) if function.instance.library else None
-            module = relax_module(function, calls)
             with using(choices_of(function.instance)):
-                machine = cpu(function.instance.threads)
-                module = lower_module(module, machine).module
+                module = lower_function(function, calls).module
             return module if calls is None else module.with_attr(MODULES, calls.modules)
         except ToolchainError:
             raise

@@ -20,9 +20,6 @@ namespace collage {
 // c (m×n) = a (m×k) · b (k×n) + beta·c, row major. Defined by the library's own file, like all that follow.
 void Multiply(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb, float beta,
               float* c, int64_t ldc);
-// y (rows) = op(a)·x; a is rows×columns before op, x and y have the given strides.
-void MultiplyVector(bool transposed, int64_t rows, int64_t columns, const float* a, int64_t lda, const float* x,
-                    int64_t incx, float* y, int64_t incy);
 // Multiply-adds of the largest product that the library computes unpacked; 0 when it packs always.
 double SmallProduct();
 std::string LibraryName();
@@ -135,11 +132,7 @@ class BlasModule : public PlanModule {
         const float *left = a + a_.batch[i], *right = b + b_.batch[i];
         float* out = c + i * m_ * n_;
         if (size <= 0) continue;
-        if (m_ == 1) {
-          MultiplyVector(true, k_, size, right + begin, n_, left, 1, out + begin, 1);
-        } else if (n_ == 1) {
-          MultiplyVector(false, size, k_, left + begin * k_, k_, right, 1, out + begin, 1);
-        } else if (by_rows) {
+        if (by_rows) {
           MultiplyAll(size, n_, k_, left + begin * k_, k_, right, n_, out + begin * n_, n_);
         } else {
           MultiplyAll(m_, size, k_, left, k_, right + begin, n_, out + begin, n_);
@@ -152,11 +145,10 @@ class BlasModule : public PlanModule {
     json::Object out;
     const auto put = [&](const char* key, const std::string& value) { out.Set(ffi::String(key), ffi::String(value)); };
     put("library", LibraryName());
-    put("what", m_ == 1 || n_ == 1 ? "sgemv" : "sgemm");
+    put("what", "sgemm");
     put("size", std::to_string(a_.batch.size()) + " x " + std::to_string(m_) + "x" + std::to_string(n_) + "x" +
                     std::to_string(k_));
     out.Set(ffi::String("threads"), static_cast<int64_t>(threads_));
-    out.Set(ffi::String("weights_bytes"), static_cast<int64_t>(weights_bytes_));
     return std::string(json::Stringify(out));
   }
 

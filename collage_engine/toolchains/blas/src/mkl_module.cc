@@ -13,13 +13,6 @@ void Multiply(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, cons
               static_cast<MKL_INT>(ldc));
 }
 
-void MultiplyVector(bool transposed, int64_t rows, int64_t columns, const float* a, int64_t lda, const float* x,
-                    int64_t incx, float* y, int64_t incy) {
-  cblas_sgemv(CblasRowMajor, transposed ? CblasTrans : CblasNoTrans, static_cast<MKL_INT>(rows),
-              static_cast<MKL_INT>(columns), 1.0f, a, static_cast<MKL_INT>(lda), x, static_cast<MKL_INT>(incx), 0.0f, y,
-              static_cast<MKL_INT>(incy));
-}
-
 double SmallProduct() { return 0.0; }
 
 std::string LibraryName() {

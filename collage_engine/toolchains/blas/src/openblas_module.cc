@@ -12,13 +12,6 @@ void Multiply(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, cons
                     static_cast<blasint>(ldc));
 }
 
-void MultiplyVector(bool transposed, int64_t rows, int64_t columns, const float* a, int64_t lda, const float* x,
-                    int64_t incx, float* y, int64_t incy) {
-  scipy_cblas_sgemv(CblasRowMajor, transposed ? CblasTrans : CblasNoTrans, static_cast<blasint>(rows),
-                    static_cast<blasint>(columns), 1.0f, a, static_cast<blasint>(lda), x, static_cast<blasint>(incx),
-                    0.0f, y, static_cast<blasint>(incy));
-}
-
 double SmallProduct() {
   // The unpacked kernels of sgemm exist for AVX-512 only, up to 100·100·100.
   static const double most = [] {

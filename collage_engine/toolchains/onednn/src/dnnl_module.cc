@@ -63,13 +63,6 @@ class DnnlModule : public PlanModule {
                                                 std::to_string(v->minor) + "." +
                                                 std::to_string(v->patch)));
     out.Set(ffi::String("threads"), static_cast<int64_t>(threads_));
-    out.Set(ffi::String("arena_bytes"), static_cast<int64_t>(program_.arena_bytes()));
-    int64_t constant = 0;
-    for (size_t i = 0; i < program_.buffer_count(); ++i) {
-      const Buffer& b = program_.buffer(static_cast<int>(i));
-      if (b.owned != nullptr) constant += static_cast<int64_t>(b.bytes);
-    }
-    out.Set(ffi::String("weights_bytes"), constant);
     out.Set(ffi::String("steps"), steps);
     return std::string(json::Stringify(out));
   }

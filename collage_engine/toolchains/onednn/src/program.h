@@ -93,7 +93,6 @@ class Program {
   size_t buffer_count() const { return buffers_.size(); }
   const std::vector<Step>& steps() const { return steps_; }
   std::vector<Slot>& slots() { return slots_; }
-  size_t arena_bytes() const { return arena_bytes_; }
 
   // OpenMP's thread count belongs to the calling thread: it is set when a primitive is made, which
   // divides the work, and again when it runs.

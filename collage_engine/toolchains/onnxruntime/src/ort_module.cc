@@ -5,7 +5,6 @@
 // module; a module that wants others gets a pool of its own in its session.
 //
 // A plan with "providers" is run by these on an NVIDIA device, on which its arguments then lie.
-#include <array>
 #include <deque>
 #include <map>
 #include <memory>
@@ -102,8 +101,8 @@ std::string ReadTexts(const void* value, size_t count) {
   return out;
 }
 
-// A tensor argument's OrtValues. A value is bound to its address for good, and callers cycle
-// through few addresses, so the last ones are kept.
+// A tensor argument's OrtValue. It is bound to its address for good, so it is made anew where the
+// address is another one than in the call before.
 class Argument {
  public:
   Argument(const TensorSpec& spec, void* memory)
@@ -112,51 +111,28 @@ class Argument {
         memory_(memory) {
     make_ = OrtApi::Instance().Function<Make>(kCreateTensorWithDataAsOrtValue);
   }
-  Argument(const Argument&) = delete;
-  Argument& operator=(const Argument&) = delete;
-  ~Argument() {
-    for (Entry& e : entries_) OrtApi::Instance().Release(kReleaseValue, e.value);
-  }
 
   bool text() const { return spec_.text; }
 
-  // The texts that lie at an address now; they are copied anew for each call.
-  void* Texts(void* data) {
-    MakeTexts(spec_, static_cast<const char*>(data), &texts_);
-    return texts_.get();
-  }
-
   void* At(void* data) {
-    if (spec_.text) return Texts(data);
-    for (const Entry& e : entries_) {
-      if (e.data == data && e.value != nullptr) return e.value;
+    if (spec_.text) {  // the texts that lie there now are copied for each call
+      MakeTexts(spec_, static_cast<const char*>(data), &value_);
+    } else if (value_.get() == nullptr || data != data_) {
+      OrtApi::Instance().Check(make_(memory_, data, spec_.bytes, spec_.shape.data(),
+                                     spec_.shape.size(), type_, value_.out()));
+      data_ = data;
     }
-    Entry& entry = entries_[next_];
-    next_ = (next_ + 1) % entries_.size();
-    const OrtApi& api = OrtApi::Instance();
-    api.Release(kReleaseValue, entry.value);
-    entry = {data, nullptr};
-    api.Check(make_(memory_, data, spec_.bytes, spec_.shape.data(), spec_.shape.size(), type_,
-                    &entry.value));
-    ++made_;
-    return entry.value;
+    return value_.get();
   }
-  int64_t made() const { return made_; }
 
  private:
   using Make = void* (*)(void*, void*, size_t, const int64_t*, size_t, int, void**);
-  struct Entry {
-    void* data = nullptr;
-    void* value = nullptr;
-  };
   TensorSpec spec_;
   int type_;
   void* memory_;
   Make make_;
-  std::array<Entry, 4> entries_{};
-  size_t next_ = 0;
-  int64_t made_ = 0;
-  OrtHandle texts_{kReleaseValue};
+  void* data_ = nullptr;
+  OrtHandle value_{kReleaseValue};
 };
 
 std::vector<std::string> Names(const json::Object& plan, const char* key) {
@@ -186,9 +162,9 @@ class OrtModule : public PlanModule {
     files_.Open(plan);
     Open(plan, model);
     files_.Forget();
-    model_bytes_ = model.size;
-    for (size_t i = 0; i < files_.count(); ++i) model_bytes_ += files_.sizes()[i];
-    TrimHeap(model_bytes_);
+    size_t model_bytes = model.size;
+    for (size_t i = 0; i < files_.count(); ++i) model_bytes += files_.sizes()[i];
+    TrimHeap(model_bytes);
     if (stream_) {
       stream_->WarmUp(inputs(), outputs(), [this](const std::vector<void*>& data) { Run(data); });
     }
@@ -249,11 +225,6 @@ class OrtModule : public PlanModule {
     out.Set(ffi::String("threads"), static_cast<int64_t>(threads_));
     out.Set(ffi::String("spin"), spin_);
     out.Set(ffi::String("shared_pool"), shared_pool_);
-    int64_t made = 0;
-    for (const Argument& a : arguments_) made += a.made();
-    out.Set(ffi::String("tensors_made"), made);
-    // As given: what the session packs of them instead, it does not say.
-    out.Set(ffi::String("weights_bytes"), static_cast<int64_t>(model_bytes_));
     return std::string(json::Stringify(out));
   }
 
@@ -353,7 +324,6 @@ class OrtModule : public PlanModule {
   std::deque<Argument> arguments_;
   RunFunction run_ = nullptr;
   HeldBytes held_;
-  size_t model_bytes_ = 0;
   int threads_ = 1;
   bool spin_ = false;
   bool shared_pool_ = true;

@@ -3,7 +3,6 @@
 //
 // A model in IR needs no frontend but the small one of IR itself. Inputs and outputs go by their
 // place in the model, which IR keeps.
-#include <array>
 #include <deque>
 #include <memory>
 
@@ -13,8 +12,8 @@
 namespace collage {
 namespace {
 
-// A tensor argument. A tensor is bound to its address for good, and callers cycle through few
-// addresses, so the last ones are kept; the request is told only when the address changes.
+// A tensor argument. A tensor is bound to its address for good: where the address is another one than
+// in the call before, it is made anew and the request is told.
 class Argument {
  public:
   using Set = ov_status_e (*)(ov_infer_request_t*, size_t, const ov_tensor_t*);
@@ -22,42 +21,21 @@ class Argument {
   Argument(const TensorSpec& spec, size_t place, Set set) : spec_(spec), place_(place), set_(set) {}
 
   void Bind(ov_infer_request_t* request, void* data) {
-    if (bound_ && data == data_) return;
-    bound_ = false;
-    OvCheck(set_(request, place_, At(data)), "OpenVINO refuses a tensor");
-    data_ = data;
-    bound_ = true;
-  }
-  int64_t made() const { return made_; }
-
- private:
-  struct Entry {
-    void* data = nullptr;
-    OvTensor tensor;
-  };
-
-  ov_tensor_t* At(void* data) {
     // A tensor without elements may come without an address, which OpenVINO does not take.
     if (data == nullptr && spec_.bytes == 0) data = &nothing_;
-    for (Entry& e : entries_) {
-      if (e.data == data && e.tensor.get() != nullptr) return e.tensor.get();
-    }
-    Entry& entry = entries_[next_];
-    next_ = (next_ + 1) % entries_.size();
-    OvTensorOver(spec_, data, entry.tensor.out());
-    entry.data = data;
-    ++made_;
-    return entry.tensor.get();
+    if (data == data_) return;
+    data_ = nullptr;
+    OvTensorOver(spec_, data, tensor_.out());
+    OvCheck(set_(request, place_, tensor_.get()), "OpenVINO refuses a tensor");
+    data_ = data;
   }
 
+ private:
   TensorSpec spec_;
   size_t place_;
   Set set_;
   void* data_ = nullptr;
-  bool bound_ = false;
-  std::array<Entry, 4> entries_{};
-  size_t next_ = 0;
-  int64_t made_ = 0;
+  OvTensor tensor_;
   alignas(64) char nothing_ = 0;
 };
 
@@ -95,9 +73,6 @@ class OvModule : public PlanModule {
       found.Set(ffi::String(key), ffi::String(Property(key)));
     }
     out.Set(ffi::String("properties"), found);
-    int64_t made = 0;
-    for (const Argument& a : arguments_) made += a.made();
-    out.Set(ffi::String("tensors_made"), made);
     return std::string(json::Stringify(out));
   }
 

@@ -38,7 +38,6 @@ class PythonModule final : public PlanModule {
     json::Object out;
     out.Set(ffi::String("library"), ffi::String(library_));
     out.Set(ffi::String("threads"), threads_);
-    out.Set(ffi::String("weights_bytes"), static_cast<int64_t>(data_.size()));
     return std::string(json::Stringify(out));
   }
 

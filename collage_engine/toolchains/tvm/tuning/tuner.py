@@ -31,13 +31,11 @@ class TvmTuner:
             ToolchainError: The candidate cannot be lowered.
         """
         from collage_engine.kernels.choices import Choices, using
-        from collage_engine.kernels.target import cpu
-        from collage_engine.toolchains.tvm.lowering import lower_module
-        from collage_engine.toolchains.tvm.rebuild import relax_module
+        from collage_engine.toolchains.tvm.lowering import lower_function
 
         try:
             with using(Choices()) as choices:
-                lower_module(relax_module(function), cpu(function.instance.threads))
+                lower_function(function)
         except ToolchainError:
             raise
         except Exception as error:
