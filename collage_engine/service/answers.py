@@ -35,11 +35,6 @@ def pins_set(opened: OpenDocument, params: p.PinsSet) -> p.PinsAnswer:
     graph = opened.document.graph
     operators = len(graph.calls)
     for pin in params.pins:
-        if not pin.nodes or min(pin.nodes) < 0 or max(pin.nodes) >= operators:
-            raise UsageError(
-                f"pin {pin.written!r} is on a node the model has not "
-                f"(operators are 0…{operators - 1})"
-            )
         wrong = pin_fault(pin, operators)
         if wrong:
             raise UsageError(f"pin {pin.written!r}: {wrong}")
@@ -126,16 +121,12 @@ def runs_list(opened: OpenDocument, params: p.Document) -> p.RunsAnswer:
 
 def shapes_list(opened: OpenDocument, params: p.Document) -> p.ShapesAnswer:
     """Return the shapes that the document's model is open for, and the table of them."""
-    members = opened.shape_set.members if opened.shape_set is not None else []
     return p.ShapesAnswer(
         entries=tuple(
             p.ShapeEntry(
-                choice=each.choice,
-                document=each.opened.handle,
-                model=each.opened.document.model,
-                row=each.row,
+                choice=each.choice, document=each.handle, model=each.document.model, row=each.row
             )
-            for each in members
+            for each in opened.together
         )
     )
 

@@ -39,7 +39,7 @@ from collage_engine.records.toolchain import ToolchainState
 from collage_engine.records.versions import SERVICE_PROTOCOL, __version__
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
-from collage_engine.service.open_document import OpenDocument, ShapeMember, ShapeSet
+from collage_engine.service.open_document import OpenDocument
 from collage_engine.service.paths import file_name, user_path
 from collage_engine.service.run_client import PipelineClient, Ticket
 from collage_engine.session.document import Document
@@ -76,39 +76,9 @@ class Engine:
         """One run at a time, whatever document it is of."""
         self._runs: set[Ticket] = set()
         """The runs under way: one at most, or one that waits for it beside it."""
-        self._methods: dict[str, Callable[[Any], Any]] = {
-            "hello": self.hello,
-            "toolchains.list": lambda _: self.toolchains(),
-            "model.open": self.model_open,
-            "model.dimensions": self.model_dimensions,
-            "shapes.open": self.shapes_open,
-            "shapes.list": self._of_document(answers.shapes_list),
-            "document.close": self.document_close,
-            "graph.get": self._of_document(answers.graph_get),
-            "pins.set": self._of_document(answers.pins_set),
-            "run.preflight": self.run_preflight,
-            "run.start": self.run_start,
-            "run.cancel": self.run_cancel,
-            "run.search": self._of_document(answers.run_search),
-            "candidates.query": self._of_document(answers.candidates_query),
-            "explain": self._of_document(answers.explain),
-            "measure.now": self.measure_now,
-            "inside.get": self.inside_get,
-            "runs.list": self._of_document(answers.runs_list),
-            "runs.edit": self._of_document(answers.runs_edit),
-            "runs.compare": self._of_document(answers.runs_compare),
-            "export.artifact": self.export_artifact,
-            "export.shapes": self.export_shapes,
-            "export.report": self._of_document(answers.export_report),
-            "session.open": self.session_open,
-            "session.save": self.session_save,
-        }
-
-    def _of_document(self, answer: Callable[[OpenDocument, Any], Any]) -> Callable[[Any], Any]:
-        return lambda params: answer(self.document(params.document), params)
 
     def request(self, method: str, params: Any, ticket: Ticket | None = None) -> Any:
-        """Serve one request.
+        """Serve one request: ``runs.list`` by ``runs_list``, of ``answers`` or of the engine.
 
         Args:
             method: One of the protocol's methods.
@@ -120,7 +90,10 @@ class Engine:
         """
         token = _TICKET.set(ticket)
         try:
-            return self._methods[method](params)
+            name = method.replace(".", "_")
+            if hasattr(answers, name):
+                return getattr(answers, name)(self.document(params.document), params)
+            return getattr(self, name)(params)
         finally:
             _TICKET.reset(token)
 
@@ -167,6 +140,10 @@ class Engine:
             version=SERVICE_PROTOCOL, engine=__version__, device=device(), host=platform.node()
         )
 
+    def toolchains_list(self, params: None) -> p.Toolchains:
+        """Probe every toolchain."""
+        return self.toolchains()
+
     def toolchains(self, *, anew: bool = False) -> p.Toolchains:
         """Probe every toolchain; ``anew`` does not trust what was found minutes ago.
 
@@ -189,7 +166,8 @@ class Engine:
         shapes = params.shapes
         if params.inputs_npz is not None:
             (shapes,) = self.input_shapes(path, (ShapeChoice(shapes=shapes),), params.inputs_npz)
-        return self._admit(self._imported(path, shapes), temporary=temporary)
+        opened = self._admit(self._imported(path, shapes), temporary)
+        return p.ModelAnswer(document=opened.handle, model=opened.document.model)
 
     def _model_file(
         self, params: p.ModelOpen
@@ -235,59 +213,43 @@ class Engine:
             raise UsageError(f"shapes.open needs 1 to {MOST_SHAPES} shapes")
         temporary = None
         if base is not None:
-            if any(member.opened.running is not None for member in _members(base)):
+            if any(member.running is not None for member in base.all_shapes):
                 raise UsageError("a run is under way: cancel it, or wait for it to end")
             path = Path(base.document.model.path)
         elif params.model is not None:
             path, temporary = self._model_file(params.model)
         else:
             raise UsageError("shapes.open needs a model or a document")
-        sizes = self.distinct_input_shapes(path, params.choices)
-        before = _members(base)
-        members = []
-        for choice, shapes in zip(params.choices, sizes, strict=True):
-            same = (m.opened for m in before if m.opened.document.model.shapes == shapes)
-            opened = next(same, None)
-            if opened is None:
-                document = self._imported_for(choice, path, shapes)
-                handle = self._admit(document, temporary=temporary).document
-                opened = self.document(handle)
-                opened.temporary = base.temporary if base is not None else temporary
-            members.append(ShapeMember(choice, opened))
-        together = ShapeSet(members)
-        for member in members:
-            member.opened.shape_set = together
-            if base is not None and member.opened is not base:
-                graph = member.opened.document.graph
-                member.opened.document.pins = rebind_pins(base.document.pins, graph)
-        together.note_rows()
-        kept = {member.opened.handle for member in members}
-        for member in before:
-            if member.opened.handle not in kept:
-                self._forget_document(member.opened)
-        return answers.shapes_list(members[0].opened, p.Document(document=""))
-
-    def _imported_for(
-        self, choice: ShapeChoice, path: Path, shapes: dict[str, tuple[int, ...]]
-    ) -> Document:
-        """Import a model with one of several shapes; the shape joins the sentence of a failure."""
-        try:
-            return self._imported(path, shapes)
-        except (ModelError, UsageError) as error:
-            raise type(error)(f"{choice.text} does not fit the model: {error}") from error
-
-    def distinct_input_shapes(
-        self, path: str | Path, choices: Sequence[ShapeChoice]
-    ) -> tuple[dict[str, tuple[int, ...]], ...]:
-        """Return what ``input_shapes`` does; UsageError too where two choices give the same."""
-        found = self.input_shapes(path, choices)
-        for place, shapes in enumerate(found):
-            if shapes in found[:place]:
-                other = choices[found.index(shapes)]
+        sizes = self.input_shapes(path, params.choices)
+        for place, shapes in enumerate(sizes):
+            if shapes in sizes[:place]:
+                same = params.choices[sizes.index(shapes)].text
                 raise UsageError(
-                    f"{choices[place].text} and {other.text} are the same shapes: name one of them"
+                    f"{params.choices[place].text} and {same} are the same shapes: name one of them"
                 )
-        return found
+        before = base.all_shapes if base is not None else []
+        members: list[OpenDocument] = []
+        for choice, shapes in zip(params.choices, sizes, strict=True):
+            opened = next((m for m in before if m.document.model.shapes == shapes), None)
+            if opened is None:
+                try:
+                    document = self._imported(path, shapes)
+                except (ModelError, UsageError) as error:
+                    sentence = f"{choice.text} does not fit the model: {error}"
+                    raise type(error)(sentence) from error
+                opened = self._admit(document, base.temporary if base is not None else temporary)
+            opened.choice = choice
+            members.append(opened)
+        for member in members:
+            member.together = members
+            if base is not None and member is not base:
+                graph = member.document.graph
+                member.document.pins = rebind_pins(base.document.pins, graph)
+        members[0].note_rows()
+        for member in before:
+            if member not in members:
+                self._forget_document(member)
+        return answers.shapes_list(members[0], p.Document(document=""))
 
     def padding(self, path: str | Path, dims: Sequence[str]) -> PaddingProofs:
         """Prove along which of a model's dimensions inputs may be padded."""
@@ -323,15 +285,11 @@ class Engine:
         )
 
     def _admit(
-        self,
-        document: Document,
-        *,
-        temporary: tempfile.TemporaryDirectory[str] | None = None,
-    ) -> p.ModelAnswer:
-        handle = "d" + uuid.uuid4().hex[:8]
-        opened = OpenDocument(handle, document, temporary=temporary)
-        self._documents[handle] = opened
-        return p.ModelAnswer(document=handle, model=document.model)
+        self, document: Document, temporary: tempfile.TemporaryDirectory[str] | None = None
+    ) -> OpenDocument:
+        opened = OpenDocument("d" + uuid.uuid4().hex[:8], document, temporary=temporary)
+        self._documents[opened.handle] = opened
+        return opened
 
     def document_close(self, params: p.Document) -> None:
         """Forget a document and free what it takes; its run, if it has one, is stopped."""
@@ -342,9 +300,8 @@ class Engine:
 
     def _forget_document(self, opened: OpenDocument) -> None:
         self._documents.pop(opened.handle, None)
-        if opened.shape_set is not None:
-            members = opened.shape_set.members
-            members[:] = [each for each in members if each.opened is not opened]
+        if opened in opened.together:
+            opened.together.remove(opened)
         path = opened.document.model.path
         if all(other.document.model.path != path for other in list(self._documents.values())):
             for client in (self._pipeline, self._side):
@@ -361,32 +318,23 @@ class Engine:
 
     def enumerate(self, handle: str, settings: RunSettings) -> list[CandidateRecord]:
         """Find the document's candidates, with the costs that are stored; nothing is measured."""
-        opened = self.document(handle)
-        job = jobs.PreflightJob(**opened.model_arguments(), settings=settings)
-        _, outcome = self._side_job(job)
-        opened.take(outcome)
-        return list(opened.document.candidates)
+        self.run_preflight(p.RunStart(document=handle, settings=settings))
+        return list(self.document(handle).document.candidates)
 
     def session_open(self, params: p.SessionOpen) -> p.ModelAnswer:
         """Open a session's file."""
         path = user_path(params.path)
         document = load_session(path)
-        shapes = document.shapes
-        answer = self._admit(document)
-        opened = self.document(answer.document)
+        opened = self._admit(document)
         opened.goes_on_in(path, document)
-        document.shapes = []
-        if shapes:
-            opened.shape_set = ShapeSet([])
-            for shape in shapes:
-                member = opened
-                if shape.document is not None:
-                    handle = self._admit(shape.document).document
-                    member = self.document(handle)
-                member.shape_set = opened.shape_set
-                opened.shape_set.members.append(ShapeMember(shape.choice, member))
+        shapes, document.shapes = document.shapes, []
+        members: list[OpenDocument] = []
+        for shape in shapes:
+            member = opened if shape.document is None else self._admit(shape.document)
+            member.choice, member.together = shape.choice, members
+            members.append(member)
         together = answers.shapes_list(opened, p.Document(document=opened.handle))
-        return msgspec.structs.replace(answer, shapes=together.entries)
+        return p.ModelAnswer(document=opened.handle, model=document.model, shapes=together.entries)
 
     def continue_from(self, handle: str, path: Path, choice: ShapeChoice | None = None) -> None:
         """Take over what a session's file holds of a model, if there is one, to save to it again.
@@ -408,31 +356,30 @@ class Engine:
         opened.goes_on_in(path, held)
         if held is None:
             return
-        several = opened.shape_set is not None or bool(held.shapes)
+        alone = not opened.together
+        several = bool(opened.together or held.shapes)
         same_model = opened.document.model.sha256 == held.model.sha256
         if not same_model or not (several or opened.document.continues(held)):
             raise UsageError(
                 f"the session {path} is of another model ({held.model.path}) or of other input "
                 "sizes: name another file"
             )
-        members = _members(opened)
-        if opened.shape_set is None and choice is not None:
-            members[0].choice = choice
+        members = list(opened.all_shapes)
+        if alone and choice is not None:
+            opened.choice = choice
         for its_choice, document in held.placed_shapes:
-            same = (each for each in members if each.opened.document.continues(document))
-            member = next(same, None)
+            member = next((m for m in members if m.document.continues(document)), None)
             if member is None:
-                handle = self._admit(document).document
-                members.append(ShapeMember(its_choice, self.document(handle)))
+                member = self._admit(document)
+                member.choice = its_choice
+                members.append(member)
             else:
-                member.opened.take_over(document)
-                if opened.shape_set is None:
+                member.take_over(document)
+                if alone:
                     member.choice = its_choice
         if several:
-            together = ShapeSet(members)
             for member in members:
-                member.opened.shape_set = together
-                member.opened.document.shapes = []
+                member.together, member.document.shapes = members, []
 
     def session_save(self, params: p.SessionSave) -> p.Exported:
         """Write a document to a session's file."""
@@ -548,8 +495,7 @@ class Engine:
         with opened.lock:
             opened.document.settings = settings
             opened.document.runs.append(outcome.run)
-            if opened.shape_set is not None:
-                opened.shape_set.note_rows()
+            opened.note_rows()
         run = outcome.run
         with opened.searching:
             # Regrets shown from now on are those at the costs of this run.
@@ -667,10 +613,9 @@ class Engine:
     def export_shapes(self, params: p.ExportShapes) -> p.Exported:
         """Write an artifact with an entry for each shape, to a folder or as an archive's bytes."""
         opened = self.document(params.document)
-        members = _members(opened)
-        placed: list[tuple[ShapeMember, Run]] = []
-        for member in members:
-            run = member.run
+        placed: list[tuple[OpenDocument, Run]] = []
+        for member in opened.all_shapes:
+            run = member.placed_run
             if run is None:
                 raise UsageError(f"{member.choice.text} has no run yet: run all shapes first")
             placed.append((member, run))
@@ -680,8 +625,7 @@ class Engine:
         job = jobs.ExportShapesJob(
             path=opened.model_arguments()["path"],
             members=tuple(
-                (member.opened.document.model.shapes, member.choice.dims, run)
-                for member, run in placed
+                (member.document.model.shapes, member.choice.dims, run) for member, run in placed
             ),
             out=params.path,
             nearest=params.nearest,
@@ -693,16 +637,5 @@ class Engine:
 
     def _side_job(self, job: jobs.Job[jobs.Answer]) -> jobs.Answer:
         """Do a job of the request being served in a child that is idle, if there is one."""
-        return self._idle_client().job(job, ticket=_TICKET.get())
-
-    def _idle_client(self) -> PipelineClient:
-        return self._side if self._pipeline.busy else self._pipeline
-
-
-def _members(opened: OpenDocument | None) -> list[ShapeMember]:
-    """The documents of a model that are placed together, those of this one alone included."""
-    if opened is None:
-        return []
-    if opened.shape_set is not None:
-        return list(opened.shape_set.members)
-    return [ShapeMember(ShapeChoice(shapes=opened.document.model.shapes), opened)]
+        client = self._side if self._pipeline.busy else self._pipeline
+        return client.job(job, ticket=_TICKET.get())

@@ -29,7 +29,7 @@ from collage_engine.session.file import save_session
 from collage_engine.session.shape_rows import shape_row
 
 
-@dataclass
+@dataclass(eq=False)
 class OpenDocument:
     """One document that is open.
 
@@ -57,17 +57,38 @@ class OpenDocument:
     regret_bounds: dict[str, float] = field(default_factory=dict)
     """Of the last search; replaced by every search."""
 
-    shape_set: ShapeSet | None = None
-    """The documents of the same model for other shapes, with this one; None: it is alone."""
+    choice: ShapeChoice = field(init=False)
+    """What the user calls its shape."""
+    together: list[OpenDocument] = field(default_factory=list)
+    """The documents of the same model for several shapes in the user's order, this one among them;
+    they share this list. Empty: it is alone."""
 
     files: dict[Path, set[str]] = field(default_factory=dict)
     """Session files that this document was read from or written to, with the ids of the runs that
     each of them held then."""
 
     def __post_init__(self) -> None:
+        self.choice = ShapeChoice(shapes=self.document.model.shapes)
         self.replace_candidates(self.document.candidates)
 
     # -- questions ---------------------------------------------------------------------
+
+    @property
+    def all_shapes(self) -> list[OpenDocument]:
+        """Return the documents that are placed together, this one alone included."""
+        return self.together or [self]
+
+    @property
+    def placed_run(self) -> Run | None:
+        """Return the newest run that has a placement."""
+        runs = reversed(self.document.runs)
+        return next((run for run in runs if run.placement is not None), None)
+
+    @property
+    def row(self) -> ShapeRow | None:
+        """Return its line of the table of shapes; None before the first run."""
+        run = self.placed_run
+        return shape_row(self.choice, self.document.graph, run) if run is not None else None
 
     def snapshot(self) -> Document:
         """Return a copy of the document, for work during which a run may change it."""
@@ -172,16 +193,15 @@ class OpenDocument:
         """
         with self.lock:
             written = copy.copy(self.document)
-            members = self.shape_set.members if self.shape_set is not None else []
             written.shapes = [
-                PlacedShape(each.choice, None if each.opened is self else each.opened.snapshot())
-                for each in members
+                PlacedShape(each.choice, None if each is self else each.snapshot())
+                for each in self.together
             ]
             saved = save_session(written, path, self.files.get(_real(path)))
             self._hold(saved)
-            for each, shape in zip(members, saved.shapes, strict=True):
+            for each, shape in zip(self.together, saved.shapes, strict=True):
                 if shape.document is not None:
-                    each.opened._hold(shape.document)
+                    each._hold(shape.document)
             self.goes_on_in(path, saved)
 
     def _hold(self, saved: Document) -> None:
@@ -203,6 +223,13 @@ class OpenDocument:
                 self.document.toolchains = outcome.toolchains
             elif outcome.run is not None:
                 self.document.toolchains = list(outcome.run.toolchains)
+
+    def note_rows(self) -> None:
+        """Put the table of shapes into the newest run of each shape, for reports and sessions."""
+        rows = [row for row in (member.row for member in self.together) if row is not None]
+        for run in (member.placed_run for member in self.together):
+            if run is not None:
+                run.shapes = rows
 
     def put_cost(self, candidate: str, cost: Cost) -> None:
         """Give a candidate its cost; one that is not held is left out."""
@@ -235,41 +262,6 @@ class OpenDocument:
                     for c in merged
                 ]
             )
-
-
-@dataclass
-class ShapeMember:
-    """One of the shapes that a model is open for."""
-
-    choice: ShapeChoice
-    opened: OpenDocument
-
-    @property
-    def run(self) -> Run | None:
-        """Return the newest run that has a placement."""
-        runs = reversed(self.opened.document.runs)
-        return next((run for run in runs if run.placement is not None), None)
-
-    @property
-    def row(self) -> ShapeRow | None:
-        """Return the line of the table of shapes; None before the first run."""
-        run = self.run
-        return shape_row(self.choice, self.opened.document.graph, run) if run is not None else None
-
-
-@dataclass
-class ShapeSet:
-    """The documents of one model for several shapes, in the user's order."""
-
-    members: list[ShapeMember]
-
-    def note_rows(self) -> None:
-        """Put the table of shapes into the newest run of each shape, for reports and sessions."""
-        rows = [row for row in (member.row for member in self.members) if row is not None]
-        for member in self.members:
-            run = member.run
-            if run is not None:
-                run.shapes = rows
 
 
 def _real(path: Path) -> Path:

@@ -100,7 +100,6 @@ class Server:
         self._notifier = Notifier(self._write)
         self.engine = Engine(self._notifier.send)
         self._threads = ThreadPoolExecutor(max_workers=32, thread_name_prefix="request")
-        self._greeted = False
         self._tickets: dict[int | str, Ticket] = {}
         """Of the requests that wait or are worked on, by their JSON-RPC ids."""
 
@@ -130,9 +129,6 @@ class Server:
             known = ", ".join(METHODS)
             self._fail(identity, -32601, f"there is no method {method!r}; known are {known}")
             return
-        if not self._greeted and method != "hello":
-            self._fail(identity, -32000, "the first request must be hello", kind="ProtocolError")
-            return
         kind = METHODS[method][0]
         try:
             params = (
@@ -161,8 +157,6 @@ class Server:
         try:
             ticket = self._tickets.get(identity) if named else None
             result = self.engine.request(method, params, ticket)
-            if method == "hello":
-                self._greeted = True
             if identity is not None:
                 self._write({"jsonrpc": "2.0", "id": identity, "result": result})
         except CollageError as error:

@@ -110,11 +110,6 @@ def request(identity: int, method: str, params: Any = None) -> dict[str, Any]:
 HELLO = request(1, "hello", {"version": SERVICE_PROTOCOL, "client": "test"})
 
 
-def test_hello_comes_first(talk):
-    (refused,) = talk(request(1, "runs.list", {"document": "d"}))
-    assert "first request must be hello" in refused["error"]["message"]
-
-
 def test_an_opening_is_cancelled_by_its_id_without_a_document(talk):
     answers = talk(
         HELLO,
