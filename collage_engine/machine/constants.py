@@ -16,8 +16,7 @@ easily more than a hand-over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 
 from collage_engine.records.constants import LAUNCH, pair_name
@@ -25,16 +24,6 @@ from collage_engine.records.constants import LAUNCH, pair_name
 SHORT, LONG = 4, 24
 """Partitions of a short and of a long chain, whose times give the launch cost; even, so that
 alternating chains are balanced; chosen."""
-
-
-@dataclass(frozen=True)
-class ChainTimes:
-    """The times of chains of partitions, in microseconds, from which constants are derived."""
-
-    alone: dict[str, float]
-    """One partition by itself, as candidates are timed."""
-    chains: dict[tuple[str, ...], float]
-    """A whole module of partitions in a row, by their toolchain instances."""
 
 
 def wanted_chains(instances: Sequence[str]) -> list[tuple[str, ...]]:
@@ -47,31 +36,33 @@ def wanted_chains(instances: Sequence[str]) -> list[tuple[str, ...]]:
     return found
 
 
-def constants_from(instances: Sequence[str], times: ChainTimes) -> dict[str, float]:
+def constants_from(
+    alone: Mapping[str, float], chains: Mapping[tuple[str, ...], float]
+) -> dict[str, float]:
     """Derive ``launch`` and ``pair:a:b``, in microseconds and never negative.
 
     Instances without times (a toolchain that could not take the chain's operator) get none.
+
+    Args:
+        alone: The µs of one partition by itself, as candidates are timed.
+        chains: The µs of a whole module of partitions in a row, by their toolchain instances.
     """
 
     def step(chain: Callable[[int], tuple[str, ...]]) -> float:
         """Return what one more partition adds, in microseconds."""
-        return (times.chains[chain(LONG)] - times.chains[chain(SHORT)]) / (LONG - SHORT)
+        return (chains[chain(LONG)] - chains[chain(SHORT)]) / (LONG - SHORT)
 
-    known = [
-        name
-        for name in instances
-        if name in times.alone and all(c in times.chains for c in ((name,) * SHORT, (name,) * LONG))
-    ]
-    beyond = {name: step(lambda n, name=name: (name,) * n) - times.alone[name] for name in known}  # type: ignore[misc]
+    known = [name for name in alone if all((name,) * n in chains for n in (SHORT, LONG))]
+    beyond = {name: step(lambda n, name=name: (name,) * n) - alone[name] for name in known}  # type: ignore[misc]
     launch = max(0.0, min(beyond.values(), default=0.0))
     constants = {LAUNCH: launch}
     for name in known:
         constants[pair_name(name, name)] = max(0.0, beyond[name] - launch)
     for a, b in combinations(known, 2):
-        if not all((a, b) * (n // 2) in times.chains for n in (SHORT, LONG)):
+        if not all((a, b) * (n // 2) in chains for n in (SHORT, LONG)):
             continue
         mixed = step(lambda n, a=a, b=b: (a, b) * (n // 2))  # type: ignore[misc]
-        shared = mixed - (times.alone[a] + times.alone[b]) / 2 - launch
+        shared = mixed - (alone[a] + alone[b]) / 2 - launch
         constants[pair_name(a, b)] = constants[pair_name(b, a)] = max(0.0, shared)
     return constants
 
@@ -99,4 +90,4 @@ def measure_constants(
             continue
     times = build_and_time([*((name,) for name in alone), *wanted_chains(list(alone))])
     alone |= {chain[0]: us for chain, us in times.items() if len(chain) == 1}
-    return constants_from(instances, ChainTimes(alone, times))
+    return constants_from(alone, times)

@@ -7,29 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from collage_engine.records.candidate import Candidate, CandidateRecord
-from collage_engine.records.cost import UNKNOWN, Cost, InModelSource
-
-
-@dataclass(frozen=True)
-class InModelCost:
-    """The time that a candidate takes within a whole model is in microseconds."""
-
-    us: float
-    isolated_us: float
-    """The isolated median at the time when ``us`` was seen or predicted."""
-    source: InModelSource
-
-    def applied_to(self, isolated: Cost) -> Cost:
-        """Return an isolated cost brought into the model.
-
-        One that was measured anew, in proportion.
-        """
-        if not isolated.usable or isolated.median_us is None:
-            return isolated
-        us = self.us
-        if isolated.median_us != self.isolated_us:
-            us = isolated.median_us * self.us / self.isolated_us
-        return isolated.in_model(us, self.source)
+from collage_engine.records.cost import UNKNOWN, Cost
 
 
 @dataclass(frozen=True)
@@ -41,15 +19,16 @@ class CostTable:
 
     isolated: Mapping[str, Cost] = field(default_factory=dict)
     """Costs measured by themselves. A candidate without an entry is unmeasured."""
-    in_model: Mapping[str, InModelCost] = field(default_factory=dict)
-    """Costs within a whole model, of candidates where they are known."""
+    in_model: Mapping[str, Cost] = field(default_factory=dict)
+    """Costs within a whole model, of candidates where they are known; one whose isolated cost is
+    measured anew counts in proportion."""
 
     @cached_property
     def _effective(self) -> dict[str, Cost]:
         found = dict(self.isolated)
         for name, within in self.in_model.items():
             if name in found:
-                found[name] = within.applied_to(found[name])
+                found[name] = found[name].in_model_like(within)
         return found
 
     def cost(self, candidate: str) -> Cost:
@@ -74,7 +53,7 @@ class CostTable:
         """Return the table with costs by measurement key: equal work has the same cost."""
         return self.with_isolated({c.id: by_key[c.key] for c in candidates if c.key in by_key})
 
-    def with_in_model(self, costs: Mapping[str, InModelCost]) -> CostTable:
+    def with_in_model(self, costs: Mapping[str, Cost]) -> CostTable:
         """Return this table with these costs within the model and no others."""
         return replace(self, in_model=dict(costs))
 
@@ -97,19 +76,5 @@ def table_of(records: Sequence[CandidateRecord]) -> CostTable:
     """Return the costs that rows of a document hold."""
     return CostTable(
         isolated={r.id: r.cost.isolated() for r in records if r.cost != UNKNOWN},
-        in_model=in_model_costs(records),
+        in_model={r.id: r.cost for r in records if r.cost.in_place},
     )
-
-
-def in_model_costs(records: Iterable[CandidateRecord]) -> dict[str, InModelCost]:
-    """Return the costs within the model that rows of a document hold, by candidate id."""
-    return in_model_of({r.id: r.cost for r in records})
-
-
-def in_model_of(costs: Mapping[str, Cost]) -> dict[str, InModelCost]:
-    """Return those of some costs, by candidate id, that are costs within the model."""
-    return {
-        name: InModelCost(cost.median_us, cost.alone_us, cost.in_place)
-        for name, cost in costs.items()
-        if cost.in_place and cost.alone_us and cost.median_us is not None
-    }

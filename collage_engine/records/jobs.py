@@ -121,14 +121,6 @@ class ReadProfileJob(Job[tuple[Profile, ToolchainState]]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForgetJob(Job[None]):
-    """Close a model, with all shapes that it was opened with, and free its memory."""
-
-    name = "forget"
-    limit_s = 60.0
-
-
-@dataclass(frozen=True, kw_only=True)
 class PreflightJob(ModelJob[tuple[PreflightAnswer, RunUpdate]]):
     """Say what a run would do, with the candidates that were found on the way."""
 

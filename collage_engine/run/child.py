@@ -115,11 +115,6 @@ def _open(job: jobs.OpenModelJob, control: RunControl) -> Opened:
     )
 
 
-def _forget(job: jobs.ForgetJob, control: RunControl) -> None:
-    for key in [key for key in _open_models if key[0] == job.path]:
-        _open_models.pop(key).close()
-
-
 def _resolve_shapes(job: jobs.ResolveShapesJob, control: RunControl) -> tuple[jobs.Shapes, ...]:
     from collage_engine.candidates.input_files import stated_sizes
     from collage_engine.model.dimensions import input_shapes, open_inputs
@@ -214,7 +209,6 @@ def _export_shapes(job: jobs.ExportShapesJob, control: RunControl) -> tuple[byte
 
 DO: dict[type[jobs.Job[Any]], Callable[[Any, RunControl], Any]] = {
     jobs.OpenModelJob: _open,
-    jobs.ForgetJob: _forget,
     jobs.ResolveShapesJob: _resolve_shapes,
     jobs.DimensionsJob: _dimensions,
     jobs.AnnotateJob: _annotate,

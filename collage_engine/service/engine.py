@@ -292,7 +292,7 @@ class Engine:
         return opened
 
     def document_close(self, params: p.Document) -> None:
-        """Forget a document and free what it takes; its run, if it has one, is stopped."""
+        """Forget a document; its run, if it has one, is stopped."""
         opened = self.document(params.document)
         if opened.running is not None:
             self._pipeline.cancel(opened.running)
@@ -303,11 +303,9 @@ class Engine:
         if opened in opened.together:
             opened.together.remove(opened)
         path = opened.document.model.path
-        if all(other.document.model.path != path for other in list(self._documents.values())):
-            for client in (self._pipeline, self._side):
-                threading.Thread(target=client.forget, args=(path,), daemon=True).start()
-            if opened.temporary:
-                opened.temporary.cleanup()
+        others = (other.document.model.path for other in list(self._documents.values()))
+        if opened.temporary and path not in others:
+            opened.temporary.cleanup()
 
     def document(self, handle: str) -> OpenDocument:
         """Return the open document of this handle; UsageError where there is none."""

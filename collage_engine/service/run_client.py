@@ -26,7 +26,6 @@ from collage_engine.machine.worker import (
 from collage_engine.records.errors import Cancelled, CollageError, ModelError
 from collage_engine.records.jobs import (
     Answer,
-    ForgetJob,
     Job,
     JobCall,
     ModelJob,
@@ -91,13 +90,6 @@ class PipelineClient:
     def busy(self) -> bool:
         """Return whether a job runs, so that another would wait."""
         return bool(self._queue)
-
-    def forget(self, path: str) -> None:
-        """Let the child drop a model that nobody has open any more, unless it is at work."""
-        if self.busy or not self._worker.alive:
-            return  # it keeps few models in any case
-        with contextlib.suppress(CollageError):
-            self.job(ForgetJob(path=path))
 
     def job(
         self,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from collage_engine.control.run_control import RunControl
 from collage_engine.planning.problem_data import Cover, ProblemData, SearchResult
-from collage_engine.records.cost_table import CostTable, InModelCost
+from collage_engine.records.cost_table import CostTable
 from collage_engine.records.counted import counted
 from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult, judged
 from collage_engine.trials.in_model_costs import PartitionWork, fit, moved_bytes
@@ -157,9 +157,11 @@ def corrected_costs(
         return None
     model = fit([(known[name], us) for name, us in seen_us.items()])
     within = {
-        name: InModelCost(seen_us[name], one.isolated_us, "seen")
+        name: data.costs.isolated_cost(name).in_model(seen_us[name], "seen")
         if name in seen_us
-        else InModelCost(one.isolated_us + model.added_us(one), one.isolated_us, "predicted")
+        else data.costs.isolated_cost(name).in_model(
+            one.isolated_us + model.added_us(one), "predicted"
+        )
         for name, one in known.items()
         if name in seen_us or one.share < 1.0
     }

@@ -12,7 +12,7 @@ import pytest
 from collage_engine.machine.worker import RemoteError
 from collage_engine.records import jobs
 from collage_engine.records.errors import Cancelled, CollageError, ModelError
-from collage_engine.records.jobs import ForgetJob, JobCall, OpenModelJob, RunJob
+from collage_engine.records.jobs import DimensionsJob, JobCall, OpenModelJob, RunJob
 from collage_engine.records.settings import RunSettings
 from collage_engine.run import child
 from collage_engine.service.run_client import PipelineClient, Ticket
@@ -32,10 +32,10 @@ def test_what_the_system_refuses_is_a_sentence(monkeypatch, error, says):
     def do(job: object, control: object) -> None:
         raise error
 
-    monkeypatch.setitem(child.DO, ForgetJob, do)
+    monkeypatch.setitem(child.DO, DimensionsJob, do)
     monkeypatch.setattr("signal.signal", lambda *_: None)
     with pytest.raises(CollageError, match=says) as raised:
-        child.serve(JobCall(job=ForgetJob(path="/m.onnx")), lambda _: None)
+        child.serve(JobCall(job=DimensionsJob(path="/m.onnx")), lambda _: None)
     assert "Errno" not in str(raised.value)
 
 

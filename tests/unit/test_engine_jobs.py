@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,6 @@ class FakeClient:
         self.jobs: list[str] = []
         self.cancelled: list[Ticket | None] = []
         self.kept: list[Ticket | None] = []
-        self.forgotten: list[str] = []
 
     def job(self, job: Job[Any], **_: Any) -> Any:
         self.jobs.append(job.name)
@@ -46,9 +44,6 @@ class FakeClient:
     def keep(self, ticket: Ticket | None = None) -> bool:
         self.kept.append(ticket)
         return self.busy
-
-    def forget(self, path: str) -> None:
-        self.forgotten.append(path)
 
     def close(self) -> None:
         pass
@@ -108,26 +103,12 @@ def test_a_closed_document_is_gone_with_its_file_and_its_model(engine) -> None:
     assert not folder.exists()
     with pytest.raises(UsageError, match="no open document"):
         engine.document(opened.document)
-    assert _eventually(lambda: engine._pipeline.forgotten == ["m.onnx"])
-
-
-def test_a_model_that_another_document_has_open_is_kept(engine) -> None:
-    first, second = (engine.model_open(p.ModelOpen(path="m.onnx")).document for _ in "ab")
-    engine.document_close(p.Document(document=first))
-    assert engine.document(second) and engine._pipeline.forgotten == []
 
 
 def test_closing_a_document_stops_its_run(engine, opened) -> None:
     running = opened.running = Ticket()
     engine.document_close(p.Document(document=opened.handle))
     assert engine._pipeline.cancelled == [running]
-
-
-def _eventually(holds: Callable[[], bool]) -> bool:
-    end = time.monotonic() + 60
-    while not holds() and time.monotonic() < end:
-        time.sleep(0.005)
-    return holds()
 
 
 def test_the_best_answer_so_far_is_exported_by_the_id_of_the_run(opened) -> None:

@@ -18,7 +18,6 @@ from collage_engine.partition.call_graph import call_graph
 from collage_engine.planning.estimates import Timed
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.answers import RunUpdate
-from collage_engine.records.cost_table import in_model_of
 from collage_engine.records.errors import Cancelled, MeasureError
 from collage_engine.records.placement import Run
 from collage_engine.run.measurement_planner import MeasurementPlanner
@@ -92,7 +91,8 @@ def _with_costs_of(previous: Run | None, data: ProblemData) -> ProblemData:
         return data
     known = {name: cost for name, cost in previous.costs.items() if name in data.by_id}
     isolated = {n: cost.isolated() for n, cost in known.items() if not data.costs.known(n)}
-    return data.with_costs(data.costs.with_isolated(isolated).with_in_model(in_model_of(known)))
+    within = {name: cost for name, cost in known.items() if cost.in_place}
+    return data.with_costs(data.costs.with_isolated(isolated).with_in_model(within))
 
 
 class _Measurement:
