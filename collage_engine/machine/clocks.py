@@ -54,12 +54,12 @@ def processor_mhz(processors: Sequence[int]) -> list[float]:
     return [clocks[number].current for number in processors if number < len(clocks)]
 
 
-def governors(processors: Sequence[int], cpus: Path = CPUS) -> list[str]:
+def governors(processors: Sequence[int]) -> list[str]:
     """Return the different governors of these processors, in alphabetical order.
 
     Empty where untold.
     """
-    found = {_text(cpus / f"cpu{n}" / "cpufreq" / "scaling_governor") for n in processors}
+    found = {_text(CPUS / f"cpu{n}" / "cpufreq" / "scaling_governor") for n in processors}
     return sorted(found - {""})
 
 

@@ -1,43 +1,17 @@
-"""Clocks are read where the system tells them, and strict runs refuse a busy machine."""
+"""The round trip between two cores is measured, and strict runs refuse a busy machine."""
 
 from __future__ import annotations
-
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from collage_engine.drawing.figures import round_trip_text
-from collage_engine.machine.clocks import (
-    governors,
-    machine_state,
-    processor_mhz,
-    round_trip_ns,
-)
+from collage_engine.machine.clocks import machine_state, round_trip_ns
 from collage_engine.machine.device import physical_cores
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.machine_state import MachineState
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.stages.export import quiet_enough
 from collage_engine.toolchains.runtime.builder import find_compiler
-
-
-@pytest.fixture
-def cpus(tmp_path: Path) -> Path:
-    for number, (khz, governor) in enumerate([("3600000", "powersave"), ("1200000", "schedutil")]):
-        folder = tmp_path / f"cpu{number}" / "cpufreq"
-        folder.mkdir(parents=True)
-        (folder / "scaling_cur_freq").write_text(khz + "\n")
-        (folder / "scaling_governor").write_text(governor + "\n")
-    return tmp_path
-
-
-def test_clocks_are_those_of_the_processors_that_are_allowed(cpus: Path, monkeypatch) -> None:
-    clocks = [SimpleNamespace(current=mhz) for mhz in (3600.0, 1200.0)]
-    monkeypatch.setattr("psutil.cpu_freq", lambda percpu: clocks)
-    assert processor_mhz([0, 1, 2]) == [3600.0, 1200.0]
-    assert processor_mhz([1]) == [1200.0]
-    assert governors([0, 1], cpus) == ["powersave", "schedutil"]
 
 
 def test_the_round_trip_between_two_cores_is_measured_and_told(monkeypatch) -> None:

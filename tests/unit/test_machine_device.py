@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
 
 from collage_engine.machine import device
 
@@ -56,12 +55,3 @@ def test_busy(monkeypatch):
     assert sentence is not None and "other programs use 63 %" in sentence
     sentence = fake_ticks(monkeypatch, 0, 40)
     assert sentence is not None and "other guests of the host take 40 %" in sentence
-
-
-def test_only_our_processors_count(monkeypatch):
-    fields = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-    ours = SimpleNamespace(**dict(zip(fields, (10, 0, 5, 100, 0, 1, 2, 7), strict=True)))
-    other = SimpleNamespace(**dict.fromkeys(fields, 99))
-    monkeypatch.setattr("psutil.cpu_times", lambda percpu: [ours, other])
-    monkeypatch.setattr(device, "allowed_processors", lambda: (0, 5))
-    assert device._processor_seconds() == (125, 18, 7)
