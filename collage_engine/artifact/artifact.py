@@ -8,6 +8,7 @@ manifest, a sample that the shipped loaders check themselves against. There is n
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from collage_engine.artifact.loader.run_artifact import FORMAT, MANIFEST, SAMPLE
 from collage_engine.artifact.manifest import is_artifact
 from collage_engine.build.built import BUILT_FILE, MODULE_FILE, BuiltModule
 from collage_engine.lowering.npz import write_npz
-from collage_engine.machine.folders import why_not_replaceable, write_whole
+from collage_engine.machine.folders import real, write_whole
 from collage_engine.partition.call_graph import CallGraph
 from collage_engine.records.errors import ArtifactError
 from collage_engine.records.files import why_not_writable, write_atomically
@@ -79,27 +80,26 @@ def check_target_folder(folder: Path) -> None:
     """
     if folder.is_symlink() and not folder.exists():
         raise ArtifactError(f"{folder} is a link to nothing: remove it or choose another folder")
-    if folder.exists():
-        if not folder.is_dir():
+    place = real(folder)
+    needed = [next(each for each in place.parents if each.exists())]
+    if place.exists():
+        if not place.is_dir():
             raise ArtifactError(f"{folder} is a file: choose another folder for the artifact")
         try:
-            empty = not any(folder.iterdir())
+            empty = not any(place.iterdir())
         except OSError as error:
             raise ArtifactError(f"{folder} cannot be read: {error.strerror}") from error
-        if not empty and not is_artifact(folder):
+        if not empty and not is_artifact(place):
             raise ArtifactError(
                 f"{folder} is not empty and holds no artifact: choose another folder"
             )
-        why = why_not_replaceable(folder) or why_not_writable(folder)
+        needed.insert(0, place)
+    for where in needed:
+        why = why_not_writable(where) if where.is_dir() else "no folder can be made"
         if why is not None:
-            raise ArtifactError(f"{folder} cannot be written: {why}")
-        return
-    parent = folder.absolute().parent
-    while not parent.exists():
-        parent = parent.parent
-    why = why_not_writable(parent) if parent.is_dir() else "no folder can be made"
-    if why is not None:
-        raise ArtifactError(f"{folder} cannot be written: {why} in {parent}")
+            raise ArtifactError(f"{folder} cannot be written: {why} in {where}")
+    if os.path.ismount(place):
+        raise ArtifactError(f"{folder} is mounted by itself: name a folder inside it")
 
 
 def write_artifact(

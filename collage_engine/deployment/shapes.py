@@ -14,7 +14,7 @@ import msgspec
 
 from collage_engine.artifact.artifact import check_target_folder
 from collage_engine.artifact.combine import combine_artifacts
-from collage_engine.deployment.work_folder import work_folder
+from collage_engine.machine.folders import Scratch, real
 from collage_engine.records.errors import CollageError, SessionError
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
@@ -103,7 +103,7 @@ def place_shapes(
         engine.continue_from(handles[0], session)
     ends_at = began + settings.budget_s - spent_s
     runs: list[Run] = []
-    with work_folder(out) as scratch:
+    with Scratch(None if out is None else real(Path(out)).parent) as scratch:
         folders = [scratch / str(number) for number in range(len(choices))]
         # What a machine finds out once (its toolchains) is no cost of the first shape alone: the
         # budget is shared out when that is done.

@@ -13,8 +13,8 @@ import msgspec
 from collage_engine.artifact.artifact import check_target_folder, put_artifact
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.loader.run_artifact import BENCHMARK_S
-from collage_engine.deployment.work_folder import work_folder
 from collage_engine.machine.device import physical_cores
+from collage_engine.machine.folders import Scratch, real
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import ArtifactError, ToolchainError
 from collage_engine.records.placement import DeploymentRow, Run
@@ -83,7 +83,7 @@ def place_for_throughput(
     tried = ways(settings.threads or physical_cores())
     turns_s = min(settings.budget_s / 3, PROCESSES * TURN_S * len(tried)) if len(tried) > 1 else 0.0
     runs: list[Run] = []
-    with work_folder(out) as scratch:
+    with Scratch(None if out is None else real(Path(out)).parent) as scratch:
         folders = [scratch / str(number) for number in range(len(tried))]
         engine.enumerate(handle, settings)  # what is found out once is no cost of the first way
         for number, (streams, threads) in enumerate(tried):

@@ -58,6 +58,8 @@ class Scratch:
     """
 
     def __init__(self, beside: Path | None = None) -> None:
+        if beside is not None:
+            beside.mkdir(parents=True, exist_ok=True)
         remove_orphans(beside)
         prefix = PREFIX if beside is None else f".{PREFIX}"
         self._root = Path(tempfile.mkdtemp(prefix=prefix, dir=beside))
@@ -136,16 +138,6 @@ def write_whole(place: Path, fill: Callable[[Path], None]) -> None:
 def real(place: Path) -> Path:
     """Return the folder itself where ``place`` is a link to it, because the link stays."""
     return place.resolve() if place.exists() else place.absolute()
-
-
-def why_not_replaceable(place: Path) -> str | None:
-    """Return in a few words why a folder that is there cannot be renamed; None where it can."""
-    place = real(place)
-    if os.path.ismount(place):
-        return "it is mounted by itself: name a folder inside it"
-    if not os.access(place.parent, os.W_OK | os.X_OK):
-        return f"no permission to replace it in {place.parent}: name a folder inside it"
-    return None
 
 
 def tidy(place: Path) -> None:

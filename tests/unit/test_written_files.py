@@ -211,7 +211,7 @@ def test_what_was_there_comes_back_when_moving_fails(place, monkeypatch):
 def test_a_folder_that_is_mounted_by_itself_is_refused_before_the_work(place, monkeypatch):
     place.mkdir(parents=True)
     monkeypatch.setattr(os.path, "ismount", lambda path: Path(path) == place)
-    with pytest.raises(ArtifactError, match="it is mounted by itself: name a folder inside it"):
+    with pytest.raises(ArtifactError, match="is mounted by itself: name a folder inside it"):
         check_target_folder(place)
     check_target_folder(place / "inside")
 
