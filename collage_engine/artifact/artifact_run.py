@@ -8,16 +8,7 @@ from typing import Any, Required, TypedDict
 
 import msgspec
 
-from collage_engine.artifact.loader.run_artifact import (
-    benchmark as time_artifact,
-)
-from collage_engine.artifact.loader.run_artifact import (
-    check,
-    load,
-    read_sample,
-    seconds_of_calls,
-    shapes_of,
-)
+from collage_engine.artifact.loader import run_artifact as loader
 from collage_engine.artifact.manifest import expected_machine, read_manifest, verify_files
 from collage_engine.build.stopwatch import stamp_kernels
 from collage_engine.machine.cuda import cuda_probe
@@ -106,13 +97,13 @@ class ArtifactProcess:
         """Answer what the loader's ``check`` or ``benchmark`` says, seconds, or moments."""
         model, inputs = self._model, self._inputs
         if isinstance(request, OpenArtifact):
-            self._model = load(request.folder)
-            self._inputs, truth = read_sample(request.folder, read_manifest(Path(request.folder)))
-            return check(self._model, self._inputs, truth)
+            self._model = loader.load(request.folder)
+            self._inputs, truth = loader.read_sample(request.folder, self._model.manifest)
+            return loader.check(self._model, self._inputs, truth)
         if isinstance(request, Benchmark):
-            return time_artifact(model, inputs)
+            return loader.benchmark(model, inputs)
         if isinstance(request, TimeCalls):
-            return seconds_of_calls(model, inputs, request.seconds, request.least)
+            return loader.seconds_of_calls(model, inputs, request.seconds, request.least)
         tensors = model.bind(inputs)
         return stamp_kernels(model.vm, lambda: model.invoke(tensors), request.runs)
 
@@ -154,7 +145,7 @@ def run_artifact(folder: Path, benchmark: bool = False, limit_s: float = JOB_S) 
     if "entries" in manifest:
         results = [
             run_artifact(folder / entry["folder"], benchmark, limit_s)
-            | {"dims": entry["dims"], "inputs": shapes_of(entry)}
+            | {"dims": entry["dims"], "inputs": loader.shapes_of(entry)}
             for entry in manifest["entries"]
         ]
         return {"artifact": str(folder), "entries": results}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import statistics
 import time
 from pathlib import Path
@@ -101,7 +100,7 @@ def place_for_throughput(
         shares = rates_in_turn(runs, folders)
         best = fastest(runs, shares)
         if out is not None:
-            _copy(folders[best], Path(out))
+            put_artifact(Path(out), lambda new: _move(folders[best], new))
     rows = [
         deployment_row(run, items, _factor(runs, shares, number, best))
         for number, run in enumerate(runs)
@@ -200,14 +199,7 @@ def _factor(runs: list[Run], shares: dict[int, float], number: int, best: int) -
     return shares[number] / shares[best] * own / chosen
 
 
-def _copy(folder: Path, out: Path) -> None:
-    """Write an artifact whole to where the user wants it."""
-
-    def fill(new: Path) -> None:
-        for source in folder.rglob("*"):  # copytree would tell of all files that do not fit
-            target = new / source.relative_to(folder)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if source.is_file():
-                shutil.copy(source, target)
-
-    put_artifact(out, fill)
+def _move(folder: Path, new: Path) -> None:
+    """Move what is in a folder into a new one beside it."""
+    for each in folder.iterdir():
+        each.rename(new / each.name)
