@@ -105,7 +105,7 @@ def relax_module(
     }
     params = []
     for index in inputs:
-        param = relax.Var(f"v{index}", tensor_type(model, index))
+        param = relax.Var(f"v{index}", relax_type(model.graph.nodes[index].type))
         known[model.var(index)] = param
         params.append(param)
     graph = model.graph
@@ -119,11 +119,6 @@ def relax_module(
             result = builder.emit_output(results[0] if len(results) == 1 else Tuple(results))
         builder.emit_func_output(result)
     return builder.get()
-
-
-def tensor_type(model: ImportedModel, index: int) -> Any:
-    """Return the Relax type of a tensor value, plain."""
-    return relax_type(model.graph.nodes[index].type)
 
 
 def relax_type(kind: TensorType) -> Any:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from collage_engine.lowering.convert import ValuesAtHand
 from collage_engine.lowering.emit import CompiledParts, KernelCall
-from collage_engine.lowering.extract import tensor_type
+from collage_engine.lowering.extract import relax_type
 from collage_engine.lowering.host import HostSide
 from collage_engine.model.index_set import members
 from collage_engine.records.errors import ToolchainError
@@ -69,7 +69,7 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
         host,
     )
     for index, (name, _) in zip(graph.record.inputs, model.inputs, strict=True):
-        parameter = relax.Var(name, tensor_type(model, index))
+        parameter = relax.Var(name, relax_type(graph.nodes[index].type))
         at_hand.put(index, parameter)
         params.append(parameter)
 
