@@ -41,7 +41,7 @@ from collage_engine.toolchains.base import Function
 
 
 class PreparedCandidate:
-    """A compiled candidate bound to its true inputs; see ``messages.Prepared``."""
+    """A compiled candidate whose numbers were right, bound to its true inputs."""
 
     def __init__(
         self, compiled: Compiled, inputs: list[np.ndarray], max_rel_error: float | None

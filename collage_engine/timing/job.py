@@ -11,23 +11,21 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from collage_engine.machine.cuda_runtime import LOST_DEVICE, DeviceFault
 from collage_engine.machine.risk_marker import RiskMarker
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.errors import MeasureError, WrongNumbersError
 from collage_engine.records.reasons import fault_reason
+from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.measurement import now_text
 from collage_engine.timing.clock import undisturbed
-from collage_engine.timing.messages import (
-    Bench,
-    OpenRequest,
-    Prepared,
-    TimingReply,
-    TimingRequest,
-)
-from collage_engine.timing.protocol import TimedCall, Timing, time_interleaved
+from collage_engine.timing.messages import OpenRequest, TimingReply, TimingRequest
+from collage_engine.timing.protocol import TimedCall, time_interleaved
+
+if TYPE_CHECKING:
+    from collage_engine.timing.bench import ModelBench, PreparedCandidate
 
 JOB = "collage_engine.timing.job:MeasureJob"
 
@@ -39,7 +37,7 @@ class MeasureJob:
     """The target of the measuring child's worker, which keeps the open model between requests."""
 
     def __init__(self) -> None:
-        self.bench: Bench | None = None
+        self.bench: ModelBench | None = None
         self.marker: RiskMarker | None = None
 
     def __call__(self, request: Any, send: Callable[[TimingReply], None]) -> None:
@@ -63,7 +61,7 @@ class MeasureJob:
         assert isinstance(request, TimingRequest)
         run_group(self.bench, request, self.marker, send)
 
-    def open(self, request: OpenRequest) -> Bench:
+    def open(self, request: OpenRequest) -> ModelBench:
         """Return the bench that prepares candidates of the requested model."""
         from collage_engine.timing.bench import ModelBench  # imports TVM
 
@@ -71,7 +69,7 @@ class MeasureJob:
 
 
 def run_group(
-    bench: Bench,
+    bench: ModelBench,
     request: TimingRequest,
     marker: RiskMarker,
     send: Callable[[TimingReply], None],
@@ -86,7 +84,7 @@ def run_group(
         marker: where the candidate at risk is noted.
         send: takes replies on the way to the parent.
     """
-    ready: dict[int, Prepared] = {}
+    ready: dict[int, PreparedCandidate] = {}
     try:
         for place, instance in request.instances.items():
             marker.set(str(place), COMPILING, request.limit_s)
@@ -102,7 +100,7 @@ def run_group(
                 send(TimingReply(place, cost))
             marker.clear()
         while ready:
-            failed = _GroupTiming(request, ready, marker, send).run()
+            failed = _time_group(request, ready, marker, send)
             if failed is None:
                 return
             ready.pop(failed).close()
@@ -121,88 +119,59 @@ class _CandidateFailed(Exception):
         self.cause = cause
 
 
-class _GroupTiming:
-    """Times the prepared candidates of one group, and answers for each of them."""
+def _time_group(
+    request: TimingRequest,
+    ready: dict[int, PreparedCandidate],
+    marker: RiskMarker,
+    send: Callable[[TimingReply], None],
+) -> int | None:
+    """Time the prepared candidates of a group, and send the cost of each.
 
-    def __init__(
-        self,
-        request: TimingRequest,
-        ready: dict[int, Prepared],
-        marker: RiskMarker,
-        send: Callable[[TimingReply], None],
-    ) -> None:
-        self.request = request
-        self.ready = ready
-        self.marker = marker
-        self.send = send
-
-    def run(self) -> int | None:
-        """Time the candidates of the group, and send the cost of each.
-
-        Returns:
-            The place of a candidate that raised an exception, which is answered as invalid: the
-            others have to be timed again without it. None: all were answered.
-        """
-        places = list(self.ready)
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
-            timings = time_interleaved(
-                [self.timed_call(place) for place in places],
-                about_to_run=lambda at: self.about_to_run(places[at]),
-            )
-        except _CandidateFailed as failure:
-            self.send(TimingReply(failure.place, invalid(fault_reason(failure.cause))))
-            return failure.place
-        finally:
-            self.marker.clear()
-            if collecting:
-                gc.enable()
-        for place, timing in zip(places, timings, strict=True):
-            self.send(TimingReply(place, self.cost(timing, self.ready[place].max_rel_error)))
-        return None
-
-    def timed_call(self, place: int) -> TimedCall:
-        """Return what times calls of a candidate.
-
-        Where the candidate raises an exception, the call raises ``_CandidateFailed`` with its
-        place.
-        """
-        instance = self.request.instances[place]
-        # A device's time is not this process's: its events are asked, whoever runs here.
-        threads = instance.threads if not instance.architecture else 0
-
-        def run(calls: int) -> float:
-            try:
-                return undisturbed(lambda: self.ready[place].time(calls), threads)
-            except DeviceFault as fault:
-                end_process(fault)
-            except Exception as error:
-                raise _CandidateFailed(place, error) from error
-
-        return run
-
-    def about_to_run(self, place: int) -> None:
-        """Note in the marker which candidate is at risk."""
-        self.marker.set(str(place), TIMED, self.request.limit_s)
-
-    @staticmethod
-    def cost(timing: Timing, max_rel_error: float | None) -> Cost:
-        """Return the cost of a candidate.
-
-        Args:
-            timing: Its timing.
-            max_rel_error: Of its outputs; None: nothing could be compared.
-        """
-        return Cost(
+    Returns:
+        The place of a candidate that raised an exception, which is answered as invalid: the others
+        have to be timed again without it. None: all were answered.
+    """
+    places = list(ready)
+    gc.disable()
+    try:
+        timings = time_interleaved(
+            [_timed_call(place, request.instances[place], ready[place]) for place in places],
+            about_to_run=lambda at: marker.set(str(places[at]), TIMED, request.limit_s),
+        )
+    except _CandidateFailed as failure:
+        send(TimingReply(failure.place, invalid(fault_reason(failure.cause))))
+        return failure.place
+    finally:
+        marker.clear()
+        gc.enable()
+    for place, timing in zip(places, timings, strict=True):
+        cost = Cost(
             state="measured",
             median_us=timing.median * 1e6,
             low_us=timing.low * 1e6,
             high_us=timing.high * 1e6,
             count=len(timing.samples),
-            max_rel_error=max_rel_error,
+            max_rel_error=ready[place].max_rel_error,
             measured_at=now_text(),
         )
+        send(TimingReply(place, cost))
+    return None
+
+
+def _timed_call(place: int, instance: ToolchainInstance, prepared: PreparedCandidate) -> TimedCall:
+    """Return what times calls of a candidate; it raises ``_CandidateFailed`` where that raises."""
+    # A device's time is not this process's: its events are asked, whoever runs here.
+    threads = instance.threads if not instance.architecture else 0
+
+    def run(calls: int) -> float:
+        try:
+            return undisturbed(lambda: prepared.time(calls), threads)
+        except DeviceFault as fault:
+            end_process(fault)
+        except Exception as error:
+            raise _CandidateFailed(place, error) from error
+
+    return run
 
 
 def end_process(fault: DeviceFault) -> NoReturn:

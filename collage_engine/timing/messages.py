@@ -1,21 +1,17 @@
 """The measuring child and its parent exchange these messages.
 
 The parent opens a model (``OpenRequest``), then asks for one group of candidates after the other
-(``TimingRequest``) and gets a ``TimingReply`` for each of them. ``Bench`` is what prepares
-candidates in the child; ``timing.bench`` has the real one.
+(``TimingRequest``) and gets a ``TimingReply`` for each of them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from collage_engine.records.cost import Cost
 from collage_engine.records.format import Formats
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.timing.protocol import TimedCall
 
 WRONG_NUMBERS = "wrong numbers"
 """How reasons begin that hold for one model's values only, not wherever the key is equal."""
@@ -53,34 +49,3 @@ class TimingReply:
 
     place: int
     cost: Cost
-
-
-class Prepared(Protocol):
-    """A compiled candidate whose numbers were right."""
-
-    time: TimedCall
-    max_rel_error: float | None
-    """None: no true value is finite, so that nothing was compared."""
-
-    def close(self) -> None:
-        """Give back what the candidate holds."""
-        ...
-
-
-class Bench(Protocol):
-    """What can prepare candidates of one model."""
-
-    def prepare(
-        self,
-        nodes: tuple[int, ...],
-        instance: ToolchainInstance,
-        about_to_run: Callable[[], None],
-        takes: Formats | None = None,
-        gives: Formats | None = None,
-    ) -> Prepared:
-        """Compile a candidate, run it by itself on the true inputs, and check its numbers.
-
-        Raises:
-            Exception: any, with the reason; the candidate is then invalid.
-        """
-        ...

@@ -93,7 +93,7 @@ def test_a_run_over_the_wire(client):
     handle = opened["document"]
     graph = client.call("graph.get", document=handle)["graph"]
     assert sum(node["form"] == "call" for node in graph["nodes"]) == opened["model"]["nodes"]
-    settings = {"toolchains": ["onnxruntime"], "threads": 1, "measure": "all", "in_place": False}
+    settings = {"toolchains": ["onnxruntime"], "threads": 1, "in_place": False}
     ahead = client.call("run.preflight", document=handle, settings=settings)
     assert ahead["uncovered"] == [] and ahead["distinct"] > 0
     run = client.call("run.start", document=handle, settings=settings)["run"]

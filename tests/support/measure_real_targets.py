@@ -10,7 +10,7 @@ import msgspec
 
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.timing.job import MeasureJob
-from collage_engine.timing.messages import Bench, OpenRequest
+from collage_engine.timing.messages import OpenRequest
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.base import Function
 from tests.support.plain_toolchain import PlainToolchain
@@ -54,7 +54,7 @@ class Picky(PlainToolchain):
 
 
 class Job(MeasureJob):
-    def open(self, request: OpenRequest) -> Bench:
+    def open(self, request: OpenRequest) -> Any:
         for kind in (PlainToolchain, Liar, Crasher, Picky):
             module = "tests.support.plain_toolchain" if kind is PlainToolchain else __name__
             registry.TOOLCHAINS[kind.about.name] = f"{module}:{kind.__name__}"

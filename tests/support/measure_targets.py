@@ -8,12 +8,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from collage_engine.records.errors import ModelError, UnsupportedError, WrongNumbersError
 from collage_engine.records.format import Formats
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.timing.job import MeasureJob
-from collage_engine.timing.messages import Bench, OpenRequest
+from collage_engine.timing.messages import OpenRequest
 
 
 class Pretended:
@@ -82,7 +83,7 @@ class PretendedBench:
 
 
 class Job(MeasureJob):
-    def open(self, request: OpenRequest) -> Bench:
+    def open(self, request: OpenRequest) -> Any:
         if request.model_path == "broken.onnx":
             raise ModelError("broken.onnx is no ONNX file")
         if request.model_path == "crash.onnx":
