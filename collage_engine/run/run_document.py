@@ -20,7 +20,6 @@ from collage_engine.records.counted import counted
 from collage_engine.records.memory import MemorySeen, MemoryUse
 from collage_engine.records.pin import LimitVerdict, PinVerdict
 from collage_engine.records.placement import (
-    Baseline,
     CandidateCounts,
     Residual,
     Run,
@@ -185,26 +184,15 @@ def unmeasured_document(
         artifact: The artifact's folder; None: there is none.
         control: Knows the seconds of the stages, and the warnings.
     """
-    chosen = compiled.built
     return msgspec.structs.replace(
         begun_document(task, menu, menu.candidates, control),
         target=menu.target_text,
         placement=compiled.chosen,
-        baselines=[
-            Baseline(
-                name=contender.name,
-                kind=contender.kind,
-                reason=compiled.refused.get(contender.name, contender.reason) or "not measured",
-                partitions=len(contender.cover),
-            )
-            for contender in compiled.contenders
-            if contender.name != chosen.name and contender.kind != "collage"
-        ],
         winner=UNMEASURED,
         pins=[PinVerdict(pin=pin.written, state="honoured") for pin in task.pins],
         artifact=artifact,
         device=f"none: {menu.unmeasurable or ''}",
-        note=chosen.name,
+        note=compiled.built.name,
     )
 
 

@@ -38,11 +38,7 @@ class CompileOnlyResult:
 
     data: ProblemData
     """With the built module's partitions among the candidates."""
-    contenders: tuple[Contender, ...]
-    """Everything that one can choose without measuring, in order of preference."""
     built: Contender
-    refused: dict[str, str]
-    """Why choices before it could not be built, by name."""
     module_folder: Path
     chosen: Placement
 
@@ -74,6 +70,7 @@ def compile_unmeasured(
             if process.folder is not None and process.built is not None:
                 break
             refused[chosen.name] = process.failure or ""
+            control.warn(f"{chosen.name} was preferred and could not be built: {process.failure}")
         else:
             reasons = "; ".join(f"{name}: {why}" for name, why in refused.items())
             raise ToolchainError(f"no placement could be built ({reasons})")
@@ -85,9 +82,7 @@ def compile_unmeasured(
     data = data.with_candidates([*menu.candidates, *new], data.costs)
     return CompileOnlyResult(
         data=data,
-        contenders=tuple(contenders),
         built=chosen,
-        refused=refused,
         module_folder=process.folder,
         chosen=data.placement(cover),
     )
