@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from collage_engine.drawing.box_styles import MODES, Mode
 from collage_gui.design_units import STEP
+from collage_gui.preferences import THEMES
 
 if TYPE_CHECKING:
     from collage_gui.document_window.window import DocumentWindow
@@ -54,9 +55,6 @@ class Window(Protocol):
     def focus_menu(self) -> None:
         """Step into the menu bar."""
 
-    def show_preferences(self) -> None:
-        """Open the settings."""
-
     def show_palette(self) -> None:
         """Open the command palette."""
 
@@ -77,9 +75,13 @@ class ActionSpec:
     checkable: bool
 
     @property
-    def colours(self) -> bool:
-        """Tells whether it chooses what the graph is coloured by: one such action is checked."""
-        return self.id.startswith("colour_")
+    def submenu(self) -> str:
+        """Return the title of the menu of choices that it belongs to, of which one is checked."""
+        return SUBMENUS.get(self.id.partition("_")[0], "")
+
+
+SUBMENUS = {"colour": "Colour by", "theme": "Theme"}
+"""Titles of the menus of choices, by how the ids of their actions begin."""
 
 
 class Menu:
@@ -164,22 +166,10 @@ def save_as(window: Window) -> None:
 file.separate()
 
 
-@file.on_window("Connection…")
-def connection(window: Window) -> None:
-    """Where the engine runs."""
-    window.engine.choose_connection()
-
-
 @file.on_window("Restart the engine", "Ctrl+Shift+R")
 def restart(window: Window) -> None:
     """Nothing that was measured is lost."""
     window.engine.restart()
-
-
-@file.on_window("Settings…", "Ctrl+,")
-def settings(window: Window) -> None:
-    """What the window remembers: theme, text size, defaults of runs."""
-    window.show_preferences()
 
 
 file.separate()
@@ -217,7 +207,7 @@ edit.separate()
 
 @edit.on_page("Find…", "Ctrl+F")
 def find(page: DocumentWindow) -> None:
-    """Text or regular expression."""
+    """Nodes by name, operator or shape."""
     page.find_bar.open()
 
 
@@ -281,12 +271,6 @@ def zoom_out(page: DocumentWindow) -> None:
     page.view.zoom(1 / STEP)
 
 
-@view.on_page("Actual size", "Ctrl+1")
-def actual(page: DocumentWindow) -> None:
-    """One pixel for each unit of the drawing."""
-    page.view.zoom(1 / page.view.scale)
-
-
 view.separate()
 
 
@@ -305,16 +289,11 @@ def menu_bar(window: Window) -> None:
 view.separate()
 
 
-@view.on_window("Minimap", "Ctrl+M", checkable=True)
-def minimap(window: Window) -> None:
-    """The whole graph in a corner, where it is not in view."""
-    window.preferences.step("minimap")
-
-
 @view.on_window("Left to right", "Ctrl+K", checkable=True)
 def horizontal(window: Window) -> None:
     """Draw the graph from left to right."""
-    window.preferences.step("orientation")
+    sideways = window.preferences.get("orientation") == "horizontal"
+    window.preferences.set("orientation", "vertical" if sideways else "horizontal")
 
 
 @view.on_page("Panels", "F9", needs="document")
@@ -341,13 +320,27 @@ view.separate()
 @view.on_window("Larger text", "Ctrl+Alt++", "Ctrl+Alt+=")
 def bigger(window: Window) -> None:
     """All text one step larger."""
-    window.preferences.step("text_scale", 1)
+    window.preferences.scale_text(1)
 
 
 @view.on_window("Smaller text", "Ctrl+Alt+-")
 def smaller(window: Window) -> None:
     """All text one step smaller."""
-    window.preferences.step("text_scale", -1)
+    window.preferences.scale_text(-1)
+
+
+def _theme(name: str, title: str) -> None:
+    """Add the action that chooses a theme."""
+
+    def choose(window: Window) -> None:
+        window.preferences.set("theme", name)
+
+    choose.__name__ = f"theme_{name}"
+    view.on_window(title, checkable=True)(choose)
+
+
+for theme_name, theme_title in THEMES.items():
+    _theme(theme_name, theme_title)
 
 
 graph = Menu("Graph")
@@ -384,18 +377,6 @@ def enter_group(page: DocumentWindow) -> None:
 def leave_group(page: DocumentWindow) -> None:
     """The Backspace key does the same."""
     page.picture.leave_group()
-
-
-@graph.on_page("Back to what was selected before", "Alt+Left")
-def back(page: DocumentWindow) -> None:
-    """The other end of an edge that was followed, for example."""
-    page.navigation.back()
-
-
-@graph.on_page("Forward again", "Alt+Right")
-def forward(page: DocumentWindow) -> None:
-    """What was left by going back."""
-    page.navigation.forward()
 
 
 graph.separate()
@@ -547,12 +528,6 @@ def runner_up(page: DocumentWindow) -> None:
     page.runs.show_runner_up()
 
 
-@compare.on_page("Show changes in the graph", needs="run")
-def changes(page: DocumentWindow) -> None:
-    """Colour the nodes that moved since the run that is compared with."""
-    page.picture.set_mode("changes")
-
-
 compare.separate()
 
 
@@ -582,16 +557,10 @@ def report(page: DocumentWindow) -> None:
 export.separate()
 
 
-@export.on_page("Visible part as PNG…")
-def png_view(page: DocumentWindow) -> None:
-    """What is seen now."""
-    page.export.png_of_view()
-
-
 @export.on_page("Graph as PNG…")
-def png_whole(page: DocumentWindow) -> None:
+def png(page: DocumentWindow) -> None:
     """At its natural size, or smaller where it is very large."""
-    page.export.png_of_graph()
+    page.export.png()
 
 
 @export.on_page("Graph as SVG…")
@@ -603,9 +572,9 @@ def svg(page: DocumentWindow) -> None:
 export.separate()
 
 
-@export.on_page("Tables as CSV…")
+@export.on_page("Candidates as CSV…", needs="run")
 def csv(page: DocumentWindow) -> None:
-    """Every table whole, in one folder."""
+    """Every candidate of the shown run, with its cost and its nodes."""
     page.export.csv()
 
 

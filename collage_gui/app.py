@@ -26,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
         "--engine",
         default=None,
         metavar="CONNECTION",
-        help="local, ssh:HOST, python:PATH or command:…",
+        help="local, ssh:HOST or command:…",
     )
     made.add_argument(
         "--new-window",

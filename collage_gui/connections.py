@@ -1,4 +1,4 @@
-"""Says where the engine runs: on this machine, another one over ssh, or in another Python."""
+"""Says where the engine runs: on this machine, or on another one over ssh."""
 
 from __future__ import annotations
 
@@ -12,17 +12,14 @@ from PySide6.QtCore import QProcessEnvironment
 
 import collage_engine
 
-Kind = Literal["local", "ssh", "python", "command"]
-
-SERVE = ("-m", "collage_engine", "serve")
-"""Arguments that have Python be an engine."""
+Kind = Literal["local", "ssh", "command"]
 
 
 @dataclass(frozen=True)
 class Connection:
     """A way to start an engine: which program, and on which machine.
 
-    ``target`` is a host for ``ssh``, a path for ``python``, and a command line for ``command``.
+    ``target`` is a host for ``ssh``, and a command line for ``command``.
     """
 
     kind: Kind = "local"
@@ -32,13 +29,13 @@ class Connection:
     def command(self) -> list[str]:
         """Returns the command line that starts the engine."""
         if self.kind == "ssh":
-            # BatchMode: a password prompt would hang a process without a terminal.
-            return ["ssh", "-o", "BatchMode=yes", "--", self.target, "collage", "serve"]
-        if self.kind == "python":
-            return [self.target, *SERVE]
+            # A password prompt would hang a process without a terminal, and so would a host that is
+            # gone: ssh ends when it has not answered three times.
+            options = ["-o", "BatchMode=yes", "-o", "ServerAliveInterval=15"]
+            return ["ssh", *options, "--", self.target, "collage", "serve"]
         if self.kind == "command":
             return shlex.split(self.target)
-        return [sys.executable, "-P", *SERVE]
+        return [sys.executable, "-P", "-m", "collage_engine", "serve"]
 
     @property
     def is_remote(self) -> bool:
@@ -51,21 +48,15 @@ class Connection:
         return {
             "local": "this machine",
             "ssh": f"ssh {self.target}",
-            "python": self.target,
             "command": "a given command",
         }[self.kind]
-
-    @property
-    def text(self) -> str:
-        """Returns the connection as it is stored in the settings and typed at ``--engine``."""
-        return self.kind if self.kind == "local" else f"{self.kind}:{self.target}"
 
 
 def parse_connection(text: str) -> Connection:
     """Read a connection as it is typed.
 
     Args:
-        text: ``local``, ``ssh:HOST``, ``python:PATH`` or ``command:…``.
+        text: ``local``, ``ssh:HOST`` or ``command:…``.
 
     Raises:
         ValueError: The text is none of these.
@@ -73,12 +64,12 @@ def parse_connection(text: str) -> Connection:
     kind, _, target = text.partition(":")
     if kind == "local":
         return Connection()
-    if kind in ("ssh", "python", "command") and target.strip():
+    if kind in ("ssh", "command") and target.strip():
         target = target.strip()
         if kind == "ssh" and target.startswith("-"):
             raise ValueError(f"{target!r} is no host name")
         return Connection(kind, target)  # type: ignore[arg-type]
-    raise ValueError(f"{text!r}: a connection is local, ssh:HOST, python:PATH or command:…")
+    raise ValueError(f"{text!r}: a connection is local, ssh:HOST or command:…")
 
 
 def python_environment() -> QProcessEnvironment:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Any
 
 from PySide6.QtCore import QObject, QSettings, Signal
@@ -11,45 +10,19 @@ from PySide6.QtCore import QObject, QSettings, Signal
 from collage_engine.records.settings import RunSettings
 from collage_gui.design_units import STEP
 
-
-@dataclass(frozen=True)
-class Preference:
-    """One line of the settings page."""
-
-    key: str
-    title: str
-    default: Any
-    choices: tuple[tuple[Any, str], ...] = ()
-    """Pairs of a value and its label; empty for a yes/no."""
-    page: str = "Appearance"
-
-
-TEXT_SCALES = tuple(
-    (round(STEP**steps, 2), title)
-    for steps, title in enumerate(("Small", "Normal", "Large", "Very large"), -1)
-)
-"""Factors on all text, and what they are called."""
-
-THEMES = (
-    ("system", "Follow the system"),
-    ("light", "Light"),
-    ("dark", "Dark"),
-    ("contrast", "High contrast"),
-)
-DIRECTIONS = (("vertical", "Top to bottom"), ("horizontal", "Left to right"))
-PREFERENCES: tuple[Preference, ...] = (
-    Preference("theme", "Theme", "system", THEMES),
-    Preference("text_scale", "Text size", 1.0, TEXT_SCALES),
-    Preference("orientation", "Graph direction", "vertical", DIRECTIONS),
-    Preference("fold", "Fold long graphs into columns", True),
-    Preference("minimap", "Show the minimap", True),
-    Preference("search_on_pin", "Search again as soon as a pin changes", True, page="Runs"),
-    Preference("confirm_after_search", "Confirm quickly after such a search", False, page="Runs"),
-    Preference("autosave", "Keep a recovery copy of every document", True, page="Safety"),
-    Preference("ask_on_close", "Ask before closing what is not saved", True, page="Safety"),
-)
-
-BY_KEY = {preference.key: preference for preference in PREFERENCES}
+THEMES = {
+    "system": "Follow the system",
+    "light": "Light",
+    "dark": "Dark",
+    "contrast": "High contrast",
+}
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "theme": tuple(THEMES),
+    "text_scale": tuple(round(STEP**steps, 2) for steps in (0, -1, 1, 2)),
+    "orientation": ("vertical", "horizontal"),
+}
+"""The values that each preference can have, the default first. The scale is a factor on all text.
+"""
 
 
 class Preferences(QObject):
@@ -67,9 +40,9 @@ class Preferences(QObject):
 
     def get(self, key: str) -> Any:
         """Returns the value of a preference; the default where none can be read."""
-        default, choices = BY_KEY[key].default, BY_KEY[key].choices
+        default = CHOICES[key][0]
         value = self.store.value(f"preferences/{key}", default, type(default))
-        return value if not choices or value in [c for c, _ in choices] else default
+        return value if value in CHOICES[key] else default
 
     def set(self, key: str, value: Any) -> None:
         """Store a value and announce it."""
@@ -77,12 +50,11 @@ class Preferences(QObject):
             self.store.setValue(f"preferences/{key}", value)
             self.changed.emit(key)
 
-    def step(self, key: str, by: int = 0) -> None:
-        """Choose a neighbour among the choices of a preference, or without ``by`` the other one."""
-        choices = [choice for choice, _ in BY_KEY[key].choices] or [False, True]
-        at = choices.index(self.get(key))
-        to = max(0, min(at + by, len(choices) - 1)) if by else 1 - at
-        self.set(key, choices[to])
+    def scale_text(self, steps: int) -> None:
+        """Make all text so many steps larger, or smaller, as far as there are."""
+        scales = sorted(CHOICES["text_scale"])
+        at = scales.index(self.get("text_scale")) + steps
+        self.set("text_scale", scales[max(0, min(at, len(scales) - 1))])
 
     def last_run(self) -> tuple[int, float]:
         """Returns threads and budget in seconds of the run that was started last."""

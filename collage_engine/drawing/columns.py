@@ -85,7 +85,7 @@ def picture(
     edges: Sequence[tuple[int, int]],
     short: set[tuple[int, int]],
     upright: bool,
-    aspect: float | None,
+    aspect: float,
 ) -> Layout:
     """Fold a layered drawing into columns and route its edges.
 
@@ -94,7 +94,7 @@ def picture(
         edges: All edges.
         short: The edges that are drawn as lines; the others become jumps.
         upright: Whether ranks follow each other from the top to the bottom.
-        aspect: Width over height that the picture should have; None: it is not folded.
+        aspect: Width over height that the picture should have.
     """
     folded = _Folded(placed, short, upright, aspect)
     routes = folded.routes(edges)
@@ -124,7 +124,7 @@ class _Folded:
         placed: Layered,
         short: set[tuple[int, int]],
         upright: bool,
-        aspect: float | None,
+        aspect: float,
     ) -> None:
         self._placed, self._short = placed, short
         width, height = (BOX_WIDTH, BOX_HEIGHT) if upright else (BOX_HEIGHT, BOX_WIDTH)
@@ -134,7 +134,7 @@ class _Folded:
         self._low, self._high = self._extents(placed)
         self.starts = [0]
         """First rank of every column."""
-        if aspect is not None and self.ranks > FOLD_RANKS:
+        if self.ranks > FOLD_RANKS:
             wanted = aspect if upright else 1 / aspect
             self.starts = self._choose_starts(wanted, _crossing(placed, short, self.ranks))
         self.column_of = [0] * max(self.ranks, 1)

@@ -28,7 +28,7 @@ def lay_out(
     edges: Sequence[tuple[int, int]],
     *,
     upright: bool = True,
-    aspect: float | None = 1.5,
+    aspect: float = 1.5,
 ) -> Layout:
     """Lay out a graph.
 
@@ -36,7 +36,7 @@ def lay_out(
         count: How many boxes there are, numbered from 0.
         edges: Pairs of boxes; they may hold cycles, but no loops and no duplicates.
         upright: Whether the graph runs from the top to the bottom, and not from left to right.
-        aspect: Width over height that the picture should have; None: it is not folded.
+        aspect: Width over height that the picture should have.
 
     Returns:
         Places of the boxes and routes of the edges.

@@ -6,9 +6,6 @@ import io
 import math
 import os
 import tarfile
-from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 
 from PySide6.QtCore import QRectF
 from PySide6.QtGui import QImageReader, QImageWriter
@@ -41,7 +38,6 @@ class ExportController:
         files: DocumentFiles,
         messages: Messages,
         theme: Theme,
-        tables: Callable[[], dict[str, str]],
     ) -> None:
         """Receives what it works with.
 
@@ -52,28 +48,18 @@ class ExportController:
             files: Asks for paths.
             messages: Where messages appear.
             theme: Decides whether an SVG is dark.
-            tables: Gives every table's CSV text by name.
         """
         self._document, self._view, self._picture = document, view, picture
         self._files, self._messages, self._theme = files, messages, theme
-        self.tables = tables
 
-    # -- pictures and tables -----------------------------------------------------------
+    # -- pictures ----------------------------------------------------------------------
 
-    def png_of_view(self) -> None:
-        """Write the visible part of the graph as PNG."""
-        scale = max(1.0, self._view.scale * 2)
-        self._png("Graph as PNG", lambda drawn: self._view.visible_area() & drawn.bounds, scale)
-
-    def png_of_graph(self) -> None:
+    def png(self) -> None:
         """Write the whole graph as PNG, smaller than its natural size where it is very large."""
-        self._png("Whole graph as PNG", lambda drawn: drawn.bounds, 1.0)
-
-    def _png(self, title: str, area: Callable[[Picture], QRectF], scale: float) -> None:
-        path = self._files.ask_save(title, f"{self._files.stem}.png", "PNG (*.png)")
+        path = self._files.ask_save("Graph as PNG", f"{self._files.stem}.png", "PNG (*.png)")
         drawn = self._picture.drawn
         if path and drawn is not None:
-            self._files.write(lambda: save_image(self._view, area(drawn), path, scale), path)
+            self._files.write(lambda: save_image(self._view, drawn.bounds, path), path)
 
     def svg(self) -> None:
         """Write the whole graph as SVG."""
@@ -84,45 +70,11 @@ class ExportController:
             dark = self._theme.colours.dark
             self._files.write(lambda: save_svg(drawn, path, stem, dark), path)
 
+    # -- the run -----------------------------------------------------------------------
+
     def csv(self) -> None:
-        """Write every table as CSV into a folder: whole tables, whatever the panels show."""
-        folder = self._files.ask_folder("Tables as CSV, into a folder", "tables")
-        if not folder:
-            return
-        tables = self.tables()
-        kinds: dict[str, ReportFormat] = {
-            "candidates": "csv",
-            "latencies": "latencies",
-            "runs": "runs",
-        }
-        document = self._document
-        if document.shapes.rows(document.runs.shown_or_last()):
-            kinds["shapes"] = "shapes"
-        left = dict(kinds) if document.runs.visible else {}
-
-        def write() -> None:
-            self._files.write(lambda: save_tables(tables, folder), folder)
-
-        def take(name: str, answer: protocol.Exported) -> None:
-            tables[name] = (answer.content or b"").decode()
-            del left[name]
-            if not left:
-                write()
-
-        for name, kind in list(left.items()):
-            self._ask(kind, partial(take, name))
-        if not left:
-            write()
-
-    def _ask(self, kind: ReportFormat, then: Callable[[protocol.Exported], None]) -> None:
-        """Ask the engine to write the shown run, or the last one, in a format."""
-        run = self._document.runs.shown_or_last()
-        params = protocol.ExportReport(
-            document=self._document.handle, run=run.id if run is not None else None, format=kind
-        )
-        self._document.requests.send("export.report", params, then)
-
-    # -- the report --------------------------------------------------------------------
+        """Write every candidate of the shown run as CSV."""
+        self._write("csv", "Candidates as CSV")
 
     def json(self) -> None:
         """Write everything that is known of the shown run as JSON."""
@@ -141,8 +93,12 @@ class ExportController:
             content = answer.content or b""
             self._files.write(lambda: write_atomically(path, content), path)
 
+        run = self._document.runs.shown_or_last()
         if path:
-            self._ask(kind, arrived)
+            params = protocol.ExportReport(
+                document=self._document.handle, run=run.id if run is not None else None, format=kind
+            )
+            self._document.requests.send("export.report", params, arrived)
 
     # -- the artifact ------------------------------------------------------------------
 
@@ -216,20 +172,19 @@ def artifact_sentence(folder: str, what: str = "") -> str:
     return f"Written: {folder} ({bytes_text(size)}){content}. {run}"
 
 
-def save_image(view: GraphView, area: QRectF, path: str, scale: float = 2.0) -> None:
+def save_image(view: GraphView, area: QRectF, path: str) -> None:
     """Writes a part of the graph as PNG, as large as programs made with Qt read it.
 
     Args:
         view: The view that shows the graph.
         area: The part, in scene units.
         path: The file.
-        scale: Pixels for each scene unit, at most.
 
     Raises:
         OSError: The file cannot be written.
     """
     pixels = QImageReader.allocationLimit() * 2**20 / 4  # four bytes each
-    scale = min(scale, math.sqrt(pixels / max(area.width() * area.height(), 1.0)))
+    scale = min(1.0, math.sqrt(pixels / max(area.width() * area.height(), 1.0)))
     image = view.image(area, scale)
     with atomic_file(path) as new:
         if not QImageWriter(str(new), b"png").write(image):
@@ -253,10 +208,3 @@ def save_svg(picture: Picture, path: str, title: str, dark: bool) -> None:
         picture.scene, picture.styles, picture.legend, picture.outlines, title, dark, crossing
     )
     write_atomically(path, text.encode())
-
-
-def save_tables(tables: dict[str, str], folder: str) -> None:
-    """Writes CSV texts by name, one file each, into a folder that is made if need be."""
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    for name, text in tables.items():
-        write_atomically(os.path.join(folder, f"{name}.csv"), text.encode())

@@ -1,8 +1,7 @@
-"""Finds operators by text or regular expression over names, operators and shapes."""
+"""Finds operators by a text in their names, operators and shapes."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from PySide6.QtCore import Qt, QTimer, Signal
@@ -16,23 +15,18 @@ from collage_gui.document.document import Document
 from collage_gui.widgets import lay_out, letters_px, named, push_button, text_label, tool_button
 
 
-def find_operators(graph: OperatorGraph, text: str, regular: bool) -> list[int]:
+def find_operators(graph: OperatorGraph, text: str) -> list[int]:
     """Find nodes by name, operator or shape.
 
     Args:
         graph: The graph.
-        text: What to find; nothing finds nothing.
-        regular: Whether ``text`` is a regular expression; upper and lower case are the same.
+        text: What to find, in upper or lower case; nothing finds nothing.
 
     Returns:
         The first operator of each node, ascending.
-
-    Raises:
-        re.error: The text is no regular expression.
     """
     if not text:
         return []
-    pattern = re.compile(text if regular else re.escape(text), re.IGNORECASE)
 
     def lines(operator: int) -> Iterator[str]:
         call = graph.calls[operator]
@@ -42,7 +36,7 @@ def find_operators(graph: OperatorGraph, text: str, regular: bool) -> list[int]:
     return [
         node[0]
         for node in graph.nodes
-        if any(pattern.search(line) for operator in node for line in lines(operator))
+        if any(text.lower() in line.lower() for operator in node for line in lines(operator))
     ]
 
 
@@ -72,9 +66,6 @@ class FindBar(QFrame):
         named(self.text, "findText", "Find in the graph")
         self.text.setMinimumWidth(letters_px(self.text, LINE_LETTERS // 2))
         self.text.textChanged.connect(lambda _: self._wait.start())
-        tip = "Regular expression"
-        self.regular = tool_button(".*", "findRegex", lambda: self.search(), tip, tip)
-        self.regular.setCheckable(True)
         tip = "Previous (Shift+Enter)"
         self.before = tool_button("↑", "", lambda: self.step(-1), "Previous result", tip)
         self.after = tool_button("↓", "", lambda: self.step(1), "Next result", "Next (Enter)")
@@ -85,7 +76,7 @@ class FindBar(QFrame):
             "Select all", "findSelectAll", lambda: document.selection.select(self.found)
         )
         self.close_button = tool_button("✕", "", self.dismiss, "Close")
-        parts = (self.text, self.regular, self.before, self.after, self.count, self.all, None)
+        parts = (self.text, self.before, self.after, self.count, self.all, None)
         lay_out(QHBoxLayout(self), *parts, self.close_button, edge=1)
         self.hide()
 
@@ -105,13 +96,8 @@ class FindBar(QFrame):
         """Find the text now."""
         self._wait.stop()
         self.at = -1
-        try:
-            self.found = []
-            text, regular = self.text.text(), self.regular.isChecked()
-            self.found = find_operators(self._document.operators, text, regular)
-            self.count.setText(self._count_text())
-        except re.error as error:
-            self.count.setText(f"not a regular expression: {error}")
+        self.found = find_operators(self._document.operators, self.text.text())
+        self.count.setText(self._count_text())
         self.results.emit(self.found)
 
     def step(self, by: int) -> None:

@@ -44,13 +44,3 @@ class Panels:
         """The panels beside the graph, by what their tabs are called."""
         self.log = LogPanel(document.log, theme)
         """Stands in a window of its own, like the settings of the next run."""
-
-    def tables(self) -> dict[str, str]:
-        """Returns every table's CSV text by name."""
-        self.partitions.fill_all_columns()
-        return {
-            "partitions": self.partitions.model.as_csv(),
-            "candidates": self.node.candidates.model.as_csv(),
-            "pins": self.pins.model.as_csv(),
-            "changes": self.runs.changes.model.as_csv(),
-        }

@@ -118,7 +118,7 @@ class PictureController(QObject):
         groups = self.groups()
         display = display_graph(operators, groups, self.collapsed, self.opened)
         upright, size = self._preferences.get("orientation") != "horizontal", self._view.size()
-        aspect = size.width() / size.height() if self._preferences.get("fold") else None
+        aspect = size.width() / size.height()
         layout = lay_out(len(display.boxes), display.edges, upright=upright, aspect=aspect)
         focused = frozenset(focus)
         keep_view = self.drawn is not None and bool(focused)
@@ -138,11 +138,8 @@ class PictureController(QObject):
         self._collapse(self._document.first_collapsed, decided=False)
 
     def _preference_changed(self, key: str) -> None:
-        if key in ("orientation", "fold"):
+        if key == "orientation":
             self.lay_out()
-        elif key == "minimap":
-            self._view.minimap_wanted = self._preferences.get("minimap")
-            self._view.colours_changed()
 
     # -- groups ------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ class RunController:
             document: The document.
             settings: The panel with the settings of the next run.
             messages: Where messages appear.
-            preferences: Whether a changed pin starts a search.
+            preferences: Remember threads and budget for the next document.
             queue: Lets one run after the other have the machine.
             show_settings: Shows the settings of the next run.
         """
@@ -174,14 +174,11 @@ class RunController:
     def _search_follows(self) -> bool:
         """Tells whether other pins are searched for as soon as the engine has them."""
         document = self._document
-        usable = document.costs.any_usable and not document.execution.running
-        return usable and bool(self._preferences.get("search_on_pin"))
+        return document.costs.any_usable and not document.execution.running
 
     def _pins_accepted(self) -> None:
         """Search again as soon as the engine has the pins, if there is anything to search."""
-        if self._search_follows() and self._preferences.get("confirm_after_search"):
-            self.confirm_quickly()
-        elif self._search_follows():
+        if self._search_follows():
             self._document.execution.search()
 
     def _show_warnings(self) -> None:

@@ -92,7 +92,6 @@ class DocumentWindow(QWidget):
         self.messages = Messages(self)
         self.find_bar = FindBar(document)
         self.view = GraphView()
-        self.view.minimap_wanted = preferences.get("minimap")
         self.view.message = "Reading the model…"
         self.split_widget = SplitWidget(self.view)
         self.strip = ProgressStrip(document, actions)
@@ -123,7 +122,7 @@ class DocumentWindow(QWidget):
         )
         self.shapes = ShapesController(document, self.messages, self)
         self.export = ExportController(
-            document, self.view, self.picture, files, self.messages, theme, self.panels.tables
+            document, self.view, self.picture, files, self.messages, theme
         )
         self._connect()
 

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 
 from PySide6.QtWidgets import QMenu, QMenuBar
 
-from collage_gui.actions import MENUS, Menu
+from collage_gui.actions import MENUS, SUBMENUS, Menu
 from collage_gui.widgets import plain_tip
 
 
@@ -42,12 +42,12 @@ class ActionSet:
         """
         self._preferences = preferences
         self.by_id: dict[str, QAction] = {}
-        colours = QActionGroup(owner)
+        groups = {title: QActionGroup(owner) for title in SUBMENUS.values()}
         for spec in ACTIONS:
             action = _make_action(spec, owner)
             action.triggered.connect(partial(lambda spec, *_: run(spec), spec))
-            if spec.colours:
-                colours.addAction(action)
+            if spec.submenu:
+                groups[spec.submenu].addAction(action)
             self.by_id[spec.id] = action
             owner.addAction(action)
         self.check_preferences()
@@ -92,7 +92,7 @@ class ActionSet:
     def check_preferences(self) -> None:
         """Check the actions that stand for preferences."""
         get = self._preferences.get
-        self.by_id["minimap"].setChecked(get("minimap"))
+        self.by_id[f"theme_{get('theme')}"].setChecked(True)
         self.by_id["horizontal"].setChecked(get("orientation") == "horizontal")
 
     def _name_undo(self, stack: QUndoStack | None) -> None:
@@ -204,9 +204,10 @@ class Menus:
         self._preferences, self._open_path = preferences, open_path
         self.recent = QMenu("Open recent", bar)
         self.recent.setObjectName("recentMenu")
-        self.colours = QMenu("Colour by", bar)
-        """What the graph can be coloured by; the toolbar has it, too."""
-        self.colours.setToolTipsVisible(True)
+        self.submenus = {title: QMenu(title, bar) for title in SUBMENUS.values()}
+        """What the graph can be coloured by, which the toolbar has, too, and the themes."""
+        for submenu in self.submenus.values():
+            submenu.setToolTipsVisible(True)
         for each in MENUS:
             self._fill(bar.addMenu(MNEMONICS[each.title]), each, actions)
         self.fill_recent()
@@ -216,9 +217,9 @@ class Menus:
             if spec is None:
                 menu.addSeparator()
                 continue
-            if spec.colours:
-                self.colours.addAction(actions[spec.id])
-                menu.addMenu(self.colours)
+            if spec.submenu:
+                self.submenus[spec.submenu].addAction(actions[spec.id])
+                menu.addMenu(self.submenus[spec.submenu])
                 continue
             menu.addAction(actions[spec.id])
             if spec.id == "open":

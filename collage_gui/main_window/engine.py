@@ -6,14 +6,13 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, Signal
-from PySide6.QtWidgets import QInputDialog, QLineEdit, QWidget
+from PySide6.QtWidgets import QWidget
 
 from collage_engine.drawing.palette import learn
 from collage_engine.records.event import Probing
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.records.typed import convert
 from collage_engine.service import protocol
-from collage_gui.connections import parse_connection
 from collage_gui.engine_client import EngineClient
 from collage_gui.main_window.documents import Documents
 from collage_gui.main_window.recovery_copies import RecoveryCopies
@@ -45,14 +44,13 @@ class Engine(QObject):
     ) -> None:
         super().__init__(window)
         self._client, self._documents = client, documents
-        self._copies, self._messages, self._window = recovery_copies, messages, window
+        self._copies, self._messages = recovery_copies, messages
         self.states: tuple[ToolchainState, ...] = ()
         """The engine's toolchains; empty until it has named them."""
         self._unopened: list[str] = []
         """Files that wait for an engine, since the first one did not start."""
         client.ready.connect(self._ready)
         client.stopped.connect(self._stopped)
-        client.unresponsive.connect(self._unresponsive)
         client.logged.connect(self._logged)
         client.notified.connect(self._notified)
         documents.page_added.connect(lambda page: page.show_toolchains(self.states))
@@ -71,32 +69,6 @@ class Engine(QObject):
         self._client.shutdown()
         self._client.start()
         self.changed.emit()
-
-    def choose_connection(self) -> None:
-        """Ask where the engine runs, and connect to it."""
-        text, accepted = QInputDialog.getText(
-            self._window,
-            "Connection",
-            "Where the engine runs:\nlocal, ssh:HOST, or python:/path/to/python",
-            QLineEdit.EchoMode.Normal,
-            self._client.connection.text,
-        )
-        if accepted:
-            self.connect_to(text)
-
-    def connect_to(self, text: str) -> None:
-        """Use another engine; the open documents are opened there.
-
-        Args:
-            text: ``local``, ``ssh:HOST``, ``python:PATH`` or ``command:…``.
-        """
-        try:
-            connection = parse_connection(text)
-        except ValueError as error:
-            self._messages.show_message(str(error), "error")
-            return
-        self._client.connection = connection
-        self.restart()
 
     @property
     def device_text(self) -> str:
@@ -163,12 +135,6 @@ class Engine(QObject):
         self._offer_restart(f"{text}. What was measured is kept.", "error")
         self.lost.emit(reason)
         self.changed.emit()
-
-    def _unresponsive(self, silent: bool) -> None:
-        if silent:
-            self._offer_restart("The engine does not answer. What was measured is kept.", "warning")
-        else:
-            self._messages.clear("engine")
 
     def _logged(self, text: str) -> None:
         for page in self._documents.pages:

@@ -9,7 +9,6 @@ from PySide6.QtCore import QObject, QTimer
 from collage_gui import recovery
 from collage_gui.design_units import FLOW_MS
 from collage_gui.engine_client import EngineClient
-from collage_gui.preferences import Preferences
 
 if TYPE_CHECKING:
     from collage_gui.document.document import Document
@@ -18,11 +17,9 @@ if TYPE_CHECKING:
 class RecoveryCopies(QObject):
     """Saves a copy of a watched document soon after each edit, and removes it in the end."""
 
-    def __init__(
-        self, client: EngineClient, preferences: Preferences, parent: QObject | None = None
-    ) -> None:
+    def __init__(self, client: EngineClient, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._client, self._preferences = client, preferences
+        self._client = client
         self.copies: dict[Document, recovery.Copy] = {}
         self._watched: list[Document] = []
         self._stopped = False
@@ -63,11 +60,10 @@ class RecoveryCopies(QObject):
                 self.save(document)
 
     def save(self, document: Document) -> None:
-        """Make a copy of a document, where that is wanted and possible."""
+        """Make a copy of a document, where that is possible."""
         if (
             self._stopped
             or document not in self._watched
-            or not self._preferences.get("autosave")
             or not document.handle
             or self._client.connection.is_remote
             or self._client.state != "ready"

@@ -28,7 +28,7 @@ from collage_gui import recovery
 from collage_gui.actions import ActionSpec
 from collage_gui.banner import Banner
 from collage_gui.command_palette import CommandPalette
-from collage_gui.connections import Connection, parse_connection
+from collage_gui.connections import Connection
 from collage_gui.engine_client import EngineClient
 from collage_gui.main_window.action_set import ActionSet, Menus
 from collage_gui.main_window.documents import Documents
@@ -37,10 +37,9 @@ from collage_gui.main_window.recovery_copies import RecoveryCopies
 from collage_gui.main_window.toolbar import Toolbar
 from collage_gui.messages import Messages
 from collage_gui.preferences import Preferences
-from collage_gui.preferences_page import PreferencesPage
 from collage_gui.theme import Theme
 from collage_gui.welcome import WelcomePage
-from collage_gui.widgets import ElidedLabel, named, tool_button
+from collage_gui.widgets import ElidedLabel, named, text_label
 
 if TYPE_CHECKING:
     from collage_gui.document.document import Document
@@ -69,14 +68,14 @@ class MainWindow(QMainWindow):
         self.resize(*FIRST_SIZE)
         self.closing = False
         """Whether the window closes without asking."""
-        self.client = EngineClient(connection or _stored_connection(preferences), self)
+        self.client = EngineClient(connection or Connection(), self)
         self.messages = Messages(self)
         """Messages that concern every document; the page in front shows them."""
         self.welcome = WelcomePage(preferences)
         self.banner = Banner("welcomeBanner", self.welcome, self.messages)
         self.action_set = ActionSet(self, preferences, self._run)
         actions = self.action_set.by_id
-        self.recovery = RecoveryCopies(self.client, preferences, self)
+        self.recovery = RecoveryCopies(self.client, self)
         self.documents: Documents = Documents(
             self.client, theme, preferences, self.recovery, self.messages, actions, self
         )
@@ -88,11 +87,10 @@ class MainWindow(QMainWindow):
         self.stack.addWidget(self.documents.tabs)
         self.setCentralWidget(self.stack)
         self.menus = Menus(self.menuBar(), actions, preferences, self.documents.open_path)
-        self.toolbar = Toolbar(actions, self.menus.colours)
+        self.toolbar = Toolbar(actions, self.menus.submenus["Colour by"])
         self.addToolBar(self.toolbar)
-        tip = "Where the engine runs. Click to connect to another engine."
-        self.device = tool_button("", "device", self.engine.choose_connection, tip=tip)
-        self.device.setAutoRaise(True)
+        self.device = text_label(wraps=False)
+        """Where the engine runs."""
         self.selection_text = ElidedLabel()
         log = named(QToolButton(), "showLog")
         log.setDefaultAction(actions["log"])
@@ -165,12 +163,6 @@ class MainWindow(QMainWindow):
         self.raise_()
         self.activateWindow()
 
-    def show_preferences(self) -> None:
-        """Open the settings."""
-        page = PreferencesPage(self.preferences, self)
-        page.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        page.show()
-
     def show_palette(self) -> None:
         """Open the command palette."""
         if self._palette is None:
@@ -208,7 +200,6 @@ class MainWindow(QMainWindow):
             return
         self.closing = True
         self.preferences.store.setValue("window/geometry", self.saveGeometry())
-        self.preferences.store.setValue("connection", self.client.connection.text)
         self.recovery.stop()
         for page in pages:
             self.documents.remove(page)
@@ -266,13 +257,6 @@ def selection_text(document: Document | None) -> str:
         return f"{counted(graph.count_nodes(range(graph.count)), 'node')}{more}"
     others = graph.count_nodes(selection.operators) - 1
     return graph.name(selection.primary) + (f" and {others} more" if others else "")
-
-
-def _stored_connection(preferences: Preferences) -> Connection:
-    try:
-        return parse_connection(str(preferences.store.value("connection", "local")))
-    except ValueError:
-        return Connection()
 
 
 def _paths_to_open(event: QDropEvent) -> list[str]:

@@ -109,8 +109,8 @@ class PartitionsPanel(QWidget):
             Column("Inside", figure("inside"), "bytes", ABOUT_INSIDE, extra=True),
         ]
 
-    def fill_all_columns(self) -> None:
-        """Make the figures of the columns that are shown on request, hidden ones included."""
+    def _fill_columns(self) -> None:
+        """Make the figures of the columns that are shown on request."""
         shown, graph = self.document.placement.shown, self.document.graph
         if shown is None or graph is None:
             return
@@ -142,7 +142,7 @@ class PartitionsPanel(QWidget):
         self._index()
         self._figures = {}
         if self.table.shows_extra:
-            self.fill_all_columns()
+            self._fill_columns()
         self.model.set_rows(shown.placement.partitions if shown else ())
         if shown is None:
             self._say_nothing_is_placed()

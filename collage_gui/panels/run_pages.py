@@ -96,7 +96,7 @@ class ChangesPage(QWidget):
     def __init__(self, document: Document, theme: Theme, actions: Mapping[str, QAction]) -> None:
         super().__init__()
         self.document = document
-        in_graph = action_button(actions["changes"], "Show in graph", "showChanges")
+        in_graph = action_button(actions["colour_changes"], "Show in graph", "showChanges")
         self.note = text_label(look="quiet")
         self.model = RowsModel(
             [

@@ -48,7 +48,6 @@ from collage_engine.drawing.formatting import (
 )
 from collage_engine.drawing.palette import Look, toolchain_look, toolchain_title
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.csv_table import csv_table
 from collage_engine.records.format import brief_border_words
 from collage_engine.records.placement import Partition
 from collage_engine.wording.amounts import LEAST_US
@@ -291,16 +290,6 @@ class RowsModel(QAbstractTableModel):
         """Sort by a column; unknown values come last."""
         self._sorted = (column, order) if 0 <= column < len(self.columns) else None
         self.refresh()
-
-    def as_csv(self) -> str:
-        """Returns all rows as CSV, whatever the filter: whole names, and numbers in µs in full.
-
-        A text that a spreadsheet would take for a formula has an apostrophe before it.
-        """
-        units = {"time": " (us)", "signed-time": " (us)", "bytes": " (bytes)"}
-        titles = [column.title + units.get(column.kind, "") for column in self.columns]
-        rows = ([column.value(row) for column in self.columns] for row in self.rows)
-        return csv_table(titles, rows)
 
 
 def _sort_key(column: Column, row: Any) -> Any:

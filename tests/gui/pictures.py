@@ -156,14 +156,6 @@ def tell(folder: Path, theme: str, real: str | None, limit_s: float) -> None:
         page.find_bar.text.setText("layer2")
         story.shoot("11-find")
         page.find_bar.dismiss()
-        window.show_preferences()
-        story.rest(0.2)
-        from PySide6.QtWidgets import QDialog
-
-        for dialog in window.findChildren(QDialog):
-            if dialog.isVisible():
-                dialog.grab().save(str(folder / f"12-settings-{theme}.png"))
-                dialog.close()
         window.show_palette()
         window._palette.text.setText("pin")
         story.rest(0.2)

@@ -176,24 +176,18 @@ def document(qtbot) -> Document:
     return document
 
 
-def test_a_changed_pin_starts_a_search_as_the_user_prefers(document) -> None:
-    wanted = {"search_on_pin": True, "confirm_after_search": False}
-
-    class Preferences:
-        get = staticmethod(wanted.get)
-
+def test_a_changed_pin_starts_a_search(document) -> None:
     messages = RecordingMessages()
     controller = RunController(
-        document, RecordingSettings(document), messages, Preferences(), RunQueue(), lambda: None
+        document, RecordingSettings(document), messages, None, RunQueue(), lambda: None
     )
     client = document.client
     document.pins.accepted.emit()
     assert client.methods == [], "nothing is measured: there is nothing to search with"
     document.costs.by_candidate["c"] = Cost(state="measured", median_us=10.0)
     document.pins.accepted.emit()
-    assert client.methods == ["run.search"], controller
-    wanted["confirm_after_search"] = True
-    document.pins.accepted.emit()
+    assert client.methods == ["run.search"]
+    controller.confirm_quickly()
     assert client.methods == ["run.search", "run.search", "run.start"]
     assert document.execution.running
     client.sent[-1][3]("no device")

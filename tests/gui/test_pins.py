@@ -93,15 +93,17 @@ def test_an_infeasible_pin_says_why(drive) -> None:
 
 
 def test_results_older_than_the_pins_are_marked_stale(drive) -> None:
-    d = drive()
-    d.preferences.set("search_on_pin", False)
+    d = drive("--slow", "0.05")
     page = d.open()
     d.run(page)
     assert not page.document.stale
+    page.runs.start()
     page.document.selection.select([0])
     page.pins.pin_never("tvm")
     assert page.document.stale and page.view.marks.stale and page.banner.topic == "stale"
     assert "made without them" in page.panels.pins.summary.text()
+    page.runs.cancel()
+    d.until(lambda: not page.document.running)
     page.view.setFocus()
     d.trigger("search")
     d.until(lambda: not page.document.stale)

@@ -66,7 +66,6 @@ def test_a_placement_under_other_pins_gives_way_to_what_a_run_finds(drive) -> No
     d.run(page)
     document = page.document
     d.until(lambda: document.placement.shown.title == "Run 1")
-    d.preferences.set("search_on_pin", False)
     document.selection.select([0])
     page.pins.pin_never("onednn")
     d.until(lambda: document.stale)

@@ -43,7 +43,6 @@ def same(image: QImage, name: str) -> None:
 def test_the_canvas_looks_as_it_did(drive, theme) -> None:
     d = drive()
     d.preferences.set("theme", theme)
-    d.preferences.set("fold", False)
     page = d.open()
     d.run(page)
     page.document.selection.select([3])

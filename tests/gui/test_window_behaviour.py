@@ -256,18 +256,6 @@ def test_f6_steps_through_the_panes_and_keys_open_the_context_menu(drive, monkey
     assert wanted == [box, box]
 
 
-def test_back_and_forward_walk_through_what_was_selected(drive) -> None:
-    d = drive()
-    page = d.open()
-    for operator in (0, 1, 2):
-        page.document.selection.select([operator])
-    d.trigger("back")
-    d.trigger("back")
-    assert page.document.selection.primary == 0
-    d.trigger("forward")
-    assert page.document.selection.primary == 1
-
-
 def test_a_rubber_band_replaces_the_selection(drive) -> None:
     d = drive()
     page = d.open()

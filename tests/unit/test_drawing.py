@@ -64,7 +64,7 @@ def test_boxes_never_overlap_and_routes_end_at_their_boxes(upright, fold) -> Non
 def test_a_deep_graph_is_folded_into_columns_near_the_wanted_aspect() -> None:
     edges = [(i, i + 1) for i in range(999)]
     folded = lay_out(1000, edges, aspect=1.5)
-    thread = lay_out(1000, edges, aspect=None)
+    thread = lay_out(1000, edges, aspect=1e-6)
     assert folded.columns > 5
     assert 0.9 < folded.width / folded.height < 2.5
     assert thread.columns == 1 and thread.height > 50 * thread.width
@@ -176,7 +176,7 @@ def test_equal_blocks_are_laid_out_equally_and_straight_below_each_other() -> No
         edges += [(at + 2, at + 5), (at + 4, last), (at + 5, last), (first, last)]
         waists.append(last)
         at = last
-    layout = lay_out(at + 1, edges, aspect=None)
+    layout = lay_out(at + 1, edges, aspect=1e-6)
     assert len({round(layout.places[w][0], 3) for w in waists}) == 1
     steps = {
         round(layout.places[b][1] - layout.places[a][1], 3) for a, b in itertools.pairwise(waists)
