@@ -10,8 +10,10 @@ import msgspec
 from PySide6.QtCore import QObject, QTimer, Signal
 from PySide6.QtGui import QUndoStack
 
+from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.groups import Group, first_view, name_scopes, sections
 from collage_engine.drawing.operators import operator_graph
+from collage_engine.records.baseline_placements import baseline_placement
 from collage_engine.records.event import Done, Event, Log, Progress, Provisional, Stage
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.placement import Placement
@@ -120,6 +122,29 @@ class Document(QObject):
         """Tells whether the shown placement was made under other pins than the current ones."""
         shown = self.placement.shown
         return shown is not None and shown.pins != self.pins.written
+
+    @property
+    def compared(self) -> Shown | None:
+        """Returns the placement that numbers are compared with.
+
+        It is None where it is the shown one, or where its partitions are not known.
+        """
+        reference, shown = self.comparison.reference, self.placement.shown
+        if shown is None or self.comparison.is_itself():
+            return None
+        if reference.kind == "run":
+            run = self.runs.find(reference.name)
+            if run is None or run.placement is None:
+                return None
+            expected = run.placement.measured_us is None
+            return Shown(run.placement, self.runs.title_of(run), run.id, expected)
+        baseline, count = self.comparison.reference_baseline(), self.operators.count
+        if baseline is None:
+            return None
+        placement = baseline_placement(baseline, self.costs.candidates, count)
+        if placement is None:
+            return None
+        return Shown(placement, baseline_title(baseline), None, False)
 
     def show_placement(self, placement: Placement, title: str) -> None:
         """Show a placement that no run has confirmed, e.g. the runner-up."""

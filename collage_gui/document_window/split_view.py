@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from PySide6.QtCore import QObject, QSignalBlocker, Qt, Signal
+from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import (
     QCheckBox,
-    QComboBox,
     QHBoxLayout,
     QSplitter,
     QVBoxLayout,
     QWidget,
 )
 
-from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.figures import (
     against_text,
     drift_text,
@@ -22,23 +18,12 @@ from collage_engine.drawing.figures import (
     latency_us,
     toolchains_text,
 )
-from collage_engine.records.baseline_placements import baseline_placement
-from collage_engine.records.placement import Placement
-from collage_gui.design_units import NAME_LETTERS
 from collage_gui.document.document import Document
-from collage_gui.document.shown_placement import Shown, same_placement
+from collage_gui.document.shown_placement import Shown
 from collage_gui.document_window.picture_controller import PictureController
 from collage_gui.graph_view.picture import Picture
 from collage_gui.graph_view.view import GraphView
-from collage_gui.widgets import ElidedLabel, keep_from_wheel, lay_out, named, plain_tip, tool_button
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A placement that the second view can show."""
-
-    key: str
-    shown: Shown
+from collage_gui.widgets import ElidedLabel, lay_out, named, plain_tip, tool_button
 
 
 class SplitWidget(QSplitter):
@@ -55,24 +40,18 @@ class SplitWidget(QSplitter):
         self.title = ElidedLabel("heading")
         self.about_main = named(ElidedLabel("quiet"), "splitMain")
         self.about_other = named(ElidedLabel("quiet"), "splitOther")
-        self.choice = named(QComboBox(), "splitChoice", "Placement in the second view")
-        self.choice.setMinimumContentsLength(NAME_LETTERS)
-        policy = QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon
-        self.choice.setSizeAdjustPolicy(policy)
+        self.other_title = ElidedLabel("heading")
         tip = "Dim the operators that both placements run in the same partition"
         self.dim = named(QCheckBox("Differences only"), "splitDim", tip=tip)
         self.dim.setChecked(True)
         tip = "Close the split view"
         self.close_button = tool_button("✕", "closeSplit", None, tip, tip)
-        # The views are compared side by side: the lines above them are of one height.
-        self.title.setMinimumHeight(self.choice.sizeHint().height())
         self._main_line = self._header(self.about_main, self.title, self.dim)
         self._second = self._pane(
-            self._header(self.about_other, self.choice, self.close_button), self.other
+            self._header(self.about_other, self.other_title, self.close_button), self.other
         )
         self.addWidget(self._pane(self._main_line, main))
         self.addWidget(self._second)
-        keep_from_wheel(self)
         self.show_second(False)
 
     def show_second(self, visible: bool) -> None:
@@ -118,10 +97,8 @@ class SplitController(QObject):
         """Whether one view moves because the other one did."""
         main.moved.connect(lambda: self._follow(widget.other, main))
         widget.other.moved.connect(lambda: self._follow(main, widget.other))
-        self._key = ""
         self.is_open = False
         widget.close_button.clicked.connect(self.close)
-        widget.choice.activated.connect(lambda _: self._choose(widget.choice.currentData()))
         widget.dim.toggled.connect(self._recolour)
         widget.other.boxes_selected.connect(picture.select_boxes)
         widget.other.box_opened.connect(self._open_box)
@@ -130,7 +107,7 @@ class SplitController(QObject):
         picture.marks_changed.connect(self._show_marks)
         document.runs.changed.connect(self._refresh)
         document.placement.changed.connect(self._refresh)
-        document.comparison.reference_changed.connect(self._follow_reference)
+        document.comparison.reference_changed.connect(self._refresh)
 
     def toggle(self) -> None:
         """Open the split, or close it."""
@@ -138,13 +115,12 @@ class SplitController(QObject):
 
     def open(self) -> None:
         """Show the placement that is compared with beside the shown one."""
-        if self.is_open or not self.choices():
+        if self.is_open or self._document.compared is None:
             return
         self.is_open = True
         self._widget.show_second(True)
         self._picture.show_operators()
         self._refresh()
-        self._show_scene()
         self._picture.lay_out()
         self.changed.emit()
 
@@ -165,109 +141,29 @@ class SplitController(QObject):
             view.go_where(leader)
             self._following = False
 
-    # -- what is compared --------------------------------------------------------------
-
-    def choices(self) -> list[Choice]:
-        """Returns the placements that differ from the shown one.
-
-        They are those of runs, the best ones that searches found, runners-up, and the baselines of
-        the shown run, the fastest first.
-        """
-        now = self._document.placement.shown
-        if now is None:
-            return []
-        seen: list[Placement] = [now.placement]
-        choices = []
-        for choice in [*self._own_placements(), *self._baselines()]:
-            # Another run of the same placement is worth a look for its times, a runner-up is not.
-            is_run = choice.shown.run is not None and choice.shown.run != now.run
-            if is_run or not any(same_placement(choice.shown.placement, each) for each in seen):
-                choices.append(choice)
-                seen.append(choice.shown.placement)
-        return choices
-
-    def _own_placements(self) -> list[Choice]:
-        """Returns what runs export, what their searches found, and the last search's runners-up."""
-        document = self._document
-        found: list[Choice] = []
-        for run in reversed(document.runs.visible):
-            title = document.runs.title_of(run)
-            if run.placement is not None:
-                confirmed = run.placement.measured_us is not None
-                shown = Shown(run.placement, title, run.id, not confirmed)
-                found.append(Choice(f"run:{run.id}", shown))
-            best = run.best_found()
-            if best is not None and run.winner != "collage":
-                name = f"{title}, best of the search"
-                shown = Shown(best, name, None, best.measured_us is None, found_by=run.id)
-                found.append(Choice(f"found:{run.id}", shown))
-        for number, placement in enumerate(document.placement.runners_up, 1):
-            name = f"Runner-up {number}"
-            found.append(Choice(f"runner-up:{number}", Shown(placement, name)))
-        return found
-
-    def _baselines(self) -> list[Choice]:
-        """Returns the baselines of the shown run whose partitions are known, the fastest first."""
-        document = self._document
-        run, graph = document.runs.shown_or_last(), document.operators
-        if run is None:
-            return []
-        found = []
-        for baseline in sorted(run.baselines, key=lambda b: b.measured_us or float("inf")):
-            candidates = document.costs.candidates
-            placement = baseline_placement(baseline, candidates, len(graph.calls))
-            if placement is not None:
-                shown = Shown(placement, baseline_title(baseline), None, False)
-                found.append(Choice(f"baseline:{baseline.name}", shown))
-        return found
-
-    def _chosen(self) -> Choice | None:
-        """Returns the wanted placement; by default the reference, else the first one."""
-        choices = self.choices()
-        reference = self._document.comparison.reference
-        wanted = self._key or f"{reference.kind}:{reference.name}"
-        return next((each for each in choices if each.key == wanted), next(iter(choices), None))
-
-    def _choose(self, key: str) -> None:
-        self._key = key
-        self._refresh()
-
-    def _follow_reference(self) -> None:
-        """Show what numbers are compared with now, where that is a placement."""
-        reference = self._document.comparison.reference
-        if reference.kind != "best":
-            self._choose(f"{reference.kind}:{reference.name}")
-
     # -- showing -----------------------------------------------------------------------
 
     def _refresh(self) -> None:
-        """Show which placements are compared; where none is left to compare with, close."""
-        if not self.is_open:
-            return
-        choice = self._chosen()
-        if choice is None:
+        """Show which placements are compared; where there is none to compare with, close."""
+        other = self._document.compared
+        if self.is_open and other is None:
             self.close()
-            return
-        combo = self._widget.choice
-        with QSignalBlocker(combo):
-            combo.clear()
-            for each in self.choices():
-                combo.addItem(each.shown.title, each.key)
-            combo.setCurrentIndex(combo.findData(choice.key))
-        self._describe(choice)
-        self._recolour()
+        elif self.is_open and other is not None:
+            self._describe(other)
+            self._recolour()
 
-    def _describe(self, choice: Choice) -> None:
+    def _describe(self, compared: Shown) -> None:
         """Write above each view how fast its placement is, and what the machine did meanwhile."""
         document, widget = self._document, self._widget
         now = document.placement.shown
         assert now is not None
         widget.title.setText(now.title)
+        widget.other_title.setText(compared.title)
         about = f"{latency_text(now.placement)} · {toolchains_text(now.placement)}"
         widget.about_main.setText(about)
         run = document.runs.find(now.run or now.found_by)
-        other_run = document.runs.find(choice.shown.run or choice.shown.found_by)
-        other = choice.shown.placement
+        other_run = document.runs.find(compared.run)
+        other = compared.placement
         texts = [
             latency_text(other),
             against_text(latency_us(other), latency_us(now.placement), now.title),
@@ -282,11 +178,11 @@ class SplitController(QObject):
 
     def _show_scene(self) -> None:
         """Lay out the second view as the main one is."""
-        drawn, choice = self._picture.drawn, self._chosen()
-        if not self.is_open or drawn is None or choice is None:
+        drawn, compared = self._picture.drawn, self._document.compared
+        if not self.is_open or drawn is None or compared is None:
             return
         other = Picture(drawn.scene)
-        self._picture.colour(other, choice.shown)
+        self._picture.colour(other, compared)
         self._widget.other.set_theme(self._picture.paint_theme())
         self._widget.other.show_picture(other, keep_view=True)
         self._follow(self._widget.other, self._main)
@@ -294,20 +190,20 @@ class SplitController(QObject):
         self._dim()
 
     def _recolour(self) -> None:
-        picture, choice = self._widget.other.picture, self._chosen()
-        if not self.is_open or picture is None or choice is None:
+        picture, compared = self._widget.other.picture, self._document.compared
+        if not self.is_open or picture is None or compared is None:
             return
-        self._picture.colour(picture, choice.shown)
+        self._picture.colour(picture, compared)
         self._widget.other.set_theme(self._picture.paint_theme())
         self._dim()
 
     def _dim(self) -> None:
         """Dims what both placements have in the same partition, where that is wanted."""
-        drawn, choice = self._picture.drawn, self._chosen()
-        if drawn is None or choice is None or not self._widget.dim.isChecked():
+        drawn, compared = self._picture.drawn, self._document.compared
+        if drawn is None or compared is None or not self._widget.dim.isChecked():
             self._picture.dim(frozenset())
             return
-        theirs, ours = choice.shown.partitions, self._document.placement.partitions
+        theirs, ours = compared.partitions, self._document.placement.partitions
         same = {
             n
             for n, part in ours.items()
@@ -326,12 +222,12 @@ class SplitController(QObject):
 
     def _open_box(self, box: int) -> None:
         """Select the partition that holds an operator in the compared placement."""
-        drawn, choice = self._picture.drawn, self._chosen()
-        if drawn is None or choice is None:
+        drawn, compared = self._picture.drawn, self._document.compared
+        if drawn is None or compared is None:
             return
         if self._picture.opens(box):
             self._picture.open_box(box)
             return
         operator = drawn.scene.display.boxes[box].members[0]
-        owner = choice.shown.partitions.get(operator)
+        owner = compared.partitions.get(operator)
         self._document.selection.select(owner.nodes if owner else [operator], operator)

@@ -140,22 +140,9 @@ def available(document: Document | None) -> frozenset[Need]:
         "stoppable": execution.provisional is not None and not execution.stopping,
         "pins": bool(document.pins.current),
         "run": bool(document.runs.visible),
-        "two placements": _two_placements(document),
+        "two placements": document.compared is not None,
     }
     return frozenset(need for need, is_met in met.items() if is_met)
-
-
-def _two_placements(document: Document) -> bool:
-    """Tells whether there is a placement beside the shown one: of a run, search or baseline."""
-    runs = document.runs.visible
-    found = any(run.winner != "collage" and run.best_found() is not None for run in runs)
-    baselines = any(
-        base.kind == "whole-model" and base.measured_us is not None and base.name != run.winner
-        for run in runs
-        for base in run.baselines
-    )
-    known = len(runs) > 1 or found or baselines or bool(document.placement.runners_up)
-    return known and document.placement.shown is not None
 
 
 def mode_refusal(document: Document, mode: Mode) -> str:

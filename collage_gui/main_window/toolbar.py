@@ -82,6 +82,7 @@ class Toolbar(QToolBar):
         entries = [("Best baseline", Reference())]
         run = document.runs.shown_or_last() if document is not None else None
         if document is not None and run is not None:
+            shown = document.placement.shown and document.placement.shown.run
             entries += [
                 (baseline_title(baseline), Reference("baseline", baseline.name))
                 for baseline in run.baselines
@@ -90,7 +91,7 @@ class Toolbar(QToolBar):
             entries += [
                 (document.runs.title_of(each), Reference("run", each.id))
                 for each in document.runs.visible
-                if each is not run or document.comparison.reference == Reference("run", each.id)
+                if each.id != shown or document.comparison.reference == Reference("run", each.id)
             ]
         self.reference.clear()
         for label, reference in entries:
