@@ -1,8 +1,6 @@
-"""Copies cells out of any table or tree, by Ctrl+C and a context menu."""
+"""Copies rows and cells out of any table or tree, by Ctrl+C and a context menu."""
 
 from __future__ import annotations
-
-from functools import partial
 
 from PySide6.QtCore import QModelIndex, Qt
 from PySide6.QtGui import QAction, QGuiApplication, QKeySequence
@@ -10,34 +8,21 @@ from PySide6.QtWidgets import QAbstractItemView
 
 
 def allow_copying(view: QAbstractItemView) -> None:
-    """Give a view the actions *Copy* (Ctrl+C) and *Copy rows*, also in its context menu."""
-    for title, whole_rows in (("Copy", False), ("Copy rows", True)):
-        action = QAction(title, view)
-        action.triggered.connect(partial(_copy, view, whole_rows))
-        view.addAction(action)
-        if not whole_rows:
-            action.setShortcut(QKeySequence.StandardKey.Copy)
-            action.setShortcutContext(Qt.ShortcutContext.WidgetShortcut)
+    """Give a view the actions *Copy* (Ctrl+C) and *Copy cell*, also in its context menu."""
+    rows, cell = QAction("Copy", view), QAction("Copy cell", view)
+    rows.setShortcut(QKeySequence.StandardKey.Copy)
+    rows.setShortcutContext(Qt.ShortcutContext.WidgetShortcut)
+    rows.triggered.connect(lambda: QGuiApplication.clipboard().setText(_rows_text(view)))
+    cell.triggered.connect(lambda: QGuiApplication.clipboard().setText(_text(view.currentIndex())))
+    view.addActions([rows, cell])
     view.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
 
 
-def _copy(view: QAbstractItemView, whole_rows: bool) -> None:
-    """Copy the selected cells, or the current one, as tab-separated lines in the shown order.
-
-    Gaps between selected cells are empty cells.
-    """
-    indexes = view.selectionModel().selectedIndexes() or [view.currentIndex()]
-    if whole_rows:
-        columns = range(view.model().columnCount())
-        indexes = [index.siblingAtColumn(at) for index in indexes for at in columns]
-    cells: dict[tuple[int, ...], dict[int, str]] = {}
-    for index in indexes:
-        cells.setdefault(_path(index), {})[index.column()] = _text(index)
-    columns_used = sorted({column for line in cells.values() for column in line})
-    lines = (
-        "\t".join(line.get(at, "") for at in columns_used) for _, line in sorted(cells.items())
-    )
-    QGuiApplication.clipboard().setText("\n".join(lines))
+def _rows_text(view: QAbstractItemView) -> str:
+    """Return the selected rows as tab-separated lines, in the shown order."""
+    columns = range(view.model().columnCount())
+    rows = sorted(view.selectionModel().selectedRows(), key=_path)
+    return "\n".join("\t".join(_text(row.siblingAtColumn(at)) for at in columns) for row in rows)
 
 
 def _text(index: QModelIndex) -> str:

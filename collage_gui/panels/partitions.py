@@ -198,7 +198,7 @@ class PartitionsPanel(QWidget):
         owners = self.document.placement.partitions
         wanted = {owners[n].id for n in chosen if n in owners} if len(chosen) < 2000 else set()
         if wanted and {row.id for row in self.table.chosen()} == wanted:
-            return  # chosen here, maybe by a single cell: that cell stays selected
+            return
         with QSignalBlocker(selection):
             selection.clearSelection()
             first = None

@@ -23,7 +23,6 @@ from PySide6.QtCore import (
 )
 from PySide6.QtGui import (
     QAction,
-    QColor,
     QFont,
     QGuiApplication,
     QIcon,
@@ -33,7 +32,6 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QMenu,
-    QStyledItemDelegate,
     QTableView,
     QToolButton,
     QWidget,
@@ -320,11 +318,7 @@ def toolchain_icon(toolchain: str) -> QIcon:
 
 
 class Table(QTableView):
-    """A sortable table without a grid.
-
-    Cells are selected and copied. A row with a selected cell is a chosen row: it is tinted, and
-    the graph shows it.
-    """
+    """A sortable table without a grid, of which rows are chosen: the graph shows them."""
 
     extra_changed = Signal()
     """A signal that a column which is hidden at first was shown or hidden."""
@@ -340,7 +334,7 @@ class Table(QTableView):
         self.setAccessibleName(title)
         self.setShowGrid(False)
         self.setWordWrap(False)
-        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectItems)
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.setSortingEnabled(True)
         self.horizontalHeader().setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
@@ -361,8 +355,6 @@ class Table(QTableView):
                 header.addAction(action)
         self.setTextElideMode(Qt.TextElideMode.ElideMiddle)
         allow_copying(self)
-        self.setItemDelegate(_ChosenRows(self))
-        self.selectionModel().selectionChanged.connect(lambda *_: self.viewport().update())
         model.modelReset.connect(self._show_known)
         model.layoutChanged.connect(self._show_known)
         self.scaled()
@@ -429,22 +421,16 @@ class Table(QTableView):
         self.setColumnWidth(wide, max(self.theme.scaled(columns[wide].width), left))
 
     def chosen(self) -> list[Any]:
-        """Return the rows with a selected cell, from the top."""
-        return [self.rows_model.row(self.rows_model.index(at, 0)) for at in self.chosen_places()]
-
-    def chosen_places(self) -> list[int]:
-        """Returns the places of the rows with a selected cell, from the top."""
-        selected = self.selectionModel().selection()
-        parts = [selected.at(number) for number in range(selected.count())]
-        return sorted({at for part in parts for at in range(part.top(), part.bottom() + 1)})
+        """Return the chosen rows, from the top."""
+        rows = sorted(self.selectionModel().selectedRows(), key=QModelIndex.row)
+        return [self.rows_model.row(index) for index in rows]
 
     def show_row(self, place: int) -> None:
-        """Choose one row; cells of it that are selected stay as they are."""
-        if self.chosen_places() != [place]:
-            # ``selectRow`` would add to the selection while the user holds Shift.
-            flags = QItemSelectionModel.SelectionFlag
-            index = self.rows_model.index(place, 0)
-            self.selectionModel().setCurrentIndex(index, flags.ClearAndSelect | flags.Rows)
+        """Choose one row."""
+        # ``selectRow`` would add to the selection while the user holds Shift.
+        flags = QItemSelectionModel.SelectionFlag
+        index = self.rows_model.index(place, 0)
+        self.selectionModel().setCurrentIndex(index, flags.ClearAndSelect | flags.Rows)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Leaves letters to the window, whose actions of one key they are."""
@@ -453,17 +439,3 @@ class Table(QTableView):
             event.ignore()
         else:
             super().keyPressEvent(event)
-
-
-class _ChosenRows(QStyledItemDelegate):
-    """Tints a chosen row, so that it can be followed across when one cell is selected."""
-
-    def __init__(self, table: Table) -> None:
-        super().__init__(table)
-        self.table = table
-
-    def paint(self, painter, option, index) -> None:
-        selection = self.table.selectionModel()
-        if selection.rowIntersectsSelection(index.row(), QModelIndex()):
-            painter.fillRect(option.rect, QColor(self.table.theme.colours.hover))
-        super().paint(painter, option, index)

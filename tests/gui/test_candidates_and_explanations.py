@@ -215,45 +215,29 @@ def test_any_selection_is_measured_on_every_toolchain_and_joins(drive) -> None:
     d.until(lambda: any(r.nodes == (3, 4) for r in page.panels.node.candidates.model.rows))
 
 
-def copy_of(table, title: str) -> None:
-    next(action for action in table.actions() if action.text() == title).trigger()
-
-
-def test_the_selected_cells_are_copied_and_nothing_else(drive, qapp) -> None:
+def test_chosen_rows_and_the_current_cell_are_copied(drive, qapp) -> None:
     d = drive()
     page = d.open()
     d.run(page)
     table = page.panels.partitions.table
-    model = table.rows_model
-    clipboard = qapp.clipboard()
+    model, (rows, cell) = table.rows_model, table.actions()[:2]
 
-    def shown(row: int, column: int) -> str:
-        return model.data(model.index(row, column))
+    def shown(row: int) -> list[str]:
+        return [model.data(model.index(row, at)) for at in range(model.columnCount())]
 
     page.tabs.setCurrentWidget(page.panels.partitions)
-    cell = model.index(1, 1)
-    table.setFocus()
-    d.qtbot.mouseClick(
-        table.viewport(), Qt.MouseButton.LeftButton, pos=table.visualRect(cell).center()
-    )
-    assert page.document.selection.operators == set(model.row(cell).nodes), "a cell chooses its row"
-    assert table.selectionModel().selectedIndexes() == [cell], "and stays the only selected cell"
-    copy_of(table, "Copy")
-    assert clipboard.text() == shown(1, 1)
-    d.qtbot.mouseClick(
-        table.viewport(),
-        Qt.MouseButton.LeftButton,
-        Qt.KeyboardModifier.ShiftModifier,
-        table.visualRect(model.index(2, 2)).center(),
-    )
-    copy_of(table, "Copy")
-    assert clipboard.text() == (f"{shown(1, 1)}\t{shown(1, 2)}\n{shown(2, 1)}\t{shown(2, 2)}")
-    table.show_row(0)
-    copy_of(table, "Copy")
-    whole = "\t".join(shown(0, c) for c in range(model.columnCount()))
-    assert clipboard.text() == whole
-    copy_of(table, "Copy rows")
-    assert clipboard.text() == whole
+    for place, modifier in (
+        (1, Qt.KeyboardModifier.NoModifier),
+        (2, Qt.KeyboardModifier.ShiftModifier),
+    ):
+        at = table.visualRect(model.index(place, 1)).center()
+        d.qtbot.mouseClick(table.viewport(), Qt.MouseButton.LeftButton, modifier, at)
+    chosen = {n for row in (1, 2) for n in model.row(model.index(row, 0)).nodes}
+    assert page.document.selection.operators == chosen
+    rows.trigger()
+    assert qapp.clipboard().text() == "\n".join("\t".join(shown(row)) for row in (1, 2))
+    cell.trigger()
+    assert qapp.clipboard().text() == shown(2)[1]
 
 
 def test_the_table_model_obeys_qt_and_sorts_its_rows(qtbot) -> None:
