@@ -7,7 +7,7 @@ from string import ascii_lowercase
 from typing import Any, TypeVar, cast
 
 from PySide6.QtCore import QEvent, QObject, QPoint, QSize, Qt, Signal
-from PySide6.QtGui import QAction, QPainter, QPaintEvent, QValidator
+from PySide6.QtGui import QAction, QPainter, QPaintEvent
 from PySide6.QtWidgets import (
     QAbstractButton,
     QAbstractSpinBox,
@@ -22,15 +22,13 @@ from PySide6.QtWidgets import (
     QMainWindow,
     QPushButton,
     QSizePolicy,
-    QSpinBox,
     QToolButton,
-    QToolTip,
     QVBoxLayout,
     QWidget,
 )
 
 from collage_engine.drawing.formatting import as_sentence, duration_text
-from collage_engine.records.durations import LONGEST_S, parse_duration
+from collage_engine.records.durations import parse_duration
 from collage_engine.records.errors import InvalidValue
 from collage_gui.design_units import NAME_LETTERS, UNIT
 
@@ -273,76 +271,41 @@ def show_words(field: QAbstractSpinBox, words: str) -> None:
     edit.installEventFilter(_WordsSelector(edit, words))
 
 
-class DurationField(QSpinBox):
-    """A spin box of seconds that shows and reads ``30 s``, ``2 min 30 s``, ``1 h``."""
+class DurationField(QLineEdit):
+    """A field of a duration that reads and shows ``30 s``, ``2 min 30 s``, ``1 h``."""
 
+    valueChanged = Signal()
     refused = Signal(str)
     """Why a text was replaced by the earlier duration; empty once another text is typed."""
 
-    def __init__(self, seconds: int = 600, least: int = 1, none: str = "") -> None:
-        """Makes the field.
+    def __init__(self, none: str = "") -> None:
+        """Makes the field; ``none`` is what it says without a duration, where none is allowed."""
+        super().__init__(placeholderText=none)
+        self._seconds = 0.0
+        self.editingFinished.connect(self.read)
+        self.textEdited.connect(lambda _: self.refused.emit(""))
 
-        Args:
-            seconds: The duration at first.
-            least: The shortest duration in seconds; 0 allows none.
-            none: What the field says at 0.
-        """
-        super().__init__()
-        self.setRange(least, round(LONGEST_S) - 1)
-        show_words(self, none)
-        self.setValue(seconds)
-        self.lineEdit().textEdited.connect(lambda _: self.refused.emit(""))
+    def value(self) -> float:
+        """Return the seconds; 0 is none."""
+        return self._seconds
 
-    def textFromValue(self, value: int) -> str:
-        """Return the duration as people write it."""
-        return duration_text(value)
+    def setValue(self, seconds: float) -> None:
+        """Show a duration in seconds."""
+        self._seconds = seconds
+        self.setText(duration_text(seconds) if seconds else "")
+        self.valueChanged.emit()
 
-    def valueFromText(self, text: str) -> int:
-        """Returns the seconds of a duration; the earlier ones where the text is none."""
-        try:
-            return self._seconds(text)
-        except InvalidValue:
-            return self.value()
-
-    def _seconds(self, text: str) -> int:
-        """Return whole seconds within the field's range; InvalidValue where the text is none."""
-        body, or_none = text.strip(), not self.minimum()
-        if or_none and body in ("none", self.specialValueText()):
-            return 0
-        seconds = parse_duration(body, or_none=or_none)
-        return min(self.maximum(), max(1, round(seconds))) if seconds else 0
-
-    def validate(self, text: str, position: int) -> tuple[QValidator.State, str, int]:
-        """Lets any text be typed; what is no duration is put back by ``fixup``."""
-        try:
-            self._seconds(text)
-        except InvalidValue:
-            return (QValidator.State.Intermediate, text, position)
-        return (QValidator.State.Acceptable, text, position)
-
-    def fixup(self, text: str) -> str:
-        """Return the earlier duration, which replaces a text that is none, and say why it does.
-
-        The tip beside the field goes with the next key, Tab included: who shows messages listens
-        to ``refused``.
-        """
-        earlier = self.textFromValue(self.value()) if self.value() else self.specialValueText()
-        try:
-            self._seconds(text)
-        except InvalidValue as error:
-            sentence = as_sentence(str(error))
-            below = self.mapToGlobal(self.rect().bottomLeft())
-            QToolTip.showText(below, plain_tip(sentence), self)
-            self.refused.emit(f"{sentence} It stays {earlier}.")
-        return earlier
-
-    def stepBy(self, steps: int) -> None:
-        """Steps by 10 s below a minute, by a minute below an hour, else by 10 min."""
-        for _ in range(abs(steps)):
-            value = self.value() if steps > 0 else self.value() - 1
-            step = 10 if value < 60 else 60 if value < 3600 else 600
-            now = self.value()
-            self.setValue((now // step + 1) * step if steps > 0 else ((now - 1) // step) * step)
+    def read(self) -> None:
+        """Take what was typed; the earlier duration replaces a text that is none."""
+        text, or_none = self.text().strip(), bool(self.placeholderText())
+        if self.isModified():
+            try:
+                none = or_none and not text
+                self.setValue(0.0 if none else parse_duration(text, or_none=or_none))
+            except InvalidValue as error:
+                self.setValue(self._seconds)
+                stays = self.text() or self.placeholderText()
+                self.refused.emit(f"{as_sentence(str(error))} It stays {stays}.")
 
 
 class _WheelGuard(QObject):

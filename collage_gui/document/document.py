@@ -159,26 +159,19 @@ class Document(QObject):
 
     # -- opening -----------------------------------------------------------------------
 
-    def open_model(self, path: str, shapes: dict[str, tuple[int, ...]] | None = None) -> None:
-        """Import an ONNX file; an engine elsewhere gets its content.
-
-        Args:
-            path: The file.
-            shapes: Input name → sizes; those of the last import by default.
-        """
+    def open_model(self, path: str) -> None:
+        """Import an ONNX file, with the sizes of the last import; elsewhere by its content."""
         self.path = path
-        sizes = shapes if shapes is not None else dict(self.execution.settings.shapes)
+        sizes = dict(self.execution.settings.shapes)
         model = self._model_file()
         if model is None:
             return
         choices = tuple(each.choice for each in self.shapes.entries)
-        if shapes is None and choices:  # the file changed, and what it is placed for did not
+        if choices:  # the file changed, and what it is placed for did not
             again = protocol.ShapesOpen(model=model, choices=choices)
             self.requests.send("shapes.open", again, self._shapes_arrived, topic="open")
             return
         params = msgspec.structs.replace(model, shapes=sizes)
-        execution = self.execution
-        execution.settings = msgspec.structs.replace(execution.settings, shapes=sizes)
         refused = self.failed.emit if sizes else self._model_refused
         self.requests.send("model.open", params, self._admitted, refused, topic="open")
 

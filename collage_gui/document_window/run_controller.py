@@ -97,13 +97,6 @@ class RunController:
         self._settings.tolerance.setValue(100 * tolerance)
         self.start()
 
-    def show_refusal(self, reason: str) -> None:
-        """Say why a duration that was typed is none; an empty reason takes that back."""
-        if reason:
-            self._messages.show_message(reason, "warning", topic="duration")
-        else:
-            self._messages.clear("duration")
-
     def search_or_start(self) -> None:
         """Search again where costs are known, else run."""
         execution = self._document.execution

@@ -150,8 +150,7 @@ class ShapesController:
                 self._ask(dimensions, "")
                 return
             text = "The model names no dimension: all sizes of its inputs are fixed."
-            more = "Other sizes can be given under Input sizes."
-            self._messages.show_message(f"{text} {more}", "info", topic="shapes")
+            self._messages.show_message(text, "info", topic="shapes")
 
         document.ask_dimensions(arrived, document.failed.emit)
 

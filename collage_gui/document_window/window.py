@@ -159,7 +159,7 @@ class DocumentWindow(QWidget):
         return centre
 
     def _connect(self) -> None:
-        document, panels = self.document, self.panels
+        document = self.document
         document.failed.connect(lambda reason: self.messages.show_message(reason, "error"))
         for view in (self.view, self.split_widget.other):
             view.menu_wanted.connect(self._open_menu)
@@ -169,8 +169,6 @@ class DocumentWindow(QWidget):
         document.execution.running_changed.connect(self._show_slider)
         self.precision_slider.moved.connect(self._preview_rounding)
         self.precision_slider.run_wanted.connect(self.runs.start_in_precision)
-        for field in (panels.run_settings.budget, panels.run_settings.tune):
-            field.refused.connect(self.runs.show_refusal)
 
     def _show_slider(self) -> None:
         self.precision_slider.refresh(self.picture.mode)

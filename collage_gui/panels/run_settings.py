@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,7 +12,6 @@ from PySide6.QtCore import QMargins, QSize, Qt
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import (
     QAbstractSpinBox,
-    QApplication,
     QCheckBox,
     QComboBox,
     QDoubleSpinBox,
@@ -19,8 +19,6 @@ from PySide6.QtWidgets import (
     QFormLayout,
     QHBoxLayout,
     QLineEdit,
-    QMenu,
-    QPushButton,
     QScrollArea,
     QSpinBox,
     QStyle,
@@ -30,10 +28,8 @@ from PySide6.QtWidgets import (
 
 from collage_engine.drawing.formatting import counted, duration_text, number_text
 from collage_engine.drawing.operators import OperatorGraph
-from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.answers import PreflightAnswer
 from collage_engine.records.counted import NAMED
-from collage_engine.records.errors import InvalidValue
 from collage_engine.records.precision import (
     BFLOAT16,
     DEVICE_ONLY,
@@ -44,10 +40,8 @@ from collage_engine.records.precision import (
     short,
 )
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.shapes import parse_shape
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.document.document import Document
-from collage_gui.panels.tables import toolchain_icon
 from collage_gui.panels.toolchain_list import ToolchainList
 from collage_gui.preferences import Preferences
 from collage_gui.widgets import (
@@ -57,7 +51,6 @@ from collage_gui.widgets import (
     form_row,
     keep_from_wheel,
     lay_out,
-    named,
     pad_spin_boxes,
     plain_tip,
     push_button,
@@ -80,8 +73,8 @@ ABOUT_IN_PLACE = (
     "costs from it, and search again.\nOtherwise the search uses isolated costs."
 )
 ABOUT_RUNTIMES = (
-    "Partitions of these toolchains only. Unlike a toolchain that is not checked above, the others "
-    "are measured all the same, so that the limit's price is known."
+    "Partitions of these toolchains only, separated by commas. Unlike a toolchain that is not "
+    "checked above, the others are measured all the same, so that the limit's price is known."
 )
 ABOUT_MEMORY = (
     "Resident memory of the process while it runs, in millions of bytes. What takes more is "
@@ -134,54 +127,14 @@ class PrecisionChoice(QComboBox):
         self.setCurrentIndex(max(0, self.findData(precision)))
 
 
-class RuntimesChoice(QPushButton):
-    """A button with a menu of the toolchains that are available, any number of which is checked."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.allowed: tuple[str, ...] = ()
-        """The checked toolchains; none means that any is allowed."""
-        menu = named(QMenu(self), "allowRuntimesMenu")
-        menu.setToolTipsVisible(True)
-        self.setMenu(menu)
-        self.allow(())
-
-    def show_states(self, states: Sequence[ToolchainState]) -> None:
-        """List the toolchains that are available."""
-        self.menu().clear()
-        for state in states:
-            if state.available:
-                title = toolchain_title(state.name)
-                action = self.menu().addAction(toolchain_icon(state.name), title)
-                action.setCheckable(True)
-                action.setData(state.name)
-                action.setToolTip(state.licence or "")
-                action.triggered.connect(self._toggled)
-        self.allow(self.allowed)
-
-    def allow(self, names: tuple[str, ...]) -> None:
-        """Check these toolchains, also those that are listed later."""
-        self.allowed = names
-        self.setText(", ".join(map(toolchain_title, names)) or ANY_OF_THE_TOOLCHAINS)
-        for action in self.menu().actions():
-            action.setChecked(action.data() in names)
-
-    def _toggled(self) -> None:
-        self.allow(tuple(a.data() for a in self.menu().actions() if a.isChecked()))
-
-
 def _ways(field: QWidget) -> Ways:
     """Return how the setting of a field is read and shown."""
-    if isinstance(field, DurationField):
-        return lambda: float(field.value()), lambda seconds: field.setValue(round(seconds))
-    if isinstance(field, QSpinBox | QDoubleSpinBox):
+    if isinstance(field, QSpinBox | QDoubleSpinBox | DurationField):
         return field.value, field.setValue
     if isinstance(field, QCheckBox):
         return field.isChecked, field.setChecked
     if isinstance(field, QComboBox):
         return field.currentData, lambda data: field.setCurrentIndex(max(0, field.findData(data)))
-    if isinstance(field, RuntimesChoice):
-        return lambda: field.allowed, field.allow
     assert isinstance(field, QLineEdit)
     return lambda: field.text().strip(), field.setText
 
@@ -234,7 +187,7 @@ class RunSettingsPanel(QWidget):
         self._show(RunSettings(threads=threads, budget_s=budget_s))
         document.shapes.changed.connect(self._show_shapes)
         document.execution.running_changed.connect(self._show_shapes)
-        document.graph_changed.connect(self._opened)
+        document.graph_changed.connect(self._show_shapes)
         document.execution.settings_restored.connect(self._restored)
         self._show_shapes()
 
@@ -261,8 +214,9 @@ class RunSettingsPanel(QWidget):
         self.budget = self._row(form, "budget_s", "Budget", DurationField(), ABOUT_BUDGET)
         box = QCheckBox("Measure in the model")
         self.in_place = self._row(form, "in_place", "Costs", box, ABOUT_IN_PLACE)
-        tuning = DurationField(least=0, none="no tuning")
-        self.tune = self._row(form, "tune_budget_s", "Tuning", tuning)
+        self.tune = self._row(form, "tune_budget_s", "Tuning", DurationField("no tuning"))
+        for duration in (self.budget, self.tune):
+            duration.refused.connect(self._show_error)
         tip = "The lowest that candidates may compute in, within the tolerance"
         self.precision = self._row(form, "precision", "Precision", PrecisionChoice(), tip)
         field = QDoubleSpinBox(decimals=3, maximum=100.0, singleStep=0.1, suffix=" %")
@@ -276,37 +230,24 @@ class RunSettingsPanel(QWidget):
         box = QCheckBox("Export what cannot be checked")
         self.unchecked = self._row(form, "unchecked", "Outputs", box)
         form.addRow("", text_label(ABOUT_UNCHECKED, "small"))
-        sizes = QLineEdit(placeholderText="NAME=1,3,224,224")
-        self.shapes = form_row(form, "Input sizes", sizes, "shapes")
-        self.shapes.editingFinished.connect(self._shapes_edited)
         choose = action_button(actions["shapes"])
         self.dimensions = form_row(form, "Shapes", choose, "dimensions", ABOUT_CHOOSING_SHAPES)
         choose = push_button(RANDOM_INPUTS, "", self._choose_inputs)
         tip = "Choose an .npz file of representative inputs, keyed by input name"
         self.inputs = form_row(form, "Inputs", choose, "inputs", tip)
-        name = QLineEdit(placeholderText="Name of the run")
-        self.name = self._row(form, "name", "Name", name)
         return form
 
     def _limits_form(self) -> QFormLayout:
         """Return the fields of the limits; each limit gets a verdict and a price."""
         form = QFormLayout()
-        choice = RuntimesChoice()
-        self.runtimes = self._row(form, "allow_runtimes", "Runtimes", choice, ABOUT_RUNTIMES)
+        self.runtimes = self._names(form, "allow_runtimes", "Runtimes", ANY_OF_THE_TOOLCHAINS)
         tip = "Partitions of at most so many different toolchains"
         self.most = self._row(form, "max_runtimes", "At most", QSpinBox(maximum=16), tip)
         show_words(self.most, "any number")
         tip = "Weights and runtime libraries together, in millions of bytes"
         self.largest = self._size(form, "max_artifact_bytes", "Artifact", "any size", tip)
         self.memory = self._size(form, "max_memory_bytes", "Memory", "any amount", ABOUT_MEMORY)
-        field = QLineEdit(placeholderText="any")
-        self.licences = self._row(form, "licences", "Licences", field, ABOUT_LICENCES)
-        self._fields["licences"] = (
-            lambda: tuple(
-                dict.fromkeys(filter(None, map(str.strip, self.licences.text().split(","))))
-            ),
-            lambda licences: self.licences.setText(", ".join(licences)),
-        )
+        self.licences = self._names(form, "licences", "Licences", "any")
         return form
 
     def _row(self, form: QFormLayout, setting: str, label: str, field: W, tip: str = "") -> W:
@@ -315,6 +256,15 @@ class RunSettingsPanel(QWidget):
         form_row(form, label, field, setting, tip)
         if isinstance(field, QCheckBox):
             field.setAccessibleName(field.text())
+        return field
+
+    def _names(self, form: QFormLayout, setting: str, label: str, none: str) -> QLineEdit:
+        """Add a field of names that are separated by commas."""
+        field = self._row(form, setting, label, QLineEdit(placeholderText=none))
+        self._fields[setting] = (
+            lambda: tuple(dict.fromkeys(filter(None, map(str.strip, field.text().split(","))))),
+            lambda names: field.setText(", ".join(names)),
+        )
         return field
 
     def _size(
@@ -336,10 +286,12 @@ class RunSettingsPanel(QWidget):
         """List the engine's toolchains; missing ones say what installs them."""
         self._states = states
         self.toolchains.show_states(states, self.document.execution.settings.toolchains)
-        self.runtimes.show_states(states)
-        known = ", ".join(sorted({s.licence for s in states if s.available and s.licence}))
-        here = f"\nThe toolchains here have: {known}" if known else ""
-        self.licences.setToolTip(ABOUT_LICENCES + here)
+        here = [state for state in states if state.available]
+        for field, about, names in (
+            (self.runtimes, ABOUT_RUNTIMES, [state.name for state in here]),
+            (self.licences, ABOUT_LICENCES, sorted({s.licence for s in here if s.licence})),
+        ):
+            field.setToolTip(f"{about}\nThose of the toolchains here: {', '.join(names)}")
 
     def _show_target(self, text: str) -> None:
         """List what there is for a target; names that are half typed change nothing."""
@@ -355,20 +307,16 @@ class RunSettingsPanel(QWidget):
 
         A field that is being typed in is read as far as it is typed.
         """
-        for field in (QApplication.focusWidget(), *self.findChildren(QAbstractSpinBox)):
-            if isinstance(field, QAbstractSpinBox):
-                field.interpretText()
+        for spin in self.findChildren(QAbstractSpinBox):
+            spin.interpretText()
+        for duration in (self.budget, self.tune):
+            duration.read()
         return msgspec.structs.replace(
             self.document.execution.settings,
             toolchains=self.toolchains.names(),
             inputs_npz=self._inputs,
             **{name: read() for name, (read, _) in self._fields.items()},
         )
-
-    def _opened(self) -> None:
-        shapes = self.document.execution.settings.shapes
-        self.shapes.setText("; ".join(f"{n}={','.join(map(str, s))}" for n, s in shapes.items()))
-        self._show_shapes()
 
     def _show(self, settings: RunSettings) -> None:
         for name, (_, show) in self._fields.items():
@@ -378,7 +326,6 @@ class RunSettingsPanel(QWidget):
         """Show the settings of an opened session, as near as the fields allow."""
         self._show(self.document.execution.settings)
         self.show_toolchains(self._states)
-        self._opened()
 
     def _show_shapes(self) -> None:
         """Name the shapes that the next run places, where there are several."""
@@ -387,41 +334,28 @@ class RunSettingsPanel(QWidget):
         text = f"{counted(len(names), 'shape')}…" if names else CHOOSE_SHAPES
         self.dimensions.setText(text)
         self.dimensions.setToolTip(plain_tip(", ".join(names) or ABOUT_CHOOSING_SHAPES))
-        free = bool(self.document.handle) and not self.document.running
-        self.shapes.setEnabled(free and not shapes.several)
-
-    def _shapes_edited(self) -> None:
-        try:
-            parts = filter(str.strip, self.shapes.text().split(";"))
-            shapes = dict(map(parse_shape, parts))
-        except InvalidValue as error:
-            self.error.setText(str(error))
-            self.error.show()
-            return
-        self.error.hide()
-        if shapes != dict(self.document.execution.settings.shapes) and self.document.path:
-            self.document.open_model(self.document.path, shapes)
 
     def _choose_inputs(self) -> None:
         path, _ = QFileDialog.getOpenFileName(self, "Representative inputs", "", "NumPy (*.npz)")
         self.load_inputs(path)
 
+    def _show_error(self, text: str) -> None:
+        """Say what is wrong with a field; an empty text takes that back."""
+        self.error.setText(text)
+        self.error.setVisible(bool(text))
+
     def load_inputs(self, path: str) -> None:
         """Take the bytes of an .npz file; an empty path goes back to random inputs."""
-        self._inputs = None
-        self.error.hide()
+        self._inputs, refusal = None, ""
         if path:
             try:
-                with open(path, "rb") as file:
-                    content = file.read()
+                content = Path(path).read_bytes()
             except OSError as error:
-                content = b""
-                self.error.setText(f"{path}: {error.strerror}")
-            if content.startswith(b"PK"):
-                self._inputs = content
-            elif content:
-                self.error.setText(f"{os.path.basename(path)} is not an .npz file")
-            self.error.setVisible(self._inputs is None)
+                refusal = f"{path}: {error.strerror}"
+            else:
+                self._inputs = content if content.startswith(b"PK") else None
+                refusal = "" if self._inputs else f"{os.path.basename(path)} is not an .npz file"
+        self._show_error(refusal)
         self.inputs.setText(os.path.basename(path) if self._inputs else RANDOM_INPUTS)
 
     # -- pre-flight --------------------------------------------------------------------

@@ -14,27 +14,24 @@ def test_limits_are_part_of_the_settings_and_come_back(drive) -> None:
     page = d.open()
     panel = page.panels.run_settings
     assert panel.settings().allow_runtimes == () and panel.settings().max_artifact_bytes == 0
-    for action in panel.runtimes.menu().actions():
-        if action.data() in ("tvm", "onednn"):
-            action.trigger()
+    panel.runtimes.setText("tvm, onednn")
     panel.most.setValue(2)
     panel.largest.setValue(55.5)
     panel.memory.setValue(700)
     panel.licences.setText("Apache-2.0, MIT,,BSD, MIT")
     panel.tune.setValue(180)
     wanted = panel.settings()
-    assert set(wanted.allow_runtimes) == {"tvm", "onednn"}
+    assert wanted.allow_runtimes == ("tvm", "onednn")
     assert (wanted.max_runtimes, wanted.max_artifact_bytes) == (2, 55_500_000)
     assert wanted.max_memory_bytes == 700_000_000
     assert wanted.licences == ("Apache-2.0", "MIT", "BSD")
     assert wanted.tune_budget_s == 180.0
-    assert "TVM" in panel.runtimes.text() and "oneDNN" in panel.runtimes.text()
 
     d.run(page)
     assert page.document.execution.settings.max_runtimes == 2, "the run was started with them"
     page.document.execution.settings = RunSettings()
     page.document.execution.settings_restored.emit()
-    assert panel.settings().licences == () and panel.runtimes.text().startswith("any")
+    assert panel.settings().licences == () and not panel.runtimes.text()
     page.document.execution.settings = wanted
     page.document.execution.settings_restored.emit()
     again = panel.settings()
