@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QObject
-from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QWidget
 
 from collage_gui.design_units import UNIT
 from collage_gui.messages import Message, Messages
-from collage_gui.widgets import ElidedLabel, lay_out, named, push_button, tool_button
+from collage_gui.widgets import lay_out, push_button, text_label, tool_button
 
 
 class Banner(QFrame):
-    """Lies over a widget, which therefore never moves; hidden while there is no message.
-
-    A message takes one line; where it is cut, a button shows all of it.
-    """
+    """Lies over a widget, which therefore never moves; hidden while there is no message."""
 
     def __init__(self, name: str, over: QWidget, *sources: Messages) -> None:
         """Makes the banner.
@@ -29,14 +25,10 @@ class Banner(QFrame):
         self.setObjectName(name)
         self._over, self._sources = over, sources
         self._message: Message | None = None
-        self.label = named(ElidedLabel(), name + "Text")
-        tip = "Show the whole message"
-        self.more = tool_button("More", name + "More", None, tip=tip)
-        self.more.setCheckable(True)
-        self.more.toggled.connect(self._show_all)
+        self.label = text_label(name=name + "Text")
         self.action = push_button("", name + "Action", self._act)
         self.close_button = tool_button("✕", "", self._dismiss, "Dismiss")
-        parts = ((self.label, 1), self.more, self.action, self.close_button)
+        parts = ((self.label, 1), self.action, self.close_button)
         lay_out(QHBoxLayout(self), *parts, edge=1)
         self.hide()
         over.installEventFilter(self)
@@ -63,7 +55,6 @@ class Banner(QFrame):
         self.setAccessibleName(message.text)
         self.action.setText(message.action)
         self.action.setVisible(bool(message.action))
-        self.more.setChecked(False)
         if self.property("banner") != message.kind:
             self.setProperty("banner", message.kind)
             for widget in (self, self.label):
@@ -79,30 +70,13 @@ class Banner(QFrame):
             self._place()
         return False
 
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        """Offers the whole message where it does not fit."""
-        super().resizeEvent(event)
-        self._offer_more()
-
     def _place(self) -> None:
         width = self._over.width() - 2 * UNIT
         box = self.layout()
         assert box is not None
         box.activate()
-        whole = self.label.wordWrap()
-        height = box.totalHeightForWidth(width) if whole else self.sizeHint().height()
+        height = box.totalHeightForWidth(width)
         self.setGeometry(UNIT, self._over.height() - height - 1, width, height)
-        self._offer_more()
-
-    def _offer_more(self) -> None:
-        self.more.setVisible(self.more.isChecked() or self.label.is_cut)
-
-    def _show_all(self, whole: bool) -> None:
-        self.more.setText("Less" if whole else "More")
-        self.label.setWordWrap(whole)
-        self.label.updateGeometry()
-        self.label.update()
-        self._place()
 
     def _dismiss(self) -> None:
         message = self._message

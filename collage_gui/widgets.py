@@ -169,11 +169,6 @@ class ElidedLabel(QLabel):
         self.setTextFormat(Qt.TextFormat.PlainText)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
 
-    @property
-    def is_cut(self) -> bool:
-        """Tells whether the whole text does not fit into one line of the label."""
-        return self.fontMetrics().horizontalAdvance(self._one_line()) > self.contentsRect().width()
-
     def minimumSizeHint(self) -> QSize:
         """Return the size of one line of a few letters."""
         return QSize(letters_px(self, NAME_LETTERS), super().minimumSizeHint().height())
@@ -184,10 +179,7 @@ class ElidedLabel(QLabel):
         return QSize(metrics.horizontalAdvance(self._one_line()) + 4, metrics.height() + 2)
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        """Paints the text with an ellipsis where it is cut; wrapped text is painted as usual."""
-        if self.wordWrap():
-            super().paintEvent(event)
-            return
+        """Paints the text with an ellipsis where it is cut."""
         painter = QPainter(self)
         area = self.contentsRect()
         text = self.fontMetrics().elidedText(
