@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QBrush, QColor, QFontMetricsF, QResizeEvent
+from PySide6.QtGui import QColor, QFontMetricsF, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QStackedWidget
 
 from collage_engine.drawing.formatting import time_text
 from collage_gui.design_units import UNIT
-from collage_gui.graph_view.painter import BRUSHES
 from collage_gui.theme import Theme
 from collage_gui.widgets import text_label
 
@@ -39,13 +38,10 @@ class Bar:
     low: float | None = None
     high: float | None = None
     colour: str = NEUTRAL
-    pattern: str = "solid"
     note: str = ""
     key: str = ""
     strong: bool = False
     """Whether it is what is shown; it is drawn in the colour of text."""
-    second: float | None = None
-    """Another value shown as a tick across the bar, e.g. the estimate beside the measured."""
 
     @property
     def is_known(self) -> bool:
@@ -54,19 +50,12 @@ class Bar:
 
     def reach(self, end: float) -> float:
         """Returns where its drawing ends on an axis that ends at ``end``."""
-        ends = [self.value, self.high, self.second]
-        return max(min(x, end) for x in ends if x is not None)
+        return max(min(x, end) for x in (self.value, self.high) if x is not None)
 
     def figures(self, end: float) -> str:
-        """Return its value as text, with an arrow before each number that is past the axis."""
-        text = time_text(self.value)
-        if self.value is not None and self.value > end:
-            return f"→ {text}"
-        if self.high is not None and self.high > end:
-            text += f" → {time_text(self.high)}"
-        if self.second is not None and self.second > end:
-            text += f", expected → {time_text(self.second)}"
-        return text
+        """Return its value as text, after an arrow where the bar is cut."""
+        cut = self.value is not None and self.value > end
+        return f"{'→ ' if cut else ''}{time_text(self.value)}"
 
     def text(self, end: float) -> str:
         """Return what is written at its end: figures and note, or why there is no figure."""
@@ -139,11 +128,9 @@ class BarChart(QStackedWidget):
         px = max(room / 4, room - texts - 3 * UNIT) / end
         self.plot.setXRange(0, room / px, padding=0)
         self.plot.setYRange(-0.5, len(self.bars) - 0.5, padding=0)
+        self._draw_bars(end)
         for place, bar in enumerate(self.bars):
-            begin = 0.0
-            if bar.is_known:
-                self._draw_bar(bar, place, end)
-                begin = bar.reach(end) + UNIT / px
+            begin = bar.reach(end) + UNIT / px if bar.is_known else 0.0
             left_px = room - begin * px - UNIT
             # A note is cut where it has no room, figures never are.
             least_px = metrics.horizontalAdvance(f"{bar.figures(end)}…")
@@ -183,31 +170,23 @@ class BarChart(QStackedWidget):
         axis.setTicks([list(enumerate(labels))])
         return width
 
-    def _draw_bar(self, bar: Bar, y: int, end: float) -> None:
-        """Draw a bar with its whisker and its second value; one that is cut ends in a point."""
+    def _draw_bars(self, end: float) -> None:
+        """Draw the bars with their whiskers, as far as the axis goes."""
         import pyqtgraph as pg
 
-        value, colours = bar.value or 0.0, self.theme.colours
-        fill = QColor(colours.text if bar.strong else bar.colour)
-        for brush in (fill, QBrush(QColor(0, 0, 0, 70), BRUSHES[bar.pattern])):
-            self.plot.addItem(
-                pg.BarGraphItem(
-                    x0=[0], y=[y], width=[min(value, end)], height=0.62, brush=brush, pen=None
-                )
-            )
+        colours, known = self.theme.colours, [bar for bar in self.bars if bar.is_known]
+        spans = [(bar.low or bar.value, bar.value, bar.high or bar.value) for bar in known]
+        low, x, high = np.clip(np.array(spans, float), 0.0, end).T
+        y = np.flatnonzero([bar.is_known for bar in self.bars])
+        brushes = [QColor(colours.text if bar.strong else bar.colour) for bar in known]
+        self.plot.addItem(
+            pg.BarGraphItem(x0=0, y=y, width=x, height=0.62, brushes=brushes, pen=None)
+        )
+        told = high > low
+        ends = {"x": x[told], "y": y[told], "left": (x - low)[told], "right": (high - x)[told]}
         # On a bar of the text's own colour a line can be seen by its edges.
-        line, edge = pg.mkPen(colours.text, width=1.4), pg.mkPen(colours.panel, width=3)
-        if value > end:
-            self.plot.plot([end], [y], symbol="t2", symbolSize=14, symbolBrush=fill, symbolPen=None)
-        elif bar.low is not None and bar.high is not None:
-            x, left, right = np.array([value, value - bar.low, min(bar.high, end) - value])[:, None]
-            for pen in (edge, line):
-                whisker = pg.ErrorBarItem(x=x, y=x * 0 + y, left=left, right=right, beam=0.3)
-                whisker.setData(pen=pen)
-                self.plot.addItem(whisker)
-        if bar.second is not None and bar.second <= end:
-            for pen in (edge, line):
-                self.plot.plot([bar.second, bar.second], [y - 0.4, y + 0.4], pen=pen)
+        for pen in (pg.mkPen(colours.panel, width=3), pg.mkPen(colours.text, width=1.4)):
+            self.plot.addItem(pg.ErrorBarItem(**ends, beam=0.3, pen=pen))
 
     def _write(self, text: str, x: float, y: int, strong: bool) -> None:
         import pyqtgraph as pg

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.columns import AT_A_GLANCE
 from collage_engine.drawing.figures import (
@@ -16,7 +14,7 @@ from collage_engine.drawing.formatting import counted, gain_text
 from collage_engine.drawing.palette import toolchain_look
 from collage_engine.records.placement import Baseline, Placement, Run
 from collage_gui.document.document import Document
-from collage_gui.panels.bar_chart import Bar
+from collage_gui.panels.bar_chart import NEUTRAL, Bar
 
 TIED_WITH_EXPORTED = "tied with what is exported"
 EXPORTED = "exported"
@@ -46,15 +44,13 @@ def _shown_bars(document: Document, against: float | None) -> list[Bar]:
     us = latency_us(shown.placement)
     note = gain_text(us, against) if against is not None else ""
     title = "Now (expected)" if shown.estimated else shown.title
-    return [Bar(title, us, pattern="rising", strong=True, note=note)]
+    return [Bar(title, us, strong=True, note=note)]
 
 
 def _bar_of(placement: Placement, label: str, key: str, note: str, strong: bool) -> Bar:
-    """Return the bar of a placement, with its whisker and a tick where it was expected."""
+    """Return the bar of a placement, with its whisker."""
     low, high = placement.spread_us or (None, None)
-    expected = placement.estimated_us if placement.measured_us is not None else None
-    bar = Bar(label, latency_us(placement), low, high, note=note, key=key)
-    return replace(bar, strong=strong, second=expected)
+    return Bar(label, latency_us(placement), low, high, note=note, key=key, strong=strong)
 
 
 def _own_bars(document: Document, shown: Run | None, against: float | None) -> list[Bar]:
@@ -92,8 +88,7 @@ def _found_bars(document: Document, run: Run | None) -> list[Bar]:
     note = f"{note}, {counted(len(found.partitions), 'partition')}"
     shown = document.placement.shown
     strong = shown is not None and shown.found_by == run.id
-    bar = _bar_of(found, "Best of the search", f"found:{run.id}", note, strong)
-    return [replace(bar, pattern="falling")]
+    return [_bar_of(found, "Best of the search", f"found:{run.id}", note, strong)]
 
 
 def _baseline_bars(run: Run | None) -> list[Bar]:
@@ -108,12 +103,18 @@ def _baseline_bars(run: Run | None) -> list[Bar]:
     shown = [b for b in shown if b.name != run.winner or b.measured_us != ours]
     for each in sorted(shown, key=lambda b: b.measured_us or float("inf")):
         low, high = each.spread_us or (None, None)
-        bar = Bar(baseline_title(each), each.measured_us, low, high, pattern="dots")
-        if each.kind == "whole-model":
-            look = toolchain_look(each.name)
-            bar = replace(bar, colour=look.colour, pattern=look.pattern)
-        note = _baseline_note(run, each)
-        bars.append(replace(bar, note=note, key=f"baseline:{each.name}"))
+        single = each.kind == "whole-model"
+        bars.append(
+            Bar(
+                baseline_title(each),
+                each.measured_us,
+                low,
+                high,
+                colour=toolchain_look(each.name).colour if single else NEUTRAL,
+                note=_baseline_note(run, each),
+                key=f"baseline:{each.name}",
+            )
+        )
     return bars
 
 

@@ -6,7 +6,7 @@ import shutil
 import xml.etree.ElementTree as ElementTree
 
 import msgspec
-from pyqtgraph import PlotDataItem
+from pyqtgraph import BarGraphItem
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QFileDialog
@@ -210,7 +210,7 @@ def test_bars_show_runs_and_every_baseline_with_reasons(drive) -> None:
     page = d.open()
     d.run(page)
     bars = {bar.label: bar for bar in page.panels.runs.chart.bars}
-    assert bars["Run 1"].strong and bars["Run 1"].second is not None
+    assert bars["Run 1"].strong
     assert bars["ONNX Runtime only"].value > bars["Run 1"].value
     assert bars["oneDNN only"].value is None
     assert "does not take reshape" in bars["oneDNN only"].note
@@ -224,33 +224,24 @@ def test_one_huge_bar_or_whisker_does_not_squeeze_the_others(drive) -> None:
     d = drive()
     chart = BarChart(d.theme, "chart", "Times", "None yet")
     d.qtbot.addWidget(chart)
-    usual = [Bar("Run 1", 100.0, 98.0, 105.0, second=90.0, key="run:1"), Bar("A", 140.0)]
+    usual = [Bar("Run 1", 100.0, 98.0, 105.0, key="run:1"), Bar("A", 140.0)]
     assert axis_end(usual) == 140.0, "nothing is cut without need"
-    # A whisker of 60 ms, a baseline 3000 times slower, one estimate far off.
+    # A whisker of 60 ms, a baseline 3000 times slower.
     shown = [
         *usual,
         Bar("B", 120.0, 110.0, 60_000.0),
         Bar("C", 300_000.0, 299_000.0, 310_000.0),
-        Bar("D", 110.0, second=9_000.0),
     ]
     chart.show_bars(shown)
     assert axis_end(shown) == 480.0
-    texts = [bar.text(480.0) for bar in shown]
-    assert texts == [
-        "100 µs",
-        "140 µs",
-        "120 µs → 60.0 ms",
-        "→ 300 ms",
-        "110 µs, expected → 9.00 ms",
-    ]
+    assert [bar.text(480.0) for bar in shown] == ["100 µs", "140 µs", "120 µs", "→ 300 ms"]
     assert "C 300 ms" in chart.accessibleDescription()
     chart.resize(900, chart.height())
     chart.show()
     (left, right), _ = chart.plot.viewRange()
     assert left == 0 and right < 2000, "the bar of 100 µs keeps a length that can be seen"
-    points = [item.getData() for item in chart.plot.items() if isinstance(item, PlotDataItem)]
-    places = {(float(xs[0]), round(float(ys.mean()))) for xs, ys in points}
-    assert places == {(90.0, 0), (480.0, 3)}, "an estimate's tick, and the point of the cut bar"
+    (drawn_bars,) = (item for item in chart.plot.items() if isinstance(item, BarGraphItem))
+    assert list(drawn_bars.opts["width"]) == [100.0, 140.0, 120.0, 480.0]
     drawn = chart.plot.items()
     chart.show_bars([*shown])
     assert chart.plot.items() == drawn, "equal bars are not drawn again"
