@@ -33,7 +33,6 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="open the files in a window of their own, not in the one that is open",
     )
-    made.add_argument("--theme", choices=("system", "light", "dark", "contrast"))
     made.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     return made
 
@@ -106,9 +105,6 @@ def main(arguments: list[str] | None = None) -> int:
     if options.files and not options.new_window and hand_over(name, options.files):
         return 0
     theme = Theme(preferences)
-    if options.theme:
-        theme.forced = options.theme
-        theme.apply()
     window = MainWindow(preferences, theme, connection)
     signal.signal(signal.SIGINT, lambda *_: QApplication.exit(130))
     # Python handles signals only between its own instructions, so that it is given some.

@@ -22,10 +22,6 @@ from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import protocol
 from collage_gui.connections import Connection, python_environment
 
-HELLO_S = 90.0
-"""An engine that has not greeted by then is given up, in seconds; chosen: on a machine whose
-processors other programs use, an engine was seen to take more than 20 s to start."""
-
 
 class _Message(msgspec.Struct):
     id: int | None = None
@@ -69,8 +65,6 @@ class EngineClient(QObject):
         self._next = 1
         self._buffer = bytearray()
         self._errors: deque[str] = deque(maxlen=8)
-        self._hello_timer = QTimer(self, singleShot=True)
-        self._hello_timer.timeout.connect(self._no_hello)
 
     # -- life --------------------------------------------------------------------------
 
@@ -95,7 +89,6 @@ class EngineClient(QObject):
         if self._process is None:
             return
         self._send("hello", protocol.Hello(client="collage-explorer"), self._greeted, self._end)
-        self._hello_timer.start(int(HELLO_S * 1000))
 
     def shutdown(self, wait_ms: int = 1500) -> None:
         """End the process: it sees its input close, and is killed if that does not do."""
@@ -105,7 +98,6 @@ class EngineClient(QObject):
     def _release(self, wait_ms: int) -> None:
         """Stop listening to the process, and kill it if it does not end within so long."""
         process, self._process = self._process, None
-        self._hello_timer.stop()
         self.state = "stopped"
         if process is None:
             return
@@ -222,7 +214,6 @@ class EngineClient(QObject):
     # -- trouble -----------------------------------------------------------------------
 
     def _greeted(self, answer: protocol.HelloAnswer) -> None:
-        self._hello_timer.stop()
         if answer.version != SERVICE_PROTOCOL:
             self._end(
                 f"the engine speaks protocol version {answer.version}, this window "
@@ -232,9 +223,6 @@ class EngineClient(QObject):
         self.hello = answer
         self.state = "ready"
         self.ready.emit(answer)
-
-    def _no_hello(self) -> None:
-        self._end(f"the engine ({self.connection.title}) did not answer within {HELLO_S:.0f} s")
 
     def _failed(self, error: QProcess.ProcessError) -> None:
         if error == QProcess.ProcessError.FailedToStart:

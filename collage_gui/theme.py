@@ -122,8 +122,6 @@ class Theme(QObject):
         self.preferences = preferences
         self.colours = LIGHT
         self._families = _load_fonts()
-        self.forced: str | None = None
-        """A theme given on the command line, for screenshots."""
         preferences.changed.connect(self._preference)
         hints = QGuiApplication.styleHints()
         hints.colorSchemeChanged.connect(self.apply)
@@ -137,7 +135,7 @@ class Theme(QObject):
 
     def pick(self) -> Colours:
         """Returns the colours that the settings and the system ask for."""
-        wanted = self.forced or self.preferences.get("theme")
+        wanted = self.preferences.get("theme")
         hints = QGuiApplication.styleHints()
         if wanted == "system":
             if hints.accessibility().contrastPreference() == Qt.ContrastPreference.HighContrast:
@@ -152,7 +150,6 @@ class Theme(QObject):
         font.setPixelSize(max(8, round(size * self.preferences.get("text_scale"))))
         font.setWeight(weight)
         font.setFeature(QFont.Tag("tnum"), 1)
-        font.setFeature(QFont.Tag("cv11"), 0)
         return font
 
     def mono(self) -> QFont:

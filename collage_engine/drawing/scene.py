@@ -32,7 +32,7 @@ from collage_engine.records.placement import Placement
 
 SKIPS_DRAWN = 2 * LEGIBLE_BOXES
 """Up to this many boxes every cut edge is drawn as a curve; in larger pictures only those of the
-boxes that are selected or under the pointer, since more curves cannot be followed."""
+boxes that are selected, since more curves cannot be followed."""
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ class Painting:
     def _skips(self) -> None:
         """Paint the edges that the layout cuts as faint curves; those of chosen boxes stand out."""
         painter, picture, marks, c = self.painter, self.picture, self.marks, self.colours
-        wanted = {*marks.selected, marks.primary, marks.hovered} - {None}
+        wanted = {*marks.selected, marks.primary} - {None}
         always = picture.scene.curves
         if not picture.skips or not (always or wanted):
             return

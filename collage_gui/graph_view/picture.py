@@ -34,8 +34,6 @@ class Marks:
     pinned: dict[int, str] = field(default_factory=dict)
     """The mark of each pinned box, e.g. ``⚲`` or ``⊘``, by the box's number."""
     dimmed: frozenset[int] = frozenset()
-    hovered: int | None = None
-    """Number of the box under the pointer; None without one."""
     measured_now: frozenset[int] = frozenset()
     """Numbers of the boxes whose operators are being measured."""
     stale: bool = False

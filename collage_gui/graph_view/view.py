@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
 from PySide6.QtCore import QEvent, QLineF, QPoint, QPointF, QRect, QRectF, Qt, Signal
@@ -169,16 +168,6 @@ class GraphView(Canvas):
                 band = QRect(self._start.toPoint(), self._last.toPoint())
                 self._band.setGeometry(band.normalized())
                 self._band.show()
-        elif self.picture is not None and self.picture.skips:
-            self._hover(self.picture.box_at(self.to_scene(event.position())))
-
-    def _hover(self, box: int | None) -> None:
-        """Show the cut edges of the box under the pointer."""
-        scene = self.picture.scene if self.picture is not None else None
-        ends = scene is not None and (box in scene.jumps_out or box in scene.jumps_in)
-        hovered = box if ends else None
-        if hovered != self.marks.hovered:
-            self.set_marks(replace(self.marks, hovered=hovered))
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         """Ends the gesture."""
@@ -231,12 +220,7 @@ class GraphView(Canvas):
         event.accept()
 
     def viewportEvent(self, event: QEvent) -> bool:
-        """Zooms by pinching, and shows tool tips."""
-        if event.type() == QEvent.Type.NativeGesture and (
-            event.gestureType() == Qt.NativeGestureType.ZoomNativeGesture  # type: ignore[attr-defined]
-        ):
-            self.zoom(1.0 + event.value(), event.position())  # type: ignore[attr-defined]
-            return True
+        """Shows tool tips."""
         if event.type() == QEvent.Type.ToolTip and self.picture is not None:
             where = self.to_scene(QPointF(event.pos()))  # type: ignore[attr-defined]
             box = self.picture.box_at(where)

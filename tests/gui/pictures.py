@@ -42,9 +42,8 @@ class Story:
         self.app = QApplication.instance() or QApplication([])
         self.folder, self.theme_name = folder, theme
         preferences = Preferences(settings)
+        preferences.set("theme", theme)
         self.theme = Theme(preferences)
-        self.theme.forced = theme
-        self.theme.apply()
         self.window = MainWindow(preferences, self.theme, connection)
         self.window.resize(*SIZE)
         self.window.show()

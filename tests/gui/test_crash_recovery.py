@@ -15,7 +15,6 @@ from PySide6.QtWidgets import QMessageBox
 from collage_gui import recovery
 from collage_gui.connections import Connection, parse_connection
 from collage_gui.design_units import KEPT
-from tests.gui.conftest import scripted
 
 
 def test_an_engine_that_crashes_gives_a_banner_and_a_restart_that_goes_on(drive, tmp_path) -> None:
@@ -308,16 +307,3 @@ def test_keys_of_one_letter_leave_fields_lists_and_buttons_alone(drive) -> None:
     shown = page.document.placement.shown
     d.qtbot.keyClick(page.view, Qt.Key.Key_Space)
     d.until(lambda: page.document.placement.shown is not shown)
-
-
-def test_a_file_waits_for_an_engine_that_does_not_answer_at_first(drive, monkeypatch) -> None:
-    monkeypatch.setattr("collage_gui.engine_client.HELLO_S", 0.3)
-    d = drive("--hang", "hello", ready=False)
-    d.window.documents.open_path(d.model())
-    d.until(lambda: d.banner.isVisible())
-    assert "did not answer" in d.banner.label.text() and not d.window.documents.pages
-    monkeypatch.setattr("collage_gui.engine_client.HELLO_S", 100.0)
-    d.window.client.connection = scripted()
-    d.banner.action.click()
-    d.until(lambda: [page.document.title for page in d.window.documents.pages] == ["small.onnx"])
-    d.until(lambda: d.window.documents.pages[0].document.is_open)
