@@ -52,9 +52,6 @@ class Window(Protocol):
     def close(self) -> bool:
         """Close the window."""
 
-    def focus_menu(self) -> None:
-        """Step into the menu bar."""
-
     def show_palette(self) -> None:
         """Open the command palette."""
 
@@ -232,12 +229,6 @@ def select_partition(page: DocumentWindow) -> None:
     page.navigation.select_partition()
 
 
-@edit.on_page("Select nothing", "Ctrl+Shift+A", needs="selection")
-def select_none(page: DocumentWindow) -> None:
-    """Take away selection and highlights."""
-    page.navigation.select_nothing()
-
-
 @edit.on_page("Copy node names", "Ctrl+Shift+C", needs="selection")
 def copy_names(page: DocumentWindow) -> None:
     """One name a line."""
@@ -280,12 +271,6 @@ def other_pane(page: DocumentWindow) -> None:
     page.step_pane()
 
 
-@view.on_window("Menu bar", "F10")
-def menu_bar(window: Window) -> None:
-    """The first menu."""
-    window.focus_menu()
-
-
 view.separate()
 
 
@@ -300,6 +285,12 @@ def horizontal(window: Window) -> None:
 def panels(page: DocumentWindow) -> None:
     """Hide what stands beside the graph, or show it again."""
     page.toggle_panels()
+
+
+@view.on_page("Two placements side by side", "Ctrl+Alt+2", needs="two placements", checkable=True)
+def split(page: DocumentWindow) -> None:
+    """The shown one and the one that it is compared with."""
+    page.split.toggle()
 
 
 @view.on_page("Outline", "O")
@@ -519,26 +510,6 @@ def measure_longer(page: DocumentWindow) -> None:
     page.runs.measure(longer=True)
 
 
-compare = Menu("Compare", needs="placement")
-
-
-@compare.on_page("Show the runner-up placement")
-def runner_up(page: DocumentWindow) -> None:
-    """The best placement that is not exported."""
-    page.runs.show_runner_up()
-
-
-compare.separate()
-
-
-@compare.on_page(
-    "Two placements side by side", "Ctrl+Alt+2", needs="two placements", checkable=True
-)
-def split(page: DocumentWindow) -> None:
-    """With linked pan, zoom and selection."""
-    page.split.toggle()
-
-
 export = Menu("Export")
 
 
@@ -599,7 +570,7 @@ def about(window: Window) -> None:
     window.show_about()
 
 
-MENUS = (file, edit, view, graph, pin, run_menu, compare, export, help_menu)
+MENUS = (file, edit, view, graph, pin, run_menu, export, help_menu)
 ACTIONS = tuple(spec for menu in MENUS for spec in menu.entries if spec is not None)
 MENU_OF = {spec.id: menu.title for menu in MENUS for spec in menu.entries if spec is not None}
 

@@ -233,7 +233,6 @@ class Execution(QObject):
             self._costs.take_regrets(answer)
             sentence = ""
             if answer.placement is not None:
-                self._placement.runners_up = answer.runners_up
                 # What a run has measured already is not shown as an estimate once more; neither the
                 # search at the start of a run nor undoing a pin takes away what was measured.
                 kept = (quiet or self._pins.restored) and self._measured_us(pins) is not None
@@ -264,8 +263,6 @@ class Execution(QObject):
             self._costs.take_regrets(answer)
             if answer.verdicts and shown.pins == pins == self._pins.written:
                 self._pins.set_verdicts(answer.verdicts)
-            if answer.runners_up:
-                self._placement.runners_up = answer.runners_up
             self._costs.changed.emit()
 
         def failed(reason: str) -> None:

@@ -40,8 +40,6 @@ class ShownPlacement(QObject):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.shown: Shown | None = None
-        self.runners_up: tuple[Placement, ...] = ()
-        """The next best placements that the engine named, best first."""
 
     @property
     def partitions(self) -> dict[int, Partition]:
@@ -64,7 +62,7 @@ class ShownPlacement(QObject):
 
     def clear(self) -> None:
         """Show no placement: another graph takes the place of the one that had it."""
-        self.shown, self.runners_up = None, ()
+        self.shown = None
         self.changed.emit()
 
     def partition_of(self, operator: int | None) -> Partition | None:

@@ -29,11 +29,6 @@ class Navigation:
         if partition is not None:
             self._document.selection.select(partition.nodes, primary)
 
-    def select_nothing(self) -> None:
-        """Take away selection and highlights."""
-        self._picture.highlight([])
-        self._document.selection.select(())
-
     def copy_names(self) -> None:
         """Copy the names of the selected nodes, one a line."""
         operators = sorted(self._document.selection.operators)

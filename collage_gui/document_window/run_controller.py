@@ -145,23 +145,6 @@ class RunController:
         elif document.selection.operators:
             document.execution.measure_now(document.selection.operators, longer)
 
-    # -- comparing ---------------------------------------------------------------------
-
-    def show_runner_up(self) -> None:
-        """Show the best placement that is not exported; an estimate where it was not measured."""
-        document = self._document
-        explanation = document.questions.explanation
-        run = document.runs.shown_or_last()
-        if run is not None and run.winner != "collage" and run.best_found() is not None:
-            document.runs.show(run.id, found=True)
-            return
-        runners_up = document.placement.runners_up
-        runner_up = runners_up[0] if runners_up else explanation.runner_up if explanation else None
-        if runner_up is not None:
-            document.show_placement(runner_up, "Runner-up")
-        else:
-            self._messages.show_message("The engine has not named a runner-up yet.", "info")
-
     # -- the document's news -----------------------------------------------------------
 
     def _search_follows(self) -> bool:

@@ -100,11 +100,7 @@ class Documents(QObject):
 
     def open_sample(self) -> None:
         """Open the model that is packaged with the program."""
-        sample = next(iter(sorted(asset("models").glob("*.onnx"))), None)
-        if sample is None:
-            self._messages.show_message("The sample model is not installed.", "error")
-        else:
-            self.open_path(str(sample))
+        self.open_path(str(asset("models/mnist.onnx")))
 
     def open_path(self, path: str, copy: recovery.Copy | None = None) -> DocumentWindow:
         """Open a model or a session in a new tab, or show the tab that it has already.

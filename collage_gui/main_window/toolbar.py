@@ -69,12 +69,7 @@ class Toolbar(QToolBar):
         self.settings.setIconText(f"{_settings_text(page)} ▾")
         self.colour.setEnabled(graph)
         mode = page.picture.mode if page is not None else next(iter(MODES))
-        titles = {mode: f"Colour: {title} ▾" for mode, title in MODES.items()}
-        widths = []
-        for title in (*titles.values(), titles[mode]):
-            self.colour.setText(title)
-            widths.append(self.colour.sizeHint().width())
-        self.colour.setMinimumWidth(max(widths))  # so that nothing beside it moves
+        self.colour.setText(f"Colour: {MODES[mode]} ▾")
         self._list_references(document)
 
     def _list_references(self, document: Document | None) -> None:

@@ -211,12 +211,6 @@ class MainWindow(QMainWindow):
         self.closing = True
         self.close()
 
-    def focus_menu(self) -> None:
-        """Steps into the menu bar."""
-        bar = self.menuBar()
-        bar.setFocus(Qt.FocusReason.MenuBarFocusReason)
-        bar.setActiveAction(bar.actions()[0])
-
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Carries out actions of one key that the focused widget did not want."""
         shift = event.modifiers() == Qt.KeyboardModifier.ShiftModifier

@@ -29,8 +29,7 @@ ABOUT_ISOLATED = (
 )
 ABOUT_SPREAD = "Half of what lies between the 20th and the 80th percentile"
 
-COST_COLUMN, REGRET_COLUMN = 1, 2
-"""Regrets are hidden where none is known."""
+REGRET_COLUMN = 2
 
 
 def operators_tip(record: CandidateRecord, graph: OperatorGraph) -> str:
@@ -60,13 +59,19 @@ class CandidatesPanel(QWidget):
             [
                 toolchain_column("Toolchain", lambda r: r.instance.id, _rule_tip),
                 Column("Expected", lambda r: of(r.id).us, "time", ABOUT_EXPECTED, self._cost_tip),
-                Column("Regret", self._regret, "signed-time", ABOUT_REGRET, self._regret_tip),
+                Column(
+                    "Regret",
+                    lambda r: document.costs.regrets.get(r.id),
+                    "signed-time",
+                    ABOUT_REGRET,
+                    self._regret_tip,
+                    optional=True,
+                ),
                 Column(
                     "Operators",
                     lambda r: d.operators.label_with_name(r.nodes),
                     tip=lambda r: operators_tip(r, d.operators),
                     width=90,
-                    also_found_by=lambda r: r.label,
                     stretches=True,
                 ),
                 Column(
@@ -85,9 +90,7 @@ class CandidatesPanel(QWidget):
         # Types come first in the names of operators; the tool tip has all of a name.
         self.table.setTextElideMode(Qt.TextElideMode.ElideRight)
         self.table.selectionModel().selectionChanged.connect(self._picked)
-        self._own_order = False
-        self.table.horizontalHeader().sectionClicked.connect(self._ordered)
-        self.table.sortByColumn(COST_COLUMN, Qt.SortOrder.AscendingOrder)
+        self.table.sortByColumn(REGRET_COLUMN, Qt.SortOrder.AscendingOrder)
         self.filter = filter_field("candidatesFilter", "Filter candidates", self._filter)
         self.count = text_label(look="small", wraps=False)
         self.measure = action_button(actions["measure"], MEASURE_NOW, "measureNow")
@@ -105,21 +108,6 @@ class CandidatesPanel(QWidget):
 
     def _cost_tip(self, row: CandidateRecord) -> str:
         return cost_tip(self.document.costs.of(row.id))
-
-    def _regret(self, row: CandidateRecord) -> float | None:
-        return self.document.costs.regrets.get(row.id)
-
-    def _ordered(self) -> None:
-        self._own_order = True
-
-    def _order(self) -> None:
-        """Orders the table until the user does: by regret where it is known, else by cost."""
-        if self._own_order:
-            return
-        known = sum(self.document.costs.regrets.get(r.id) is not None for r in self.model.rows)
-        wanted = REGRET_COLUMN if known * 2 > len(self.model.rows) else COST_COLUMN
-        if self.table.horizontalHeader().sortIndicatorSection() != wanted:
-            self.table.sortByColumn(wanted, Qt.SortOrder.AscendingOrder)
 
     def _state(self, row: CandidateRecord) -> str:
         cost = self.document.costs.of(row.id)
@@ -163,7 +151,6 @@ class CandidatesPanel(QWidget):
                 self.model.set_rows(rows)
         else:
             self.model.refresh()
-        self._order()
         if keep is not None:
             self._show(keep)
         self._recost(refresh=False)
@@ -175,8 +162,6 @@ class CandidatesPanel(QWidget):
         total = len(self.model.rows)
         shown = self.model.rowCount()
         known = sum(document.costs.of(r.id).state != "unknown" for r in self.model.rows)
-        regrets = any(document.costs.regrets.get(r.id) is not None for r in self.model.rows)
-        self.table.setColumnHidden(REGRET_COLUMN, not regrets)
         self.count.setText(
             f"{shown:,} of {counted(total, 'candidate')} · {known:,} measured" if total else ""
         )

@@ -20,7 +20,6 @@ from collage_engine.records.placement import Partition, Placement
 from collage_engine.records.precision import FLOAT32, short
 from collage_engine.wording.runs import (
     ABOUT_EXPECTED,
-    ABOUT_REGRET,
 )
 from collage_gui.document.document import Document
 from collage_gui.panels.cost_text import cost_tip
@@ -43,6 +42,11 @@ ABOUT_INSIDE = (
 )
 
 
+NO_PLACEMENT = (
+    "There is no placement yet. Run to see which toolchain takes which part, and at what cost."
+)
+
+
 class PartitionsPanel(QWidget):
     """The panel that lists all partitions of the shown placement, with a summary."""
 
@@ -62,7 +66,6 @@ class PartitionsPanel(QWidget):
                 Column("Precision", _precision, tip=_precision_tip, optional=True),
                 Column("Last run", lambda r: r.in_place_us, "time", ABOUT_LAST, extra=True),
                 Column("Difference", _difference, "signed-time", ABOUT_LESS, extra=True),
-                Column("Next best", self._regret, "signed-time", ABOUT_REGRET, extra=True),
                 Column("Formats", border_text, width=100, extra=True),
                 *self._extra_columns(),
             ]
@@ -82,9 +85,6 @@ class PartitionsPanel(QWidget):
         self.table.extra_changed.connect(self.refresh)
         document.placement.changed.connect(self.refresh)
         document.graph_changed.connect(self.refresh)
-        document.execution.running_changed.connect(self._say_nothing_is_placed)
-        document.costs.candidates_changed.connect(self._recompare)
-        document.questions.explanation_changed.connect(self.model.refresh)
         document.selection.changed.connect(self._show_selection)
         self.refresh()
 
@@ -127,25 +127,15 @@ class PartitionsPanel(QWidget):
     def _label(self, row: Partition) -> str:
         return self.document.operators.label_with_name(row.nodes)
 
-    def _regret(self, row: Partition) -> float | None:
-        document = self.document
-        regrets = [
-            regret
-            for id_ in self._candidates_on.get(row.nodes, ())
-            if id_ != row.candidate and (regret := document.costs.regrets.get(id_)) is not None
-        ]
-        return min(regrets, default=None)
-
     def refresh(self) -> None:
         """Show the partitions of the shown placement."""
         shown = self.document.placement.shown
-        self._index()
         self._figures = {}
         if self.table.shows_extra:
             self._fill_columns()
         self.model.set_rows(shown.placement.partitions if shown else ())
         if shown is None:
-            self._say_nothing_is_placed()
+            self.summary.setText(NO_PLACEMENT)
         else:
             placement = shown.placement
             texts = [counted(len(placement.partitions), "partition")]
@@ -161,30 +151,6 @@ class PartitionsPanel(QWidget):
         self.columns.setVisible(shown is not None)
         self.table.setVisible(shown is not None)
         self._show_selection()
-
-    def _say_nothing_is_placed(self) -> None:
-        """Say what brings a placement, where none is shown."""
-        if self.document.placement.shown is not None:
-            return
-        if self.document.execution.running:
-            text = "The first placement stands here as soon as the run has timed one."
-        elif self.document.is_open:
-            text = (
-                "There is no placement yet. Run to see which toolchain takes which part, and at "
-                "what cost."
-            )
-        else:
-            text = "There is no placement yet."
-        self.summary.setText(text)
-
-    def _index(self) -> None:
-        self._candidates_on: dict[tuple[int, ...], list[str]] = {}
-        for candidate in self.document.costs.candidates.values():
-            self._candidates_on.setdefault(candidate.nodes, []).append(candidate.id)
-
-    def _recompare(self) -> None:
-        self._index()
-        self.model.refresh()
 
     def _picked(self) -> None:
         nodes = [n for row in self.table.chosen() for n in row.nodes]

@@ -32,37 +32,10 @@ class PinsPanel(QWidget):
         self.setObjectName("pinsPanel")
         self.model = RowsModel(
             [
-                Column("Pin", _number, "number", tip=lambda r: r[1].text, text=_mark),
-                Column(
-                    "Demand",
-                    lambda r: pin_demand(r[1]),
-                    tip=lambda r: pin_demand(r[1]),
-                    text=lambda r: r[1].kind,
-                    toolchain=lambda r: r[1].toolchain,
-                ),
-                Column(
-                    "Verdict",
-                    lambda r: r[2].state if r[2] else "pending",
-                    tip=self._why,
-                    text=self._verdict,
-                    width=150,
-                ),
-                Column(
-                    "Nodes",
-                    self._all_names,
-                    tip=self._names_tip,
-                    text=self._nodes,
-                    width=90,
-                    stretches=True,
-                ),
-                Column(
-                    "Price",
-                    lambda r: r[2] and r[2].price_us,
-                    "signed-time",
-                    ABOUT_PRICE,
-                    extra=True,
-                ),
-                Column("Reason", self._reason, width=240, extra=True),
+                Column("Pin", lambda r: MARKS[r[1].kind], tip=lambda r: r[1].text),
+                Column("Demand", lambda r: pin_demand(r[1]), toolchain=lambda r: r[1].toolchain),
+                Column("Verdict", self._verdict, tip=self._why, width=150),
+                Column("Nodes", self._nodes, tip=self._names_tip, width=90, stretches=True),
             ]
         )
         self.table = Table(self.model, "pinsTable", "Pins", theme)
@@ -85,24 +58,11 @@ class PinsPanel(QWidget):
         document.placement.changed.connect(self.refresh)
         self.refresh()
 
-    def _names(self, pin: Pin) -> list[str]:
-        graph = self.document.operators
-        return [graph.name(n) for n in pin.nodes if n < graph.count]
-
-    def _all_names(self, row: Row) -> str:
-        return " ".join(self._names(row[1]))
+    def _nodes(self, row: Row) -> str:
+        return self.document.operators.label_with_name(row[1].nodes)
 
     def _names_tip(self, row: Row) -> str:
-        return "\n".join(self._names(row[1])[:20])
-
-    def _nodes(self, row: Row) -> str:
-        names = [name.rsplit("/", 2) for name in self._names(row[1])]
-        short = ["/".join(parts[-2:]) for parts in names]
-        return (
-            short[0]
-            if len(short) == 1
-            else f"{len(short)}: {', '.join(short[:3])}{'…' if len(short) > 3 else ''}"
-        )
+        return "\n".join(self.document.operators.onnx_names(row[1].nodes)[:20])
 
     def _verdict(self, row: Row) -> str:
         verdict = row[2]
@@ -175,11 +135,3 @@ class PinsPanel(QWidget):
             }
         left = [pin for at, pin in enumerate(document.pins.current) if at not in chosen]
         document.pins.edit(left, "Unpin")
-
-
-def _number(row: Row) -> int:
-    return row[0] + 1
-
-
-def _mark(row: Row) -> str:
-    return MARKS[row[1].kind]

@@ -54,12 +54,7 @@ class AllRunsPage(QWidget):
                 ),
                 Column("Exported", winner_title, width=140),
                 Column("Threads", lambda r: r.threads, "number"),
-                Column(
-                    "Started",
-                    lambda r: r.started_at,
-                    text=lambda r: moment_text(r.started_at),
-                    width=170,
-                ),
+                Column("Started", lambda r: moment_text(r.started_at), width=170),
                 Column("Note", lambda r: r.note, width=160),
             ]
         )

@@ -59,7 +59,7 @@ Index = QModelIndex | QPersistentModelIndex
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: ``value`` is sorted by, ``text`` is shown (by default the value)."""
+    """A column of a table, which shows a value of each row and can be sorted by it."""
 
     title: str
     value: Callable[[Any], Any]
@@ -68,13 +68,10 @@ class Column:
     """The tip of the column's header, which says what the column is."""
     tip: Callable[[Any], str] | None = None
     """The tip of a cell; by default its whole text."""
-    text: Callable[[Any], str] | None = None
     toolchain: Callable[[Any], str | None] | None = None
     """A toolchain whose chip is drawn before the text."""
     width: int = 0
     """Least width at first, in pixels at 100 %; never less than the title needs."""
-    also_found_by: Callable[[Any], str] | None = None
-    """A text that the filter finds as well, though it is not shown."""
     stretches: bool = False
     """Whether it takes the width that the other columns leave."""
     optional: bool = False
@@ -93,15 +90,10 @@ def toolchain_column(
     title: str, instance: Callable[[Any], str | None], tip: Callable[[Any], str] | None = None
 ) -> Column:
     """Return a column of toolchains by their titles, each after its chip; None leaves a gap."""
-
-    def text(row: Any) -> str:
-        return toolchain_title(instance(row))
-
     return Column(
         title,
-        lambda row: instance(row) or "",
-        tip=tip or text,
-        text=text,
+        lambda row: toolchain_title(instance(row)),
+        tip=tip,
         toolchain=instance,
         width=TOOLCHAIN_PX,
     )
@@ -198,15 +190,11 @@ class RowsModel(QAbstractTableModel):
     def _matches(self, row: Any, words: list[str]) -> bool:
         if not words:
             return True
-        texts = [self._text(row, at) for at in range(len(self.columns))]
-        texts += [c.also_found_by(row) for c in self.columns if c.also_found_by is not None]
-        text = " ".join(texts).lower()
+        text = " ".join(self._text(row, at) for at in range(len(self.columns))).lower()
         return all(word in text for word in words)
 
     def _text(self, row: Any, at: int) -> str:
         column = self.columns[at]
-        if column.text is not None:
-            return column.text(row)
         value = column.value(row)
         if value is None:
             return DASH

@@ -8,7 +8,6 @@ from PySide6.QtCore import Qt
 from collage_engine.drawing.figures import isolated_us
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.placement import Partition
-from collage_gui.panels.candidates import COST_COLUMN
 from collage_gui.panels.cost_text import cost_tip, partition_text
 
 ISOLATED = Cost(state="measured", median_us=10.0, low_us=9.0, high_us=12.0, count=1)
@@ -53,7 +52,8 @@ def test_isolated_costs_have_a_column_of_their_own(drive) -> None:
     panel = page.panels.node.candidates
     model, header = panel.model, panel.model.headerData
     horizontal, tip = Qt.Orientation.Horizontal, Qt.ItemDataRole.ToolTipRole
-    isolated = [column.title for column in model.columns].index("Isolated")
+    titles = [column.title for column in model.columns]
+    expected, isolated = titles.index("Expected"), titles.index("Isolated")
     assert panel.table.isColumnHidden(isolated)
     assert "by itself" in header(isolated, horizontal, tip)
     document = page.document
@@ -65,7 +65,7 @@ def test_isolated_costs_have_a_column_of_their_own(drive) -> None:
     panel.table.horizontalHeader().actions()[0].trigger()
     assert not panel.table.isColumnHidden(isolated)
     row = model.place_of(lambda r: r.id == chosen)
-    cells = [model.index(row, at).data() for at in (COST_COLUMN, isolated)]
+    cells = [model.index(row, at).data() for at in (expected, isolated)]
     assert float(cells[0]) > 1.9 * float(cells[1]) > 0
     others = {model.index(r, isolated).data() for r in range(model.rowCount()) if r != row}
     assert any(float(text) > 0 for text in others - {"–"}), "isolated costs stand for all"

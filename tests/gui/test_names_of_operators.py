@@ -12,10 +12,6 @@ from collage_engine.records.operator_titles import NodeTitles, short_name
 from collage_gui.document.pin_prices import measure_text
 
 
-def texts_of(column, rows) -> list[str]:
-    return [column.text(row) if column.text else str(column.value(row)) for row in rows]
-
-
 def test_every_table_names_operators_by_onnx_type_and_name(drive) -> None:
     d = drive()
     page = d.open()
@@ -26,7 +22,7 @@ def test_every_table_names_operators_by_onnx_type_and_name(drive) -> None:
         panels.node.candidates.model,
     ):
         column = next(c for c in model_.columns if c.title == "Operators")
-        texts = texts_of(column, model_.rows)
+        texts = [column.value(row) for row in model_.rows]
         assert any(text.startswith("Conv") and " · " in text for text in texts)
         assert not [text for text in texts if "conv2d" in text or "nn." in text]
     page.document.selection.select([0])

@@ -88,7 +88,7 @@ def test_an_infeasible_pin_says_why(drive) -> None:
     assert "No placement satisfies the pins" in page.banner.label.text()
     assert "✕ infeasible" in page.panels.pins.model.data(page.panels.pins.model.index(0, 2))
     assert page.document.pins.verdicts[0].reason in page.panels.pins.model.data(
-        page.panels.pins.model.index(0, 5)
+        page.panels.pins.model.index(0, 2), Qt.ItemDataRole.ToolTipRole
     )
 
 
