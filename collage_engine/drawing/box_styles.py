@@ -79,7 +79,7 @@ sentence with the error of the outputs; the one that matters most is first."""
 
 _DEVICE_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9")
 _COST_STEPS = (
-    (0.3, "over 30 %"),
+    (0.3, "over 30 % of the time"),
     (0.1, "10–30 %"),
     (0.03, "3–10 %"),
     (0.01, "1–3 %"),
@@ -224,7 +224,7 @@ class Colouring:
         step = next(at for at, (least, _) in enumerate(_COST_STEPS) if share >= least)
         height = 1 - step / (len(_COST_STEPS) - 1)
         look = Look(sequential(1 - height if self.dark else height))
-        return style.looking(look, filled=True), f"{_COST_STEPS[step][1]} of {time_text(total_us)}"
+        return style.looking(look, filled=True), _COST_STEPS[step][1]
 
     def _by_device(self, style: BoxStyle, partitions: list[Partition]) -> tuple[BoxStyle, str]:
         every = sorted({p.device for p in self.partitions})
@@ -267,11 +267,8 @@ def style_boxes(
             for label, n in counts.items()
         ]
     if mode == "cost":
-        order = [name for _, name in _COST_STEPS]
-        place = {
-            e.label: order.index(e.label.split(" of ")[0]) for e in legend if " of " in e.label
-        }
-        return styles, sorted(legend, key=lambda entry: place.get(entry.label, len(order)))
+        place = {name: at for at, (_, name) in enumerate(_COST_STEPS)}
+        return styles, sorted(legend, key=lambda entry: place.get(entry.label, len(place)))
     return styles, sorted(legend, key=lambda entry: -entry.count)
 
 

@@ -43,7 +43,7 @@ ABOUT_INSIDE = (
 
 
 NO_PLACEMENT = (
-    "There is no placement yet. Run to see which toolchain takes which part, and at what cost."
+    "There is no placement yet. A run says which toolchain takes which part, and at what cost."
 )
 
 

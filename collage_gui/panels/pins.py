@@ -33,8 +33,13 @@ class PinsPanel(QWidget):
         self.model = RowsModel(
             [
                 Column("Pin", lambda r: MARKS[r[1].kind], tip=lambda r: r[1].text),
-                Column("Demand", lambda r: pin_demand(r[1]), toolchain=lambda r: r[1].toolchain),
-                Column("Verdict", self._verdict, tip=self._why, width=150),
+                Column(
+                    "Demand",
+                    lambda r: pin_demand(r[1]),
+                    toolchain=lambda r: r[1].toolchain,
+                    width=160,
+                ),
+                Column("Verdict", self._verdict, tip=self._why, width=110),
                 Column("Nodes", self._nodes, tip=self._names_tip, width=90, stretches=True),
             ]
         )

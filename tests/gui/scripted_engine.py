@@ -1,8 +1,7 @@
 """An engine that speaks the protocol from canned data, and can misbehave on purpose.
 
 ``python scripted_engine.py [--model small|resnet|large] [--slow S] [--crash-after N]
-[--hang METHOD] [--late METHOD:S] [--flood N] [--speaks VERSION] [--noise] [--provisional]
-[--fail METHOD]``.
+[--late METHOD:S] [--flood N] [--speaks VERSION] [--noise] [--provisional]``.
 ``--once FILE`` lets a misbehaviour happen only if FILE does not exist yet, and creates it.
 """
 
@@ -111,15 +110,11 @@ class Engine:
 
     def answer(self, message: dict) -> None:
         method, id_ = message["method"], message["id"]
-        if self.options.hang == method and self.misbehaves():
-            return
         for late in self.options.late:
             name, _, seconds = late.partition(":")
             if name == method:
                 time.sleep(float(seconds))
         try:
-            if self.options.fail == method:
-                raise Failure(f"scripted: {method} failed")
             params_type = p.METHODS[method][0]
             params = None
             if params_type is not type(None):
@@ -529,13 +524,11 @@ def main() -> None:
     parser.add_argument("--model", default="small")
     parser.add_argument("--slow", type=float, default=0.0)
     parser.add_argument("--crash-after", type=int, default=0)
-    parser.add_argument("--hang")
     parser.add_argument("--late", action="append", default=[])
     parser.add_argument("--flood", type=int, default=0)
     parser.add_argument("--speaks", type=int, default=SERVICE_PROTOCOL)
     parser.add_argument("--noise", action="store_true")
     parser.add_argument("--provisional", action="store_true")
-    parser.add_argument("--fail")
     parser.add_argument("--once")
     Engine(parser.parse_args()).serve()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from pathlib import Path
 
@@ -44,21 +43,6 @@ def test_an_engine_that_crashes_gives_a_banner_and_a_restart_that_goes_on(drive,
     assert not d.banner.isVisible()
     d.run(page)
     assert page.document.placement.shown.placement.measured_us is not None
-
-
-def test_sigkill_during_measuring_is_survived_and_the_session_goes_on(drive) -> None:
-    d = drive("--model", "resnet", "--slow", "0.05")
-    page = d.open("resnet50.onnx")
-    page.document.selection.select([0, 1, 2])
-    page.pins.pin_to("tvm")
-    page.runs.start()
-    d.until(lambda: len(page.document.costs.by_candidate) > 30)
-    os.kill(d.window.client._process.processId(), signal.SIGKILL)
-    d.until(lambda: d.banner.isVisible())
-    d.trigger("restart")
-    d.until(lambda: page.document.handle != "" and page.document.is_open)
-    assert [p.nodes for p in page.document.pins.current] == [(0, 1, 2)], "pins survive the engine"
-    d.until(lambda: not page.document.execution.running)
 
 
 def test_a_flood_of_messages_leaves_the_window_responsive(drive) -> None:

@@ -5,25 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-from canned import World
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QUndoStack
 
 from collage_engine.drawing.groups import Group
-from collage_engine.drawing.operators import operator_graph
-from collage_engine.records.cost import Cost
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.service import protocol
 from collage_gui.connections import Connection
-from collage_gui.document.document import Document
 from collage_gui.document.pin_set import PinSet
 from collage_gui.document.requests import EngineRequests
-from collage_gui.document.run_queue import RunQueue
 from collage_gui.document.shown_placement import Shown, ShownPlacement
 from collage_gui.document_window import collapsed_groups
-from collage_gui.document_window.run_controller import RunController
 
 
 class RecordingClient(QObject):
@@ -88,24 +81,6 @@ def test_a_failed_request_is_announced_unless_it_is_handled(qtbot) -> None:
     assert (announced, handled) == (["one"], ["two"])
 
 
-def test_pins_are_sent_undone_and_not_repeated(qtbot) -> None:
-    client, undo = RecordingClient(), QUndoStack()
-    requests = EngineRequests(client)
-    requests.handle = "d1"
-    pins = PinSet(requests, undo, ShownPlacement())
-    pin = Pin(kind="on", nodes=(1, 2), toolchain="tvm")
-    pins.edit((pin,), "Pin to TVM")
-    pins.edit((pin,), "The same again")
-    assert undo.count() == 1 and undo.undoText() == "Pin to TVM"
-    assert client.methods == ["pins.set"] and client.sent[0][1].pins == (pin,)
-    accepted: list[int] = []
-    pins.accepted.connect(lambda: accepted.append(1))
-    client.sent[0][2](protocol.PinsAnswer(verdicts=()))
-    assert accepted == [1]
-    undo.undo()
-    assert pins.current == () and client.sent[1][1].pins == ()
-
-
 def test_undoing_a_pin_brings_back_what_was_shown(qtbot) -> None:
     requests, undo, shown = EngineRequests(RecordingClient()), QUndoStack(), ShownPlacement()
     pins = PinSet(requests, undo, shown)
@@ -141,56 +116,3 @@ def test_groups_expand_one_level_and_collapse_around_an_operator() -> None:
     assert around is not None and around.id == "inner"
     assert collapsed_groups.collapse(frozenset({"deep"}), around, groups) == {"inner"}
     assert collapsed_groups.innermost_open_group(closed, 0, groups) is None
-
-
-class RecordingSettings:
-    """Stands for the panel of run settings."""
-
-    def __init__(self, document: Document) -> None:
-        self._document = document
-
-    def settings(self):
-        return self._document.execution.settings
-
-
-class RecordingMessages:
-    """Stands for the messages of a window."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def show_message(self, text: str, *_: object, **__: object) -> None:
-        self.texts.append(text)
-
-    def clear(self, topic: str = "") -> None:
-        return
-
-
-@pytest.fixture
-def document(qtbot) -> Document:
-    """An opened document of the small model; its client answers nothing."""
-    document = Document(RecordingClient())
-    document.graph = World("small").graph
-    document.operators = operator_graph(document.graph)
-    document.requests.handle = "d1"
-    return document
-
-
-def test_a_changed_pin_starts_a_search(document) -> None:
-    messages = RecordingMessages()
-    controller = RunController(
-        document, RecordingSettings(document), messages, None, RunQueue(), lambda: None
-    )
-    client = document.client
-    document.pins.accepted.emit()
-    assert client.methods == [], "nothing is measured: there is nothing to search with"
-    document.costs.by_candidate["c"] = Cost(state="measured", median_us=10.0)
-    document.pins.accepted.emit()
-    assert client.methods == ["run.search"]
-    controller.confirm_quickly()
-    assert client.methods == ["run.search", "run.search", "run.start"]
-    assert document.execution.running
-    client.sent[-1][3]("no device")
-    assert not document.execution.running
-    document.execution.finished.emit("cancelled", "")
-    assert messages.texts == ["The run was cancelled; what was measured is kept."]

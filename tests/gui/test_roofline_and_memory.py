@@ -18,26 +18,17 @@ def _values(page, title: str) -> list:
     return [column.value(row) for row in model.rows]
 
 
-def test_the_columns_of_rates_are_filled_where_they_are_asked_for(drive) -> None:
+def test_columns_of_rates_and_bytes_are_filled_where_they_are_asked_for(drive) -> None:
     d = drive()
     page = d.open()
     d.run(page)
     document = page.document
     assert set(_values(page, "Left to win")) == {None}, "it is not made before it is asked for"
-    _ask_for_columns(page, "Left to win")
-    roofs = partition_figures(
+    _ask_for_columns(page, "Left to win", "Weights")
+    figures = partition_figures(
         document.graph, document.placement.shown.placement, document.costs.candidates.values()
     )
-    assert _values(page, "Left to win") == [roof.left_us for roof in roofs]
-
-
-def test_the_columns_of_bytes_are_shown_where_they_are_asked_for(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
-    _ask_for_columns(page, "Weights")
-    document = page.document
-    counted = partition_figures(document.graph, document.placement.shown.placement, ())
-    assert _values(page, "Weights") == [each.weights for each in counted]
+    assert _values(page, "Left to win") == [each.left_us for each in figures]
+    assert _values(page, "Weights") == [each.weights for each in figures]
     titles = [column.title for column in page.panels.partitions.model.columns]
     assert not page.panels.partitions.table.isColumnHidden(titles.index("Weights"))
