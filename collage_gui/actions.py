@@ -226,13 +226,13 @@ edit.separate()
 @edit.on_page("Select the partition", "Ctrl+E", needs="selection")
 def select_partition(page: DocumentWindow) -> None:
     """All nodes that run together with the selected one."""
-    page.navigation.select_partition()
+    page.picture.select_partition()
 
 
 @edit.on_page("Copy node names", "Ctrl+Shift+C", needs="selection")
 def copy_names(page: DocumentWindow) -> None:
     """One name a line."""
-    page.navigation.copy_names()
+    page.picture.copy_names()
 
 
 view = Menu("View")
@@ -247,7 +247,7 @@ def fit(page: DocumentWindow) -> None:
 @view.on_page("Zoom to the selection", "Z", needs="selection")
 def zoom_selection(page: DocumentWindow) -> None:
     """As large as it fits."""
-    page.navigation.zoom_to_selection()
+    page.picture.zoom_to_selection()
 
 
 @view.on_page("Zoom in", "Ctrl++", "Ctrl+=")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from PySide6.QtCore import QObject, Signal
-from PySide6.QtGui import QFont
+from PySide6.QtGui import QFont, QGuiApplication
 
 from collage_engine.drawing.box_styles import Colouring, LegendEntry, Mode, style_boxes
 from collage_engine.drawing.groups import (
@@ -428,6 +428,25 @@ class PictureController(QObject):
         if primary is not None and items[primary].is_work:
             first = items[primary].members[0]
         self._document.selection.select([m for item in chosen for m in item.members], first)
+
+    def select_partition(self) -> None:
+        """Select the partition that holds the primary operator."""
+        primary = self._document.selection.primary
+        partition = self._document.placement.partition_of(primary)
+        if partition is not None:
+            self._document.selection.select(partition.nodes, primary)
+
+    def copy_names(self) -> None:
+        """Copy the names of the selected nodes, one a line."""
+        operators = sorted(self._document.selection.operators)
+        names = map(self._document.operators.name, operators)
+        QGuiApplication.clipboard().setText("\n".join(names))
+
+    def zoom_to_selection(self) -> None:
+        """Show the selected operators as large as they fit."""
+        if self.drawn is not None:
+            operators = self._document.selection.operators
+            self._view.zoom_to_boxes(self.drawn.scene.boxes_of(operators))
 
     def _selection_changed(self) -> None:
         self.update_marks()

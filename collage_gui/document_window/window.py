@@ -25,7 +25,6 @@ from collage_gui.document_window.answer_line import AnswerLine
 from collage_gui.document_window.export_controller import ExportController
 from collage_gui.document_window.files import DocumentFiles
 from collage_gui.document_window.find_bar import FindBar
-from collage_gui.document_window.navigation import Navigation
 from collage_gui.document_window.panels import Panels
 from collage_gui.document_window.picture_controller import PictureController
 from collage_gui.document_window.pin_controller import PinController
@@ -109,7 +108,6 @@ class DocumentWindow(QWidget):
 
         self.picture = PictureController(document, self.view, theme, preferences, self)
         self.split = SplitController(document, self.split_widget, self.view, self.picture, self)
-        self.navigation = Navigation(document, self.view, self.picture, self.find_bar)
         self.files = files = DocumentFiles(document, self.messages, self)
         self.pins = PinController(document, self.view)
         self.runs = RunController(
@@ -163,6 +161,9 @@ class DocumentWindow(QWidget):
         document.failed.connect(lambda reason: self.messages.show_message(reason, "error"))
         for view in (self.view, self.split_widget.other):
             view.menu_wanted.connect(self._open_menu)
+        self.find_bar.results.connect(self.picture.highlight)
+        self.find_bar.stepped.connect(self.picture.go_to)
+        self.find_bar.closed.connect(self.view.setFocus)
         self.picture.mode_changed.connect(self._show_slider)
         for changed in (document.placement.changed, document.runs.changed):
             changed.connect(self._show_slider)

@@ -113,7 +113,7 @@ def tell(folder: Path, theme: str, real: str | None, limit_s: float) -> None:
         parts = document.placement.shown.placement.partitions
         dear = max(parts, key=lambda p: p.estimated_us or 0)
         document.selection.select(dear.nodes, dear.nodes[0])
-        page.navigation.zoom_to_selection()
+        page.picture.zoom_to_selection()
         story.until(lambda: document.questions.explanation is not None)
         page.tabs.setCurrentWidget(page.panels.node)
         story.rest(1.0)
