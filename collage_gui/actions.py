@@ -458,12 +458,6 @@ def run_settings(page: DocumentWindow) -> None:
     page.show_settings()
 
 
-@run_menu.on_page("Check before running", "Ctrl+Shift+F")
-def preflight(page: DocumentWindow) -> None:
-    """Measures nothing."""
-    page.runs.preflight()
-
-
 @run_menu.on_page("Choose shapes…", "Ctrl+Shift+D")
 def shapes(page: DocumentWindow) -> None:
     """A run places all of them."""

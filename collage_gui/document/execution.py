@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, Signal
 
 from collage_engine.drawing.figures import latency_us
 from collage_engine.drawing.formatting import STAGE_TITLES, counted, duration_text
-from collage_engine.records.answers import PreflightAnswer, SearchAnswer
+from collage_engine.records.answers import SearchAnswer
 from collage_engine.records.event import Progress, Stage
 from collage_engine.records.pin import LimitVerdict
 from collage_engine.records.placement import Run
@@ -30,7 +30,6 @@ class Execution(QObject):
 
     running_changed = Signal()
     progress_changed = Signal()
-    preflight_changed = Signal()
     settings_restored = Signal()
     """``settings`` are those of an opened session's newest run."""
     finished = Signal(str, str)
@@ -62,7 +61,6 @@ class Execution(QObject):
         """What the run under way has found so far."""
         self.stages: dict[str, Stage] = {}
         self.progress: Progress | None = None
-        self.preflight: PreflightAnswer | None = None
         self.limits: tuple[LimitVerdict, ...] = ()
         """What became of the limits in the last search; a run has its own."""
         self._pins_at_start: tuple[str, ...] = ()
@@ -273,18 +271,7 @@ class Execution(QObject):
         )
         self._requests.send("run.search", params, arrived, failed, topic="prices")
 
-    # -- other questions ---------------------------------------------------------------
-
-    def ask_preflight(self, settings: RunSettings) -> None:
-        """Ask what a run with these settings would do."""
-
-        def arrived(answer: PreflightAnswer) -> None:
-            self.preflight = answer
-            self.preflight_changed.emit()
-            self._costs.refresh()
-
-        params = protocol.RunStart(document=self._requests.handle, settings=settings)
-        self._requests.send("run.preflight", params, arrived, topic="preflight")
+    # -- measuring ---------------------------------------------------------------------
 
     def measure_now(
         self, nodes: Iterable[int], longer: bool = False, toolchains: tuple[str, ...] = ()

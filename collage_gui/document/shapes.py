@@ -146,12 +146,6 @@ class Shapes(QObject):
         def arrived(answer: protocol.ShapesAnswer) -> None:
             self.take(answer.entries)
             self._left = list(self.entries)
-            # What a machine finds out once (its toolchains, its peaks) is no cost of the first
-            # shape alone: the budget is shared out when that is done.
-            first = protocol.RunStart(document=self._requests.handle, settings=settings)
-            self._requests.send("run.preflight", first, begin, begin)
-
-        def begin(_: object) -> None:
             if self._settings is settings:  # it was not cancelled meanwhile
                 self._next()
 

@@ -14,7 +14,7 @@ from collage_engine.drawing.formatting import as_sentence, duration_text
 from collage_gui.document.document import Document
 from collage_gui.document.run_queue import RunQueue
 from collage_gui.messages import Messages
-from collage_gui.panels.run_settings import RunSettingsPanel, preflight_sentence
+from collage_gui.panels.run_settings import RunSettingsPanel
 from collage_gui.preferences import Preferences
 
 
@@ -28,7 +28,6 @@ class RunController:
         messages: Messages,
         preferences: Preferences,
         queue: RunQueue,
-        show_settings: Callable[[], None],
     ) -> None:
         """Receives what it works with.
 
@@ -38,16 +37,13 @@ class RunController:
             messages: Where messages appear.
             preferences: Remember threads and budget for the next document.
             queue: Lets one run after the other have the machine.
-            show_settings: Shows the settings of the next run.
         """
         self._document, self._settings, self._messages = document, settings, messages
         self._preferences, self._queue = preferences, queue
-        self._show_settings = show_settings
         document.pins.accepted.connect(self._pins_accepted)
         document.runs.changed.connect(self._show_warnings)
         document.execution.finished.connect(self._finished)
         document.execution.searched.connect(self._searched)
-        document.execution.preflight_changed.connect(self._show_preflight)
         document.pins.changed.connect(self._pins_changed)
         document.placement.changed.connect(self._show_stale)
 
@@ -70,7 +66,7 @@ class RunController:
 
     def _clear_messages(self) -> None:
         """Take away what was said of the last run, and what a new one may mend."""
-        for topic in ("", "run", "few measured", "preflight", "drift", "waiting"):
+        for topic in ("", "run", "few measured", "drift", "waiting"):
             self._messages.clear(topic)
 
     def _run(self) -> None:
@@ -122,11 +118,6 @@ class RunController:
         """End the run under way with its best placement so far."""
         self._document.shapes.stop()
         self._document.execution.stop_and_keep()
-
-    def preflight(self) -> None:
-        """Say what a run would do, without one."""
-        self._messages.show_message("Looking for candidates…", "info", topic="preflight")
-        self._settings.preflight()
 
     def cancel(self) -> None:
         """Cancels the run, or one that waits for its turn; what was measured is kept."""
@@ -205,18 +196,6 @@ class RunController:
             )
         else:
             self._messages.clear("stale")
-
-    def _show_preflight(self) -> None:
-        preflight, graph = self._document.execution.preflight, self._document.operators
-        if preflight is None or self._document.running:
-            return
-        text = preflight_sentence(preflight, graph)
-        if not preflight.uncovered:
-            self._messages.show_message(text, "info", "Run", self.start, topic="preflight")
-            return
-        self._messages.show_message(
-            text, "warning", "Choose toolchains", self._show_settings, topic="preflight"
-        )
 
     def _finished(self, state: str, reason: str) -> None:
         if state == "cancelled":

@@ -116,7 +116,6 @@ class DocumentWindow(QWidget):
             self.messages,
             preferences,
             queue,
-            self.show_settings,
         )
         self.shapes = ShapesController(document, self.messages, self)
         self.export = ExportController(

@@ -9,7 +9,7 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from collage_engine.drawing.figures import isolated_us, regret_known
-from collage_engine.drawing.formatting import DASH, counted, duration_text
+from collage_engine.drawing.formatting import DASH, counted
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.candidate import CandidateRecord
@@ -27,7 +27,6 @@ ABOUT_ISOLATED = (
     "Measured by itself, over and over, so that its weights and code are in the nearest caches. In "
     "the model, where everything else runs in between, it takes longer."
 )
-ABOUT_SPREAD = "Half of what lies between the 20th and the 80th percentile"
 
 REGRET_COLUMN = 2
 
@@ -45,6 +44,12 @@ def operators_tip(record: CandidateRecord, graph: OperatorGraph) -> str:
 
 def _rule_tip(record: CandidateRecord) -> str:
     return f"{toolchain_title(record.instance.id)}\nrule {record.rule or DASH}"
+
+
+NOTHING_MEASURED = (
+    "Nothing is measured yet. A run finds every sub-graph that a toolchain could take, measures "
+    "each, and searches for the fastest placement."
+)
 
 
 class CandidatesPanel(QWidget):
@@ -78,7 +83,6 @@ class CandidatesPanel(QWidget):
                     "Isolated", lambda r: isolated_us(of(r.id)), "time", ABOUT_ISOLATED, extra=True
                 ),
                 Column("Nodes", lambda r: d.operators.count_nodes(r.nodes), "number", extra=True),
-                Column("Spread, %", self._spread, "number", ABOUT_SPREAD, extra=True),
                 Column("Formats", border_text, width=136, extra=True),
                 Column("State", self._state, width=90, extra=True),
                 Column("Reason", lambda r: of(r.id).reason or "", width=260, extra=True),
@@ -122,12 +126,6 @@ class CandidatesPanel(QWidget):
             row.id, costs.regrets, costs.regret_bounds, measured=costs.of(row.id).usable
         )
 
-    def _spread(self, row: CandidateRecord) -> float | None:
-        cost = self.document.costs.of(row.id)
-        if cost.median_us and cost.low_us is not None and cost.high_us is not None:
-            return (cost.high_us - cost.low_us) / 2 / cost.median_us * 100
-        return None
-
     def _chosen_ids(self) -> set[str]:
         owners = self.document.placement.partitions
         return {owners[n].candidate for n in self.document.selection.operators if n in owners}
@@ -166,7 +164,7 @@ class CandidatesPanel(QWidget):
             f"{shown:,} of {counted(total, 'candidate')} · {known:,} measured" if total else ""
         )
         if not document.costs.candidates:
-            self.hint.setText(self._empty_text())
+            self.hint.setText(NOTHING_MEASURED)
         elif not document.selection.operators:
             self.hint.setText("Select a node or a partition to see only its candidates.")
         else:
@@ -174,17 +172,6 @@ class CandidatesPanel(QWidget):
         self.hint.setVisible(bool(self.hint.text()))
         self.measure.setText(measure_text(document, short=True) or MEASURE_NOW)
         self.measure.setToolTip(measure_text(document))
-
-    def _empty_text(self) -> str:
-        if not self.document.is_open:
-            return "Open a model to see what could run it."
-        text = (
-            "Nothing is measured yet. A run finds every sub-graph that a toolchain could take, "
-            "measures each, and searches for the fastest placement."
-        )
-        preflight = self.document.execution.preflight
-        took = duration_text(preflight.expected_s) if preflight is not None else ""
-        return f"{text} It takes about {took}." if took else text
 
     def _filter(self) -> None:
         self.model.set_filter(self.filter.text())

@@ -26,10 +26,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.drawing.formatting import counted, duration_text, number_text
-from collage_engine.drawing.operators import OperatorGraph
-from collage_engine.records.answers import PreflightAnswer
-from collage_engine.records.counted import NAMED
+from collage_engine.drawing.formatting import counted
 from collage_engine.records.precision import (
     BFLOAT16,
     DEVICE_ONLY,
@@ -159,10 +156,7 @@ class RunSettingsPanel(QWidget):
         self.error.hide()
         inner = QWidget()
         order = "The order decides greedy partitioning and exact ties; drag to reorder."
-        buttons = (
-            action_button(actions["preflight"], "Check before running", "preflight"),
-            action_button(actions["run"], "Run", "runFromSettings"),
-        )
+        run = action_button(actions["run"], "Run", "runFromSettings")
         lay_out(
             QVBoxLayout(inner),
             text_label("Toolchains", "heading"),
@@ -172,7 +166,7 @@ class RunSettingsPanel(QWidget):
             text_label("Limits on what is deployed", "heading"),
             self._limits_form(),
             self.error,
-            lay_out(QHBoxLayout(), *buttons, None),
+            lay_out(QHBoxLayout(), run, None),
             None,
             edge=1,
         )
@@ -357,30 +351,3 @@ class RunSettingsPanel(QWidget):
                 refusal = "" if self._inputs else f"{os.path.basename(path)} is not an .npz file"
         self._show_error(refusal)
         self.inputs.setText(os.path.basename(path) if self._inputs else RANDOM_INPUTS)
-
-    # -- pre-flight --------------------------------------------------------------------
-
-    def preflight(self) -> None:
-        """Ask what a run with these settings would do."""
-        self.document.execution.ask_preflight(self.settings())
-
-
-def preflight_sentence(preflight: PreflightAnswer, graph: OperatorGraph) -> str:
-    """Says what a run would do: how many candidates, how many are stored, how long it takes.
-
-    Args:
-        preflight: The engine's answer.
-        graph: The operators, for the names of those that no toolchain takes.
-    """
-    if preflight.uncovered:
-        names = [graph.name(n) for n in preflight.uncovered[:NAMED]]
-        left = len(preflight.uncovered) - len(names)
-        more = f" and {left} more" if left else ""
-        listed = ", ".join(names)
-        return f"A run would fail: no chosen toolchain has a candidate for {listed}{more}."
-    candidates, distinct = counted(preflight.candidates, "candidate"), preflight.distinct
-    return (
-        f"{candidates}, {number_text(distinct)} of them distinct and "
-        f"{number_text(preflight.stored)} measured already. "
-        f"Expected: {duration_text(preflight.expected_s)}."
-    )

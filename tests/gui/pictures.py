@@ -136,7 +136,6 @@ def tell(folder: Path, theme: str, real: str | None, limit_s: float) -> None:
         page.split.close()
         page.picture.set_mode("cost")
         page.show_settings()
-        page.runs.preflight()
         story.shoot("8-cost")
         page.settings_window.grab().save(str(folder / f"9-settings-{theme}.png"))
         page.settings_window.close()

@@ -30,7 +30,6 @@ from collage_engine.records.answers import (
     NestedNode,
     NoCandidate,
     NodeChange,
-    PreflightAnswer,
     SearchAnswer,
     WeightStatistics,
 )
@@ -251,14 +250,6 @@ class Engine:
     def pins_set(self, params):
         self.worlds[params.document].pins = params.pins
         return p.PinsAnswer(verdicts=self.worlds[params.document].verdicts(params.pins, False))
-
-    def run_preflight(self, params):
-        world = self.worlds[params.document]
-        world.enumerate()
-        n = len(world.candidates)
-        return PreflightAnswer(
-            uncovered=(), candidates=n, distinct=n // 2, stored=n // 8, expected_s=n * 0.09
-        )
 
     def run_start(self, params):
         document = params.document

@@ -93,17 +93,6 @@ def test_a_cancelled_run_leaves_its_best_placement_on_the_screen(drive) -> None:
     assert page.document.runs.visible == []
 
 
-def test_the_answer_to_check_first_goes_when_the_run_starts(drive) -> None:
-    d = drive("--slow", "0.05")
-    page = d.open()
-    d.trigger("preflight")
-    d.until(lambda: page.banner.isVisible() and "Expected" in page.banner.label.text())
-    page.runs.start()
-    assert page.banner.topic != "preflight" or not page.banner.isVisible()
-    page.runs.cancel()
-    d.until(lambda: not page.document.execution.running)
-
-
 def test_one_key_confirms_a_pin_quickly(drive) -> None:
     d = drive()
     page = d.open()

@@ -13,7 +13,6 @@ from PySide6.QtWidgets import QFileDialog
 
 from collage_engine.drawing.figures import latency_text, winner_title
 from collage_engine.drawing.formatting import time_text
-from collage_engine.records.answers import PreflightAnswer
 from collage_gui.document.comparison import Reference
 from collage_gui.document_window.answer_line import AGAIN
 from collage_gui.document_window.files import new_name
@@ -80,19 +79,6 @@ def test_a_tie_with_the_reference_has_no_percentage(drive) -> None:
     page.document.runs.changed.emit()
     own = next(bar for bar in run_bars(page.document, run) if bar.strong)
     assert "%" not in own.note
-
-
-def test_a_run_that_would_fail_is_not_offered(drive) -> None:
-    d = drive()
-    page = d.open()
-    page.document.execution.preflight = PreflightAnswer(
-        uncovered=(0,), candidates=9, distinct=9, stored=0, expected_s=1.0
-    )
-    page.document.execution.preflight_changed.emit()
-    assert page.banner.isVisible() and "A run would fail" in page.banner.label.text()
-    assert page.banner.action.text() == "Choose toolchains"
-    page.banner.action.click()
-    assert page.panels.run_settings.isVisible()
 
 
 def test_a_second_run_shows_an_estimate_before_it_is_confirmed(drive) -> None:
