@@ -17,8 +17,9 @@ from collage_engine.model.importer import ImportedModel
 from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.partition.enumerate import enumerate_candidates, why_not
 from collage_engine.partition.rules import AskedRule, PartitionRule
+from collage_engine.records.answers import RunUpdate
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.cost_table import CostTable
+from collage_engine.records.cost_table import CostTable, records_of
 from collage_engine.records.errors import ToolchainError, ToolchainFault, UsageError
 from collage_engine.records.faults import FaultTracker
 from collage_engine.records.numbering import NodeIndex
@@ -111,6 +112,17 @@ class Menu:
     def versions(self) -> dict[str, str]:
         """Return the versions of the toolchains that are available, by name."""
         return {state.name: state.version or "" for state in self.states if state.available}
+
+    @property
+    def update(self) -> RunUpdate:
+        """Return it as it is handed to whoever listens to a run."""
+        return RunUpdate(
+            candidates=records_of(self.candidates, self.costs),
+            without_candidates={
+                name: dict(reasons) for name, reasons in self.without_candidates.items()
+            },
+            toolchains=list(self.states),
+        )
 
     def source(self, instance: str) -> CandidateSource:
         """Return what is known of an instance, by its id."""

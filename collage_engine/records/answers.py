@@ -18,18 +18,6 @@ from collage_engine.records.refusal import Refusal
 from collage_engine.records.toolchain import ToolchainState
 
 
-class PreflightAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of ``run.preflight`` (parameters: ``RunStart``): what a run would do."""
-
-    uncovered: tuple[int, ...]
-    """Operators that no toolchain of the run takes."""
-    candidates: int
-    distinct: int
-    stored: int
-    """Distinct candidates already in the store."""
-    expected_s: float | None
-
-
 class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The best placement at the stored costs, and how good that answer is."""
 

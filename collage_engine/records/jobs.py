@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
-from collage_engine.records.answers import InsideAnswer, Opened, PreflightAnswer, RunUpdate
+from collage_engine.records.answers import InsideAnswer, Opened, RunUpdate
 from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
@@ -121,11 +121,11 @@ class ReadProfileJob(Job[tuple[Profile, ToolchainState]]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PreflightJob(ModelJob[tuple[PreflightAnswer, RunUpdate]]):
-    """Say what a run would do, with the candidates that were found on the way."""
+class MenuJob(ModelJob[RunUpdate]):
+    """Find the candidates of a run, with the costs that are stored; nothing is measured."""
 
     settings: RunSettings
-    name = "preflight"
+    name = "menu"
 
 
 @dataclass(frozen=True, kw_only=True)

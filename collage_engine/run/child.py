@@ -17,7 +17,7 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.control.run_control import RunControl
 from collage_engine.machine.risk_marker import RiskMarker
 from collage_engine.records import jobs
-from collage_engine.records.answers import InsideAnswer, Opened, PreflightAnswer, RunUpdate
+from collage_engine.records.answers import InsideAnswer, Opened, RunUpdate
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import CollageError
 from collage_engine.records.jobs import JobCall
@@ -169,10 +169,8 @@ def _described(profile: Profile) -> tuple[Profile, ToolchainState]:
     return profile, described(state, get(profile.toolchain).about)
 
 
-def _preflight(job: jobs.PreflightJob, control: RunControl) -> tuple[PreflightAnswer, RunUpdate]:
-    from collage_engine.candidates.preflight import preflight
-
-    return preflight(_opened(job.path, job.shapes), job.settings, control.faults)
+def _menu(job: jobs.MenuJob, control: RunControl) -> RunUpdate:
+    return _opened(job.path, job.shapes).menu(job.settings, faults=control.faults).update
 
 
 def _run(job: jobs.RunJob, control: RunControl) -> RunUpdate:
@@ -215,7 +213,7 @@ DO: dict[type[jobs.Job[Any]], Callable[[Any, RunControl], Any]] = {
     jobs.PaddingJob: _padding,
     jobs.ProfileJob: _profile,
     jobs.ReadProfileJob: _read_profile,
-    jobs.PreflightJob: _preflight,
+    jobs.MenuJob: _menu,
     jobs.RunJob: _run,
     jobs.MeasureJob: _measure,
     jobs.InspectJob: _inspect,

@@ -21,7 +21,7 @@ from collage_engine.machine.device import physical_cores
 from collage_engine.machine.folders import Scratch
 from collage_engine.planning.document_search import search_document
 from collage_engine.records import jobs
-from collage_engine.records.answers import InsideAnswer, PreflightAnswer, RunUpdate
+from collage_engine.records.answers import InsideAnswer, RunUpdate
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import (
     Cancelled,
@@ -316,8 +316,10 @@ class Engine:
 
     def enumerate(self, handle: str, settings: RunSettings) -> list[CandidateRecord]:
         """Find the document's candidates, with the costs that are stored; nothing is measured."""
-        self.run_preflight(p.RunStart(document=handle, settings=settings))
-        return list(self.document(handle).document.candidates)
+        opened = self.document(handle)
+        job = jobs.MenuJob(**opened.model_arguments(), settings=settings)
+        opened.take(self._side_job(job))
+        return list(opened.document.candidates)
 
     def session_open(self, params: p.SessionOpen) -> p.ModelAnswer:
         """Open a session's file."""
@@ -386,16 +388,6 @@ class Engine:
         return p.Exported(path=params.path)
 
     # -- runs --------------------------------------------------------------------------
-
-    def run_preflight(self, params: p.RunStart) -> PreflightAnswer:
-        """Say what a run would do, and find the candidates on the way."""
-        opened = self.document(params.document)
-        answer, outcome = self._side_job(
-            jobs.PreflightJob(**opened.model_arguments(), settings=params.settings)
-        )
-        if opened.running is None:
-            opened.take(outcome)
-        return answer
 
     def run_start(self, params: p.RunStart) -> p.RunStarted:
         """Start a run in a thread of its own; UsageError while another is under way."""

@@ -16,7 +16,6 @@ from collage_engine.records.answers import (
     Comparison,
     ExplainAnswer,
     InsideAnswer,
-    PreflightAnswer,
     SearchAnswer,
 )
 from collage_engine.records.answers import NoCandidate as NoCandidate
@@ -358,7 +357,6 @@ METHODS: dict[str, tuple[type, type]] = {
     "document.close": (Document, type(None)),
     "graph.get": (Document, GraphAnswer),
     "pins.set": (PinsSet, PinsAnswer),
-    "run.preflight": (RunStart, PreflightAnswer),
     "run.start": (RunStart, RunStarted),
     "run.cancel": (RunCancel, type(None)),
     "run.search": (RunSearch, SearchAnswer),

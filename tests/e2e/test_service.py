@@ -94,8 +94,6 @@ def test_a_run_over_the_wire(client):
     graph = client.call("graph.get", document=handle)["graph"]
     assert sum(node["form"] == "call" for node in graph["nodes"]) == opened["model"]["nodes"]
     settings = {"toolchains": ["onnxruntime"], "threads": 1, "in_place": False}
-    ahead = client.call("run.preflight", document=handle, settings=settings)
-    assert ahead["uncovered"] == [] and ahead["distinct"] > 0
     run = client.call("run.start", document=handle, settings=settings)["run"]
     done = client.wait_for("done")
     assert done["event"] == {"type": "done", "state": "finished", "run": run, "reason": None}

@@ -10,7 +10,6 @@ from collage_engine.build.link import check_linker
 from collage_engine.candidates.host_candidates import pinned_to_host
 from collage_engine.candidates.menu import Menu, Probing
 from collage_engine.candidates.precision import missing_precision
-from collage_engine.candidates.preflight import menu_update
 from collage_engine.candidates.runtime_facts import runtime_facts
 from collage_engine.control.run_control import RunControl
 from collage_engine.drawing.palette import learn
@@ -90,7 +89,7 @@ def enumerate_candidates(task: RunTask, control: RunControl) -> tuple[Menu, Prob
             control.warn(sentence)
         distinct = len({candidate.key for candidate in menu.candidates})
         report.detail = f"{counted(len(menu.candidates), 'candidate')}, {distinct:,} distinct"
-        control.emit(menu_update(menu))
+        control.emit(menu.update)
     lacking = missing_precision(settings.precision, [o.instance for o in menu.sources])
     if lacking:
         control.warn(lacking)
