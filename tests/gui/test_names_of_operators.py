@@ -70,7 +70,7 @@ def test_the_button_says_how_many_candidates_it_measures_and_how_long_that_takes
     page = d.open()
     d.run(page)
     d.question(page, [0])
-    d.until(lambda: page.document.questions.candidates)
+    d.until(lambda: page.document.questions.candidates and not page.document.client._pending)
     document = page.document
     run = document.runs.visible[-1]
     run.candidates = msgspec.convert({"measured": 10}, type(run.candidates))
