@@ -192,9 +192,7 @@ class EngineClient(QObject):
             waiting.on_result(result)
 
     def _notification(self, method: str, raw: msgspec.Raw) -> None:
-        kind = protocol.NOTIFICATIONS.get(method)
-        if kind is None:
-            return
+        kind = protocol.MeasuredMany if method == "measured" else protocol.Notification
         try:
             params: Any = decode(raw, kind)
         except msgspec.MsgspecError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import subprocess
 import tempfile
@@ -59,7 +60,10 @@ def governors(processors: Sequence[int]) -> list[str]:
 
     Empty where untold.
     """
-    found = {_text(CPUS / f"cpu{n}" / "cpufreq" / "scaling_governor") for n in processors}
+    found = set()
+    for number in processors:
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            found.add((CPUS / f"cpu{number}/cpufreq/scaling_governor").read_text().strip())
     return sorted(found - {""})
 
 
@@ -90,11 +94,3 @@ def round_trip_ns(compiler: Sequence[str]) -> float | None:
             return float(done.stdout)
         except (OSError, subprocess.SubprocessError, ValueError):
             return None
-
-
-def _text(path: Path) -> str:
-    """Return a small file's text; empty where it cannot be read."""
-    try:
-        return path.read_text().strip()
-    except (OSError, UnicodeDecodeError):
-        return ""

@@ -93,9 +93,7 @@ def last_level_cache_bytes() -> int:
 
 def allowed_processors() -> tuple[int, ...]:
     """Returns the numbers of the logical processors that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return tuple(sorted(os.sched_getaffinity(0)))
-    return tuple(range(os.cpu_count() or 1))
+    return tuple(sorted(os.sched_getaffinity(0)))
 
 
 def one_of_each_core() -> list[int]:
@@ -153,12 +151,6 @@ def cpu_target() -> dict[str, Any]:
         "mcpu": codegen.llvm_get_system_cpu(),
         "num-cores": physical_cores(),
     }
-
-
-def target_text(target: dict[str, Any] | None = None) -> str:
-    """Return a target in one line, as keys and reports show it."""
-    chosen = cpu_target() if target is None else target
-    return " ".join(f"{k}={v}" for k, v in sorted(chosen.items()))
 
 
 BUSY_SHARE = 0.15

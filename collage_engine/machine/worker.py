@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from collage_engine.machine.cgroups import memory_bytes
@@ -227,7 +228,7 @@ class Worker:
         while not child.ended:
             message = child.receive(TICK_S)
             if message is not None:
-                limits.heard()
+                limits.heard = time.monotonic()
                 kind, body = message
                 if kind == "hello":
                     child.server_pid = body
@@ -239,48 +240,40 @@ class Worker:
         raise WorkerCrashed(child.how_it_ended(), from_outside=child.killed)
 
 
+@dataclass
 class _Limits:
     """The limits that end a call before its answer: a cancel, time, silence, or memory."""
 
-    def __init__(
-        self,
-        timeout_s: float | None,
-        silence_s: float | None,
-        cancel: Flag | None,
-        limit_bytes: int,
-        marker: RiskMarker | None,
-    ) -> None:
-        self._timeout_s = timeout_s
-        self._silence_s = silence_s
-        self._cancel = cancel
-        self._limit_bytes = limit_bytes
-        self._marker = marker
-        self._began = self._heard = time.monotonic()
-        self._next_look, self._next_tree = self._began, self._began + TREE_FIRST_S
+    timeout_s: float | None
+    silence_s: float | None
+    cancel: Flag | None
+    most_bytes: int
+    marker: RiskMarker | None
 
-    def heard(self) -> None:
-        """Note that the child sent something."""
-        self._heard = time.monotonic()
+    def __post_init__(self) -> None:
+        self.began = self.heard = self.next_look = time.monotonic()
+        """Moments: of the begin, of the last message, and of the next look at the memory."""
+        self.next_tree = self.began + TREE_FIRST_S
 
     def check(self, child: ChildProcess) -> None:
         """Raise the error of the first limit that is passed."""
         now = time.monotonic()
-        if self._cancel is not None and self._cancel.is_set():
+        if self.cancel is not None and self.cancel.is_set():
             raise Cancelled("stopped by the user")
-        if self._timeout_s is not None and now - self._began > self._timeout_s:
-            raise WorkerTimeout(self._timeout_s)
-        if self._silence_s is not None and now - self._heard > self._silence_s:
-            raise WorkerTimeout(self._silence_s)
-        late = self._marker.overdue() if self._marker is not None else None
+        if self.timeout_s is not None and now - self.began > self.timeout_s:
+            raise WorkerTimeout(self.timeout_s)
+        if self.silence_s is not None and now - self.heard > self.silence_s:
+            raise WorkerTimeout(self.silence_s)
+        late = self.marker.overdue() if self.marker is not None else None
         if late is not None:
             raise WorkerTimeout(late.limit_s)
-        if now < self._next_look:
+        if now < self.next_look:
             return
-        self._next_look, whole_tree = now + TICK_S, now >= self._next_tree
+        self.next_look, whole_tree = now + TICK_S, now >= self.next_tree
         if whole_tree:
-            self._next_tree = now + TREE_EVERY_S
-        if child.used_bytes(whole_tree=whole_tree) > self._limit_bytes:
-            limit = f"{self._limit_bytes / 2**30:.3g} GiB"
+            self.next_tree = now + TREE_EVERY_S
+        if child.used_bytes(whole_tree=whole_tree) > self.most_bytes:
+            limit = f"{self.most_bytes / 2**30:.3g} GiB"
             raise WorkerCrashed(f"used more than {limit} of memory")
 
 

@@ -53,11 +53,6 @@ PRODUCTS = frozenset(row.name for row in OPERATORS.values() if row.work)
 by rounding, and has no candidate in it."""
 
 
-def in_bfloat16(instance: ToolchainInstance) -> ToolchainInstance:
-    """Return the instance that computes in bfloat16 beside this one."""
-    return in_precision(instance, BFLOAT16)
-
-
 def in_precision(instance: ToolchainInstance, precision: str) -> ToolchainInstance:
     """Return the instance that computes products in less than float32 beside this one."""
     return msgspec.structs.replace(

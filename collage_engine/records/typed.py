@@ -9,6 +9,7 @@ anything of them is read; reading itself needs none.
 from __future__ import annotations
 
 import threading
+from functools import cache
 from typing import Any, TypeVar, overload
 
 import msgspec
@@ -20,7 +21,6 @@ T = TypeVar("T")
 Document = bytes | bytearray | memoryview | str | msgspec.Raw
 
 _DESCRIBING = threading.Lock()
-_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
 @overload
@@ -88,9 +88,7 @@ def _shortened(error: msgspec.ValidationError) -> msgspec.ValidationError:
     return msgspec.ValidationError(f"{text[:half]} … {text[-half:]}")
 
 
+@cache
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    found = _decoders.get(kind)
-    if found is None:
-        with _DESCRIBING:
-            found = _decoders.setdefault(kind, msgspec.json.Decoder(kind))
-    return found
+    with _DESCRIBING:
+        return msgspec.json.Decoder(kind)

@@ -245,23 +245,16 @@ class OpenDocument:
         Equal work has one cost, wherever in the model it stands.
         """
         with self.lock:
-            merged = list(self.document.candidates)
-            for candidate in fresh:
-                if candidate.id in self.by_id:
-                    place = self.by_id[candidate.id]
-                    cost = candidate.cost.in_model_like(merged[place].cost)
-                    merged[place] = msgspec.structs.replace(candidate, cost=cost)
-                else:
-                    merged.append(candidate)
+            held = {c.id: c for c in self.document.candidates}
             by_key = {c.key: c.cost for c in fresh if c.key}
-            self.replace_candidates(
-                [
-                    msgspec.structs.replace(c, cost=by_key[c.key].in_model_like(c.cost))
-                    if c.key in by_key
-                    else c
-                    for c in merged
-                ]
-            )
+
+            def joined(c: CandidateRecord) -> CandidateRecord:
+                known = held.get(c.id, c).cost
+                cost = by_key.get(c.key, c.cost).in_model_like(known)
+                return msgspec.structs.replace(c, cost=cost)
+
+            merged = held | {c.id: c for c in fresh}
+            self.replace_candidates([joined(c) for c in merged.values()])
 
 
 def _real(path: Path) -> Path:

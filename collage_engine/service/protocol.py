@@ -338,7 +338,10 @@ class MeasuredMany(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Notification(msgspec.Struct, frozen=True, kw_only=True):
-    """``stage, progress, log, provisional, done, probing``: an event, and what it is about."""
+    """``stage, progress, log, provisional, done, probing``: an event, and what it is about.
+
+    Every notification but ``measured`` is one.
+    """
 
     document: str
     """Empty: none (``probing``)."""
@@ -375,13 +378,3 @@ METHODS: dict[str, tuple[type, type]] = {
 }
 """Method → (type of params, type of result). Errors: code −32000 with the sentence as message
 and ``data: {kind, exit_status}``; −32601 unknown method; −32602 bad params, naming the field."""
-
-NOTIFICATIONS: dict[str, type] = {
-    "stage": Notification,
-    "progress": Notification,
-    "measured": MeasuredMany,
-    "log": Notification,
-    "provisional": Notification,
-    "done": Notification,
-    "probing": Notification,
-}

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from collage_engine.records.precision import in_bfloat16
+from collage_engine.records.precision import in_precision
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
 from collage_engine.toolchains.runtime.toolchain import has_bfloat16
@@ -40,7 +40,7 @@ def placed(tmp_path_factory) -> tuple[dict, Path, float, Path]:
     model = imported(network())
     toolchain = OneDnnToolchain()
     assert toolchain.probe().available
-    function = whole(model, in_bfloat16(ToolchainInstance(toolchain="onednn")))
+    function = whole(model, in_precision(ToolchainInstance(toolchain="onednn"), "bfloat16"))
     feeds = model.random_inputs(0)
     (result,) = run(toolchain.compile(function), function, feeds)
     alone = error(result, reference(network(), function, feeds)[0])

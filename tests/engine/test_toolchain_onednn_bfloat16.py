@@ -10,7 +10,7 @@ import pytest
 from onnx import ModelProto
 
 from collage_engine.kernels.rounding import balanced
-from collage_engine.records.precision import TOLERANCES, careful, in_bfloat16, is_reduced
+from collage_engine.records.precision import TOLERANCES, careful, in_precision, is_reduced
 from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
 from collage_engine.toolchains.runtime.toolchain import has_bfloat16
@@ -33,7 +33,7 @@ from tests.support.toolchain_cases import (
 from tests.zoo import build
 
 pytestmark = pytest.mark.skipif(not has_bfloat16(), reason="the processor has no bfloat16 products")
-BF16 = in_bfloat16(ToolchainInstance(toolchain="onednn"))
+BF16 = in_precision(ToolchainInstance(toolchain="onednn"), "bfloat16")
 BOUND = TOLERANCES["bfloat16"]
 
 

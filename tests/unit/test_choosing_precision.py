@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collage_engine.records.precision import in_bfloat16
+from collage_engine.records.precision import in_precision
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.contenders import is_secondary
 from collage_engine.trials.contender import Contender
@@ -17,8 +17,8 @@ def test_a_whole_model_in_reduced_precision_is_tried_with_the_first() -> None:
         for name, i in {
             "plain": plain,
             "tuned": tuned,
-            "reduced": in_bfloat16(plain),
-            "both": in_bfloat16(tuned),
+            "reduced": in_precision(plain, "bfloat16"),
+            "both": in_precision(tuned, "bfloat16"),
         }.items()
     }
     assert secondary == {"plain": False, "tuned": True, "reduced": False, "both": True}

@@ -8,13 +8,13 @@ from collage_engine.drawing.facts import fact_lines, run_facts
 from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
 from collage_engine.records.accuracy import Accuracy, RoundedProduct, RoundingTrial
 from collage_engine.records.placement import Placement, Run
-from collage_engine.records.precision import in_bfloat16
+from collage_engine.records.precision import in_precision
 from collage_engine.records.toolchain import ToolchainInstance
 from tests.support.graphs import resnet
 from tests.support.runs import partition, run_record
 
 FULL = ToolchainInstance(toolchain="lib")
-NARROW = in_bfloat16(FULL)
+NARROW = in_precision(FULL, "bfloat16")
 
 
 def test_reduced_candidates_hold_a_product_and_all_others_are_offered_in_float32() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from collage_engine.machine.device import processor
 from collage_engine.records.errors import ToolchainError
-from collage_engine.records.precision import BFLOAT16, in_bfloat16
+from collage_engine.records.precision import BFLOAT16, in_precision
 from collage_engine.records.reasons import short_reason
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
@@ -65,7 +65,7 @@ class CppToolchain(Toolchain):
         """Return its configurations; see ``Toolchain.instances``."""
         plain = ToolchainInstance(toolchain=self.name, threads=target.threads)
         if self.computes_bfloat16 and precision == BFLOAT16 and has_bfloat16():
-            return plain, in_bfloat16(plain)
+            return plain, in_precision(plain, BFLOAT16)
         return (plain,)
 
     def probe(self) -> ToolchainState:

@@ -21,7 +21,7 @@ from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import NHWC, PLAIN
 from collage_engine.records.numbering import NodeIndex, NodeSet
-from collage_engine.records.precision import BFLOAT16, FLOAT16, in_bfloat16, in_precision
+from collage_engine.records.precision import BFLOAT16, FLOAT16, in_precision
 from collage_engine.records.reasons import short_reason
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
@@ -94,7 +94,7 @@ class TvmToolchain(Toolchain):
             return self._on_device(target.architecture, precision)
         plain = ToolchainInstance(toolchain=self.name, threads=target.threads)
         if precision == BFLOAT16 and "avx512_bf16" in processor().flags:
-            return plain, in_bfloat16(plain)
+            return plain, in_precision(plain, BFLOAT16)
         return (plain,)
 
     def _on_device(self, architecture: str, precision: str) -> tuple[ToolchainInstance, ...]:
