@@ -119,50 +119,25 @@ def solve_within_limits(solve: RestrictedSolve, sets: RuntimeSets, *, regrets: b
     found = [solve(sets.excluded(mask), regrets=regrets) for mask in sets.maximal]
     if not sets.complete:  # of the other sets only a bound is known
         found.append(Solution(decided=False, lower_bound=solve([]).lower_bound))
+    able = [each for each in found if each.cost is not None or not each.decided]
     best = Solution(
         states=sum(each.states for each in found),
-        decided=all(each.cost is not None or each.decided for each in found),
-        others_in_no_cover=all(each.others_in_no_cover or _proves_none(each) for each in found),
+        decided=all(each.decided for each in able),
+        lower_bound=min((each.lower_bound for each in able), default=0),
+        others_in_no_cover=all(each.others_in_no_cover for each in able),
     )
-    bounds = []
-    floor: dict[int, int] = {}
-    for each in found:
-        if _proves_none(each):
-            continue
-        bounds.append(each.lower_bound)
+    for each in able:
         if each.cost is not None and (
             best.cost is None or (each.cost, sorted(each.cover)) < (best.cost, sorted(best.cover))
         ):
             best.cost, best.cover = each.cost, each.cover
         for index, cost in each.least_through.items():
             best.least_through[index] = min(cost, best.least_through.get(index, cost))
-        for index, cost in each.lower_bound_through.items():
-            floor[index] = min(cost, floor.get(index, cost))
-    best.lower_bound = min(bounds, default=0)
     best.decided = best.decided or best.cost is not None
-    return _without_doubtful(best, floor)
-
-
-def _without_doubtful(best: Solution, floor: dict[int, int]) -> Solution:
-    """Set what is known of the least covers through candidates.
-
-    A set without an answer may hold a cheaper cover through a candidate than those that were found;
-    none is cheaper than the least of all.
-
-    Args:
-        best: The least of all sets, with the least known cover through each candidate.
-        floor: What is only known to be at least that much.
-    """
-    known = best.least_through
-    if not best.others_in_no_cover:
-        known = {i: cost for i, cost in known.items() if cost <= best.lower_bound}
-    best.least_through = {i: cost for i, cost in known.items() if cost <= floor.get(i, cost)}
-    best.lower_bound_through = {i: c for i, c in floor.items() if i not in best.least_through}
-    if not best.others_in_no_cover:
-        best.lower_bound_through = dict.fromkeys(best.lower_bound_through, best.lower_bound)
+    bounded = {index for each in able for index in each.lower_bound_through}
+    if bounded or not best.others_in_no_cover:
+        # A set without an exact answer may hold a cheaper cover through any candidate.
+        bounded.update(best.least_through)
+        best.least_through = {}
+        best.lower_bound_through = dict.fromkeys(bounded, best.lower_bound)
     return best
-
-
-def _proves_none(solution: Solution) -> bool:
-    """Tell whether a solve has proved that there is no cover."""
-    return solution.cost is None and solution.decided

@@ -9,11 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from collage_engine.search.limited_search import (
-    MOST_SETS,
-    RuntimeSets,
-    solve_within_limits,
-)
+from collage_engine.search.limited_search import RuntimeSets, solve_within_limits
 from collage_engine.search.limits import limits_in_words
 from collage_engine.search.pins import forbidden_by
 from collage_engine.search.solver import Solver
@@ -24,10 +20,6 @@ if TYPE_CHECKING:
     from collage_engine.search.limited_search import RestrictedSolve
     from collage_engine.search.problem import Problem, ProblemPin
     from collage_engine.search.solution import Solution
-
-SOLUTIONS_KEPT = 2 * MOST_SETS
-"""Solutions that are remembered, by pins and by excluded candidates (a count): those of all sets of
-runtimes, with and without one pin or limit."""
 
 
 class Search:
@@ -47,8 +39,6 @@ class Search:
             RuntimeSets(problem, limits) if limits is not None and limits_in_words(limits) else None
         )
         """What the limits allow; None: there are no limits."""
-        self._restricted: dict[tuple[frozenset[ProblemPin], frozenset[int]], Solution] = {}
-        """What was found under pins without some candidates lately, without labels."""
 
     def allowed(self, pins: Iterable[ProblemPin], excluded: Iterable[int] = ()) -> list[bool]:
         """Return per candidate whether it may be chosen.
@@ -95,26 +85,14 @@ class Search:
     ) -> RestrictedSolve:
         """Return a function that solves under these pins without given candidates.
 
-        The problem's limits do not hold in it: what it is used for is to keep to them. It remembers
-        cost and cover of what it has solved.
+        The problem's limits do not hold in it: what it is used for is to keep to them.
         """
         pins = list(pins)
-        key = frozenset(pins)
 
         def solve(excluded: Iterable[int], *, regrets: bool = False) -> Solution:
-            gone = frozenset(excluded)
-            known = self._restricted.get((key, gone))
-            if known is not None and not regrets:
-                return known
-            solution = self.solver.solve(
-                self.allowed(pins, gone), regrets=regrets, time_limit_s=time_limit_s
+            return self.solver.solve(
+                self.allowed(pins, excluded), regrets=regrets, time_limit_s=time_limit_s
             )
-            solution.labels = solution.ranked_covers = None
-            if solution.decided:  # a search that ran out of time would be wrong to remember
-                if len(self._restricted) >= SOLUTIONS_KEPT:
-                    self._restricted.pop(next(iter(self._restricted)))
-                self._restricted[key, gone] = solution
-            return solution
 
         return solve
 
