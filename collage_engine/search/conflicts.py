@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from collage_engine.search.limited_search import RuntimeSets, solve_within_limits
+from collage_engine.search.limited_search import RuntimeSets
 from collage_engine.search.limits import (
     LimitName,
     RuntimeLimits,
@@ -126,8 +126,7 @@ class _ConflictFilter:
     def _leaves_no_cover(self, constraints: Sequence[Constraint]) -> bool:
         """Tell whether it is proved that no cover keeps to these pins and limits."""
         pins, sets = self._split(constraints)
-        solve = self.search.restricted(pins)
-        found = solve([]) if sets is None else solve_within_limits(solve, sets, regrets=False)
+        found = self.search.within(pins, sets, regrets=False)
         self.undecided = self.undecided or not (found.cost is not None or found.decided)
         return found.decided and found.cost is None
 

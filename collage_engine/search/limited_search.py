@@ -4,15 +4,13 @@ A limit (see :mod:`~collage_engine.search.limits`) looks at nothing but the set 
 cover uses, and every subset of an allowed set is allowed. So whatever is asked of the covers within
 the limits is asked of each maximal allowed set, with the other runtimes' candidates excluded, and
 the least of the answers is the answer.
-
-What solves is handed in as a function (:class:`RestrictedSolve`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from collage_engine.search.limits import RuntimeLimits, violated_limits
 from collage_engine.search.solution import Solution
@@ -23,19 +21,6 @@ if TYPE_CHECKING:
 MOST_SETS = 128
 """Maximal sets of runtimes that are looked through (a count): as many as seven independent pairs of
 alternatives have, and more than nine runtimes can. Each is a solve, of 20 to 200 ms on models."""
-
-
-class RestrictedSolve(Protocol):
-    """A function that solves a problem under fixed pins, limits aside."""
-
-    def __call__(self, excluded: Iterable[int], *, regrets: bool = False) -> Solution:
-        """Solve without some candidates.
-
-        Args:
-            excluded: Indices of the candidates that may not be chosen.
-            regrets: Whether to compute the least covers through all candidates too.
-        """
-        ...
 
 
 class RuntimeSets:
@@ -102,13 +87,15 @@ class RuntimeSets:
         return [index for index, used in enumerate(self.used) if used & ~mask]
 
 
-def solve_within_limits(solve: RestrictedSolve, sets: RuntimeSets, *, regrets: bool) -> Solution:
+def solve_within_limits(
+    solve: Callable[[list[int]], Solution], sets: RuntimeSets, *, regrets: bool
+) -> Solution:
     """Find the least-cost cover within the limits.
 
     Args:
-        solve: Solves under the pins.
+        solve: Solves under fixed pins without some candidates, given by index, limits aside.
         sets: What the limits allow.
-        regrets: Whether to compute the least covers through all candidates too.
+        regrets: Whether ``solve`` computes the least covers through all candidates too.
     """
     if not regrets:
         free = solve([])  # where its cover keeps to the limits, none within them costs less
@@ -116,7 +103,7 @@ def solve_within_limits(solve: RestrictedSolve, sets: RuntimeSets, *, regrets: b
             return free
         if free.cost is not None and not sets.violates(sets.of(free.cover)):
             return free
-    found = [solve(sets.excluded(mask), regrets=regrets) for mask in sets.maximal]
+    found = [solve(sets.excluded(mask)) for mask in sets.maximal]
     if not sets.complete:  # of the other sets only a bound is known
         found.append(Solution(decided=False, lower_bound=solve([]).lower_bound))
     able = [each for each in found if each.cost is not None or not each.decided]

@@ -17,7 +17,6 @@ from collage_engine.search.solver import Solver
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from collage_engine.search.limited_search import RestrictedSolve
     from collage_engine.search.problem import Problem, ProblemPin
     from collage_engine.search.solution import Solution
 
@@ -71,30 +70,35 @@ class Search:
             regrets: Whether to compute the least covers through all candidates too.
             time_limit_s: Time limit of one solve in seconds; by default the search's.
         """
-        sets = self.runtime_sets
-        if sets is None:
-            return self.solver.solve(self.allowed(pins), regrets=regrets, time_limit_s=time_limit_s)
-        if self.solver.too_wide:  # the sets of runtimes share the time
-            most = self.solver.time_limit_s if time_limit_s is None else time_limit_s
-            time_limit_s = most / max(len(sets.maximal), 1)
-        solve = self.restricted(pins, time_limit_s)
-        return solve_within_limits(solve, sets, regrets=regrets)
+        return self.within(pins, self.runtime_sets, regrets=regrets, time_limit_s=time_limit_s)
 
-    def restricted(
-        self, pins: Iterable[ProblemPin], time_limit_s: float | None = None
-    ) -> RestrictedSolve:
-        """Return a function that solves under these pins without given candidates.
+    def within(
+        self,
+        pins: Iterable[ProblemPin],
+        sets: RuntimeSets | None,
+        *,
+        regrets: bool,
+        time_limit_s: float | None = None,
+    ) -> Solution:
+        """Find the least-cost cover under these pins and other limits than the problem's.
 
-        The problem's limits do not hold in it: what it is used for is to keep to them.
+        Args:
+            pins: The pins that hold.
+            sets: What the limits allow; None: there are no limits.
+            regrets: Whether to compute the least covers through all candidates too.
+            time_limit_s: Time limit of one solve in seconds; by default the search's.
         """
         pins = list(pins)
+        if sets is not None and self.solver.too_wide:  # the sets of runtimes share the time
+            most = self.solver.time_limit_s if time_limit_s is None else time_limit_s
+            time_limit_s = most / max(len(sets.maximal), 1)
 
-        def solve(excluded: Iterable[int], *, regrets: bool = False) -> Solution:
+        def solve(excluded: Iterable[int]) -> Solution:
             return self.solver.solve(
                 self.allowed(pins, excluded), regrets=regrets, time_limit_s=time_limit_s
             )
 
-        return solve
+        return solve([]) if sets is None else solve_within_limits(solve, sets, regrets=regrets)
 
     def to_us(self, amount: int) -> float:
         """Convert an internal integer cost to microseconds."""

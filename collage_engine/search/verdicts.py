@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from collage_engine.search.limited_search import RuntimeSets, solve_within_limits
+from collage_engine.search.limited_search import RuntimeSets
 from collage_engine.search.limits import RuntimeLimitVerdict, limits_in_words, without_limit
 from collage_engine.search.pins import describe
 from collage_engine.search.problem import Verdict
@@ -67,7 +67,7 @@ def verdicts_of_limits(
         price, outcome = None, _TOO_WIDE
         if solution.optimal:
             rest = RuntimeSets(search.problem, without_limit(sets.limits, name))
-            free = solve_within_limits(search.restricted(pins), rest, regrets=False)
+            free = search.within(pins, rest, regrets=False)
             price, outcome = _price(search, solution, free, as_share=True)
         reason = f"{text}: honoured, {outcome}"
         verdicts.append(
