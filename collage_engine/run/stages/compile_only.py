@@ -75,7 +75,9 @@ def compile_unmeasured(
             reasons = "; ".join(f"{name}: {why}" for name, why in refused.items())
             raise ToolchainError(f"no placement could be built ({reasons})")
         report.detail = f"{chosen.name}, {counted(len(process.built.parts), 'partition')}"
-    cover = process.built.parts
+    # Those of the menu also say what they take from the host and give to it.
+    by_work = {(candidate.instance.id, candidate.nodes): candidate for candidate in menu.candidates}
+    cover = tuple(by_work.get((c.instance.id, c.nodes), c) for c in process.built.parts)
     known = {candidate.id for candidate in menu.candidates}
     new = [candidate for candidate in cover if candidate.id not in known]
     # Nothing was measured: neither costs nor hand-overs are known.
