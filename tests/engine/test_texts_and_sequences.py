@@ -114,7 +114,7 @@ def test_a_sequence_without_sizes_is_refused_with_the_option() -> None:
 
 def test_an_input_without_elements_is_taken_where_the_user_says_so() -> None:
     model = written("(float[2,0] x) => (float[n] y) { y = ReduceSum<keepdims=0>(x) }", opset=17)
-    with pytest.raises(ModelError, match=r"--shape x=2,1; where there are no.*--shape x=2,0"):
+    with pytest.raises(ModelError, match=r"--shape x=2,1"):
         import_onnx(model, "m.onnx")
     imported = import_onnx(model, "m.onnx", {"x": (2, 0)}, evaluate=evaluate)
     assert imported.inputs[0][1].elements == 0
