@@ -6,7 +6,6 @@ import copy
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TypeVar
 
 import msgspec
 
@@ -38,8 +37,6 @@ from collage_engine.search.problem import ProblemCandidate
 from collage_engine.session.document import Document
 from collage_engine.wording.amounts import LEAST_US, time_text
 from collage_engine.wording.runs import instance_title
-
-Amount = TypeVar("Amount", float, float | None)
 
 MOST_LISTED = 200
 """Things listed of one node, such as candidates (a count; chosen: more fill screens that nobody
@@ -119,10 +116,11 @@ class _Explanation:
 
     def answer(self) -> ExplainAnswer:
         """Return the whole explanation."""
-        lines = [self._alternative(c) for c in self._candidates.values() if self._node in c.nodes]
-        lines.sort(key=_by_price)
+        holders = [c for c in self._candidates.values() if self._node in c.nodes]
+        instead = self._prices_instead()
+        lines = sorted((self._alternative(c, instead) for c in holders), key=_by_price)
         holding = [self._records[line.candidate or ""] for line in lines[:MOST_LISTED]]
-        instead = self._prices_instead(holding)
+        ids = {c.id for c in holding}
         refusals = _refusals(self._document, self._node)
         tied = [line for line in lines if line.status == "tied"]
         second = self._second_best
@@ -135,15 +133,15 @@ class _Explanation:
                 *device_words(self._problem, self._cover, self._node),
                 *self._converted(),
             ),
-            alternatives=(*_with_prices(lines, instead), *map(_without_candidate, refusals)),
+            alternatives=(*lines, *map(_without_candidate, refusals)),
             candidates=tuple(holding),
-            regrets=_of_shown(self._regrets, holding),
-            regret_bounds=_of_shown(self._bounds, holding),
+            regrets={name: us for name, us in self._regrets.items() if name in ids},
+            regret_bounds={name: us for name, us in self._bounds.items() if name in ids},
             chosen=None if self._chosen is None else str(self._chosen.id),
             runner_up=None if second is None else self._search.with_time(second),
             not_offered=refusals,
             ties=tuple(line.candidate or "" for line in tied),
-            prices_instead=instead,
+            prices_instead={name: us for name, us in instead.items() if name in ids},
         )
 
     # -- what things are called --------------------------------------------------------------
@@ -164,8 +162,15 @@ class _Explanation:
 
     # -- alternatives ------------------------------------------------------------------------
 
-    def _alternative(self, candidate: ProblemCandidate) -> Alternative:
-        """Return what is known of one candidate that holds the node."""
+    def _alternative(
+        self, candidate: ProblemCandidate, instead: Mapping[str, float]
+    ) -> Alternative:
+        """Return what is known of one candidate that holds the node.
+
+        Args:
+            candidate: The candidate.
+            instead: What candidates that a pin rules out would cost in the place of that pin.
+        """
         name = str(candidate.id)
         regret, bound = self._regrets.get(name), self._bounds.get(name)
         status: AlternativeStatus
@@ -178,6 +183,8 @@ class _Explanation:
             status = "tied" if abs(regret) <= noise_us else "slower" if regret > 0 else "faster"
         elif candidate.state == "unknown":
             status = "unmeasured"
+        elif name in instead:
+            status, regret = "instead of the pin", instead[name]
         elif name in self._regrets:
             status = "ruled out"
         else:
@@ -192,14 +199,11 @@ class _Explanation:
             reason=candidate.reason or "",
         )
 
-    def _prices_instead(self, holding: Sequence[CandidateRecord]) -> dict[str, float]:
+    def _prices_instead(self) -> dict[str, float]:
         """Return what candidates would cost if the node were pinned to their toolchains instead.
 
         Such a pin takes the node out of those that demand another toolchain for it; all others
         stay.
-
-        Args:
-            holding: The candidates that are asked about.
         """
         document, node = self._document, self._node
         if self._shown is None or not any(
@@ -215,7 +219,7 @@ class _Explanation:
                 freed.pins.append(msgspec.structs.replace(pin, nodes=rest))
         free = search_of(freed, document.settings, self._search)
         regrets = PlacementPrices(free, self._shown).regrets
-        return {c.id: us for c in holding if (us := regrets.get(c.id)) is not None}
+        return {name: us for name, us in regrets.items() if us is not None}
 
     # -- sentences ---------------------------------------------------------------------------
 
@@ -422,9 +426,10 @@ def _without_candidate(refusal: NoCandidate) -> Alternative:
 
 def _by_price(line: Alternative) -> tuple[int, float, str]:
     """Return a key that sorts lines: the chosen candidate, then the others by price."""
-    last = {"chosen": 0, "at least": 2, "ruled out": 4, "not known": 4, "invalid": 6}
+    places = {"chosen": 0, "at least": 2, "invalid": 6}
+    places |= dict.fromkeys(("instead of the pin", "ruled out", "not known"), 4)
     unmeasured = 3 if line.whole_us is not None else 5
-    place = unmeasured if line.status == "unmeasured" else last.get(line.status, 1)
+    place = unmeasured if line.status == "unmeasured" else places.get(line.status, 1)
     return place, line.whole_us or 0.0, line.candidate or ""
 
 
@@ -458,24 +463,6 @@ def _records(shown: Placement) -> list[CandidateRecord]:
         )
         for part in shown.partitions
     ]
-
-
-def _with_prices(
-    alternatives: Iterable[Alternative], instead: Mapping[str, float]
-) -> tuple[Alternative, ...]:
-    """Say what each choice that a pin rules out would cost in the place of that pin."""
-    return tuple(
-        msgspec.structs.replace(line, status="instead of the pin", whole_us=us, reason="")
-        if line.status == "ruled out" and (us := instead.get(line.candidate or "")) is not None
-        else line
-        for line in alternatives
-    )
-
-
-def _of_shown(amounts: Mapping[str, Amount], shown: Sequence[CandidateRecord]) -> dict[str, Amount]:
-    """Return the amounts of the candidates that are shown."""
-    ids = {c.id for c in shown}
-    return {name: amount for name, amount in amounts.items() if name in ids}
 
 
 def node_names(graph: GraphRecord) -> dict[int, str]:
