@@ -30,8 +30,8 @@ TAKES_TENSORS = HEAVY | {"binary", "eltwise"}
 """Steps that can have another tensor as a post-op. oneDNN 3.2 accepts one for pooling and
 softmax too, but reads it wrongly in some layouts."""
 
-MAX_POSTS = 32
-"""Post-ops of a step, at most: what oneDNN accepts (``post_ops_limit`` in its sources)."""
+VIEWS = {"reshape", "permute", "slice"}
+"""Names of the steps whose result lies in their operand's memory."""
 
 
 def fuse(plan: OneDnnProgram, outputs: tuple[int, ...]) -> None:
@@ -50,6 +50,7 @@ def fuse(plan: OneDnnProgram, outputs: tuple[int, ...]) -> None:
         steps.append(step)
     plan.steps = [s for s in steps if s is not None]
     _bias(plan)
+    _note_last_reads(plan, outputs)
 
 
 def _join(
@@ -79,7 +80,7 @@ def _join(
             continue
         if host.op == "binary" and any(_misread(plan, host, p) for p in posts):
             continue
-        if host.dims != step.dims or len(host.posts) + len(posts) > MAX_POSTS:
+        if host.dims != step.dims:
             continue
         choice = (host.op in HEAVY, at, posts)
         if best is None or choice[:2] > best[:2]:
@@ -170,3 +171,17 @@ def _before(plan: OneDnnProgram, step: Step, value: int, dims: tuple[int, ...]) 
     out = plan.new_value(dims)
     plan.steps.insert(plan.steps.index(step), Step("reshape", out, dims, {"src": value}))
     return out
+
+
+def _note_last_reads(plan: OneDnnProgram, outputs: tuple[int, ...]) -> None:
+    """Notes which post-ops are the last to read a value, whose memory may take the result then."""
+    memory: dict[int, int] = {}
+    for step in plan.steps:
+        source = step.fields["src"] if step.op in VIEWS else step.out
+        memory[step.out] = memory.get(source, source)
+    known = {memory.get(value, value) for value in outputs}
+    for step in reversed(plan.steps):
+        read = {memory.get(value, value) for value in step.reads()}
+        for post in step.posts:
+            post.last = memory.get(post.value, post.value) not in known
+        known |= read

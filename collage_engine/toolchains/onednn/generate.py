@@ -84,7 +84,6 @@ def generate(
         plan.of_node[index] = plan.permute(plan.tensor(index), TO_STORED[name])
     output_values = tuple(plan.tensor(i) for i in outputs)
     fuse(plan, output_values)
-    _drop_dead(plan, output_values)
     return plan, input_values, output_values
 
 
@@ -160,16 +159,6 @@ def _lower_projection(plan: OneDnnProgram, node: Node) -> None:
         raise UnsupportedError(f"oneDNN has no {onnx_type(source.op)}")
     plan.current = (source.index,)
     plan.of_node[node.index] = lower(plan, source, node.field)
-
-
-def _drop_dead(plan: OneDnnProgram, outputs: tuple[int, ...]) -> None:
-    live = set(outputs)
-    kept = []
-    for step in reversed(plan.steps):
-        if step.out in live:
-            live.update(step.reads())
-            kept.append(step)
-    plan.steps = kept[::-1]
 
 
 _reasons: WeakKeyDictionary[DataflowGraph, dict[int, str | None]] = WeakKeyDictionary()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.toolchains.onednn.steps import OneDnnProgram
@@ -97,32 +95,32 @@ def arithmetic(plan: OneDnnProgram, node: Node) -> int:
     """
     left, right = node.inputs
     shape = node.type.shape or (1,)
-    scalar = plan.scalar(right)
-    if scalar is not None and (plan.graph.nodes[left].type.shape or (1,)) == shape:
-        with_right: dict[str, Callable[[int, float], int]] = {
-            "add": lambda v, c: plan.eltwise(v, "linear", 1.0, c),
-            "subtract": lambda v, c: plan.eltwise(v, "linear", 1.0, -c),
-            "multiply": lambda v, c: plan.eltwise(v, "linear", c, 0.0),
-        }
-        if scalar != 0.0:
-            with_right["divide"] = lambda v, c: plan.eltwise(v, "linear", 1.0 / c, 0.0)
-        if node.op in with_right:
-            return with_right[node.op](plan.tensor(left), scalar)
-        if node.op == "maximum" and scalar == 0.0:
-            return plan.eltwise(plan.tensor(left), "relu")
-    scalar = plan.scalar(left)
-    if scalar is not None and (plan.graph.nodes[right].type.shape or (1,)) == shape:
-        with_left: dict[str, Callable[[int, float], int]] = {
-            "add": lambda v, c: plan.eltwise(v, "linear", 1.0, c),
-            "subtract": lambda v, c: plan.eltwise(v, "linear", -1.0, c),
-            "multiply": lambda v, c: plan.eltwise(v, "linear", c, 0.0),
-            "divide": lambda v, c: plan.eltwise(v, "pow", c, -1.0),
-        }
-        if node.op in with_left:
-            return with_left[node.op](plan.tensor(right), scalar)
-        if node.op == "maximum" and scalar == 0.0:
-            return plan.eltwise(plan.tensor(right), "relu")
+    for other, at in ((left, right), (right, left)):
+        scalar = plan.scalar(at)
+        if scalar is None or (plan.graph.nodes[other].type.shape or (1,)) != shape:
+            continue
+        found = _with_scalar(node.op, scalar, is_first=at == left)
+        if found is not None:
+            return plan.eltwise(plan.tensor(other), *found)
     return plan.binary(BINARY[node.op], plan.tensor(left), plan.tensor(right))
+
+
+def _with_scalar(op: str, scalar: float, *, is_first: bool) -> tuple[str, float, float] | None:
+    """Returns the function of a tensor that arithmetic with a scalar is; None where it is none."""
+    match op:
+        case "add":
+            return "linear", 1.0, scalar
+        case "subtract":
+            return ("linear", -1.0, scalar) if is_first else ("linear", 1.0, -scalar)
+        case "multiply":
+            return "linear", scalar, 0.0
+        case "divide" if is_first:
+            return "pow", scalar, -1.0
+        case "divide" if scalar != 0.0:
+            return "linear", 1.0 / scalar, 0.0
+        case "maximum" if scalar == 0.0:
+            return "relu", 0.0, 0.0
+    return None
 
 
 POINTWISE = {

@@ -37,13 +37,15 @@ class PostOp:
     alpha: float = 0.0
     beta: float = 0.0
     value: int = -1
+    last: bool = False
+    """Whether nobody reads the memory of ``value`` after this step."""
 
     def as_json(self) -> dict[str, Any]:
         """Returns the post-op as JSON values for the runtime."""
         if self.kind == "eltwise":
             alpha, beta = float(self.alpha), float(self.beta)
             return {"kind": "eltwise", "alg": self.alg, "alpha": alpha, "beta": beta}
-        return {"kind": "binary", "alg": self.alg, "value": self.value}
+        return {"kind": "binary", "alg": self.alg, "value": self.value, "last": int(self.last)}
 
 
 @dataclass

@@ -114,8 +114,9 @@ class OneDnnToolchain(CppToolchain):
         if narrow:
             keep_in_bfloat16(plan, full)
         described = plan.as_json(inputs, outputs)
-        # A convolution between such borders need not reach for row-major tensors.
-        described["channels_last"] = int(bool(function.takes or function.gives))
+        # A convolution alone reaches for row-major tensors, unless its borders are channels last.
+        spatial = sum(step.op in ("conv", "pool") for step in plan.steps)
+        described["alone"] = int(spatial == 1 and not function.takes and not function.gives)
         # Products of float32 tensors are then made of elements rounded to bfloat16.
         described["bfloat16"] = int(narrow)
         return described, bytes(plan.blob)

@@ -50,19 +50,14 @@ class Compiler {
     return it->second;
   }
 
-  // Plan step after which nobody reads the value's memory; views count for their source.
-  void SetLastUse(std::unordered_map<int64_t, int> last_use) { last_use_ = std::move(last_use); }
   // Whether the plan holds one spatial operator only, whose border is the caller's.
   void SetAlone(bool alone) { alone_ = alone; }
   bool alone() const { return alone_; }
-  void BeginStep(int plan_step) { plan_step_ = plan_step; }
 
-  // Whether a step may write its result over the value.
-  bool Dead(int64_t id) const {
-    auto it = last_use_.find(id);
-    const View& view = Value(id);
-    return it != last_use_.end() && it->second <= plan_step_ && view.offset == 0 &&
-           program_.buffer(view.buffer).kind == Buffer::kArena &&
+  // Whether a step may write its result over the operand of its post-op.
+  bool Dead(const PostOp& op) const {
+    const View& view = Value(op.value);
+    return op.last && view.offset == 0 && program_.buffer(view.buffer).kind == Buffer::kArena &&
            program_.buffer(view.buffer).bytes == view.desc.get_size();
   }
 
@@ -284,7 +279,7 @@ class Compiler {
       if (other.type() != dst.get_data_type()) return -1;
       if (IsConstant(other) || Readers(posts, other.buffer) > 1) return -1;
       // A residual in another layout is copied first, and the copy is ours to overwrite.
-      if (!SameLayout(other.desc, dst) || Dead(op.value)) return static_cast<int>(k);
+      if (!SameLayout(other.desc, dst) || Dead(op)) return static_cast<int>(k);
       return -1;
     }
     return -1;
@@ -370,8 +365,6 @@ class Compiler {
   bool bfloat16_;
   Constants constants_;
   std::unordered_map<int64_t, View> values_;
-  std::unordered_map<int64_t, int> last_use_;
-  int plan_step_ = 0;
   bool alone_ = false;
   std::vector<Copy> copies_;
 };

@@ -17,10 +17,6 @@ SetThreadsFunction FindSetThreads() {
   return function;
 }
 
-bool IsView(const std::string& op) {
-  return op == "reshape" || op == "permute" || op == "slice" || op == "expand";
-}
-
 class DnnlModule : public PlanModule {
  public:
   DnnlModule(const std::string& symbol, const std::string& plan_text, const GivenWeights& weights)
@@ -100,8 +96,7 @@ class DnnlModule : public PlanModule {
       c.DefineConstant(Get<int64_t>(constant, "id"), dims, static_cast<size_t>(offset));
     }
     json::Array steps = Get<json::Array>(plan, "steps");
-    c.SetLastUse(LastUse(steps, output_ids));
-    c.SetAlone(CountSpatial(steps) == 1 && GetInt(plan, "channels_last", 0) == 0);
+    c.SetAlone(Get<int64_t>(plan, "alone") != 0);
     int index = 0;
     for (const ffi::Any& any : steps) {
       auto step = any.cast<json::Object>();
@@ -113,7 +108,7 @@ class DnnlModule : public PlanModule {
           site.posts.push_back(ParsePostOp(p.cast<json::Object>()));
         }
       }
-      c.BeginStep(index++);
+      ++index;
       Share(Microseconds(c, op, step));
       c.Define(site.out, Lower(c, op, site));
     }
@@ -173,55 +168,6 @@ class DnnlModule : public PlanModule {
   void Share(double microseconds) {
     bool worth = threads_ > 1 && microseconds >= kWorthSharing;
     program_.SetThreads(set_threads_, worth ? threads_ : 1);
-  }
-
-  static int CountSpatial(const json::Array& steps) {
-    int count = 0;
-    for (const ffi::Any& any : steps) {
-      std::string op = GetString(any.cast<json::Object>(), "op");
-      count += op == "conv" || op == "pool";
-    }
-    return count;
-  }
-
-  // The last step that reads each value's memory; a view's reads are its source's.
-  static std::unordered_map<int64_t, int> LastUse(const json::Array& steps,
-                                                  const std::vector<int64_t>& outputs) {
-    std::unordered_map<int64_t, int64_t> source;
-    auto root = [&](int64_t id) {
-      for (auto it = source.find(id); it != source.end(); it = source.find(id)) id = it->second;
-      return id;
-    };
-    std::unordered_map<int64_t, int> last;
-    std::vector<int64_t> made;
-    int index = 0;
-    for (const ffi::Any& any : steps) {
-      auto step = any.cast<json::Object>();
-      int64_t out = Get<int64_t>(step, "out");
-      made.push_back(out);
-      last[root(out)] = index;
-      auto read = [&](int64_t id) {
-        if (id >= 0) last[root(id)] = index;
-      };
-      for (const char* key : {"src", "other", "weights", "bias", "scale", "shift", "recurrent",
-                              "state", "cell_state"}) {
-        read(GetInt(step, key, -1));
-      }
-      if (Has(step, "srcs")) {
-        for (int64_t id : GetInts(step, "srcs")) read(id);
-      }
-      if (Has(step, "post")) {
-        for (const ffi::Any& p : Get<json::Array>(step, "post")) {
-          read(GetInt(p.cast<json::Object>(), "value", -1));
-        }
-      }
-      if (IsView(GetString(step, "op"))) source[out] = Get<int64_t>(step, "src");
-      ++index;
-    }
-    for (int64_t id : outputs) last[root(id)] = index;
-    std::unordered_map<int64_t, int> out;
-    for (int64_t id : made) out[id] = last[root(id)];
-    return out;
   }
 
   Program program_;

@@ -20,6 +20,7 @@ struct PostOp {
   algorithm alg = algorithm::undef;
   float alpha = 0, beta = 0;
   int64_t value = -1;  // the other operand of a binary one
+  bool last = false;   // whether nobody reads that operand's memory afterwards
   std::string name;
 };
 

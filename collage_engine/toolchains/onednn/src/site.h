@@ -37,6 +37,7 @@ inline PostOp ParsePostOp(const json::Object& object) {
     op.beta = static_cast<float>(Get<double>(object, "beta"));
   } else {
     op.value = Get<int64_t>(object, "value");
+    op.last = Get<int64_t>(object, "last") != 0;
   }
   return op;
 }
