@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,9 @@ Constants = Callable[[int], np.ndarray]
 
 MAX_RANK = 12
 """Dimensions of a memory descriptor, at most (oneDNN's DNNL_MAX_NDIMS)."""
+
+WORTH_SHARING_US = 20.0
+"""Microseconds of one thread below which waking the others takes longer than it saves."""
 
 READS = (
     *("src", "other", "weights", "bias", "scale", "shift"),
@@ -258,8 +262,25 @@ class OneDnnProgram:
             "steps": [self._named(s) for s in self.steps],
         }
 
+    def _takes_us(self, step: Step) -> float:
+        """Returns roughly how long one thread takes: 100 GFLOP/s, or 0.15 ns an element."""
+        elements, read = prod(step.dims), step.fields
+        weights: tuple[int, ...] = self.dims[read["weights"]] if "weights" in read else ()
+        depth = 0.0
+        if step.op == "matmul":
+            depth = self.dims[read["src"]][-1]
+        elif step.op == "conv":
+            depth = prod(weights) / step.dims[1]
+        elif step.op == "recurrent":  # of inputs: layer, direction, input, gate, output
+            _, _, taken, gates, state = weights
+            depth = (taken + state) * gates
+        elif "src" in read:
+            elements = max(elements, prod(self.dims[read["src"]]))
+        return 2 * elements * depth / 100e3 or elements * 0.15e-3
+
     def _named(self, step: Step) -> dict[str, Any]:
         out = step.as_json()
+        out["shared"] = int(self._takes_us(step) >= WORTH_SHARING_US)
         if self.types[step.out] != "float32":
             out["dtype"] = self.types[step.out]
         if step.nodes:

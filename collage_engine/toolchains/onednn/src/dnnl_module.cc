@@ -109,7 +109,7 @@ class DnnlModule : public PlanModule {
         }
       }
       ++index;
-      Share(Microseconds(c, op, step));
+      Share(Get<int64_t>(step, "shared") != 0);
       c.Define(site.out, Lower(c, op, site));
     }
     at_.clear();
@@ -117,6 +117,9 @@ class DnnlModule : public PlanModule {
     c.constants().Keep();
     program_.Finish();
   }
+
+  // Elements whose copying takes as long as waking the other threads: 20 µs at 0.15 ns each.
+  static constexpr int64_t kManyElements = 133000;
 
   // Let a result be computed where the caller wants it, or copy it there.
   void BindOutputs(const std::vector<int64_t>& ids) {
@@ -133,42 +136,14 @@ class DnnlModule : public PlanModule {
         buffer.argument = argument;
       } else {
         View to{view.dims, plain, program_.NewArgument(argument, plain.get_size()), 0};
-        Share(kElement * static_cast<double>(Elements(view.dims)));
+        Share(Elements(view.dims) >= kManyElements);
         c.ReorderTo(view, to);
       }
     }
   }
 
-  // Below this, waking the other threads takes longer than it saves.
-  static constexpr double kWorthSharing = 20.0;
-  static constexpr double kElement = 0.15e-3;
-
-  // Roughly how long a step takes one thread: 100 GFLOP/s, or 0.15 ns an element.
-  static double Microseconds(const Compiler& c, const std::string& op, const json::Object& step) {
-    auto elements = static_cast<double>(Elements(GetInts(step, "dims")));
-    if (Has(step, "src")) {
-      const Dims& src = c.Value(Get<int64_t>(step, "src")).dims;
-      if (op == "conv" || op == "matmul") {
-        const Dims& weights = c.Value(Get<int64_t>(step, "weights")).dims;
-        double depth = op == "matmul" ? static_cast<double>(src.back())
-                                      : static_cast<double>(Elements(weights)) /
-                                            static_cast<double>(GetInts(step, "dims")[1]);
-        return 2.0 * elements * depth / 100e3;
-      }
-      if (op == "recurrent") {
-        const Dims& weights = c.Value(Get<int64_t>(step, "weights")).dims;  // of inputs, ldigo
-        return 2.0 * elements * static_cast<double>((weights[2] + weights[4]) * weights[3]) / 100e3;
-      }
-      elements = std::max(elements, static_cast<double>(Elements(src)));
-    }
-    return elements * kElement;
-  }
-
   // Give what follows all threads, or only the caller's.
-  void Share(double microseconds) {
-    bool worth = threads_ > 1 && microseconds >= kWorthSharing;
-    program_.SetThreads(set_threads_, worth ? threads_ : 1);
-  }
+  void Share(bool worthwhile) { program_.SetThreads(set_threads_, worthwhile ? threads_ : 1); }
 
   Program program_;
   std::unique_ptr<Compiler> compiler_;
