@@ -426,11 +426,9 @@ def _without_candidate(refusal: NoCandidate) -> Alternative:
 
 def _by_price(line: Alternative) -> tuple[int, float, str]:
     """Return a key that sorts lines: the chosen candidate, then the others by price."""
-    places = {"chosen": 0, "at least": 2, "invalid": 6}
+    places = {"chosen": 0, "at least": 2, "unmeasured": 5, "invalid": 6}
     places |= dict.fromkeys(("instead of the pin", "ruled out", "not known"), 4)
-    unmeasured = 3 if line.whole_us is not None else 5
-    place = unmeasured if line.status == "unmeasured" else places.get(line.status, 1)
-    return place, line.whole_us or 0.0, line.candidate or ""
+    return places.get(line.status, 1), line.whole_us or 0.0, line.candidate or ""
 
 
 def _listed(names: Sequence[str]) -> str:

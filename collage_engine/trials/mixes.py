@@ -74,8 +74,8 @@ def try_mixes(
     calls = call_graph(model.graph)
     groups = groups_of(calls)
     taken = _taken(groups, menu, data)
-    on_processor = menu.target.kind == "cpu"
-    if not on_processor or len(taken) < 2 or race.leader is None or race.one_at_a_time:
+    able = menu.target.kind == "cpu" and not race.runner.bench.one_loaded
+    if not able or len(taken) < 2 or race.leader is None:
         return data
     seconds = max(race.seconds_for_step, LEAST_COVERS * race.seconds_to_enter())
     if seconds > race.seconds_to_improve:

@@ -223,11 +223,6 @@ class Race:
         return max(0.0, self.ends_at - self._clock())
 
     @property
-    def one_at_a_time(self) -> bool:
-        """Tell whether several placements would take too much memory together."""
-        return self.runner.bench.one_loaded
-
-    @property
     def seconds_to_finish(self) -> float:
         """Return what one more cover and the last steps take, by the builds and loads so far.
 
@@ -616,7 +611,7 @@ class Race:
         needs = COMMON_ROUNDS * sum(one.round_s for one in near) + self._last_steps_s
         needs += self._load_s * math.ceil(len(near) / self.runner.bench.settings.at_once)
         # Where one is loaded at a time, each round was in a process of its own already.
-        if len(near) > 1 and not self.one_at_a_time and needs < self.time_left:
+        if len(near) > 1 and not self.runner.bench.one_loaded and needs < self.time_left:
             self._load_again(near)
             self._last_rounds(on_progress)
         winner = self._choose()
