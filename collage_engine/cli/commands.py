@@ -260,9 +260,7 @@ def _diagnose(options: argparse.Namespace) -> int:
         not_saved = _save(session, options.session)
     known = (*session.document.toolchains, *profiled.toolchains)
     _tell(options, found, lambda: output.print_diagnosis(found, known))
-    if not_saved is not None:
-        raise not_saved
-    return 0
+    return 0 if not_saved is None else not_saved.exit_status
 
 
 def _compare(options: argparse.Namespace) -> int:
@@ -278,8 +276,10 @@ def _compare(options: argparse.Namespace) -> int:
 
 def _run_or_profile(session: Session, name: str) -> str:
     """Return what names a run; of a profile's file, which becomes one of the runs, its id."""
-    known = session.document.run(name) is not None
-    return session.read_profile(name).id if not known and Path(name).is_file() else name
+    run = session.document.run(name)
+    if run is None and Path(name).is_file():
+        run = session.read_profile(name)
+    return name if run is None else run.id
 
 
 def _export(options: argparse.Namespace) -> int:

@@ -31,14 +31,6 @@ Commands = Any
 FARM_PORT = 8786
 """Port of a farm's scheduler where none is named: the default of ``dask scheduler --port``."""
 
-PLACE_EXAMPLES = """\
-examples:
-  collage place model.onnx -o out
-  collage place model.onnx -o out --toolchains NAME,NAME --budget 2m
-  collage place model.onnx -o out --dim batch=1,4,16
-  collage place model.onnx -o out --pin 'conv1*=onednn' --pin 'layer4*=!tvm'
-"""
-
 EXAMPLES = """\
 examples:
   collage place model.onnx -o out        the whole way, from a model to a compiled module
@@ -59,13 +51,6 @@ examples:
   collage check model.onnx --against baseline.collage --max-slower 3% --junit check.xml
   collage check out --against released --max-error 1e-3 --max-memory 500M
 exit status: 0 nothing is worse than allowed (or a tie), 1 something is, 2 it could not be compared
-"""
-
-SEARCH_EXAMPLES = """\
-examples:
-  collage search problem.json --json > answer.json
-  collage search problem.json --check answer.json
-  gzip -dc problem.json.gz | collage search - --time-limit 2m --k-best 5
 """
 
 
@@ -146,9 +131,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_place_command(commands: Commands) -> None:
-    place = commands.add_parser(
-        "place", help="measure, search, confirm and export a placement", epilog=PLACE_EXAMPLES
-    )
+    place = commands.add_parser("place", help="measure, search, confirm and export a placement")
     place.add_argument("model", nargs="+", help="an .onnx file; with --farm also several")
     place.add_argument(
         "-o", "--output", required=True, metavar="DIR", help="folder of the artifact, or of several"
@@ -429,9 +412,7 @@ def _add_report_command(commands: Commands) -> None:
 
 
 def _add_search_command(commands: Commands) -> None:
-    search = commands.add_parser(
-        "search", help="solve a placement problem given as JSON", epilog=SEARCH_EXAMPLES
-    )
+    search = commands.add_parser("search", help="solve a placement problem given as JSON")
     search.add_argument("problem", metavar="PROBLEM.json", help="- reads standard input")
     search.add_argument(
         "--time-limit",

@@ -11,7 +11,7 @@ import msgspec
 
 from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord
-from collage_engine.records.pin import Pin
+from collage_engine.records.pin import Pin, PinKind
 
 HOW_PINS_ARE_WRITTEN = (
     "write 'GLOB[,GLOB]=WHAT' with WHAT one of NAME, !NAME, exactly, exactly:NAME, together, "
@@ -66,15 +66,16 @@ def parse_pin(text: str, graph: GraphRecord, model: ModelRecord, known: Sequence
         return Pin(kind="together", **common)
     if lowered == "exactly":
         return Pin(kind="exactly", **common)
-    if lowered.startswith("exactly:"):
-        return Pin(kind="exactly", toolchain=_toolchain(what[8:], text, known), **common)
     if what.startswith("@"):
         if len(what) == 1:
             raise UsageError(f"the pin {text!r} names no device after '@': {HOW_PINS_ARE_WRITTEN}")
         return Pin(kind="device", device=what[1:], **common)
-    if what.startswith("!"):
-        return Pin(kind="never", toolchain=_toolchain(what[1:], text, known), **common)
-    return Pin(kind="on", toolchain=_toolchain(what, text, known), **common)
+    kind: PinKind = "on"
+    if lowered.startswith("exactly:"):
+        kind, what = "exactly", what[8:]
+    elif what.startswith("!"):
+        kind, what = "never", what[1:]
+    return Pin(kind=kind, toolchain=_toolchain(what, text, known), **common)
 
 
 def _toolchain(name: str, text: str, known: Sequence[str]) -> str:
