@@ -161,7 +161,7 @@ def run_artifact(folder: Path, benchmark: bool = False, limit_s: float = JOB_S) 
             if benchmark and report["wrong"] is None:
                 report |= worker.call(Benchmark(), limit_s)
     except WorkerError as error:
-        why = one_sentence(last_line(str(error)), str(folder))
+        why = one_sentence(last_line(str(error)))
         raise ArtifactError(f"the artifact cannot be run: {why}") from error
     wrong = report.pop("wrong")
     if wrong is not None:

@@ -171,17 +171,12 @@ def busy(window_s: float = 0.3) -> str | None:
     if total <= 0:
         return None
     used, stolen = (used - mine) / total, stolen / total
-    if stolen > BUSY_SHARE / 3:
-        return (
-            f"other guests of the host take {100 * stolen:.0f} % of this machine's processors; "
-            "timings are less certain"
-        )
-    if used > BUSY_SHARE:
-        return (
-            f"other programs use {100 * used:.0f} % of this machine's processors; timings are less "
-            "certain"
-        )
-    return None
+    guests = stolen > BUSY_SHARE / 3
+    if not guests and used <= BUSY_SHARE:
+        return None
+    who = "other guests of the host take" if guests else "other programs use"
+    share = f"{100 * (stolen if guests else used):.0f} %"
+    return f"{who} {share} of this machine's processors; timings are less certain"
 
 
 def _processor_seconds() -> tuple[float, float, float]:

@@ -185,7 +185,7 @@ def _as_sentences(path: str) -> Iterator[None]:
     try:
         yield
     except (ModelError, UsageError) as error:
-        said = one_sentence(str(error), path)
+        said = one_sentence(str(error))
         raise type(error)(said if path in said else f"{path}: {said}") from error
     except UnicodeDecodeError:
         raise ModelError(

@@ -73,9 +73,3 @@ def border_words(takes: Mapping[int, str], gives: Mapping[int, str]) -> str:
         return f"input and output {taken}" if taken else ""
     parts = [f"input {taken}"] if taken else []
     return ", ".join([*parts, *([f"output {given}"] if given else [])])
-
-
-def brief_border_words(takes: Mapping[int, str], gives: Mapping[int, str]) -> str:
-    """Returns ``nhwc`` where a partition takes and gives the same, else :func:`border_words`."""
-    taken, given = sorted(set(takes.values())), sorted(set(gives.values()))
-    return ", ".join(taken) if taken == given else border_words(takes, gives)

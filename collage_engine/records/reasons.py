@@ -7,7 +7,6 @@ one line of it; which one, the place that calls the library knows.
 from __future__ import annotations
 
 import logging
-import re
 import traceback
 from pathlib import Path
 from typing import Literal
@@ -36,22 +35,9 @@ def shown(name: str) -> str:
     return f"{plain[:half]}…{printable(name[-half:])[-half:]}"
 
 
-def one_sentence(text: str, path: str = "") -> str:
-    """Return a message about a file as one line of bearable length.
-
-    Args:
-        text: The message; it may hold names out of the file, which may be of any length.
-        path: The file's own path, which is left as it is.
-
-    Returns:
-        The message with long words shortened and without control characters.
-    """
-    parts = text.split(path) if path else [text]
-    lines = (
-        printable(re.sub(r"\s+", " ", _LONG.sub(lambda found: shown(found[0]), part)))
-        for part in parts
-    )
-    return path.join(bounded(line, SENTENCE_CHARACTERS // len(parts)) for line in lines).strip()
+def one_sentence(text: str) -> str:
+    """Return a message that may hold names out of a file as one line of bearable length."""
+    return bounded(printable(" ".join(text.split())))
 
 
 def bounded(text: str, most: int = SENTENCE_CHARACTERS) -> str:
@@ -62,10 +48,6 @@ def bounded(text: str, most: int = SENTENCE_CHARACTERS) -> str:
     """
     end = most // 4
     return text if len(text) <= most else f"{text[: most - end - 3]} … {text[-end:]}"
-
-
-_LONG = re.compile(r"\S{121,}")
-"""A word that is longer than names are."""
 
 
 def first_line(text: str, otherwise: str = "") -> str:

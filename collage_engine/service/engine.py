@@ -63,8 +63,6 @@ class Engine:
 
     def __init__(self, listener: Listener | None = None) -> None:
         self._heard_by = listener
-        self._deaf = False
-        """Whether the listener has failed before."""
         self.closed = False
         self._documents: dict[str, OpenDocument] = {}
         self._pipeline = PipelineClient("pipeline")
@@ -113,15 +111,13 @@ class Engine:
         self._scratch.close()
 
     def _listener(self, document: str, event: Event) -> None:
-        """Tell the listener of an event; its first failure is logged."""
+        """Tell the listener of an event; its failures are logged."""
         if self._heard_by is None:
             return
         try:
             self._heard_by(document, event)
         except Exception:
-            level = logging.DEBUG if self._deaf else logging.WARNING
-            _LOG.log(level, "the listener of events failed; the work goes on", exc_info=True)
-            self._deaf = True
+            _LOG.warning("the listener of events failed; the work goes on", exc_info=True)
 
     # -- engine and machine ------------------------------------------------------------
 

@@ -46,7 +46,7 @@ from collage_engine.drawing.formatting import (
 )
 from collage_engine.drawing.palette import Look, toolchain_look, toolchain_title
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.format import brief_border_words
+from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition
 from collage_engine.wording.amounts import LEAST_US
 from collage_gui.graph_view.painter import CHIP, chip
@@ -101,7 +101,7 @@ def toolchain_column(
 
 def border_text(row: Partition | CandidateRecord) -> str | None:
     """Return the formats of what is taken and given; None where all is plain."""
-    return brief_border_words(row.takes, row.gives) or None
+    return border_words(row.takes, row.gives) or None
 
 
 class RowsModel(QAbstractTableModel):
