@@ -43,6 +43,15 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Tell whether there is a time."""
         return self.state == "measured"
 
+    @property
+    def fault(self) -> str | None:
+        """Return why a cost out of a file cannot be used; None: it can."""
+        if self.state == "invalid" and not self.reason:
+            return "it is invalid without a reason"
+        if self.state == "measured" and self.median_us is None:
+            return "it is measured without a time"
+        return None
+
     def in_model(self, us: float, source: InModelSource) -> Cost:
         """Return this cost as it is within a whole model.
 

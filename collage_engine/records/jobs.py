@@ -1,8 +1,8 @@
 """The jobs of the process of the run: requests, their answers, and how long each may take.
 
 A request is pickled to the process (``run.child``), which answers with an object of the type that
-the request's class names, ``Job[Answer]``. A job that takes longer than its limit is given up, and
-its process is ended.
+the request's class names, ``Job[Answer]``. A job that says nothing for as long as its limit is
+given up, and its process is ended.
 """
 
 from __future__ import annotations
@@ -34,10 +34,8 @@ class Job(Generic[Answer]):
 
     name: ClassVar[str]
     """What the job is called in sentences and in the log."""
-    limit_s: ClassVar[float | None] = JOB_S
-    """Seconds for the whole job; None: a run, which has its budget."""
-    silence_s: ClassVar[float | None] = None
-    """Seconds without any event after which the job is given up."""
+    limit_s: ClassVar[float] = JOB_S
+    """Seconds without any event, or the answer, after which the job is given up."""
     opens: ClassVar[bool] = False
     """Whether the job only opens the model or reads its file: its end says that it cannot be."""
 
@@ -139,8 +137,6 @@ class RunJob(ModelJob[RunUpdate]):
     previous: Run | None = None
     spent_s: float = 0.0
     name = "run"
-    limit_s = None
-    silence_s = JOB_S
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,6 +48,19 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             return text
         return f"{several[0]} and {len(several) - 1} more{equals}{demand}"
 
+    def fault(self, operators: int) -> str | None:
+        """Return why it does not fit a graph of so many operators; None: it does."""
+        if not self.nodes:
+            return "it is on no node"
+        outside = next((n for n in self.nodes if not 0 <= n < operators), None)
+        if outside is not None:
+            return f"it is on node {outside}, and operators are 0…{operators - 1}"
+        if self.kind in ("on", "never") and not self.toolchain:
+            return f"a pin of kind {self.kind!r} names no toolchain"
+        if self.kind == "device" and not self.device:
+            return "a pin of kind 'device' names no device"
+        return None
+
 
 def written_name(name: str) -> str:
     """Return a node's name as pins are written, in double quotes where it would be taken apart."""

@@ -12,7 +12,6 @@ from collage_engine.planning.document_search import search_document
 from collage_engine.planning.explanation import explain_document
 from collage_engine.planning.search_problem import make_placement
 from collage_engine.records.answers import Comparison, ExplainAnswer, SearchAnswer
-from collage_engine.records.checks import pin_fault
 from collage_engine.records.cost_table import table_of
 from collage_engine.records.errors import UsageError
 from collage_engine.records.pin import PinVerdict
@@ -35,7 +34,7 @@ def pins_set(opened: OpenDocument, params: p.PinsSet) -> p.PinsAnswer:
     graph = opened.document.graph
     operators = len(graph.calls)
     for pin in params.pins:
-        wrong = pin_fault(pin, operators)
+        wrong = pin.fault(operators)
         if wrong:
             raise UsageError(f"pin {pin.written!r}: {wrong}")
     whole = [

@@ -177,8 +177,7 @@ class PipelineClient:
             raise Cancelled("cancelled before it began")
         answer: object = self._worker.call(
             JobCall(job=job, left_out=dict(self._left_out), marker=str(self._marker.path)),
-            timeout_s=job.limit_s,
-            silence_s=job.silence_s,
+            silence_s=job.limit_s,
             cancel=ticket.kill,
             on_message=on_event,
         )

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from collage_engine.machine.folders import cache_folder
-from collage_engine.records.checks import cost_fault
 from collage_engine.records.cost import Cost
 from collage_engine.records.errors import MeasureError
 from collage_engine.records.event import SHOWN
@@ -323,7 +322,7 @@ def _usable(key: str, text: str) -> Cost | None:
     """Return a stored cost; None where it cannot be one, which is measured again then."""
     try:
         cost = decode(text, Cost)
-        wrong = cost_fault(cost)
+        wrong = cost.fault
     except msgspec.ValidationError as error:
         wrong = str(error)
     if wrong is None:
@@ -413,4 +412,4 @@ def _fault(measurement: Measurement) -> str | None:
         return "it has no key"
     if measurement.cost.state == "unknown":
         return "its cost is not known"
-    return cost_fault(measurement.cost)
+    return measurement.cost.fault
