@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import prod
 from typing import Any
 
@@ -44,13 +44,6 @@ class PostOp:
     last: bool = False
     """Whether nobody reads the memory of ``value`` after this step."""
 
-    def as_json(self) -> dict[str, Any]:
-        """Returns the post-op as JSON values for the runtime."""
-        if self.kind == "eltwise":
-            alpha, beta = float(self.alpha), float(self.beta)
-            return {"kind": "eltwise", "alg": self.alg, "alpha": alpha, "beta": beta}
-        return {"kind": "binary", "alg": self.alg, "value": self.value, "last": int(self.last)}
-
 
 @dataclass
 class Step:
@@ -74,7 +67,7 @@ class Step:
         """Returns the step as JSON values for the runtime."""
         out = {"op": self.op, "out": self.out, "dims": list(self.dims), **self.fields}
         if self.posts:
-            out["post"] = [p.as_json() for p in self.posts]
+            out["post"] = [asdict(p) for p in self.posts]
         return out
 
 

@@ -32,13 +32,10 @@ inline PostOp ParsePostOp(const json::Object& object) {
   op.eltwise = GetString(object, "kind") == "eltwise";
   op.name = GetString(object, "alg");
   op.alg = op.eltwise ? EltwiseAlgorithm(op.name) : BinaryAlgorithm(op.name);
-  if (op.eltwise) {
-    op.alpha = static_cast<float>(Get<double>(object, "alpha"));
-    op.beta = static_cast<float>(Get<double>(object, "beta"));
-  } else {
-    op.value = Get<int64_t>(object, "value");
-    op.last = Get<int64_t>(object, "last") != 0;
-  }
+  op.alpha = static_cast<float>(Get<double>(object, "alpha"));
+  op.beta = static_cast<float>(Get<double>(object, "beta"));
+  op.value = Get<int64_t>(object, "value");
+  op.last = Get<bool>(object, "last");
   return op;
 }
 

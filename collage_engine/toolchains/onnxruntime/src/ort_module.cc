@@ -184,13 +184,14 @@ class OrtModule : public PlanModule {
   void Run(const std::vector<void*>& data) {
     size_t n = input_names_.size();
     for (size_t i = 0; i < arguments_.size(); ++i) {
-      // The session makes texts itself: it knows only then how long they are.
-      values_[i] = i >= n && arguments_[i].text() ? nullptr : arguments_[i].At(data[i]);
+      // The session makes texts itself, and what is returned: it knows only then how large they are.
+      bool made_there = i >= data.size() || (i >= n && arguments_[i].text());
+      values_[i] = made_there ? nullptr : arguments_[i].At(data[i]);
     }
     OrtApi::Instance().Check(run_(session_.get(), run_options_.get(), input_chars_.data(),
                                   values_.data(), n, output_chars_.data(), output_names_.size(),
                                   values_.data() + n));
-    for (size_t i = n; i < arguments_.size(); ++i) {
+    for (size_t i = n; i < data.size(); ++i) {
       if (!arguments_[i].text()) continue;
       OrtHandle made(kReleaseValue);
       *made.out() = values_[i];
@@ -200,21 +201,14 @@ class OrtModule : public PlanModule {
   }
 
   ffi::Array<ffi::Any> ExecuteReturning() final {
-    const std::vector<void*>& data = pointers();
-    const OrtApi& api = OrtApi::Instance();
-    size_t n = input_names_.size();
-    for (size_t i = 0; i < n; ++i) values_[i] = arguments_[i].At(data[i]);
-    // The session allocates its outputs, whose sizes it knows only then.
+    Run(pointers());
     std::vector<OrtHandle> made;
-    std::vector<void*> results(output_names_.size(), nullptr);
-    api.Check(run_(session_.get(), nullptr, input_chars_.data(), values_.data(), n,
-                   output_chars_.data(), output_names_.size(), results.data()));
-    for (void* result : results) {
+    for (size_t i = input_names_.size(); i < values_.size(); ++i) {
       made.emplace_back(kReleaseValue);
-      *made.back().out() = result;
+      *made.back().out() = values_[i];
     }
     ffi::Array<ffi::Any> out;
-    for (size_t i = 0; i < results.size(); ++i) out.push_back(Copy(results[i], outputs()[i]));
+    for (size_t i = 0; i < made.size(); ++i) out.push_back(Copy(made[i].get(), outputs()[i]));
     return out;
   }
 
