@@ -189,11 +189,11 @@ def _menu(
     graph = model.graph
     states = [_in_this_run(state, faults) for state in _states(settings, target, probing)]
     by_name = {state.name: state for state in states}
-    choice = _chosen_toolchains(by_name, settings, target, faults)
+    on_target, beside = _chosen_toolchains(by_name, settings, target, faults)
     threads = threads_of(settings)
     sources = [
         source_of(graph, toolchain, instance)
-        for toolchain in choice.on_target
+        for toolchain in on_target
         for instance in _instances(toolchain, settings, threads, target)
     ]
     if target.kind == "cpu":
@@ -202,7 +202,7 @@ def _menu(
     def make_source(toolchain: Toolchain, instance: ToolchainInstance) -> CandidateSource:
         return source_of(graph, toolchain, instance)
 
-    sources += host_sources(graph, choice.on_host, threads, sources, on_host, make_source)
+    sources += host_sources(graph, beside, threads, sources, on_host, make_source)
     if not sources:
         reasons = "; ".join(f"{state.name}: {state.reason}" for state in states)
         raise ToolchainError(f"no toolchain is available on this machine ({reasons})")
@@ -258,26 +258,21 @@ def _in_this_run(state: ToolchainState, faults: FaultTracker) -> ToolchainState:
     return msgspec.structs.replace(state, available=False, reason=reason)
 
 
-@dataclass(frozen=True)
-class _Choice:
-    """The toolchains of a run by where they run."""
-
-    on_target: list[Toolchain]
-    on_host: list[Toolchain]
-    """Those with instances on the host, in a run on a device."""
-
-
 def _chosen_toolchains(
     by_name: Mapping[str, ToolchainState],
     settings: RunSettings,
     target: TargetChoice,
     faults: FaultTracker,
-) -> _Choice:
-    """Return the toolchains that the settings name, or all that compile for the target."""
+) -> tuple[list[Toolchain], list[Toolchain]]:
+    """Return the toolchains that the settings name, or all that compile for the target.
+
+    Returns:
+        Those that run on the target, and those with instances on the host of a device.
+    """
     serving = tuple(name for name, state in by_name.items() if state.serves(target.kind))
     names = settings.toolchains or serving
     on_device = target.kind != "cpu" and any(name in serving for name in names)
-    chosen = _Choice([], [])
+    on_target, on_host = list[Toolchain](), list[Toolchain]()
     for name in names:
         state = by_name.get(name)
         if state is None:
@@ -285,7 +280,7 @@ def _chosen_toolchains(
             raise UsageError(f"there is no toolchain {name!r}; known are {known}")
         beside = on_device and state.available and state.serves("cpu")
         if beside:
-            chosen.on_host.append(_loaded(name))
+            on_host.append(_loaded(name))
         if not state.serves(target.kind):
             if beside:
                 continue
@@ -293,11 +288,11 @@ def _chosen_toolchains(
         # Without its device a toolchain still compiles, if it can and the user asks for it.
         wanted = bool(settings.toolchains) and target.device is None and target.kind != "cpu"
         if state.available or (wanted and state.builds):
-            chosen.on_target.append(_loaded(name))
+            on_target.append(_loaded(name))
         elif settings.toolchains and name not in faults.left_out:
             install = f" ({state.install})" if state.install else ""
             raise ToolchainError(f"toolchain {name} is not available here: {state.reason}{install}")
-    return chosen
+    return on_target, on_host
 
 
 def _loaded(name: str) -> Toolchain:

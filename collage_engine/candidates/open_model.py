@@ -23,10 +23,6 @@ from collage_engine.records.faults import FaultTracker
 from collage_engine.records.settings import RunSettings
 from collage_engine.store.store import Store
 
-MENUS_KEPT = 8
-"""Menus of one model kept in memory, the least recently used dropped first; chosen: a person
-compares a few settings, and a menu of a large model holds tens of megabytes."""
-
 MenuKey = tuple[tuple[str, ...], int, str, str, tuple[int, ...], frozenset[str]]
 """Toolchains, threads, precision, target, operators that have candidates on the host, too, and the
 toolchains that are out of the run."""
@@ -56,7 +52,8 @@ class OpenModel:
         self.store = Store()
         self.folder = Path(tempfile.mkdtemp(prefix="collage-"))
         self._stamp = self._file_stamp()
-        self._menus: dict[MenuKey, Menu] = {}
+        self._last: tuple[MenuKey, Menu] | None = None
+        """The menu that was made last, and for what."""
         self.modules: dict[tuple[object, ...], tuple[Path, BuiltModule]] = {}
 
     def close(self) -> None:
@@ -128,25 +125,23 @@ class OpenModel:
         target = choose_target(settings.target)
         check_precision(self.model, settings.precision, settings.target)
         faults = faults or FaultTracker()
-        menu = self._menus.pop(_menu_key(settings, on_host, faults), None)
-        if menu is None:
+        if self._last is not None and self._last[0] == _menu_key(settings, on_host, faults):
+            menu = self._last[1]
+        else:
             menu = make_menu(self.model, settings, target, on_host, probing, faults)
-        if not menu.not_ready:
-            self._menus[_menu_key(settings, on_host, faults)] = menu
-        while len(self._menus) > MENUS_KEPT:
-            self._menus.pop(next(iter(self._menus)))
+        if not menu.not_ready:  # who is left out while it is asked belongs to the key
+            self._last = _menu_key(settings, on_host, faults), menu
         return replace(menu, costs=self.with_stored_costs(menu.candidates, menu.costs))
 
     def extend_menu(
         self, settings: RunSettings, candidates: Iterable[Candidate], faults: FaultTracker
     ) -> None:
         """Keep further candidates for later runs with these settings."""
-        key = _menu_key(settings, (), faults)
-        menu = self._menus.get(key)
-        if menu is not None:
+        if self._last is not None and self._last[0] == _menu_key(settings, (), faults):
+            key, menu = self._last
             known = {candidate.id for candidate in menu.candidates}
             new = tuple(c for c in candidates if c.id not in known)
-            self._menus[key] = replace(menu, candidates=(*menu.candidates, *new))
+            self._last = key, replace(menu, candidates=(*menu.candidates, *new))
 
     def with_stored_costs(self, candidates: Sequence[Candidate], costs: CostTable) -> CostTable:
         """Return a table with the isolated costs that the store holds for the candidates' keys."""

@@ -66,23 +66,11 @@ def candidate_id(
 
 
 def shorten(text: str) -> str:
-    """Return a label with its middle left out, at operator borders where that is possible."""
+    """Return a label with its middle left out where it is long."""
     if len(text) <= MOST_OF_A_NAME:
         return text
-    parts = text.split("+")
-    head: list[str] = []
-    tail: list[str] = []
-    room = MOST_OF_A_NAME - len("+…+")
-    while parts and len(head) + len(tail) < len(text):
-        side = head if len("+".join(head)) <= len("+".join(tail)) else tail
-        part = parts.pop(0) if side is head else parts.pop()
-        if len("+".join([*head, *tail, part])) > room:
-            break
-        side.append(part) if side is head else side.insert(0, part)
-    if not head or not tail:
-        half = (MOST_OF_A_NAME - 1) // 2
-        return f"{text[:half]}…{text[-half:]}"
-    return "+".join([*head, "…", *tail])
+    half = (MOST_OF_A_NAME - 1) // 2
+    return f"{text[:half]}…{text[-half:]}"
 
 
 def make_candidate(

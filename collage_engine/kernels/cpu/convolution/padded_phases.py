@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -86,7 +87,7 @@ def write_plane(
     used = sorted(
         {
             tuple(t * d % s for t, d, s in zip(k, problem.dilation, problem.strides, strict=True))
-            for k in _box(problem.kernel)
+            for k in product(*map(range, problem.kernel))
         }
     )
     stride, pitch, width = problem.strides[-1], pitches[-1], problem.size[-1]
@@ -186,10 +187,3 @@ def gather(
         if count > done
         else None,
     )
-
-
-def _box(extents: tuple[int, ...]) -> list[tuple[int, ...]]:
-    result: list[tuple[int, ...]] = [()]
-    for e in extents:
-        result = [(*r, i) for r in result for i in range(e)]
-    return result
