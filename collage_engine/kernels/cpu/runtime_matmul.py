@@ -204,7 +204,7 @@ class RuntimeProduct(KernelRule[RuntimeMatmul, RuntimePlan, Cpu]):
     def default(self, problem: RuntimeMatmul, machine: Cpu) -> RuntimePlan:
         """Returns the block and the tile that are estimated to cost least."""
         lanes = machine.lanes("float32")
-        block = block_of(machine, problem.columns, (problem.rows, 1), chunks=False) // lanes
+        block = block_of(machine, problem.columns, (problem.rows, 1)) // lanes
         large = 4 * problem.depth * problem.columns > machine.l1_bytes
         # A copy reads and writes each element once, which rows of several tiles repay.
         pack = problem.rows > MOST_POSITIONS and large

@@ -8,7 +8,6 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from tvm import tirx
 from tvm.tirx import Buffer
 
 from collage_engine.kernels.cpu.convolution.prepared import fill_run, run_of, zeros
@@ -128,7 +127,6 @@ def write_plane(
                     high - low,
                     stride,
                     lanes,
-                    width - (low * stride + first),
                 ),
             )
             empty = fill_run(buffer, at, pitch, lanes, zeros)
@@ -147,7 +145,6 @@ def gather(
     count: int,
     stride: int,
     lanes: int,
-    room: int,
 ) -> Stmt:
     """Returns loops that copy elements, a stride apart, to contiguous places.
 
@@ -159,31 +156,7 @@ def gather(
         count: The number of elements.
         stride: The distance of two elements that are read.
         lanes: The lanes of a vector.
-        room: The number of elements of the source, from ``start`` on, that may be read.
     """
     if stride == 1:
         return fill_run(target, at, count, lanes, run_of(source, start))
-    if stride != 2 or lanes < 4:
-        return loop(count, lambda q: store(target, load(source, start + q * stride), at + q))
-    full = min(count // lanes, room // (2 * lanes))
-    even = [tirx.const(2 * i, "int32") for i in range(lanes)]
-
-    def vector(v: Index) -> Stmt:
-        begin = start + int64(v) * (2 * lanes)
-        halves = [
-            tirx.BufferLoad(source, [tirx.Ramp(begin + h * lanes, int64(1), lanes)])
-            for h in range(2)
-        ]
-        place = tirx.Ramp(at + int64(v) * lanes, int64(1), lanes)
-        return tirx.BufferStore(target, tirx.Shuffle(halves, even), [place])
-
-    done = full * lanes
-    return seq(
-        loop(full, vector) if full else None,
-        loop(
-            count - done,
-            lambda q: store(target, load(source, start + (done + q) * 2), at + (done + q)),
-        )
-        if count > done
-        else None,
-    )
+    return loop(count, lambda q: store(target, load(source, start + q * stride), at + q))

@@ -7,23 +7,16 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from tvm import tirx
 from tvm.ir import Expr
 from tvm.tirx import Buffer
 
 from collage_engine.kernels.bfloat16_numbers import real
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.cpu.writing.context import Context
-from collage_engine.kernels.cpu.writing.register_transpose import (
-    transposed_tile,
-    vector_load,
-    vector_store,
-)
 from collage_engine.kernels.tir_builder import (
     Index,
     Stmt,
     all_of,
-    bound,
     f32,
     in_vectors,
     int64,
@@ -117,10 +110,7 @@ def prepare(problem: ConvProblem, context: Context) -> Prepared:
 
 
 def _turned(problem: ConvProblem, context: Context, pitch: int) -> Prepared:
-    """Turns channels-first data into a channels-last copy with its rim of zeros.
-
-    Squares of vectors are transposed in registers; the last ones of a row overlap those before.
-    """
+    """Turns channels-first data into a channels-last copy with its rim of zeros."""
     lanes = context.cpu.lanes("float32")
     size, positions = problem.padded, prod(problem.size)
     length = problem.batch * prod(size) * pitch
@@ -142,33 +132,10 @@ def _turned(problem: ConvProblem, context: Context, pitch: int) -> Prepared:
             index = index * e + (p + b)
         return index * pitch + c
 
-    def origin(n: Index, c: Index, position: Index) -> Any:
-        return (int64(n) * problem.ci + c) * positions + position
-
-    def square(n: Index, c: Index, p: Index) -> Stmt:
-        def put(j: Index, value: Expr) -> Stmt:
-            return vector_store(buffer, value, target(n, p + j, c), lanes)
-
-        return bound(
-            origin(n, c, p),
-            lambda begin: transposed_tile(
-                lanes, lambda i: vector_load(source, begin + i * positions, lanes), put
-            ),
-        )
-
-    def single(n: Index, c: Index, p: Index) -> Stmt:
-        return store(buffer, load(source, origin(n, c, p)), target(n, p, c))
-
-    side = lanes if lanes >= 4 and min(problem.ci, positions) >= lanes else 1
-    one = square if side > 1 else single
-
-    def start(number: Index, count: int) -> Any:
-        return tirx.min(int64(number) * side, int64(count - side))
-
-    def block(index: Index) -> Stmt:
-        n, b = split_index(index, (problem.batch, -(-problem.ci // side)))
-        c = start(b, problem.ci)
-        return loop(-(-positions // side), lambda p: one(n, c, start(p, positions)))
+    def channel(index: Index) -> Stmt:
+        n, c = split_index(index, (problem.batch, problem.ci))
+        first = int64(index) * positions
+        return loop(positions, lambda p: store(buffer, load(source, first + p), target(n, p, c)))
 
     loops = seq(
         # Keeps the buffer longer than its source, also after TVM has shortened it to what is
@@ -176,7 +143,7 @@ def _turned(problem: ConvProblem, context: Context, pitch: int) -> Prepared:
         # intermediate of the kernel, while that is still read (its check misses bound values).
         store(buffer, f32(0.0), int64(length + lanes - 1)),
         clear,
-        share(problem.batch * -(-problem.ci // side), block),
+        share(problem.batch * problem.ci, channel),
     )
     return Prepared(buffer, pitch, size, loops)
 

@@ -150,15 +150,6 @@ class ChannelTiles:
             None if start is None else lambda r, lane: start(position(r), lane),
         )
 
-    def turns_back(self) -> bool:
-        """Tells whether sums leave channels first by transposed squares."""
-        return (
-            not self.problem.channels_last
-            and self.collapsed is not None
-            and self.lanes >= 4
-            and prod(self.image) >= self.lanes
-        )
-
     def spread(self, extents: tuple[int, ...], body: Callable[..., Stmt]) -> Stmt:
         """Returns the body over batch, outer axes and ``extents``, and over blocks of channels."""
         share = self.context.share(self.problem.multiply_adds // 16)

@@ -24,7 +24,6 @@ from collage_engine.kernels.cpu.direct_channels.channel_tiles import ChannelTile
 from collage_engine.kernels.cpu.direct_channels.plan import ChannelsPlan
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.tile_choice import spans
-from collage_engine.kernels.cpu.writing.transposed_stores import give_squares
 from collage_engine.kernels.tir_builder import (
     Index,
     Stmt,
@@ -86,8 +85,7 @@ class _Chunks:
     def _groups(self) -> tuple[int, int, int]:
         """Returns how the image's rows are cut into groups.
 
-        Groups are as large as their sums fit the first-level cache beside the weights, and evenly
-        so; none has fewer positions than a vector has lanes unless the image has fewer.
+        Groups are even, and as large as their sums fit the first-level cache beside the weights.
 
         Returns:
             Tile rows per group, the number of groups, and image rows of the last group.
@@ -96,13 +94,8 @@ class _Chunks:
         row_bytes = 4 * self.height * self.columns * self.tiles.block
         most = max(1, min(full, cpu.l1_bytes * 2 // 3 // row_bytes))
         per_group = -(-full // -(-full // most))
-        while True:
-            groups = -(-full // per_group)
-            last = self.rows - (groups - 1) * per_group * self.height
-            smallest = min(last, per_group * self.height) if groups > 1 else last
-            if groups == 1 or smallest * self.columns >= self.tiles.lanes:
-                return per_group, groups, last
-            per_group += 1
+        groups = -(-full // per_group)
+        return per_group, groups, self.rows - (groups - 1) * per_group * self.height
 
     # One group ---------------------------------------------------------------------------------
 
@@ -128,7 +121,9 @@ class _Chunks:
             allocate(self.sums),
             for_range(count, self._clear),
             loop(self.tiles.chunks, lambda chunk: self._add(group, chunk)),
-            self.tiles.block_columns(b, lambda kept: self._leave(group, kept)),
+            self.tiles.block_columns(
+                b, lambda kept: for_range(count, lambda i: self._finish(group, i, kept))
+            ),
         )
 
     def _clear(self, i: Index) -> Stmt:
@@ -205,12 +200,6 @@ class _Chunks:
 
     # Sums leave --------------------------------------------------------------------------------
 
-    def _leave(self, group: _Group, kept: Any) -> Stmt:
-        """Stores the finished sums of the columns ``kept``, given as (first, width) each."""
-        if self.tiles.turns_back():
-            return self._turned_back(group, kept)
-        return for_range(group.count, lambda i: self._finish(group, i, kept))
-
     def _finish(self, group: _Group, i: Index, kept: Any) -> Stmt:
         """Stores row ``i`` of the group, channels in the lanes."""
         tiles = self.tiles
@@ -235,32 +224,6 @@ class _Chunks:
 
         return loop(self.columns, point)
 
-    def _turned_back(self, group: _Group, kept: Any) -> Stmt:
-        """Returns the positions into the lanes: squares of the sums, transposed.
-
-        The last overlaps.
-        """
-        tiles = self.tiles
-        lanes = tiles.lanes
-        channels = group.g * tiles.co + group.b * tiles.block
-        total = group.count * self.columns
-        origin: Index = int64(0)
-        for p, e in zip((*group.lead, group.first), (*tiles.outer, self.rows), strict=True):
-            origin = origin * e + p
-
-        collapsed = tiles.collapsed
-        assert collapsed is not None
-        return give_squares(
-            self.sums,
-            tiles.block,
-            lanes,
-            total,
-            kept,
-            lambda c, position, value: collapsed.store(
-                (group.n, channels + c), origin * self.columns + position, (), value
-            ),
-        )
-
 
 def write(problem: ConvProblem, plan: ChannelsPlan, epilogue: Any, context: Context) -> Stmt:
     """Returns the loops of a convolution, its data made ready where that is needed.
@@ -269,8 +232,7 @@ def write(problem: ConvProblem, plan: ChannelsPlan, epilogue: Any, context: Cont
     """
     prepared = prepare(problem, context)
     tiles = ChannelTiles(problem, plan, epilogue, context, prepared)
-    alone = tiles.chunks == 1 and (problem.channels_last or not tiles.turns_back())
-    return seq(prepared.loops, in_registers(tiles) if alone else by_chunks(tiles))
+    return seq(prepared.loops, in_registers(tiles) if tiles.chunks == 1 else by_chunks(tiles))
 
 
 def in_registers(tiles: ChannelTiles) -> Stmt:

@@ -50,7 +50,7 @@ def tiles_of(out: Sequence[int], outputs: int) -> tuple[int, int]:
 
 def block(cpu: Cpu, channels: int, tiles: int) -> int:
     """Return the output channels per block."""
-    return block_of(cpu, channels, (tiles, 1), chunks=False)
+    return block_of(cpu, channels, (tiles, 1))
 
 
 def pitch(cpu: Cpu, channels: int) -> int:

@@ -37,7 +37,6 @@ def transposed_tile(
     row: Callable[[int], Expr],
     column: Callable[[int, Expr], Stmt],
     dtype: str = "float32",
-    columns: int | None = None,
 ) -> Stmt:
     """Transposes a square tile in registers.
 
@@ -46,7 +45,6 @@ def transposed_tile(
         row: ``row(i)`` loads a row as a vector.
         column: ``column(j, vector)`` stores a column.
         dtype: The element type.
-        columns: How many columns are stored, from the first on; all by default.
 
     Returns:
         The statements that transpose the tile and store its columns.
@@ -71,5 +69,4 @@ def transposed_tile(
             for part in (tirx.vectorlow(narrow, both), tirx.vectorhigh(narrow, both))
         ]
         size *= 2
-    wanted = lanes if columns is None else columns
-    return seq(*statements, *(column(j, current[j]) for j in range(wanted)))
+    return seq(*statements, *(column(j, current[j]) for j in range(lanes)))

@@ -7,8 +7,6 @@ cycles are alike, so that none of them is a figure of one processor.
 
 from __future__ import annotations
 
-from math import prod
-
 from collage_engine.kernels.target import MOST_REGISTERS, SUMS_IN_FLIGHT, Cpu
 
 
@@ -64,14 +62,6 @@ ACCURACY = 0.04
 REMAINDER = 1.03
 """Factor for blocks, bands or tiles of which the last one is not full: it has code of its own.
 Chosen: a tie-breaker, smaller than ``ACCURACY``."""
-SINGLE_VECTOR = 0.95
-"""Factor for blocks of one vector with chunked weights where vectors are multiplied in halves:
-there multiplying takes all the time and loads none, and chunks are twice as long. Measured on Zen
-4, the one kind of processor with that property (``Cpu.halves``): 5 to 12 % faster on eight of nine
-convolutions, in interleaved rounds; the smallest gain is taken."""
-SMALL_IMAGE = 128
-"""Positions below which ``SINGLE_VECTOR`` does not hold. Chosen: some five tiles of the largest
-kind; with fewer, a chunk's weights are used too few times for its length to matter."""
 FLAT_ROWS = 16
 """Most positions in a tile of a run where vectors are multiplied in halves. The positions of a run
 lie far apart in memory; tiles of more were up to 25 % slower on Zen 4, the one kind of processor
@@ -84,16 +74,14 @@ MOST_POSITIONS = MOST_REGISTERS - 4
 registers for a weight and a broadcast, each in use and in advance."""
 
 
-def block_of(cpu: Cpu, channels: int, image: tuple[int, int], chunks: bool = True) -> int:
+def block_of(cpu: Cpu, channels: int, image: tuple[int, int]) -> int:
     """Returns the output channels per block that are estimated to cost least: whole vectors.
 
     Args:
         cpu: The processor.
         channels: Output channels that are cut into blocks.
         image: Rows and columns of the output (one column when it is walked as one run).
-        chunks: Whether input channels are cut so that their weights stay in the caches.
     """
-    single = SINGLE_VECTOR if chunks and cpu.halves and prod(image) >= SMALL_IMAGE else 1.0
     lanes = cpu.lanes("float32")
     vectors = -(-channels // lanes)
 
@@ -104,7 +92,6 @@ def block_of(cpu: Cpu, channels: int, image: tuple[int, int], chunks: bool = Tru
             tile_cost(cpu, v, image, best_positions(cpu, v, image))
             * blocks
             * (REMAINDER if channels % (v * lanes) else 1.0)
-            * (single if v == 1 else 1.0)
         )
 
     return min(range(1, min(MOST_VECTORS, vectors) + 1), key=lambda v: (price(v), -v)) * lanes
