@@ -17,7 +17,6 @@ from collage_engine.kernels.cuda.direct.plan import (
 )
 from collage_engine.kernels.cuda.direct.reference import NotedDirect
 from collage_engine.kernels.cuda.epilogue import note_on
-from collage_engine.kernels.cuda.gpu import Gpu
 from collage_engine.kernels.cuda.legalize import Products
 from collage_engine.kernels.cuda.lowering import schedule_of
 from collage_engine.kernels.marks import SCHEDULE
@@ -128,7 +127,7 @@ def check(case: Any, kind: str, plan: DirectPlan | None, folder: Path) -> None:
 
 def test_plans_are_right_for_their_shapes() -> None:
     """Whole images of small planes, vectors where rows allow them, no more than a block has."""
-    assert direct_chosen(shape(), Gpu("sm_90a")) is not None
+    assert direct_chosen(shape(), 132) is not None
     for each in (
         shape(),
         shape(image=(1, 7, 7), out=(1, 7, 7), groups=960),
@@ -138,7 +137,7 @@ def test_plans_are_right_for_their_shapes() -> None:
         shape(image=(1, 112, 112), taps=(1, 7, 7), strides=(1, 2, 2), before=(0, 3, 3)),
     ):
         plans = list(direct_plans(each))
-        assert plans and direct_chosen(each, Gpu("sm_90a")) in plans
+        assert plans and direct_chosen(each, 132) in plans
         for plan in plans:
             assert each.groups % plan.groups == each.channels % plan.deep == 0
             assert each.rows % plan.row == 0

@@ -12,7 +12,6 @@ import tvm
 from tvm import relax, tirx
 
 from collage_engine.kernels.cuda.epilogue import note_on
-from collage_engine.kernels.cuda.gpu import Gpu
 from collage_engine.kernels.cuda.legalize import Products
 from collage_engine.kernels.cuda.lowering import OWN, lower_module, schedule_of
 from collage_engine.kernels.cuda.product.note import AnnotatedProduct
@@ -161,11 +160,11 @@ DEFAULT = {
 
 def test_plans_fill_the_device() -> None:
     """Few tiles and a long sum: it is split; many tiles: the largest that pays."""
-    small = chosen(ProductSizes(1, 512, 49, 4608), "plain", Gpu("sm_90a"))
+    small = chosen(ProductSizes(1, 512, 49, 4608), "plain", 132)
     assert small.split > 1
-    large = chosen(ProductSizes(1, 4096, 4096, 4096), "plain", Gpu("sm_90a"))
+    large = chosen(ProductSizes(1, 4096, 4096, 4096), "plain", 132)
     assert large.split == 1 and large.tile.m * large.tile.n >= 128 * 64
-    assert chosen(ProductSizes(1, 4096, 4096, 4096), "f16", Gpu("sm_90a")).split == 1
+    assert chosen(ProductSizes(1, 4096, 4096, 4096), "f16", 132).split == 1
 
 
 @pytest.mark.parametrize("math", SMALL)

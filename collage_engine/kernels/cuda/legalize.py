@@ -17,7 +17,7 @@ from collage_engine.kernels.cuda.direct.reference import (
     packed_filters,
     shape_of_direct,
 )
-from collage_engine.kernels.cuda.gpu import Gpu
+from collage_engine.kernels.cuda.gpu import multiprocessors
 from collage_engine.kernels.cuda.indices import worthwhile
 from collage_engine.kernels.cuda.precisions import math_of
 from collage_engine.kernels.cuda.product.forms import Convolution, Form, Matmul, result_of
@@ -34,9 +34,10 @@ from collage_engine.kernels.relax_values import (
 from collage_engine.kernels.tir_builder import Index
 from collage_engine.records.precision import FLOAT32
 
-ProductPlans = Callable[[ProductSizes, str, Gpu], ProductPlan]
-"""A function that returns the plan of a product, given its sizes, its arithmetic and the device."""
-DirectPlans = Callable[[DirectProblem, Gpu], DirectPlan | None]
+ProductPlans = Callable[[ProductSizes, str, int], ProductPlan]
+"""A function that returns the plan of a product, given its sizes, its arithmetic and the
+multiprocessors of the device."""
+DirectPlans = Callable[[DirectProblem, int], DirectPlan | None]
 """A function that returns the plan of a convolution; None where no plan fits."""
 
 
@@ -65,7 +66,8 @@ class Products:
         self._is_full = False
         """Whether the product that is legalised now stays in float32."""
         self.architecture, self.precision = architecture, precision
-        self.plans, self.direct_plans, self._gpu = plans, direct_plans, Gpu(architecture)
+        self.plans, self.direct_plans = plans, direct_plans
+        self._count = multiprocessors(architecture)
 
     def table(self) -> dict[str, Any]:
         """Returns the legalisations by operator name, for ``relax.transform.LegalizeOps``.
@@ -132,7 +134,7 @@ class Products:
         if weight is None or self._math(call, data, kernel) is None:
             return None
         shape = shape_of_direct(window, dtype)
-        plan = self.direct_plans(shape, self._gpu)
+        plan = self.direct_plans(shape, self._count)
         if plan is None:
             return None
 
@@ -161,7 +163,7 @@ class Products:
     def _emit(
         self, builder: relax.BlockBuilder, call: Call, form: Form, math: str, *operands: Expr
     ) -> Expr:
-        plan = self.plans(form.sizes, math, self._gpu)
+        plan = self.plans(form.sizes, math, self._count)
         dtype, given = dtype_of(operands[0]), dtype_of(call)
         kept = given if plan.split == 1 else "float32"
         result = builder.call_te(

@@ -13,7 +13,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from collage_engine.kernels.cuda.gpu import Gpu
 from collage_engine.kernels.cuda.product.plan import SETUP, widest
 
 MOST_SHARED = 48 << 10
@@ -185,9 +184,8 @@ def _divisors(size: int, most: int) -> list[int]:
     return [d for d in range(1, min(size, most) + 1) if size % d == 0]
 
 
-def direct_chosen(shape: DirectProblem, gpu: Gpu) -> DirectPlan | None:
-    """Returns the plan expected to be fastest; None where none fits."""
-    count = gpu.multiprocessors
+def direct_chosen(shape: DirectProblem, count: int) -> DirectPlan | None:
+    """Returns the plan expected to be fastest on so many multiprocessors; None where none fits."""
     return min(direct_plans(shape), key=lambda p: (_ticks(shape, p, count), str(p)), default=None)
 
 

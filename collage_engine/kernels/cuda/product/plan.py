@@ -12,8 +12,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from collage_engine.kernels.cuda.gpu import Gpu
-
 PLAIN, F16, S8 = "plain", "f16", "s8"
 """The kinds of arithmetic: plain threads, and tensor cores by the element type that they
 multiply."""
@@ -134,15 +132,14 @@ class ProductSizes:
         return self.s * -(-self.m // tile.m) * -(-self.n // tile.n)
 
 
-def plans(sizes: ProductSizes, math_: str, gpu: Gpu) -> Iterator[ProductPlan]:
+def plans(sizes: ProductSizes, math_: str, count: int) -> Iterator[ProductPlan]:
     """Yields the plans that are worth trying: each tile, unsplit and split to fill the device.
 
     Args:
         sizes: The sizes of the product.
         math_: The arithmetic: plain, or the tensor cores' element type.
-        gpu: The device.
+        count: Multiprocessors of the device.
     """
-    count = gpu.multiprocessors
     for tile in tiles_for(math_):
         yield ProductPlan(tile)
         split = _split(sizes, tile, count)
@@ -164,15 +161,14 @@ def _split(sizes: ProductSizes, tile: Tile, count: int) -> int:
     return int(min(2 ** math.floor(math.log2(wanted) + 0.5), 2 ** int(math.log2(most))))
 
 
-def chosen(sizes: ProductSizes, math_: str, gpu: Gpu) -> ProductPlan:
-    """Returns the plan that is expected to be fastest.
+def chosen(sizes: ProductSizes, math_: str, count: int) -> ProductPlan:
+    """Returns the plan that is expected to be fastest on so many multiprocessors.
 
     In this rough model a multiprocessor works off its blocks' products and what they read, from
     memory and from shared memory. Where that is less, it waits for memory, with as many blocks at
     once as it holds. The extra pass over the partial sums of a split is counted in bytes.
     """
-    count = gpu.multiprocessors
-    found = plans(sizes, math_, gpu)
+    found = plans(sizes, math_, count)
     return min(found, key=lambda plan: _ticks(sizes, plan, count))
 
 

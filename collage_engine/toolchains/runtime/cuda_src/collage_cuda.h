@@ -171,20 +171,11 @@ class StandIns {
 };
 
 // Where a step's operand lies: an argument of the call, a weight, or a temporary.
-class Operand {
- public:
-  Operand(const json::Object& about)
-      : where_(GetString(about, "where")), at_(Get<int64_t>(about, "at")) {}
-  void* Resolve(const std::vector<void*>& arguments, const DeviceBuffer& weights,
-                const DeviceBuffer& scratch) const {
-    if (where_ == "argument") return arguments[static_cast<size_t>(at_)];
-    if (where_ == "weight") return weights.at(static_cast<size_t>(at_));
-    return scratch.at(static_cast<size_t>(at_));
-  }
-
- private:
-  std::string where_;
-  int64_t at_;
+struct Operand {
+  explicit Operand(const json::Object& about)
+      : where(GetString(about, "where")), at(static_cast<size_t>(Get<int64_t>(about, "at"))) {}
+  std::string where;
+  size_t at;
 };
 
 // Where everything lies during one call.
@@ -192,7 +183,10 @@ struct Memory {
   const std::vector<void*>& arguments;
   const DeviceBuffer& weights;
   const DeviceBuffer& scratch;
-  void* At(const Operand& operand) const { return operand.Resolve(arguments, weights, scratch); }
+  void* At(const Operand& operand) const {
+    if (operand.where == "argument") return arguments[operand.at];
+    return (operand.where == "weight" ? weights : scratch).at(operand.at);
+  }
 };
 
 // A module whose plan is a list of steps. A Step has

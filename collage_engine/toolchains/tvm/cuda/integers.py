@@ -19,7 +19,7 @@ from collage_engine.kernels.cuda.direct.reference import (
     packed_filters,
     shape_of_direct,
 )
-from collage_engine.kernels.cuda.gpu import Gpu
+from collage_engine.kernels.cuda.gpu import multiprocessors
 from collage_engine.kernels.cuda.indices import worthwhile
 from collage_engine.kernels.cuda.precisions import FIRST
 from collage_engine.kernels.cuda.product.forms import Convolution, Form, Matmul, result_of
@@ -155,7 +155,7 @@ class CudaWriter(Writer):
         )
         if few_rows(window):
             direct = shape_of_direct(window, data.dtype)
-            plan = direct_chosen(direct, Gpu(self.architecture))
+            plan = direct_chosen(direct, multiprocessors(self.architecture))
             if plan is None:
                 raise NoForm
             return DirectSums(weights, data, window, direct, plan)
@@ -177,4 +177,4 @@ class CudaWriter(Writer):
     def _plan(self, form: Form) -> ProductPlan:
         if generation(self.architecture) < FIRST[S8] or not worthwhile(form.sizes):
             raise NoForm
-        return chosen(form.sizes, S8, Gpu(self.architecture))
+        return chosen(form.sizes, S8, multiprocessors(self.architecture))
