@@ -274,6 +274,13 @@ def other_pane(page: DocumentWindow) -> None:
 view.separate()
 
 
+@view.on_window("Left to right", "Ctrl+K", checkable=True)
+def horizontal(window: Window) -> None:
+    """Draw the graph from left to right."""
+    sideways = window.preferences.get("orientation") == "horizontal"
+    window.preferences.set("orientation", "vertical" if sideways else "horizontal")
+
+
 @view.on_page("Panels", "F9", needs="document")
 def panels(page: DocumentWindow) -> None:
     """Hide what stands beside the graph, or show it again."""

@@ -19,6 +19,7 @@ THEMES = {
 CHOICES: dict[str, tuple[Any, ...]] = {
     "theme": tuple(THEMES),
     "text_scale": tuple(round(STEP**steps, 2) for steps in (0, -1, 1, 2)),
+    "orientation": ("vertical", "horizontal"),
 }
 """The values that each preference can have, the default first. The scale is a factor on all text.
 """

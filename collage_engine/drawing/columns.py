@@ -1,8 +1,8 @@
 """Folds a layered drawing into columns, and routes its edges there.
 
 Ranks are cut into columns where few edges cross, so that the picture has the wanted aspect;
-edges from one column to the next run down, through the gutter, and in at the top. Coordinates
-are (across, along): from the left, and from the top.
+edges from one column to the next run down, through the gutter, and in at the top. All work is in
+(across, along) coordinates; only the end turns them for horizontal pictures.
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ def picture(
     placed: Layered,
     edges: Sequence[tuple[int, int]],
     short: set[tuple[int, int]],
+    upright: bool,
     aspect: float,
 ) -> Layout:
     """Fold a layered drawing into columns and route its edges.
@@ -92,14 +93,18 @@ def picture(
         placed: Place and rank of every vertex.
         edges: All edges.
         short: The edges that are drawn as lines; the others become jumps.
+        upright: Whether ranks follow each other from the top to the bottom.
         aspect: Width over height that the picture should have.
     """
-    folded = _Folded(placed, short, aspect)
+    folded = _Folded(placed, short, upright, aspect)
     routes = folded.routes(edges)
     corners = []
     for x, rank in zip(placed.x, placed.rank, strict=True):
         across, along = folded.place(x, rank)
         corners.append((across - folded.half, along))
+    if not upright:
+        corners = [(along, across) for across, along in corners]
+        routes = [[(along, across) for across, along in route] for route in routes]
     ends = [(x + BOX_WIDTH, y + BOX_HEIGHT) for x, y in corners]
     ends += [point for route in routes for point in route]
     return Layout(
@@ -114,16 +119,24 @@ def picture(
 class _Folded:
     """Places and routes of a layered drawing in columns, in (across, along) coordinates."""
 
-    def __init__(self, placed: Layered, short: set[tuple[int, int]], aspect: float) -> None:
+    def __init__(
+        self,
+        placed: Layered,
+        short: set[tuple[int, int]],
+        upright: bool,
+        aspect: float,
+    ) -> None:
         self._placed, self._short = placed, short
-        self.half, self.deep = BOX_WIDTH / 2, BOX_HEIGHT
-        self.across, self.along = BOX_WIDTH + ACROSS_GAP, BOX_HEIGHT + ALONG_GAP
+        width, height = (BOX_WIDTH, BOX_HEIGHT) if upright else (BOX_HEIGHT, BOX_WIDTH)
+        self.half, self.deep = width / 2, height
+        self.across, self.along = width + ACROSS_GAP, height + ALONG_GAP
         self.ranks = max(placed.rank, default=-1) + 1
         self._low, self._high = self._extents(placed)
         self.starts = [0]
         """First rank of every column."""
         if self.ranks > FOLD_RANKS:
-            self.starts = self._choose_starts(aspect, _crossing(placed, short, self.ranks))
+            wanted = aspect if upright else 1 / aspect
+            self.starts = self._choose_starts(wanted, _crossing(placed, short, self.ranks))
         self.column_of = [0] * max(self.ranks, 1)
         for column, start in enumerate(self.starts):
             for rank in range(start, self.ranks):

@@ -55,6 +55,7 @@ class Scene:
     display: DisplayGraph
     layout: Layout
     """Places and routes of boxes and edges; edges without a route are jumps."""
+    upright: bool = True
 
     @cached_property
     def jumps_out(self) -> dict[int, list[int]]:
@@ -134,6 +135,11 @@ def bridge(shown: Scene, edge: int) -> tuple[float, float, float, float] | None:
     a, b = shown.display.edges[edge]
     ax, ay, w, h = shown.rectangle(a)
     bx, by, _, _ = shown.rectangle(b)
+    if not shown.upright:
+        low, high = max(ay, by), min(ay, by) + h
+        left, right = ax + w, bx
+        near = 0 < right - left < 2 * ALONG_GAP
+        return (left, low, right - left, high - low) if high - low > h * 0.4 and near else None
     low, high = max(ax, bx), min(ax, bx) + w
     top, bottom = ay + h, by
     near = 0 < bottom - top < 2 * ALONG_GAP

@@ -162,9 +162,11 @@ def _tint(
         between = bridge(shown, edge)
         if between is not None:
             x, y, w, h = between
+            side = grow if shown.upright else 0.0
+            top = grow - side
             out.append(
-                f'<rect x="{x - grow:.1f}" y="{y:.1f}" width="{w + 2 * grow:.1f}" '
-                f'height="{h:.1f}"/>'
+                f'<rect x="{x - side:.1f}" y="{y - top:.1f}" width="{w + 2 * side:.1f}" '
+                f'height="{h + 2 * top:.1f}"/>'
             )
     out.append("</g>")
     return "".join(out)

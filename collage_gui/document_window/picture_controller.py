@@ -26,6 +26,7 @@ from collage_gui.graph_view.painter import PaintTheme
 from collage_gui.graph_view.picture import Marks, Picture
 from collage_gui.graph_view.view import GraphView, boxes_outside
 from collage_gui.panels.pin_text import MARKS
+from collage_gui.preferences import Preferences
 from collage_gui.theme import Theme
 
 
@@ -45,11 +46,12 @@ class PictureController(QObject):
         document: Document,
         view: GraphView,
         theme: Theme,
+        preferences: Preferences,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
         self._document, self._view = document, view
-        self._theme = theme
+        self._theme, self._preferences = theme, preferences
         self.mode: Mode = "toolchain"
         self.collapsed: frozenset[str] = frozenset()
         """Ids of the groups that are drawn as one box."""
@@ -87,10 +89,12 @@ class PictureController(QObject):
         view.left_group.connect(self.leave_group)
         view.legend.isolated.connect(self._isolate)
         self._theme.changed.connect(self.restyle)
+        self._preferences.changed.connect(self._preference_changed)
 
     def close(self) -> None:
         """Stop listening to what outlives the document."""
         self._theme.changed.disconnect(self.restyle)
+        self._preferences.changed.disconnect(self._preference_changed)
 
     # -- layout ------------------------------------------------------------------------
 
@@ -113,11 +117,12 @@ class PictureController(QObject):
             return
         groups = self.groups()
         display = display_graph(operators, groups, self.collapsed, self.opened)
-        size = self._view.size()
-        layout = lay_out(len(display.boxes), display.edges, aspect=size.width() / size.height())
+        upright, size = self._preferences.get("orientation") != "horizontal", self._view.size()
+        aspect = size.width() / size.height()
+        layout = lay_out(len(display.boxes), display.edges, upright=upright, aspect=aspect)
         focused = frozenset(focus)
         keep_view = self.drawn is not None and bool(focused)
-        laid_out = Scene(operators, groups, display, layout)
+        laid_out = Scene(operators, groups, display, layout, upright)
         self.drawn = Picture(laid_out)
         self.colour(self.drawn, self._document.placement.shown)
         self._view.show_picture(self.drawn, keep_view=keep_view)
@@ -131,6 +136,10 @@ class PictureController(QObject):
     def _graph_changed(self) -> None:
         self.opened = frozenset()
         self._collapse(self._document.first_collapsed, decided=False)
+
+    def _preference_changed(self, key: str) -> None:
+        if key == "orientation":
+            self.lay_out()
 
     # -- groups ------------------------------------------------------------------------
 

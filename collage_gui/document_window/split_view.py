@@ -18,7 +18,6 @@ from collage_engine.drawing.figures import (
     latency_us,
     toolchains_text,
 )
-from collage_gui.design_units import UNIT
 from collage_gui.document.document import Document
 from collage_gui.document.shown_placement import Shown
 from collage_gui.document_window.picture_controller import PictureController
@@ -34,7 +33,8 @@ class SplitWidget(QSplitter):
         super().__init__(Qt.Orientation.Horizontal)
         self.setObjectName("splitView")
         self.setChildrenCollapsible(False)
-        self.other = named(GraphView(), "secondGraphView", "Graph of the compared placement")
+        title = "Graph of the compared placement"
+        self.other = named(GraphView(), "secondGraphView", title)
         self.other.minimap_wanted = False
         self.other.legend_wanted = False
         self.title = ElidedLabel("heading")
@@ -46,9 +46,6 @@ class SplitWidget(QSplitter):
         self.dim.setChecked(True)
         tip = "Close the split view"
         self.close_button = tool_button("✕", "closeSplit", None, tip, tip)
-        # The views are compared side by side: the lines above them are of one height.
-        for title in (self.title, self.other_title):
-            title.setMinimumHeight(4 * UNIT)
         self._main_line = self._header(self.about_main, self.title, self.dim)
         self._second = self._pane(
             self._header(self.about_other, self.other_title, self.close_button), self.other

@@ -106,7 +106,7 @@ class DocumentWindow(QWidget):
         )
         self.log_window = SideWindow("Log", self.panels.log, self)
 
-        self.picture = PictureController(document, self.view, theme, self)
+        self.picture = PictureController(document, self.view, theme, preferences, self)
         self.split = SplitController(document, self.split_widget, self.view, self.picture, self)
         self.files = files = DocumentFiles(document, self.messages, self)
         self.pins = PinController(document, self.view)

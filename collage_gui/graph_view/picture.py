@@ -162,7 +162,7 @@ class Picture:
                 between = bridge(self.scene, edge)
                 if between is not None:
                     rectangles.append(QRectF(*between))
-            self.partition_boxes.append((_solid_part(own), outline, colour))
+            self.partition_boxes.append((_solid_part(own, not self.scene.upright), outline, colour))
         self._bands = {}
         for colour, rectangles in bands.items():
             rim = [r.adjusted(-9, -9, 9, 9) for r in rectangles]
@@ -199,9 +199,19 @@ class Picture:
             box: A box.
             side: -1 for those before it across the drawing, 1 for those after it.
         """
-        here, bounds = self.rectangles[box].center(), self.bounds
-        row = self.boxes_in(QRectF(bounds.left(), here.y(), bounds.width(), 1e-6)).tolist()
-        return [at for at in row if (self.rectangles[at].center().x() - here.x()) * side > 1]
+        here, rank = self.rectangles[box].center(), self.bounds
+        if self.scene.upright:
+            rank.setTop(here.y())
+            rank.setHeight(1e-6)
+        else:
+            rank.setLeft(here.x())
+            rank.setWidth(1e-6)
+
+        def across(other: int) -> float:
+            offset = self.rectangles[other].center() - here
+            return offset.x() + offset.y()
+
+        return [other for other in self.boxes_in(rank).tolist() if across(other) * side > 1]
 
     def jump_at(self, point: QPointF) -> tuple[int, str] | None:
         """Return the jump stub under a point: its box, and ``out`` or ``in``."""
@@ -226,17 +236,24 @@ def _touching(spans: np.ndarray, area: QRectF) -> np.ndarray:
     return np.flatnonzero(near & (spans[:, 2:] >= (area.left(), area.top())).all(axis=1))
 
 
-def _solid_part(boxes: list[QRectF]) -> QRectF:
+def _solid_part(boxes: list[QRectF], sideways: bool) -> QRectF:
     """Returns the longest straight run of a partition's boxes, on which a label can lie."""
+
+    def along(box: QRectF) -> float:
+        return box.left() if sideways else box.top()
+
     lines: dict[int, list[QRectF]] = {}
     for box in boxes:
-        lines.setdefault(round(box.left()), []).append(box)
+        lines.setdefault(round(box.top() if sideways else box.left()), []).append(box)
     best = QRectF()
     for line in lines.values():
         run = QRectF()
-        for box in sorted(line, key=QRectF.top):
-            near = not run.isNull() and box.top() - run.bottom() < 0.8 * BOX_HEIGHT
+        last = None
+        for box in sorted(line, key=along):
+            step = BOX_WIDTH if sideways else BOX_HEIGHT
+            near = last is not None and along(box) - along(last) < 1.8 * step
             run = run.united(box) if near else QRectF(box)
-            if run.height() > best.height():
+            last = box
+            if run.width() * run.height() > best.width() * best.height():
                 best = QRectF(run)
     return best

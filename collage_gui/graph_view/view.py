@@ -261,11 +261,12 @@ class GraphView(Canvas):
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Walks along edges, opens and leaves groups."""
+        sideways = self.picture is not None and not self.picture.scene.upright
         keys = {
-            Qt.Key.Key_Up: "back",
-            Qt.Key.Key_Down: "forward",
-            Qt.Key.Key_Left: "left",
-            Qt.Key.Key_Right: "right",
+            Qt.Key.Key_Up: "left" if sideways else "back",
+            Qt.Key.Key_Down: "right" if sideways else "forward",
+            Qt.Key.Key_Left: "back" if sideways else "left",
+            Qt.Key.Key_Right: "forward" if sideways else "right",
         }
         key = Qt.Key(event.key())
         plain = event.modifiers() in (

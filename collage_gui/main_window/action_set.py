@@ -93,6 +93,7 @@ class ActionSet:
         """Check the actions that stand for preferences."""
         get = self._preferences.get
         self.by_id[f"theme_{get('theme')}"].setChecked(True)
+        self.by_id["horizontal"].setChecked(get("orientation") == "horizontal")
 
     def _name_undo(self, stack: QUndoStack | None) -> None:
         undo, redo = self.by_id["undo"], self.by_id["redo"]

@@ -219,6 +219,15 @@ def test_a_jump_stub_leads_to_the_other_end(drive) -> None:
     assert page.view.marks.primary == others[0]
 
 
+def test_horizontal_orientation_lays_out_sideways(drive) -> None:
+    d = drive()
+    page = d.open()
+    assert page.picture.drawn.scene.layout.height > page.picture.drawn.scene.layout.width
+    d.trigger("horizontal")
+    d.until(lambda: not page.picture.drawn.scene.upright)
+    assert page.picture.drawn.scene.layout.width > page.picture.drawn.scene.layout.height
+
+
 def test_the_legend_isolates_one_toolchain(drive) -> None:
     d = drive()
     page = d.open()

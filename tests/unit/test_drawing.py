@@ -39,10 +39,11 @@ def chain_with_branches(count: int) -> list[tuple[int, int]]:
     return edges
 
 
-@pytest.mark.parametrize("aspect", [1.5, 1e-6])
-def test_boxes_never_overlap_and_routes_end_at_their_boxes(aspect) -> None:
+@pytest.mark.parametrize("upright", [True, False])
+@pytest.mark.parametrize("fold", [True, False])
+def test_boxes_never_overlap_and_routes_end_at_their_boxes(upright, fold) -> None:
     edges = chain_with_branches(120)
-    layout = lay_out(121, edges, aspect=aspect)
+    layout = lay_out(121, edges, upright=upright, aspect=1.5 if fold else None)
     places = layout.places
     for a in range(121):
         for b in range(a):
