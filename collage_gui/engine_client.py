@@ -1,16 +1,18 @@
 """Runs the engine for the desktop: a process that answers requests and sends notifications.
 
 The window must survive anything that process does. It may crash (its requests fail with the
-reason, ``stopped`` is emitted), answer late (answers find their request by id, answers nobody waits
+reason, ``stopped`` is emitted), hang (a watchdog pings it and says so), flood (lines are read
+in slices of the event loop), answer late (answers find their request by id, answers nobody waits
 for are dropped), speak another version or no protocol at all. Nothing here blocks.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -21,6 +23,14 @@ from collage_engine.records.typed import decode
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import protocol
 from collage_gui.connections import Connection, python_environment
+from collage_gui.design_units import ATTENTION_MS, FLOW_MS, FRAME_S
+
+HELLO_S = 90.0
+"""An engine that has not greeted by then is given up, in seconds; chosen: on a machine whose
+processors other programs use, an engine was seen to take more than 20 s to start."""
+SILENCE_S = ATTENTION_MS / 1000 / 2
+"""Seconds after which an engine that owes an answer and is silent is pinged, and after as many more
+is called unresponsive: the user hears of it while the attention lasts."""
 
 
 class _Message(msgspec.Struct):
@@ -40,6 +50,7 @@ class _Pending:
     method: str
     on_result: OnResult | None
     on_error: OnError | None
+    sent: float = field(default_factory=time.monotonic)
 
 
 class EngineClient(QObject):
@@ -50,6 +61,7 @@ class EngineClient(QObject):
     stopped = Signal(str)
     """A signal with the reason why the engine is gone; it is not emitted when the engine was shut
     down on purpose."""
+    unresponsive = Signal(bool)
     notified = Signal(str, object)
     """A signal with a method and its params; the engine gathers them to 20 a second."""
     logged = Signal(str)
@@ -64,7 +76,16 @@ class EngineClient(QObject):
         self._pending: dict[int, _Pending] = {}
         self._next = 1
         self._buffer = bytearray()
+        self._lines: deque[bytes] = deque()
         self._errors: deque[str] = deque(maxlen=8)
+        self._heard = time.monotonic()
+        self._silent = False
+        self._slice = QTimer(self, interval=0, singleShot=True)
+        self._slice.timeout.connect(self._work)
+        self._watch = QTimer(self, interval=FLOW_MS)
+        self._watch.timeout.connect(self._watchdog)
+        self._hello_timer = QTimer(self, singleShot=True)
+        self._hello_timer.timeout.connect(self._no_hello)
 
     # -- life --------------------------------------------------------------------------
 
@@ -74,6 +95,7 @@ class EngineClient(QObject):
             return
         self.state = "starting"
         self._buffer.clear()
+        self._lines.clear()
         self._errors.clear()
         process = QProcess(self)
         environment = python_environment()
@@ -84,11 +106,14 @@ class EngineClient(QObject):
         process.finished.connect(self._finished)
         process.errorOccurred.connect(self._failed)
         self._process = process
+        self._heard = time.monotonic()
         command = self.connection.command
         process.start(command[0], command[1:])
         if self._process is None:
             return
         self._send("hello", protocol.Hello(client="collage-explorer"), self._greeted, self._end)
+        self._hello_timer.start(int(HELLO_S * 1000))
+        self._watch.start()
 
     def shutdown(self, wait_ms: int = 1500) -> None:
         """End the process: it sees its input close, and is killed if that does not do."""
@@ -98,6 +123,8 @@ class EngineClient(QObject):
     def _release(self, wait_ms: int) -> None:
         """Stop listening to the process, and kill it if it does not end within so long."""
         process, self._process = self._process, None
+        for timer in (self._watch, self._hello_timer, self._slice):
+            timer.stop()
         self.state = "stopped"
         if process is None:
             return
@@ -136,7 +163,7 @@ class EngineClient(QObject):
 
     def _send(
         self, method: str, params: Any, on_result: OnResult | None, on_error: OnError | None
-    ) -> None:
+    ) -> int:
         number, self._next = self._next, self._next + 1
         self._pending[number] = _Pending(method, on_result, on_error)
         message = {"jsonrpc": "2.0", "id": number, "method": method}
@@ -144,12 +171,17 @@ class EngineClient(QObject):
             message["params"] = params
         if self._process is not None:
             self._process.write(msgspec.json.encode(message) + b"\n")
+        return number
 
     # -- what arrives ------------------------------------------------------------------
 
     def _read(self) -> None:
         if self._process is None:
             return
+        self._heard = time.monotonic()
+        if self._silent:
+            self._silent = False
+            self.unresponsive.emit(False)
         arrived = self._process.readAllStandardOutput().data()
         self._buffer += arrived
         if len(self._buffer) > LARGEST_TEXT:
@@ -158,10 +190,17 @@ class EngineClient(QObject):
         if b"\n" not in arrived:
             return
         *lines, rest = self._buffer.split(b"\n")
+        self._lines.extend(bytes(line) for line in lines if line.strip())
         self._buffer = bytearray(rest)
-        for line in lines:
-            if line.strip() and self._process is not None:
-                self._line(bytes(line))
+        if self._lines:
+            self._slice.start()
+
+    def _work(self) -> None:
+        until = time.monotonic() + FRAME_S
+        while self._lines and time.monotonic() < until:
+            self._line(self._lines.popleft())
+        if self._lines:
+            self._slice.start()
 
     def _line(self, line: bytes) -> None:
         try:
@@ -212,6 +251,7 @@ class EngineClient(QObject):
     # -- trouble -----------------------------------------------------------------------
 
     def _greeted(self, answer: protocol.HelloAnswer) -> None:
+        self._hello_timer.stop()
         if answer.version != SERVICE_PROTOCOL:
             self._end(
                 f"the engine speaks protocol version {answer.version}, this window "
@@ -222,6 +262,23 @@ class EngineClient(QObject):
         self.state = "ready"
         self.ready.emit(answer)
 
+    def _no_hello(self) -> None:
+        self._end(f"the engine ({self.connection.title}) did not answer within {HELLO_S:.0f} s")
+
+    def _watchdog(self) -> None:
+        now = time.monotonic()
+        pings = [w.sent for w in self._pending.values() if w.method == "hello"]
+        if self.state != "ready":
+            return
+        if pings:
+            if now - max(min(pings), self._heard) > SILENCE_S and not self._silent:
+                self._silent = True
+                self.unresponsive.emit(True)
+        elif self._pending:
+            oldest = min(w.sent for w in self._pending.values())
+            if now - max(oldest, self._heard) > SILENCE_S:
+                self._send("hello", protocol.Hello(client="ping"), None, None)
+
     def _failed(self, error: QProcess.ProcessError) -> None:
         if error == QProcess.ProcessError.FailedToStart:
             self._end(f"the engine could not be started: {self.connection.command[0]} not found")
@@ -229,6 +286,8 @@ class EngineClient(QObject):
     def _finished(self, code: int, status: QProcess.ExitStatus) -> None:
         self._read_errors()
         self._read()
+        while self._lines:
+            self._line(self._lines.popleft())
         if status == QProcess.ExitStatus.CrashExit:
             what = f"the engine crashed (signal {code})" if code else "the engine crashed"
         else:
@@ -239,6 +298,7 @@ class EngineClient(QObject):
     def _end(self, reason: str) -> None:
         if self._process is None and self.state == "stopped":
             return
+        self._silent = False
         self._release(0)
         self._fail_all(reason)
         self.stopped.emit(reason)

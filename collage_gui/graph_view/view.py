@@ -220,7 +220,12 @@ class GraphView(Canvas):
         event.accept()
 
     def viewportEvent(self, event: QEvent) -> bool:
-        """Shows tool tips."""
+        """Zooms by pinching, and shows tool tips."""
+        if event.type() == QEvent.Type.NativeGesture and (
+            event.gestureType() == Qt.NativeGestureType.ZoomNativeGesture  # type: ignore[attr-defined]
+        ):
+            self.zoom(1.0 + event.value(), event.position())  # type: ignore[attr-defined]
+            return True
         if event.type() == QEvent.Type.ToolTip and self.picture is not None:
             where = self.to_scene(QPointF(event.pos()))  # type: ignore[attr-defined]
             box = self.picture.box_at(where)

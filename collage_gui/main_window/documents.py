@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtCore import QFileSystemWatcher, QObject, Qt, Signal
 from PySide6.QtGui import QAction, QIcon
 from PySide6.QtWidgets import QFileDialog, QMessageBox, QTabBar, QTabWidget, QWidget
 
@@ -77,6 +77,11 @@ class Documents(QObject):
         # Where a file cannot be opened, the page returns that was in front before.
         behaviour = QTabBar.SelectionBehavior.SelectPreviousTab
         self.tabs.tabBar().setSelectionBehaviorOnRemove(behaviour)
+        self._saving: dict[str, tuple[int, int] | None] = {}
+        """The sessions that this window writes: None while it does, then their state on the disk;
+        any other state is somebody else's change."""
+        self._watcher = QFileSystemWatcher(self)
+        self._watcher.fileChanged.connect(self._file_changed)
 
     @property
     def current(self) -> DocumentWindow | None:
@@ -173,6 +178,8 @@ class Documents(QObject):
         path = document.session_path or document.path
         if os.path.exists(path):
             self._preferences.remember(path)
+        if document.path and os.path.exists(document.path):
+            self._watcher.addPath(document.path)
         self._show_titles()
 
     def _failed(self, page: DocumentWindow, reason: str) -> None:
@@ -182,18 +189,58 @@ class Documents(QObject):
             self.open_failed.emit(reason)
             self._preferences.changed.emit("recent")
 
-    # -- reloading ---------------------------------------------------------------------
+    # -- files that change -------------------------------------------------------------
 
     def reload(self) -> None:
         """Import the current document's file again; pins and settings stay."""
         page = self.current
         if page is None or not page.document.path:
             return
+        self._messages.clear("changed")
         document = page.document
-        if document.path.endswith(".collage"):
+        if document.running:
+            # A new document in its place would never hear how the run ended.
+            self._messages.show_message(
+                "A run of the earlier file is under way. Cancel it, then reload.",
+                "warning",
+                topic="changed",
+            )
+        elif document.path.endswith(".collage"):
             document.open_session(document.path)
         else:
             document.open_model(document.path)
+
+    def _file_changed(self, path: str) -> None:
+        for page in self.pages:
+            if page.document.path == path and not self._written_here(path):
+                self._messages.show_message(
+                    f"{os.path.basename(path)} has changed on disk.",
+                    "warning",
+                    "Reload (F5)",
+                    partial(self._reload_page, page),
+                    topic="changed",
+                )
+        if os.path.exists(path):
+            self._watcher.addPath(path)
+
+    def _written_here(self, path: str) -> bool:
+        """Tells whether a file is as this window wrote it, or is being written by it."""
+        return path in self._saving and self._saving[path] in (None, _state_of(path))
+
+    def _save_to(self, page: DocumentWindow, path: str, then: Callable[[], None]) -> None:
+        """Save a page, and know the file from what others write into it."""
+
+        def saved() -> None:
+            self._saving[path] = _state_of(path)
+            self._saved(page)
+            then()
+
+        self._saving[path] = None
+        page.document.save(path, saved)
+
+    def _reload_page(self, page: DocumentWindow) -> None:
+        self.tabs.setCurrentWidget(page)
+        self.reload()
 
     # -- saving ------------------------------------------------------------------------
 
@@ -209,7 +256,7 @@ class Documents(QObject):
         known = "" if elsewhere else page.document.session_path
         path = known or self._ask_session_path(page)
         if path:
-            page.document.save(path, partial(self._saved, page))
+            self._save_to(page, path, lambda: None)
 
     def _ask_session_path(self, page: DocumentWindow) -> str:
         """Ask for the session file of a page; empty when the user cancels."""
@@ -314,11 +361,7 @@ class Documents(QObject):
             return
         (page, path), *rest = places
 
-        def saved() -> None:
-            self._saved(page)
-            self._save_each(rest, then)
-
-        page.document.save(path, saved)
+        self._save_to(page, path, lambda: self._save_each(rest, then))
 
     # -- titles ------------------------------------------------------------------------
 
@@ -333,6 +376,15 @@ class Documents(QObject):
         current = self.current
         title = f"{current.document.title} – " if current is not None else ""
         self._window.setWindowTitle(f"{title}Collage Explorer")
+
+
+def _state_of(path: str) -> tuple[int, int] | None:
+    """Returns by what a file is known to be unchanged: its number and its time."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def closing_sentence(running: bool) -> str:

@@ -47,8 +47,11 @@ class Engine(QObject):
         self._copies, self._messages = recovery_copies, messages
         self.states: tuple[ToolchainState, ...] = ()
         """The engine's toolchains; empty until it has named them."""
+        self._unopened: list[str] = []
+        """Files that wait for an engine, since the first one did not start."""
         client.ready.connect(self._ready)
         client.stopped.connect(self._stopped)
+        client.unresponsive.connect(self._unresponsive)
         client.logged.connect(self._logged)
         client.notified.connect(self._notified)
         documents.page_added.connect(lambda page: page.show_toolchains(self.states))
@@ -94,6 +97,9 @@ class Engine(QObject):
         for page in self._documents.pages:
             if not page.document.handle and page.document.is_open:
                 self._reopen(page.document)
+        waiting, self._unopened = self._unopened, []
+        for path in waiting:
+            self._documents.open_path(path)
         self.changed.emit()
 
     def _reopen(self, document: Document) -> None:
@@ -123,11 +129,19 @@ class Engine(QObject):
             if page.document.is_open:
                 page.document.engine_lost()
             else:
+                if self._client.hello is None:
+                    self._unopened.append(page.document.path)
                 self._documents.remove(page)
         text = f"{reason}, under way: {measuring}" if measuring else reason
         self._offer_restart(f"{text}. What was measured is kept.", "error")
         self.lost.emit(reason)
         self.changed.emit()
+
+    def _unresponsive(self, silent: bool) -> None:
+        if silent:
+            self._offer_restart("The engine does not answer. What was measured is kept.", "warning")
+        else:
+            self._messages.clear("engine")
 
     def _logged(self, text: str) -> None:
         for page in self._documents.pages:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -43,6 +44,20 @@ def test_an_engine_that_crashes_gives_a_banner_and_a_restart_that_goes_on(drive,
     assert not d.banner.isVisible()
     d.run(page)
     assert page.document.placement.shown.placement.measured_us is not None
+
+
+def test_an_engine_that_does_not_answer_at_all_is_noticed(drive, monkeypatch) -> None:
+    from collage_gui import engine_client
+
+    monkeypatch.setattr(engine_client, "SILENCE_S", 0.3)
+    d = drive()
+    page = d.open()
+    os.kill(d.window.client._process.processId(), signal.SIGSTOP)
+    page.document.selection.select([0])  # asks why it runs where it does
+    d.until(lambda: d.banner.isVisible())
+    assert "does not answer" in d.banner.label.text()
+    d.banner.action.click()
+    d.until(lambda: page.document.handle != "")
 
 
 def test_a_flood_of_messages_leaves_the_window_responsive(drive) -> None:

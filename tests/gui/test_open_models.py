@@ -61,10 +61,13 @@ def test_the_same_file_opens_once_and_others_beside_it(drive) -> None:
     assert second.document.operators.count == 175
 
 
-def test_f5_reloads_a_file(drive) -> None:
+def test_a_changed_file_is_noticed_and_f5_reloads_it(drive) -> None:
     d = drive()
     page = d.open()
     handle = page.document.handle
+    with open(page.document.path, "ab") as file:
+        file.write(b"more")
+    d.until(lambda: d.banner.topic == "changed" and d.banner.isVisible())
     d.trigger("reload")
     d.until(lambda: page.document.handle != handle)
     d.until(lambda: page.document.is_open)
@@ -128,6 +131,25 @@ def test_a_window_of_its_own_leaves_the_hand_over_to_the_first_one(qtbot, tmp_pa
     caller.write(b'["x.onnx"]\n')
     qtbot.waitUntil(lambda: first == [["x.onnx"]])
     listening._server.close()
+
+
+def test_an_own_save_is_no_foreign_change_and_another_window_is(drive) -> None:
+    d = drive()
+    path = str(d.folder / "work.collage")
+    saved: list[bool] = []
+    d.open().document.save(path, lambda: saved.append(True))
+    d.until(lambda: saved)
+    d.window.documents.remove(d.window.documents.pages[0])
+    page = d.window.documents.open_path(path)
+    d.until(lambda: page.document.is_open)
+    page.document.mark_unsaved()
+    d.trigger("save")
+    d.until(lambda: not page.document.unsaved)
+    d.qtbot.wait(300)  # the watcher's news
+    assert page.banner.topic != "changed"
+    (d.folder / "other").write_bytes(b"another window's session")
+    (d.folder / "other").replace(path)
+    d.until(lambda: page.banner.topic == "changed")
 
 
 def test_a_file_that_cannot_be_opened_leaves_the_page_in_front(drive) -> None:
