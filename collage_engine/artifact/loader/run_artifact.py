@@ -53,6 +53,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -317,12 +318,12 @@ class Called(abc.ABC):
 
     manifest: dict
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[Value, ...]:
         """Name, shape and element type of each input, in the model's order."""
         return values_of(self.manifest, "inputs")
 
-    @property
+    @cached_property
     def outputs(self) -> tuple[Value, ...]:
         """Name, shape and element type of each output, in the model's order."""
         return values_of(self.manifest, "outputs")
