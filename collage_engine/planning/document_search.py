@@ -324,12 +324,6 @@ def search_document(
             limits=tuple(limit_verdicts(answer)),
             regrets=prices.regrets,
             regret_bounds=prices.regret_bounds,
-            runners_up=tuple(
-                found.with_time(p) for p in found.placements if identity(p) != identity(best)
-            ),
-            lower_bound_us=answer.lower_bound_us,
-            optimal=answer.optimal,
-            seconds=answer.seconds,
         ), found
     verdicts = tuple(pin_verdicts(document.pins, answer))
     if answer.infeasible is None:
@@ -337,8 +331,6 @@ def search_document(
             placement=None,
             infeasible={"reason": say.UNDECIDED, "pins": [], "nodes": []},
             verdicts=verdicts,
-            optimal=False,
-            seconds=answer.seconds,
         ), found
     details = infeasible_details(document.graph, document.pins, answer, document.without_candidates)
     if _is_only_unmeasured(problem):
@@ -354,7 +346,6 @@ def search_document(
         infeasible=details,
         verdicts=verdicts,
         limits=tuple(limit_verdicts(answer)),
-        seconds=answer.seconds,
     ), found
 
 

@@ -19,7 +19,7 @@ from collage_engine.records.toolchain import ToolchainState
 
 
 class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The best placement at the stored costs, and how good that answer is."""
+    """The best placement at the stored costs, and what others would cost."""
 
     placement: Placement | None
     """Estimated, not confirmed."""
@@ -31,10 +31,6 @@ class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
     regret_bounds: dict[str, float] = {}
     """Candidate id → µs that its regret is at least, where the regret itself is not known. Of a
     measured candidate that is neither here nor in ``regrets`` nothing is known."""
-    runners_up: tuple[Placement, ...] = ()
-    lower_bound_us: float | None = None
-    optimal: bool = True
-    seconds: float = 0.0
 
 
 class NoCandidate(msgspec.Struct, frozen=True, kw_only=True):

@@ -331,7 +331,6 @@ class Engine:
             infeasible=infeasible,
             verdicts=world.verdicts(world.pins, True),
             regrets={},
-            seconds=0.01,
         )
 
     def candidates_query(self, params):
