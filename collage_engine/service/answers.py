@@ -61,20 +61,18 @@ def run_search(opened: OpenDocument, params: p.RunSearch) -> SearchAnswer:
 
 
 def candidates_query(opened: OpenDocument, params: p.CandidatesQuery) -> p.CandidatesAnswer:
-    """Return candidates that contain any of the nodes, or all candidates, up to the limit."""
+    """Return candidates that contain any of the nodes, or all candidates."""
     wanted = set(params.nodes)
     with opened.lock:
-        found = [
+        shown = [
             c for c in opened.document.candidates if not wanted or not wanted.isdisjoint(c.nodes)
         ]
-    shown = found[: params.limit]
     return p.CandidatesAnswer(
         candidates=tuple(shown),
         regrets={c.id: opened.regrets[c.id] for c in shown if c.id in opened.regrets},
         regret_bounds={
             c.id: opened.regret_bounds[c.id] for c in shown if c.id in opened.regret_bounds
         },
-        total=len(found),
     )
 
 

@@ -544,7 +544,7 @@ class Engine:
         )
         fresh = self._pipeline.job(job, ticket=_TICKET.get(), on_event=on_event)
         opened.put_measured(fresh)
-        return p.CandidatesAnswer(candidates=tuple(fresh), total=len(fresh))
+        return p.CandidatesAnswer(candidates=tuple(fresh))
 
     def inside_get(self, params: p.InsideQuery) -> InsideAnswer:
         """Show what a candidate was compiled to, or the weights of a node."""

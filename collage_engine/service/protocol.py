@@ -205,7 +205,6 @@ class CandidatesQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     document: str
     nodes: tuple[int, ...] = ()
-    limit: int = 2000
 
 
 class CandidatesAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,7 +215,6 @@ class CandidatesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """As in ``SearchAnswer``."""
     regret_bounds: dict[str, float] = {}
     """As in ``SearchAnswer``."""
-    total: int = 0
 
 
 class Explain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

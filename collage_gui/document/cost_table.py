@@ -66,7 +66,7 @@ class CostTable(QObject):
         self._asked_for, self._ask_again = self._requests.handle, False
         self._requests.send(
             "candidates.query",
-            protocol.CandidatesQuery(document=self._requests.handle, limit=500_000),
+            protocol.CandidatesQuery(document=self._requests.handle),
             self._candidates_arrived,
             self._candidates_failed,
             topic="candidates",

@@ -81,7 +81,7 @@ class Questions(QObject):
             self.explanation_changed.emit()
             return
         nodes = tuple(sorted(self._selection.operators))
-        query = protocol.CandidatesQuery(document=self._requests.handle, nodes=nodes, limit=20_000)
+        query = protocol.CandidatesQuery(document=self._requests.handle, nodes=nodes)
         self._requests.send("candidates.query", query, self._queried, topic="query")
         shown = self._placement.named
         ask = protocol.Explain(document=self._requests.handle, node=primary, shown=shown)

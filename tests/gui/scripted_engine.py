@@ -337,10 +337,8 @@ class Engine:
         world = self.worlds[params.document]
         wanted = set(params.nodes)
         found = [c for c in world.candidates.values() if not wanted or wanted & set(c.nodes)]
-        found = found[: params.limit]
         return p.CandidatesAnswer(
             candidates=tuple(self.with_cost(world, c) for c in found),
-            total=len(found),
             regrets={c.id: world.regret(c) for c in found if c.id in world.costs} if wanted else {},
         )
 
@@ -406,9 +404,7 @@ class Engine:
         made = [c for t in names if (c := world.candidate(t, tuple(sorted(params.nodes))))]
         costs = {c.id: world.cost(c.id) for c in made}
         self.notify("measured", p.MeasuredMany(document=params.document, costs=costs))
-        return p.CandidatesAnswer(
-            candidates=tuple(self.with_cost(world, c) for c in made), total=len(made)
-        )
+        return p.CandidatesAnswer(candidates=tuple(self.with_cost(world, c) for c in made))
 
     def inside_get(self, params):
         weights = ()
