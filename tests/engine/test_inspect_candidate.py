@@ -48,4 +48,4 @@ def test_libraries_show_the_algorithm_and_layout_of_each_step(
 
 def test_a_blas_shows_its_call(mnist: ImportedModel) -> None:
     found = inside(mnist, "openblas", [len(mnist.graph.operators) - 2])
-    assert [step["op"] for step in found.plan] == ["sgemv"]
+    assert [step["op"] for step in found.plan] == ["sgemm"]
