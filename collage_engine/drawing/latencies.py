@@ -34,7 +34,8 @@ class Row:
     @property
     def about(self) -> str:
         """Return its kind, and what else is to be known of it: ``greedy, not allowed``."""
-        notes = [f"also {', '.join(self.also)}"] if self.also else []
+        more = f" and {len(self.also) - 1} more" if len(self.also) > 1 else ""
+        notes = [f"also {self.also[0]}{more}"] if self.also else []
         notes += ["not allowed"] * bool(self.barred)
         return ", ".join([self.kind, *notes])
 
