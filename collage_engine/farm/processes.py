@@ -12,12 +12,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from collage_engine.farm.certificate import security
 from collage_engine.machine.device import device
 from collage_engine.machine.folders import cache_folder
 from collage_engine.records.errors import FarmError, UsageError
+from collage_engine.records.locks import hold_lock
 
 LOST_MACHINES = 2
 """Machines that a task may lose before it is given up: a model that ends its machines must not end
@@ -102,14 +101,15 @@ def join(address: str, name: str, certificate: Path, say: Callable[[str], None])
     folder = cache_folder() / "farm"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
-        with FileLock(folder / "machine.lock", timeout=0):
-            say(f"{name} joins {address} as a machine of the kind {kind}")
-            # A nanny would set variables of the allocator and of thread pools, which change times.
-            options = ["--nthreads", "1", "--memory-limit", "0", "--no-nanny", "--name", name]
-            options += ["--resources", f"{MACHINE}=1 {kind}=1", "--death-timeout", "60"]
-            options += ["--dashboard-address", "127.0.0.1:0", "--local-directory", str(folder)]
-            return _run(["worker", address, *options], certificate)
-    except Timeout:
+        # Held until this process ends.
+        hold_lock(folder / "machine.lock", wait=False)
+        say(f"{name} joins {address} as a machine of the kind {kind}")
+        # A nanny would set variables of the allocator and of thread pools, which change times.
+        options = ["--nthreads", "1", "--memory-limit", "0", "--no-nanny", "--name", name]
+        options += ["--resources", f"{MACHINE}=1 {kind}=1", "--death-timeout", "60"]
+        options += ["--dashboard-address", "127.0.0.1:0", "--local-directory", str(folder)]
+        return _run(["worker", address, *options], certificate)
+    except BlockingIOError:
         raise UsageError(
             "this machine is in a farm already: two workers would measure beside each other"
         ) from None

@@ -9,13 +9,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from filelock import FileLock
-
 from collage_engine.artifact.artifact import LOADERS, ArtifactContents, write_artifact
 from collage_engine.build.build import build_cover, write_module
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.records.candidate import Candidate
+from collage_engine.records.locks import locked
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.runtime.builder import build_folder
 from tests.support.covers import candidate_on
@@ -100,7 +99,7 @@ def compile_loader() -> Path:
     folder = build_folder()
     folder.mkdir(parents=True, exist_ok=True)
     out = folder / f"tests-run_artifact-{digest.hexdigest()[:16]}"
-    with FileLock(f"{out}.lock"):
+    with locked(f"{out}.lock"):
         if not out.exists():
             new = out.with_suffix(".new")
             subprocess.run([*command, "-o", str(new)], check=True, timeout=240)
