@@ -103,6 +103,9 @@ def test_a_run_over_the_wire(client):
     assert all(0 in c["nodes"] for c in costs["candidates"])
     assert any(c["cost"]["state"] == "measured" for c in costs["candidates"])
 
+    # A run leaves out what cannot be in the best placement; with the pin it can.
+    for nodes in ([0], list(range(1, opened["model"]["nodes"]))):
+        client.call("measure.now", document=handle, nodes=nodes)
     pin = {"kind": "exactly", "nodes": [0], "text": "p"}
     client.call("pins.set", document=handle, pins=[pin])
     found = client.call("run.search", document=handle, settings=settings)
