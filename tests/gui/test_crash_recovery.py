@@ -53,7 +53,7 @@ def test_an_engine_that_does_not_answer_at_all_is_noticed(drive, monkeypatch) ->
     d = drive()
     page = d.open()
     os.kill(d.window.client._process.processId(), signal.SIGSTOP)
-    page.document.selection.select([0])  # asks why it runs where it does
+    d.window.client.request("toolchains.list")
     d.until(lambda: d.banner.isVisible())
     assert "does not answer" in d.banner.label.text()
     d.banner.action.click()
