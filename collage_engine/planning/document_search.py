@@ -179,25 +179,36 @@ class PlacementPrices:
         return self._found.latency_us(placements[0]) if placements else None
 
     @cached_property
-    def _measured_us(self) -> dict[str, float]:
-        """Return the least measured latency of a placement with a candidate, by candidate id."""
-        least: dict[str, float] = {}
+    def _measured(self) -> dict[str, MeasuredPlacement]:
+        """Return the fastest measured placement with a candidate, by candidate id."""
+        fastest: dict[str, MeasuredPlacement] = {}
         for one in self._found.measured.values():
             if one.keeps_limits and not one.broken_pins:
                 for name in one.placement.candidates:
-                    least[name] = min(least.get(name, one.us), one.us)
-        return least
+                    fastest[name] = min(fastest.get(name, one), one, key=lambda each: each.us)
+        return fastest
+
+    def is_told_apart(self, name: str) -> bool:
+        """Tell whether common rounds tell the best placement with a candidate from the shown one.
+
+        What a run exports was timed beside its baselines: their common rounds decide, however far
+        single rounds lie apart.
+        """
+        best, price = self._measured.get(name), self.regrets.get(name)
+        if best is None or price is None or self.us is None or best.us - self.us > price:
+            return False
+        return best.slower_than is self._shown
 
     @cached_property
     def regrets(self) -> dict[str, float | None]:
         """Return the price of each candidate; None: no placement contains it."""
         prices: dict[str, float | None] = {}
         answer = self._found.answer
-        for name in {*map(str, answer.regrets), *self._measured_us}:
+        for name in {*map(str, answer.regrets), *self._measured}:
             regret = answer.regrets.get(name)
             known = []
-            if name in self._measured_us:
-                known.append(self._measured_us[name])
+            if name in self._measured:
+                known.append(self._measured[name].us)
             if regret is not None and self._least_us is not None:
                 cost_us = None if answer.cost_us is None else answer.cost_us + regret
                 if not known or cost_us is None or not self._found.is_timed(cost_us):

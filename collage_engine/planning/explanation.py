@@ -180,7 +180,9 @@ class _Explanation:
             status, regret, bound = "chosen", None, None
         elif regret is not None:
             noise_us = 0.0 if self._shown is None else self._shown.noise_us
-            status = "tied" if abs(regret) <= noise_us else "slower" if regret > 0 else "faster"
+            told_apart = self._prices is not None and self._prices.is_told_apart(name)
+            tied = abs(regret) <= noise_us and not told_apart
+            status = "tied" if tied else "slower" if regret > 0 else "faster"
         elif candidate.state == "unknown":
             status = "unmeasured"
         elif name in instead:
@@ -368,12 +370,16 @@ class _Explanation:
         time = "as long"
         if abs(more) >= LEAST_US:
             time = f"{time_text(abs(more))} {'longer' if more > 0 else 'less'}"
+        name, takes = "The second-best placement", "takes"
+        if more <= -LEAST_US:
+            name = "Another placement"
+            takes = "is expected to take" if second.measured_us is None else "takes"
         if not any(self._node in c.nodes for c in come):
             return (
-                f"The second-best placement has the same at {self._names[self._node]}; elsewhere "
-                f"it has {has} and takes {time}."
+                f"{name} has the same at {self._names[self._node]}; elsewhere it has {has} and "
+                f"{takes} {time}."
             )
-        return f"The second-best placement has {has} and takes {time}."
+        return f"{name} has {has} and {takes} {time}."
 
     def _parts(self, parts: Iterable[ProblemCandidate]) -> str:
         """List partitions by toolchain, nodes and the node where each begins."""

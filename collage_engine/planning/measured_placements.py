@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -40,6 +40,8 @@ class MeasuredPlacement:
     keeps_limits: bool
     expected_us: float | None
     """What the search says that it costs, in microseconds; None where it knows too little."""
+    slower_than: Placement | None = None
+    """What its newest run exports, where the common rounds of that run tell the two apart."""
 
 
 def identity(placement: Placement) -> Hashable:
@@ -74,13 +76,15 @@ def measured_placements(
         if run.of_profile or not is_like(run, settings):
             continue
         timed = {identity(one): one for one in timed_placements(run, by_id, operators)}
+        slower_than = dict.fromkeys(_told_apart(run, by_id, operators), run.placement)
         us = {name: one.measured_us for name, one in timed.items() if one.measured_us}
         slower = [known[name] / us[name] for name in us if name in known]
         factor = statistics.median(slower) if slower else 1.0
         for name in [name for name in us if name not in known]:
             known[name] = us[name] * factor
             if not allowed or all(p.toolchain in allowed for p in timed[name].partitions):
-                found[name] = _examined(timed[name], known[name], problem)
+                one = _examined(timed[name], known[name], problem)
+                found[name] = replace(one, slower_than=slower_than.get(name))
     return found
 
 
@@ -101,6 +105,16 @@ def timed_placements(
     for placement in (*run.rivals, run.placement):
         if placement is not None and placement.measured_us is not None:
             yield placement
+
+
+def _told_apart(
+    run: Run, by_id: Mapping[str, CandidateRecord], operators: int
+) -> Iterator[Hashable]:
+    """Return the baselines that common rounds tell from what the run exports, by identity."""
+    for baseline in run.baselines:
+        placement = baseline_placement(baseline, by_id, operators)
+        if placement is not None and baseline.name not in (*run.tied, run.winner):
+            yield identity(placement)
 
 
 def problem_parts(placement: Placement) -> tuple[ProblemCandidate, ...]:

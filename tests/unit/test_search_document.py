@@ -248,6 +248,21 @@ def test_the_second_best_placement_is_so_by_its_measured_time():
     assert [part.candidate for part in told.runner_up.partitions] == [measured.id]
 
 
+@pytest.mark.parametrize(
+    ("tied", "status"), [(["openvino"], ["tied", "slower"]), ([], ["slower", "slower"])]
+)
+def test_common_rounds_decide_what_ties_with_what_a_run_exports(tied, status):
+    """However far single rounds lie apart, which a busy machine slows alike."""
+    ours, near = candidate((0, 1), cost(8.0)), candidate((0, 1), cost(8.2), "openvino")
+    far = candidate((0, 1), cost(20.0), "tvm")
+    alone = Baseline(name="openvino", kind="whole-model", measured_us=8.2, candidates=(near.id,))
+    opened = document(ours, near, far)
+    shown = msgspec.structs.replace(placement(ours, measured_us=8.0), spread_us=(7.0, 9.0))
+    opened.runs = [run("r1", shown, alone, tied=tied)]
+    told, _ = explain_document(opened, 0)
+    assert [line.status for line in told.alternatives] == ["chosen", *status]
+
+
 def test_library_calls_are_told_by_the_nodes_of_the_file():
     called = msgspec.structs.replace(
         candidate((0, 1), MEASURED, "onnxruntime"), composites=(("onnxruntime.conv", (0, 1)),)
