@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
+from collage_engine.toolchains.onednn.fuse import MAX_POSTS
 from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
 from tests.support.onednn_checks import check, steps
 from tests.support.toolchain_cases import (
@@ -54,6 +55,15 @@ EPILOGUES: dict[str, tuple[Callable[[Net, str], str], str]] = {
 def test_convolution_computes_what_follows(toolchain: OneDnnToolchain, name: str) -> None:
     follow, fused = EPILOGUES[name]
     assert f"conv:{fused}" in steps(check(toolchain, conv_then(follow)))
+
+
+def test_more_functions_in_a_row_than_a_step_takes(toolchain: OneDnnToolchain) -> None:
+    def follow(net: Net, y: str) -> str:
+        for k in range(MAX_POSTS // 2 + 1):
+            y = net.add("Add", net.add("Relu", y), net.scalar(0.5 + k))
+        return y
+
+    check(toolchain, conv_then(follow))
 
 
 def test_residual_sum_is_made_in_place_when_nobody_needs_the_residual(

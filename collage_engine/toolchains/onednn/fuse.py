@@ -30,6 +30,9 @@ TAKES_TENSORS = HEAVY | {"binary", "eltwise"}
 """Steps that can have another tensor as a post-op. oneDNN 3.2 accepts one for pooling and
 softmax too, but reads it wrongly in some layouts."""
 
+MAX_POSTS = 32
+"""Post-ops of a step, at most: what oneDNN accepts (``post_ops_limit`` in its sources)."""
+
 VIEWS = {"reshape", "permute", "slice"}
 """Names of the steps whose result lies in their operand's memory."""
 
@@ -80,7 +83,7 @@ def _join(
             continue
         if host.op == "binary" and any(_misread(plan, host, p) for p in posts):
             continue
-        if host.dims != step.dims:
+        if host.dims != step.dims or len(host.posts) + len(posts) > MAX_POSTS:
             continue
         choice = (host.op in HEAVY, at, posts)
         if best is None or choice[:2] > best[:2]:

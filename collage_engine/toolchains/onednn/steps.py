@@ -23,7 +23,8 @@ MAX_RANK = 12
 """Dimensions of a memory descriptor, at most (oneDNN's DNNL_MAX_NDIMS)."""
 
 WORTH_SHARING_US = 20.0
-"""Microseconds of one thread below which waking the others takes longer than it saves."""
+"""Microseconds of one thread below which a step is not shared: waking the others would take longer
+than it saves. Chosen."""
 
 READS = (
     *("src", "other", "weights", "bias", "scale", "shift"),
@@ -256,7 +257,10 @@ class OneDnnProgram:
         }
 
     def _takes_us(self, step: Step) -> float:
-        """Returns roughly how long one thread takes: 100 GFLOP/s, or 0.15 ns an element."""
+        """Returns roughly how long one thread takes: 100 GFLOP/s, or 0.15 ns an element.
+
+        Both rates are chosen; only the order of magnitude counts.
+        """
         elements, read = prod(step.dims), step.fields
         weights: tuple[int, ...] = self.dims[read["weights"]] if "weights" in read else ()
         depth = 0.0

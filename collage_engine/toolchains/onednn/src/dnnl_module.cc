@@ -118,7 +118,8 @@ class DnnlModule : public PlanModule {
     program_.Finish();
   }
 
-  // Elements whose copying takes as long as waking the other threads: 20 µs at 0.15 ns each.
+  // Elements from which a copy is shared among the threads, as steps are (WORTH_SHARING_US of steps.py):
+  // 20 µs at 0.15 ns each.
   static constexpr int64_t kManyElements = 133000;
 
   // Let a result be computed where the caller wants it, or copy it there.
