@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from collage_engine.records.errors import UnsupportedError
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.onednn.generate import generate, reason_against
 from tests.support.valued_graph import ValuedGraph
 
@@ -22,7 +25,10 @@ class Graph(ValuedGraph):
         graph = self.graph(*outputs)
         calls = graph.close(sum(1 << i for i in graph.operators))
         inputs, results = graph.boundary(calls)
-        plan, given, made = generate(graph, calls, inputs, results, self.values.__getitem__)
+        model: Any = SimpleNamespace(constant=self.values.__getitem__)
+        instance = ToolchainInstance(toolchain="onednn")
+        function = Function("plan", model, graph, calls, inputs, results, instance)
+        plan, given, made = generate(function)
         steps: list[dict[str, Any]] = plan.as_json(given, made)["steps"]
         return steps
 

@@ -8,17 +8,19 @@ from weakref import WeakKeyDictionary
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members, node_set, one_node
 from collage_engine.records.errors import UnsupportedError
-from collage_engine.records.format import TO_LOGICAL, TO_STORED, Formats, stored_shape
+from collage_engine.records.format import TO_LOGICAL, TO_STORED, stored_shape
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.operator_titles import onnx_type
+from collage_engine.records.precision import BFLOAT16
+from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.onednn import composites, recurrent
 from collage_engine.toolchains.onednn.fuse import fuse
 from collage_engine.toolchains.onednn.linear import LINEAR
 from collage_engine.toolchains.onednn.pointwise import POINTWISE
 from collage_engine.toolchains.onednn.shaping import SHAPING, split_field
 from collage_engine.toolchains.onednn.spatial import SPATIAL
-from collage_engine.toolchains.onednn.steps import Constants, OneDnnProgram
+from collage_engine.toolchains.onednn.steps import OneDnnProgram
 
 LOWERINGS: dict[str, Callable[[OneDnnProgram, Node], int]] = {
     **SPATIAL,
@@ -35,30 +37,11 @@ FIELDS: dict[str, Callable[[OneDnnProgram, Node, int], int]] = {
 """The function that lowers one field of the tuple that each Relax operator gives."""
 
 
-def generate(
-    graph: DataflowGraph,
-    nodes: NodeSet,
-    inputs: tuple[NodeIndex, ...],
-    outputs: tuple[NodeIndex, ...],
-    constants: Constants,
-    takes: Formats | None = None,
-    gives: Formats | None = None,
-    rounds: Callable[[int], bool] = lambda index: False,
-) -> tuple[OneDnnProgram, tuple[int, ...], tuple[int, ...]]:
+def generate(function: Function) -> tuple[OneDnnProgram, tuple[int, ...], tuple[int, ...]]:
     """Generates the fused program of a function.
 
     A border value that is taken or given in another format is the stored tensor; its logical self
     is a permuted view of it, which costs nothing.
-
-    Args:
-        graph: The model's dataflow graph.
-        nodes: The function's closed set of nodes.
-        inputs: Node indices of the inputs, in argument order.
-        outputs: Node indices of the outputs, in argument order.
-        constants: Gives the value of a constant node.
-        takes: Formats of inputs that are not plain, by node index.
-        gives: Formats of outputs that are not plain, by node index.
-        rounds: Tells of which products the operands are rounded to bfloat16, by node index.
 
     Returns:
         The program, and the values in it that are its inputs and its outputs.
@@ -66,23 +49,25 @@ def generate(
     Raises:
         UnsupportedError: oneDNN cannot take an operator; the text names it.
     """
-    plan = OneDnnProgram(graph, constants, rounds)
-    input_values = tuple(_define_input(plan, i, nodes) for i in inputs)
-    for index, name in (takes or {}).items():
+    narrow, full = function.instance.precision == BFLOAT16, function.left_full
+    graph, nodes = function.graph, function.nodes
+    plan = OneDnnProgram(graph, function.constant, lambda index: narrow and index not in full)
+    input_values = tuple(_define_input(plan, i, nodes) for i in function.inputs)
+    for index, name in function.takes.items():
         stored = plan.of_node[index]
         plan.dims[stored] = stored_shape(plan.dims[stored], name)
         plan.of_node[index] = plan.permute(stored, TO_LOGICAL[name])
     plan.inputs = frozenset(input_values)
-    leaving = node_set(outputs)
+    leaving = node_set(function.outputs)
     found = {
         root: each
         for root, each in composites.within(graph, nodes).items()
         if not each.nodes & leaving & ~one_node(root)
     }
-    _lower_all(plan, nodes & ~node_set(inputs), found)
-    for index, name in (gives or {}).items():
+    _lower_all(plan, nodes & ~node_set(function.inputs), found)
+    for index, name in function.gives.items():
         plan.of_node[index] = plan.permute(plan.tensor(index), TO_STORED[name])
-    output_values = tuple(plan.tensor(i) for i in outputs)
+    output_values = tuple(plan.tensor(i) for i in function.outputs)
     fuse(plan, output_values)
     return plan, input_values, output_values
 

@@ -100,19 +100,9 @@ class OneDnnToolchain(CppToolchain):
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """Return the plan and the weights of a function, for its C++ runtime."""
         narrow = function.instance.precision == BFLOAT16
-        full = function.left_full
-        plan, inputs, outputs = generate(
-            function.graph,
-            function.nodes,
-            function.inputs,
-            function.outputs,
-            function.constant,
-            function.takes,
-            function.gives,
-            lambda index: narrow and index not in full,
-        )
+        plan, inputs, outputs = generate(function)
         if narrow:
-            keep_in_bfloat16(plan, full)
+            keep_in_bfloat16(plan, function.left_full)
         described = plan.as_json(inputs, outputs)
         # A convolution alone reaches for row-major tensors, unless its borders are channels last.
         spatial = sum(step.op in ("conv", "pool") for step in plan.steps)
