@@ -28,7 +28,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar, Union
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -319,4 +321,4 @@ class Registry:
             msgspec.ValidationError: No rule has such problems.
         """
         kinds = {r.problem_type for r in self._rules if issubclass(r.problem_type, msgspec.Struct)}
-        return convert(record, Union[tuple(kinds)])  # noqa: UP007 — the kinds are known here only
+        return convert(record, reduce(or_, kinds))
