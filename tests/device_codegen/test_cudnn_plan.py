@@ -125,7 +125,7 @@ def test_plans_compute_what_the_model_says(name: str) -> None:
 def test_what_is_no_convolution_is_refused(op: str) -> None:
     how = "<kernel_shape=[2, 2]>" if op == "MaxPool" else ""
     model = model_of("float[1,4,4,4] x", f"y = {op}{how}(x)")
-    with pytest.raises(UnsupportedError, match="no product or epilogue that cuDNN"):
+    with pytest.raises(UnsupportedError, match="cuDNN takes only convolutions of images"):
         run(model)
 
 

@@ -123,6 +123,7 @@ def _operand(side: str) -> Pattern:
 
 DIALECT = Dialect(
     name="cuBLAS",
+    takes="matrix products",
     anchor=op("matmul", _operand("left"), _operand("right"), name="anchor"),
     channel_axis=-1,
     epilogues={

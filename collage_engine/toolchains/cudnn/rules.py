@@ -137,6 +137,7 @@ def activation(node: Node, mode: str) -> dict[str, Any]:
 
 DIALECT = Dialect(
     name="cuDNN",
+    takes="convolutions of images and volumes by constant filters",
     anchor=op(CONVOLUTIONS, anything("left"), constant("right"), name="anchor"),
     channel_axis=1,
     epilogues={mode: partial(op, relax) for mode, relax in ACTIVATIONS.items()},

@@ -136,7 +136,8 @@ def build_many(
         stop: Tells whether to give up.
 
     Raises:
-        ToolchainError: nvcc refused a library; the others have been tried.
+        ToolchainError: nvcc refused a library; those that were compiled beside it are kept.
+        Cancelled: ``stop`` told so.
     """
     missing = sorted(family for family in families if not family.place().exists())
     if not missing:

@@ -158,6 +158,7 @@ def sizes_of(node: Node, shape: tuple[int, ...], filters: tuple[int, ...]) -> di
 
 DIALECT = Dialect(
     name="CUTLASS",
+    takes="convolutions of images by constant filters",
     anchor=op("nn.conv2d", anything("left"), constant("right"), name="anchor"),
     channel_axis=1,
     epilogues={

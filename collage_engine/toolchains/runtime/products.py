@@ -53,6 +53,8 @@ class Dialect:
 
     name: str
     """The library's name in messages."""
+    takes: str
+    """The products that it computes, in the plural, for messages."""
     anchor: Pattern
     """The pattern of a product alone: it is bound to ``anchor``, its operands to ``left`` and
     ``right``."""
@@ -112,8 +114,6 @@ class Dialect:
         Raises:
             UnsupportedError: An operator fits in none; the text names it.
         """
-        if any(graph.nodes[i].form not in ("call", "constant") for i in members(nodes)):
-            raise UnsupportedError(f"{self.name} gives no tuples")
         left = node_set(i for i in members(nodes) if graph.nodes[i].form == "call")
         found = []
         for root in reversed(list(members(left))):
@@ -134,7 +134,7 @@ class Dialect:
                     return product, taken
         title = onnx_type(graph.nodes[root].op)
         raise UnsupportedError(
-            f"{title}: it belongs to no product or epilogue that {self.name} takes"
+            f"{title}: {self.name} takes only {self.takes}, with a bias, a sum and some activations"
         )
 
     def _product(self, graph: DataflowGraph, match: Match) -> Product | None:
