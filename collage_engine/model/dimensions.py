@@ -16,6 +16,7 @@ from onnx import ModelProto, TensorShapeProto, ValueInfoProto
 from collage_engine.records.counted import counted
 from collage_engine.records.errors import ModelError, UsageError
 from collage_engine.records.reasons import MOST_CHARACTERS
+from collage_engine.records.shapes import OpenSizes
 
 Shapes = dict[str, tuple[int, ...]]
 """Sizes of inputs by name."""
@@ -34,27 +35,38 @@ def open_inputs(model: ModelProto) -> dict[str, ValueInfoProto]:
     return {value.name: value for value in model.graph.input if value.name not in weights}
 
 
-def symbolic_dimensions(model: ModelProto) -> dict[str, list[tuple[str, int]]]:
-    """Returns the dimensions that the model names, in the order of its inputs.
+def open_sizes(model: ModelProto) -> OpenSizes:
+    """Return what the model leaves open of its inputs' sizes, with 1 for each in the examples.
 
-    Returns:
-        For each name, the inputs and axes, as (input, axis), that have it. Names that are computed
-        from others are left out.
+    Names that are computed from others are left out. Sequences of tensors are left out, too: their
+    sizes are given one by one.
     """
-    return {
-        name: places
-        for name, places in _places(open_inputs(model)).items()
-        if not _NamedSizes(open_inputs(model)).is_computed(name)
-    }
-
-
-def _places(inputs: Mapping[str, ValueInfoProto]) -> dict[str, list[tuple[str, int]]]:
-    found: dict[str, list[tuple[str, int]]] = {}
+    inputs = open_inputs(model)
+    names = _NamedSizes(inputs)
+    whole: Shapes = {}
     for name, value in inputs.items():
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+        tensor = value.type.tensor_type
+        dims = tensor.shape.dim
+        if any(not _known(dim) and not dim.dim_param for dim in dims):
+            whole[name] = tuple(dim.dim_value if _known(dim) else 1 for dim in dims)
+        elif value.type.HasField("tensor_type") and not tensor.HasField("shape"):
+            whole[name] = (1, 1)
+    dimensions = {
+        name: places
+        for name, places in _places(inputs).items()
+        if not names.is_computed(name) and whole.keys().isdisjoint(places)
+    }
+    return OpenSizes(dimensions=dimensions, inputs=whole)
+
+
+def _places(inputs: Mapping[str, ValueInfoProto]) -> dict[str, tuple[str, ...]]:
+    """Return the inputs that have each named dimension, in their order."""
+    found: dict[str, dict[str, None]] = {}
+    for name, value in inputs.items():
+        for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param:
-                found.setdefault(dim.dim_param, []).append((name, axis))
-    return found
+                found.setdefault(dim.dim_param, {})[name] = None
+    return {dimension: tuple(places) for dimension, places in found.items()}
 
 
 class _NamedSizes:

@@ -16,7 +16,7 @@ from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
 from collage_engine.records.profile import Profile
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.shapes import PaddingProofs, ShapeChoice, Sharing
+from collage_engine.records.shapes import OpenSizes, PaddingProofs, ShapeChoice, Sharing
 from collage_engine.records.time_limits import JOB_S, WORK_S
 from collage_engine.records.toolchain import ToolchainState
 
@@ -70,8 +70,8 @@ class ResolveShapesJob(Job[tuple[Shapes, ...]]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DimensionsJob(Job[dict[str, tuple[str, ...]]]):
-    """Find the inputs that have each dimension that a model names; nothing is imported."""
+class DimensionsJob(Job[OpenSizes]):
+    """Find the sizes of inputs that a model leaves open; nothing is imported."""
 
     name = "dimensions"
     limit_s = WORK_S

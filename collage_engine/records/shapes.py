@@ -36,6 +36,16 @@ PaddingProofs = dict[str, tuple[AxesOfValues, AxesOfValues] | str]
 are cut; or why it is not proved that this changes no result."""
 
 
+class OpenSizes(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model's file leaves open of the sizes of its inputs."""
+
+    dimensions: dict[str, tuple[str, ...]] = {}
+    """Dimension that the model names → the inputs that have it, in the order of the inputs. Those
+    of ``inputs`` are left out."""
+    inputs: dict[str, tuple[int, ...]] = {}
+    """Input with an open size that has no name, or of unknown rank → an example of its sizes."""
+
+
 class ShapeChoice(Checked, frozen=True, kw_only=True):
     """One shape that the user asked for: sizes of named dimensions, and of whole inputs."""
 

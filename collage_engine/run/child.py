@@ -22,7 +22,7 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.errors import CollageError
 from collage_engine.records.jobs import JobCall
 from collage_engine.records.profile import Profile
-from collage_engine.records.shapes import PaddingProofs, Sharing
+from collage_engine.records.shapes import OpenSizes, PaddingProofs, Sharing
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.toolchains.asking import note_questions
 
@@ -135,12 +135,11 @@ def _padding(job: jobs.PaddingJob, control: RunControl) -> PaddingProofs:
     return paddable_dimensions(read_without_weights(job.path), job.dims)
 
 
-def _dimensions(job: jobs.DimensionsJob, control: RunControl) -> dict[str, tuple[str, ...]]:
-    from collage_engine.model.dimensions import symbolic_dimensions
+def _dimensions(job: jobs.DimensionsJob, control: RunControl) -> OpenSizes:
+    from collage_engine.model.dimensions import open_sizes
     from collage_engine.model.onnx_file import read_without_weights
 
-    found = symbolic_dimensions(read_without_weights(job.path))
-    return {dim: tuple(dict.fromkeys(name for name, _ in at)) for dim, at in found.items()}
+    return open_sizes(read_without_weights(job.path))
 
 
 def _annotate(job: jobs.AnnotateJob, control: RunControl) -> None:

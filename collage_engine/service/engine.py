@@ -34,7 +34,7 @@ from collage_engine.records.event import Done, Event, Measured, Probing, Provisi
 from collage_engine.records.placement import Run
 from collage_engine.records.profile import Profile
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.shapes import MOST_SHAPES, PaddingProofs, ShapeChoice
+from collage_engine.records.shapes import MOST_SHAPES, OpenSizes, PaddingProofs, ShapeChoice
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.records.versions import SERVICE_PROTOCOL, __version__
 from collage_engine.service import answers
@@ -187,15 +187,14 @@ class Engine:
         opened = self._side_job(jobs.OpenModelJob(path=str(path.resolve()), shapes=shapes))
         return Document(model=opened.model, graph=opened.graph)
 
-    def model_dimensions(self, params: p.ModelOpen) -> p.Dimensions:
-        """Name the dimensions of a model's inputs whose sizes it leaves open."""
+    def model_dimensions(self, params: p.ModelOpen) -> OpenSizes:
+        """Say which sizes of its inputs a model leaves open; nothing is imported."""
         path, temporary = self._model_file(params)
         try:
-            found = self._side_job(jobs.DimensionsJob(path=str(path.resolve())))
+            return self._side_job(jobs.DimensionsJob(path=str(path.resolve())))
         finally:
             if temporary is not None:
                 temporary.cleanup()
-        return p.Dimensions(dimensions=found)
 
     def shapes_open(self, params: p.ShapesOpen) -> p.ShapesAnswer:
         """Open a model for several shapes, as documents that know each other.

@@ -27,7 +27,7 @@ from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Run
 from collage_engine.records.report_format import ReportFormat
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.shapes import ShapeChoice, ShapeRow, Sharing
+from collage_engine.records.shapes import OpenSizes, ShapeChoice, ShapeRow, Sharing
 from collage_engine.records.toolchain import Device, ToolchainState
 from collage_engine.records.versions import SERVICE_PROTOCOL
 
@@ -67,13 +67,6 @@ class ModelOpen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     inputs_npz: bytes | None = None
     """Representative inputs, as in ``RunSettings``: their sizes are those of inputs that ``shapes``
     and the model leave open."""
-
-
-class Dimensions(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of ``model.dimensions``, which takes what ``model.open`` takes and imports nothing."""
-
-    dimensions: dict[str, tuple[str, ...]] = {}
-    """Dimension that the model names → the inputs that have it, in the order of the inputs."""
 
 
 class ShapesOpen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -351,7 +344,7 @@ METHODS: dict[str, tuple[type, type]] = {
     "hello": (Hello, HelloAnswer),
     "toolchains.list": (type(None), Toolchains),
     "model.open": (ModelOpen, ModelAnswer),
-    "model.dimensions": (ModelOpen, Dimensions),
+    "model.dimensions": (ModelOpen, OpenSizes),
     "shapes.open": (ShapesOpen, ShapesAnswer),
     "shapes.list": (Document, ShapesAnswer),
     "request.cancel": (RequestCancel, type(None)),

@@ -17,7 +17,7 @@ from collage_engine.records.baseline_placements import baseline_placement
 from collage_engine.records.event import Done, Event, Log, Progress, Provisional, Stage
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.placement import Placement
-from collage_engine.records.shapes import ShapeChoice
+from collage_engine.records.shapes import OpenSizes, ShapeChoice
 from collage_engine.records.typed import convert
 from collage_engine.service import protocol
 from collage_gui.document.comparison import ReferenceComparison
@@ -44,7 +44,7 @@ class Document(QObject):
     opened = Signal()
     failed = Signal(str)
     """A request failed: one sentence for the banner."""
-    dimensions_wanted = Signal(object, str)
+    sizes_wanted = Signal(object, str)
     """The model leaves sizes open: the dimensions that it names with their inputs, and the sentence
     for a user who gives none."""
     graph_changed = Signal()
@@ -192,32 +192,28 @@ class Document(QObject):
     def _model_refused(self, reason: str) -> None:
         """Ask for sizes where the model leaves some open, which may be why it was refused."""
 
-        def arrived(dimensions: dict[str, tuple[str, ...]]) -> None:
-            if dimensions and not self.is_open:
-                self.dimensions_wanted.emit(dimensions, reason)
+        def arrived(left_open: OpenSizes) -> None:
+            if (left_open.dimensions or left_open.inputs) and not self.is_open:
+                self.sizes_wanted.emit(left_open, reason)
             else:
                 self.failed.emit(reason)
 
-        self.ask_dimensions(arrived, lambda _: self.failed.emit(reason))
+        self.ask_open_sizes(arrived, lambda _: self.failed.emit(reason))
 
-    def ask_dimensions(
-        self,
-        then: Callable[[dict[str, tuple[str, ...]]], None],
-        failed: Callable[[str], None],
+    def ask_open_sizes(
+        self, then: Callable[[OpenSizes], None], failed: Callable[[str], None]
     ) -> None:
-        """Ask for the dimensions that the model names.
+        """Ask which sizes the model leaves open.
 
         Args:
-            then: Called with them and the inputs that have them.
+            then: Called with them.
             failed: Called with a sentence where the engine cannot tell.
         """
         model = (
             protocol.ModelOpen(path=self.model.path) if self.model is not None else None
         ) or self._model_file()
         if model is not None:
-            self.requests.send(
-                "model.dimensions", model, lambda answer: then(answer.dimensions), failed
-            )
+            self.requests.send("model.dimensions", model, then, failed)
 
     # -- several shapes ----------------------------------------------------------------
 

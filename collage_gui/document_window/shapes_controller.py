@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import (
@@ -18,18 +18,29 @@ from PySide6.QtWidgets import (
 from collage_engine.drawing.formatting import counted
 from collage_engine.records.counted import NAMED
 from collage_engine.records.errors import UsageError
-from collage_engine.records.shapes import ShapeChoice, combined
+from collage_engine.records.shapes import MOST_ELEMENTS, OpenSizes, ShapeChoice, combined
 from collage_gui.document.document import Document
 from collage_gui.messages import Messages
 from collage_gui.widgets import form_row, lay_out, named, plain_tip, text_label
 
+ABOUT_COMBINATIONS = (
+    "The model leaves these sizes open. Each combination of the values is placed by a run of its "
+    "own, and one artifact holds them all."
+)
+ABOUT_INPUTS = "The model leaves sizes of these inputs open. Give all sizes of each."
+ABOUT_INPUT = "All sizes of this input, of which the model leaves some open without naming them"
+
 
 class ShapesDialog(QDialog):
-    """One field for each dimension; the combinations of their values are the shapes."""
+    """One field for each dimension, of whose values the combinations are the shapes.
+
+    An input whose open sizes have no names has a field of all its sizes, which are those of every
+    shape.
+    """
 
     def __init__(
         self,
-        dimensions: Mapping[str, Sequence[str]],
+        left_open: OpenSizes,
         choices: Sequence[ShapeChoice],
         nearest: bool,
         parent: QWidget,
@@ -37,8 +48,8 @@ class ShapesDialog(QDialog):
         """Fills the fields with the shapes that are open.
 
         Args:
-            dimensions: Dimension that the model names → the inputs that have it.
-            choices: The shapes that are open; without any, each dimension begins with 1.
+            left_open: What the model leaves open.
+            choices: The shapes that are open; without any, each open size begins with 1.
             nearest: Whether smaller inputs are padded.
             parent: The window.
         """
@@ -48,11 +59,17 @@ class ShapesDialog(QDialog):
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         form = QFormLayout()
         self.fields: dict[str, QLineEdit] = {}
-        for name, inputs in dimensions.items():
+        for name, inputs in left_open.dimensions.items():
             sizes = dict.fromkeys(str(each.dims[name]) for each in choices if name in each.dims)
             field = QLineEdit(", ".join(sizes) or "1", placeholderText="1, 4, 16")
             tip = plain_tip(f"A dimension of {', '.join(inputs)}")
             self.fields[name] = form_row(form, name, field, f"dimension-{name}", tip)
+            field.textChanged.connect(self._check)
+        self.inputs: dict[str, QLineEdit] = {}
+        for name, example in left_open.inputs.items():
+            now = next((each.shapes[name] for each in choices if name in each.shapes), example)
+            field = QLineEdit(", ".join(map(str, now)), placeholderText="1, 3, 224, 224")
+            self.inputs[name] = form_row(form, name, field, f"input-{name}", ABOUT_INPUT)
             field.textChanged.connect(self._check)
         self.nearest = named(
             QCheckBox("Pad smaller inputs to the next larger shape"),
@@ -72,10 +89,8 @@ class ShapesDialog(QDialog):
         buttons.rejected.connect(self.reject)
         self._ok = buttons.button(QDialogButtonBox.StandardButton.Ok)
         self._ok.setText("Open")
-        about = text_label(
-            "The model leaves these sizes open. Each combination of the values is placed by a run "
-            "of its own, and one artifact holds them all."
-        )
+        about = text_label(ABOUT_COMBINATIONS if self.fields else ABOUT_INPUTS)
+        self.nearest.setVisible(bool(self.fields))
         parts = (about, form, self.nearest, self.summary, buttons)
         lay_out(QVBoxLayout(self), *parts, edge=2)
         self.choices: tuple[ShapeChoice, ...] = ()
@@ -86,8 +101,12 @@ class ShapesDialog(QDialog):
         """Say which shapes the fields make, or what is wrong with them."""
         self.choices = ()
         try:
-            dims = {name: parse_sizes(name, field.text()) for name, field in self.fields.items()}
-            self.choices = combined(dims, {})
+            dims = {
+                name: tuple(dict.fromkeys(parse_sizes(name, field.text())))
+                for name, field in self.fields.items()
+            }
+            shapes = {name: parse_sizes(name, field.text()) for name, field in self.inputs.items()}
+            self.choices = combined(dims, shapes)
         except (ValueError, UsageError) as error:
             text = str(error).removeprefix("--dim: ")
             self.summary.setText(f"{text[:1].upper()}{text[1:]}.")
@@ -101,43 +120,39 @@ class ShapesDialog(QDialog):
 
 
 def parse_sizes(name: str, text: str) -> tuple[int, ...]:
-    """Read the sizes of a dimension.
+    """Read the sizes of a dimension or of an input.
 
     Args:
-        name: The dimension, for messages.
+        name: The dimension or input, for messages.
         text: E.g. ``1, 4, 16``.
 
     Returns:
-        Each size once, in the user's order.
+        The sizes in the user's order.
 
     Raises:
         ValueError: One sentence, without its full stop, about the first that cannot be read.
     """
-    sizes: dict[int, None] = {}
+    sizes: list[int] = []
     for part in text.replace(";", ",").split(","):
         word = part.strip()
         if not word:
             continue
-        if not word.isdecimal() or int(word) < 1:
+        if not word.isdecimal() or int(word) > MOST_ELEMENTS:
             raise ValueError(f"{name}: {word!r} is no size; sizes are written 1, 4, 16")
-        sizes[int(word)] = None
+        sizes.append(int(word))
     if not sizes:
         raise ValueError(f"{name} has no size yet; sizes are written 1, 4, 16")
     return tuple(sizes)
 
 
-Dimensions = Mapping[str, Sequence[str]]
-"""The inputs that have each dimension that the model names, by the dimension's name."""
-
-
 class ShapesController:
-    """Asks for sizes of the model's named dimensions, and opens the model for them."""
+    """Asks for the sizes that the model leaves open, and opens the model for them."""
 
     def __init__(self, document: Document, messages: Messages, parent: QWidget) -> None:
         self._document, self._messages, self._parent = document, messages, parent
         self.dialog: ShapesDialog | None = None
         """The dialog while it is open."""
-        document.dimensions_wanted.connect(self._ask)
+        document.sizes_wanted.connect(self._ask)
 
     def choose(self) -> None:
         """Ask for other shapes of the open model."""
@@ -145,25 +160,25 @@ class ShapesController:
         if document.model is None or document.running:
             return
 
-        def arrived(dimensions: Dimensions) -> None:
-            if dimensions:
-                self._ask(dimensions, "")
+        def arrived(left_open: OpenSizes) -> None:
+            if left_open.dimensions or left_open.inputs:
+                self._ask(left_open, "")
                 return
-            text = "The model names no dimension: all sizes of its inputs are fixed."
+            text = "All sizes of the model's inputs are fixed."
             self._messages.show_message(text, "info", topic="shapes")
 
-        document.ask_dimensions(arrived, document.failed.emit)
+        document.ask_open_sizes(arrived, document.failed.emit)
 
-    def _ask(self, dimensions: Dimensions, refusal: str) -> None:
+    def _ask(self, left_open: OpenSizes, refusal: str) -> None:
         """Ask for sizes.
 
         Args:
-            dimensions: What the model leaves open.
+            left_open: What the model leaves open.
             refusal: What the user is told who gives none; empty where there is no need of them.
         """
         shapes = self._document.shapes
         choices = [each.choice for each in shapes.entries]
-        dialog = self.dialog = ShapesDialog(dimensions, choices, shapes.nearest, self._parent)
+        dialog = self.dialog = ShapesDialog(left_open, choices, shapes.nearest, self._parent)
 
         def accepted() -> None:
             shapes.nearest = dialog.nearest.isChecked()

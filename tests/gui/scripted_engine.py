@@ -35,7 +35,7 @@ from collage_engine.records.answers import (
 )
 from collage_engine.records.event import Done, Log, Probing, Progress, Provisional, Stage
 from collage_engine.records.graph import ModelRecord
-from collage_engine.records.shapes import Sharing
+from collage_engine.records.shapes import OpenSizes, Sharing
 from collage_engine.records.toolchain import Device
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import protocol as p
@@ -164,7 +164,7 @@ class Engine:
         name = Path(params.path or params.name).name
         if params.path is not None and not Path(params.path).exists():
             raise Failure(f"{name}: no such file")
-        if "open" in name and not params.shapes:
+        if ("open" in name or "nameless" in name) and not params.shapes:
             raise Failure(f"{name} has inputs of unknown size ('x' is [batch, length])")
         if name.startswith("broken"):
             raise Failure(f"{name} is not an ONNX file (its first bytes are no protobuf)")
@@ -186,8 +186,8 @@ class Engine:
 
     def model_dimensions(self, params):
         name = Path(params.path or params.name).name
-        has = "open" in name
-        return p.Dimensions(dimensions={"batch": ("x",), "length": ("x", "y")} if has else {})
+        dimensions = {"batch": ("x",), "length": ("x", "y")} if "open" in name else {}
+        return OpenSizes(dimensions=dimensions, inputs={"z": (1, 8)} if "nameless" in name else {})
 
     def shapes_open(self, params):
         name = params.model.path if params.model else self.models[params.document].model.path

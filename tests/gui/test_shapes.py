@@ -40,13 +40,31 @@ def test_a_model_with_open_sizes_asks_for_them_and_opens(drive) -> None:
     assert page.panels.run_settings.dimensions.text() == "2 shapes…"
 
 
+def test_open_sizes_without_names_are_asked_for_by_input(drive) -> None:
+    d = drive()
+    page = d.window.documents.open_path(d.model("nameless-small.onnx"))
+    d.until(lambda: page.shapes.dialog is not None)
+    dialog = page.shapes.dialog
+    assert not dialog.fields and dialog.inputs["z"].text() == "1, 8"
+    dialog.inputs["z"].setText("0, 0, 8")  # zero is a size, and equal ones are two
+    assert dialog.summary.text() == "1 shape: z=0x0x8"
+    dialog.accept()
+    d.until(lambda: page.picture.drawn is not None)
+    assert page.document.shapes.entries[0].choice.shapes == {"z": (0, 0, 8)}
+    d.trigger("shapes")
+    d.until(lambda: page.shapes.dialog is not None)
+    assert page.shapes.dialog.inputs["z"].text() == "0, 0, 8"
+    page.shapes.dialog.reject()
+
+
 def test_wrong_sizes_cannot_be_opened(drive) -> None:
     d = drive()
     page = d.window.documents.open_path(d.model("open-small.onnx"))
     d.until(lambda: page.shapes.dialog is not None)
     dialog = page.shapes.dialog
     for text, says in (
-        ("0", "'0' is no size"),
+        ("-1", "'-1' is no size"),
+        (str(2**49), "is no size"),
         ("one", "'one' is no size"),
         ("", "Batch has no size yet"),
         (",".join(map(str, range(1, 70))), "at most 64"),
@@ -132,7 +150,7 @@ def test_a_model_of_fixed_sizes_has_no_shapes_to_choose(drive) -> None:
     page = d.open()
     d.qtbot.mouseClick(page.panels.run_settings.dimensions, Qt.MouseButton.LeftButton)
     d.until(lambda: page.banner.isVisible())
-    assert "names no dimension" in page.banner.label.text()
+    assert "are fixed" in page.banner.label.text()
     assert not page.panels.runs.shapes.model.rows
 
 

@@ -13,10 +13,11 @@ import pytest
 from collage_engine.cli.options import dimension, shape, shape_choices
 from collage_engine.cli.parser import build_parser
 from collage_engine.drawing.shape_table import shape_cells, sharing_sentences
-from collage_engine.model.dimensions import input_shapes, set_shapes, symbolic_dimensions
+from collage_engine.model.dimensions import input_shapes, open_sizes, set_shapes
 from collage_engine.records.errors import ModelError, UsageError
 from collage_engine.records.shapes import (
     MOST_SHAPES,
+    OpenSizes,
     ShapeChoice,
     ShapeRow,
     Sharing,
@@ -118,7 +119,7 @@ def sizes_of(model: onnx.ModelProto) -> dict[str, list[int]]:
 @pytest.mark.parametrize("past", [0, 5])
 def test_names_that_are_sums_and_products_are_computed(past: int) -> None:
     model = decoder()
-    assert list(symbolic_dimensions(model)) == ["batch", "seq", "past_len"]
+    assert list(open_sizes(model).dimensions) == ["batch", "seq", "past_len"]
     wanted = {"ids": [3, 6], "past.0": [3, past, 8], "mask": [3, past + 6], "pairs": [36]}
     found = input_shapes(model, {"batch": 3, "seq": 6, "past_len": past}, {}, "m.onnx")
     assert {name: [*sizes] for name, sizes in found.items()} == wanted
@@ -187,22 +188,34 @@ def test_the_advice_can_be_given_as_it_stands() -> None:
 def test_names_that_only_look_like_computations_are_names(name: str) -> None:
     net = Net("odd", opset=17)
     net.output(net.op("Neg", net.input("x", ["seq", name])))
-    assert list(symbolic_dimensions(net.model())) == ["seq", name]
+    assert list(open_sizes(net.model()).dimensions) == ["seq", name]
     found = input_shapes(net.model(), {"seq": 2, name: 7}, {}, "m.onnx")
     assert found == {"x": (2, 7)}
 
 
 def test_a_models_dimensions_give_the_shapes_of_all_its_inputs():
     model = text_model()
-    assert symbolic_dimensions(model) == {
-        "batch": [("ids", 0), ("mask", 0), ("extra", 0)],
-        "sequence": [("ids", 1), ("mask", 1)],
-    }
+    dimensions = {"batch": ("ids", "mask", "extra"), "sequence": ("ids", "mask")}
+    assert open_sizes(model) == OpenSizes(dimensions=dimensions)
     assert input_shapes(model, {"batch": 2, "sequence": 7}, {}, "m.onnx") == {
         "ids": (2, 7),
         "mask": (2, 7),
         "extra": (2, 3),
     }
+
+
+def test_inputs_with_nameless_open_sizes_are_given_whole_with_the_dimensions_that_they_have():
+    """The sizes that the desktop asks for are enough for the model to be read."""
+    net = Net("nameless", opset=17)
+    for name, sizes in (("x", ["batch", None]), ("y", ["batch", 3]), ("z", ["seq"]), ("r", [])):
+        net.output(net.op("Neg", net.input(name, sizes)))
+    model = net.model()
+    model.graph.input[3].type.tensor_type.ClearField("shape")
+    assert open_sizes(model) == OpenSizes(
+        dimensions={"seq": ("z",)}, inputs={"x": (1, 1), "r": (1, 1)}
+    )
+    found = input_shapes(model, {"seq": 7}, {"x": (2, 5), "r": (4,)}, "m.onnx")
+    assert found == {"x": (2, 5), "y": (2, 3), "z": (7,), "r": (4,)}
 
 
 @pytest.mark.parametrize(
