@@ -268,9 +268,8 @@ class _Explanation:
     def _baseline_name(self, run: Run) -> str:
         """Return what the baseline that a run exported is called."""
         won = next((base for base in run.baselines if base.name == run.winner), None)
-        if won is None or won.kind != "whole-model":
-            return run.winner
-        return f"{self._toolchain(run.winner)} only"
+        title = " ".join(map(self._toolchain, run.winner.split()))
+        return f"{title} only" if won is not None and won.kind == "whole-model" else title
 
     def _reasons(self, tied: Sequence[Alternative]) -> list[str]:
         """Say what runs the node, what could as well, and what the second-best placement has.

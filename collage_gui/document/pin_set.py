@@ -68,6 +68,8 @@ class PinSet(QObject):
             pins: All pins from now on.
             shown: The placement that was shown with them before; None: they are new.
         """
+        if shown is not None and shown.provisional:
+            shown = None  # the run went on, and may have ended with another one
         self.current = pins
         self.restored = shown is not None
         self.verdicts = ()

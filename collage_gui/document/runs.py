@@ -141,7 +141,9 @@ class Runs(QObject):
             title = f"{title}, best of the search"
             self._placement.show(Shown(placement, title, None, expected, pins, run.id))
             return
-        self._placement.show(Shown(placement, title, run.id, expected, pins))
+        self._placement.show(
+            Shown(placement, title, run.id, expected, pins, provisional=run.provisional)
+        )
         if run.pins and under is None and pins == self._pins.written:
             self._pins.set_verdicts(tuple(run.pins))
 

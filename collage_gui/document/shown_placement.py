@@ -25,6 +25,8 @@ class Shown:
     """The pins under which it was made, as written: with other pins it is out of date."""
     found_by: str | None = None
     """Id of the run whose search found it while the run exports another one."""
+    provisional: bool = False
+    """Whether a run that was under way had found it."""
 
     @cached_property
     def partitions(self) -> dict[int, Partition]:

@@ -188,7 +188,7 @@ class RunController:
         """Say that what is shown was made under other pins."""
         if self._document.stale and self._document.pins.infeasible is None:
             self._messages.show_message(
-                "This placement was made without the current pins.",
+                "This placement was made with other pins.",
                 "warning",
                 "Search again",
                 self.search_or_start,

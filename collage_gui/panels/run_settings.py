@@ -165,8 +165,6 @@ class RunSettingsPanel(QWidget):
             self._run_form(actions),
             text_label("Limits on what is deployed", "heading"),
             self._limits_form(),
-            self.error,
-            lay_out(QHBoxLayout(), run, None),
             None,
             edge=1,
         )
@@ -174,7 +172,10 @@ class RunSettingsPanel(QWidget):
         scroll = QScrollArea(widgetResizable=True)
         scroll.setFrameShape(QScrollArea.Shape.NoFrame)
         scroll.setWidget(inner)
-        lay_out(QVBoxLayout(self), scroll, edge=0)
+        # What is wrong with a field is seen wherever the fields are scrolled to.
+        self._footer = QWidget()
+        lay_out(QHBoxLayout(self._footer), run, (self.error, 1), edge=1)
+        lay_out(QVBoxLayout(self), (scroll, 1), self._footer, edge=0)
         pad_spin_boxes(self)
         keep_from_wheel(self)
         threads, budget_s = preferences.last_run()
@@ -188,7 +189,8 @@ class RunSettingsPanel(QWidget):
     def sizeHint(self) -> QSize:
         """Return the size at which all fields are seen without scrolling."""
         bar = self.style().pixelMetric(QStyle.PixelMetric.PM_ScrollBarExtent)
-        return self._inner.sizeHint().grownBy(QMargins(0, 0, bar, 0))
+        footer = self._footer.sizeHint().height()
+        return self._inner.sizeHint().grownBy(QMargins(0, 0, bar, footer))
 
     def _run_form(self, actions: Mapping[str, QAction]) -> QFormLayout:
         form = QFormLayout()

@@ -34,6 +34,22 @@ def test_the_best_placement_so_far_is_shown_and_kept_when_the_run_is_stopped(dri
     assert "Measuring began" in page.panels.log.toPlainText()
 
 
+def test_a_pin_that_is_redone_after_the_run_brings_nothing_back_that_was_found_on_the_way(drive):
+    d = drive("--slow", "0.05", "--model", "resnet", "--provisional")
+    page = d.open("resnet50.onnx")
+    document = page.document
+    document.selection.select([1])
+    page.pins.pin_to("tvm")
+    page.runs.start()
+    d.until(lambda: document.execution.provisional is not None)
+    assert document.placement.shown.title == "Best so far"
+    document.undo.undo()
+    d.until(lambda: not document.execution.running and document.runs.visible)
+    document.undo.redo()
+    d.until(lambda: document.placement.shown.pins == document.pins.written)
+    assert document.placement.shown.title in ("Run 1", "Search on stored costs")
+
+
 def test_a_faster_run_stays_on_the_screen_until_the_next_one_has_ended(drive) -> None:
     d = drive("--slow", "0.05", "--model", "resnet", "--provisional")
     page = d.open("resnet50.onnx")

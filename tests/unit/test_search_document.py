@@ -223,6 +223,10 @@ def test_the_explanation_is_about_the_placement_that_is_shown():
     assert told.chosen == parts["whole"].id, "by default it is the newest run's"
     assert told.words[0] == "Run 2 exports the baseline OpenVINO only."
     assert told.words[1].startswith("OpenVINO runs ")
+    fused = Baseline(name="greedy tvm → openvino", kind="greedy", measured_us=32.7)
+    opened.runs[1] = run("r2", whole, fused, winner=fused.name)
+    told, search = explain_document(opened, 0)
+    assert told.words[0] == "Run 2 exports the baseline greedy TVM → OpenVINO."
     told, _ = explain_document(opened, 0, search, opened.runs[0].placement)
     assert told.chosen == parts["first"].id and told.words[0].startswith("TVM runs ")
     assert not any("Run 2" in text for text in told.words)
