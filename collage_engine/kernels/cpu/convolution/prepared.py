@@ -13,6 +13,8 @@ from tvm.tirx import Buffer
 from collage_engine.kernels.bfloat16_numbers import real
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.cpu.writing.context import Context
+from collage_engine.kernels.cpu.writing.tile_choice import spans
+from collage_engine.kernels.target import MOST_LANES
 from collage_engine.kernels.tir_builder import (
     Index,
     Stmt,
@@ -117,11 +119,10 @@ def _turned(problem: ConvProblem, context: Context, pitch: int) -> Prepared:
     buffer = workspace((length + lanes,), name="prepared")
     context.buffers.append(buffer)
     source = context.views.flat(context.data)
-    share = context.share(problem.batch * problem.ci * prod(size))
     clear = None
     if problem.is_padded:
         row = size[-1] * pitch
-        clear = share(
+        clear = context.share(problem.batch * problem.ci * prod(size))(
             problem.batch * prod(size[:-1]),
             lambda i: fill_run(buffer, int64(i) * row, row, lanes, zeros),
         )
@@ -132,18 +133,34 @@ def _turned(problem: ConvProblem, context: Context, pitch: int) -> Prepared:
             index = index * e + (p + b)
         return index * pitch + c
 
-    def channel(index: Index) -> Stmt:
-        n, c = split_index(index, (problem.batch, problem.ci))
-        first = int64(index) * positions
-        return loop(positions, lambda p: store(buffer, load(source, first + p), target(n, p, c)))
+    def block(channels: tuple[int, int, int], run: tuple[int, int, int]) -> Stmt:
+        """Turns all blocks of so many channels by runs of so many positions."""
+        (blocks, first_c, wide), (runs, first_p, long) = channels, run
 
+        def one(index: Index) -> Stmt:
+            n, r, b = split_index(index, (problem.batch, runs, blocks))
+            start, at = int64(b) * wide + first_c, int64(r) * long + first_p
+
+            def element(c: Index, p: Index) -> Stmt:
+                plane = (int64(n) * problem.ci + (start + c)) * positions
+                return store(buffer, load(source, plane + (at + p)), target(n, at + p, start + c))
+
+            return loop(wide, lambda c: loop(long, lambda p: element(c, p)))
+
+        count = problem.batch * runs * blocks
+        return context.share(count * wide * long)(count, one)
+
+    # What is written together lies in whole cache lines, which no two threads share, and which stay
+    # in the first-level cache until all of their channels have come.
+    run = max(1, context.cpu.l1_bytes // 8 // (4 * MOST_LANES))
+    turned = (block(c, r) for c in spans(problem.ci, MOST_LANES) for r in spans(positions, run))
     loops = seq(
         # Keeps the buffer longer than its source, also after TVM has shortened it to what is
         # used: StorageRewrite would put it in the place of a source of equal size, an
         # intermediate of the kernel, while that is still read (its check misses bound values).
         store(buffer, f32(0.0), int64(length + lanes - 1)),
         clear,
-        share(problem.batch * problem.ci, channel),
+        *turned,
     )
     return Prepared(buffer, pitch, size, loops)
 
