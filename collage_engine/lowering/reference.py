@@ -277,8 +277,8 @@ def original_outputs(
     """Return what the *user's* file computes, untouched by clean-up and import.
 
     The toolchain that evaluates ONNX runs the file. What it cannot take it is given again without
-    local functions and with recurrent nodes in the layout that all runtimes know; what it refuses
-    even so ONNX's reference evaluator runs. The cleaned model stands in for a file that is gone.
+    local functions; what it refuses even so ONNX's reference evaluator runs. The cleaned model
+    stands in for a file that is gone.
 
     Args:
         model: The imported model.

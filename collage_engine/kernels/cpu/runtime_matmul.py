@@ -55,7 +55,7 @@ class RuntimePlan(Plan, frozen=True):
 
 
 def write(problem: RuntimeMatmul, plan: RuntimePlan, epilogue: Epilogue) -> Stmt:
-    """Returns the loops over the buffers ``left`` and ``right``, which are row-major."""
+    """Returns the loops over the operands, which are row-major."""
     return _Runtime(problem, plan, epilogue).write()
 
 

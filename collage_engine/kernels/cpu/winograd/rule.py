@@ -58,7 +58,7 @@ class Winograd(KernelRule[ConvProblem, WinogradPlan, Cpu]):
     def neighbours(
         self, problem: ConvProblem, plan: WinogradPlan, machine: Cpu
     ) -> Iterator[WinogradPlan]:
-        """Yields other sizes of tiles, blocks, groups and register tiles."""
+        """Yields other sizes of tiles, blocks and groups."""
         for outputs in OUTPUTS:
             if outputs != plan.outputs:
                 yield self._of_outputs(problem, machine, outputs)
