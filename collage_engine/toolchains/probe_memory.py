@@ -1,11 +1,13 @@
 """Keeps between processes what probing a toolchain found: probing loads every library there is.
 
 An answer is taken from here only while nothing that it rests on has changed: this project's own
-sources, the machine, the folders of the Python environment's packages and of the system's
-libraries, the variables that choose libraries and compilers, and the NVIDIA driver's traces. What
-is missing is asked again after as long as one piece of work, such as installing it, may take (no
-list of places where it might appear is complete). That a probe was ended at a limit is kept as long
-as an answer: waiting for it again would cost every command that time. What crashed is asked again.
+sources and the toolchain's, the machine, the folders of the Python environment's packages, the
+dynamic linker's cache, the variables that choose libraries and compilers, and the NVIDIA driver's
+traces. (A file that is removed or replaced within a package's folder is not seen; ``collage
+toolchains`` probes anew.) What is missing is asked again after as long as one piece of work, such
+as installing it, may take (no list of places where it might appear is complete). That a probe was
+ended at a limit is kept as long as an answer: waiting for it again would cost every command that
+time. What crashed is asked again.
 Two Python environments on one machine each have a file of their own, so that those who use them in
 turn do not probe each time.
 """

@@ -175,7 +175,7 @@ def write_first(
             loop(together, lambda i: compute(n, first + i, int64(i) * size)),
         )
 
-    share = context.share(problem.multiply_adds // 16)
+    share = context.share_products(problem.multiply_adds)
     return share(problem.batch * (problem.ci // together), task)
 
 
@@ -186,7 +186,7 @@ def write_last(
     if len(problem.out) != 2 or not problem.is_padded:
         data = prepare(problem, context)
         rows = prod(problem.out[:-1])
-        share = context.share(problem.multiply_adds // 16)
+        share = context.share_products(problem.multiply_adds)
 
         def source(n: Index, place: tuple[Index, ...], k: tuple[Index, ...], c: Index) -> Expr:
             at: Index = int64(n)
@@ -252,7 +252,7 @@ def _by_bands(
             ),
         )
 
-    share = context.share(problem.multiply_adds // 16)
+    share = context.share_products(problem.multiply_adds)
     return share(problem.batch * (problem.out[0] // rows), task)
 
 

@@ -138,7 +138,7 @@ class _Spatial:
         else:
             bands = _bands(problem, self.phases, self.height, lanes, self.context.cpu.l1_bytes)
         statements: list[Stmt | None] = [self.phases.prepare]
-        share = self.context.share(problem.multiply_adds // 16)
+        share = self.context.share_products(problem.multiply_adds)
         start = 0
         for rows, count, size in bands:
             if count == 0:

@@ -76,7 +76,7 @@ class _Runtime:
             length = self.matrices * self.blocks * problem.depth * self.block
             self.packed = workspace((length,), name="packed")
             self.context.buffers.append(self.packed)
-        self.share = self.context.share(prod(problem.out) * problem.depth // 16)
+        self.share = self.context.share_products(problem.multiply_adds)
 
     def write(self) -> Stmt:
         problem = self.problem

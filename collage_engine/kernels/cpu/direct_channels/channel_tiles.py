@@ -152,7 +152,7 @@ class ChannelTiles:
 
     def spread(self, extents: tuple[int, ...], body: Callable[..., Stmt]) -> Stmt:
         """Returns the body over batch, outer axes and ``extents``, and over blocks of channels."""
-        share = self.context.share(self.problem.multiply_adds // 16)
+        share = self.context.share_products(self.problem.multiply_adds)
         spatial = (self.problem.batch, *self.outer, *extents)
         channels = (self.groups, self.blocks)
         count = len(spatial)

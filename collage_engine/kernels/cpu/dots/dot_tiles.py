@@ -84,7 +84,7 @@ class DotTiles:
     def loops(self) -> Stmt:
         """Returns the loops over tiles, after those that make the data ready."""
         problem, (rows, columns), (height, width) = self.problem, self.problem.image, self.tile
-        share = self.context.share(problem.multiply_adds // 64)
+        share = self.context.share_products(problem.multiply_adds, "int8")
         weight_bytes = item_bytes(self.dot.stored) * prod(shape_of(self.context.weight))
         inside = weight_bytes <= self.context.cpu.half_l2
         statements = [self.data.loops]
@@ -275,7 +275,8 @@ class Depthwise:
         lanes = cpu.lanes("int32")
         weight = self.context.views.flat(self.context.weight)
         width = min(4, max(1, problem.out[-1]))
-        share = self.context.share(problem.multiply_adds // 4)
+        # A vector of products takes about four instructions, those that convert included.
+        share = self.context.share_products(4 * problem.multiply_adds, "int32")
         spatial = (problem.batch, *problem.out[:-1])
         statements = [self.data.loops]
 

@@ -117,7 +117,7 @@ class _Winograd:
                 return self._group(n, int64(group) * self.per_group + first, height, part, each)
 
             parts.append(
-                context.share(problem.multiply_adds // 16)(problem.batch * count * share, task)
+                context.share_products(problem.multiply_adds)(problem.batch * count * share, task)
             )
         return seq(self.data.loops, *parts)
 

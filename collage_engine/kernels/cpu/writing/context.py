@@ -44,14 +44,17 @@ class Context:
         """Chooses between a loop that threads share and a serial one.
 
         Args:
-            work: Elements moved, or multiply-adds divided by what a vector does at once: about
-                cycles.
+            work: Elements moved, or vectors of multiply-adds: about cycles.
 
         Returns:
             ``tir_builder.parallel``, or ``loop`` where the work is too little to wake a thread for.
         """
         worth = self.threads and self.cpu.threads > 1 and work >= HANDING_CYCLES
         return parallel if worth else loop
+
+    def share_products(self, count: float, dtype: str = "float32") -> Any:
+        """Chooses as ``share`` does where ``count`` products are added up, a vector at a time."""
+        return self.share(count // self.cpu.lanes(dtype))
 
     def kernel(self, body: Stmt) -> Stmt:
         """Returns the body after the buffers and views it uses."""
