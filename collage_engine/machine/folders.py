@@ -44,7 +44,7 @@ def cache_folder() -> Path:
         ) from error
 
 
-PREFIX = "collage-scratch-"
+PREFIX = "collage-process-"
 
 
 class Scratch:

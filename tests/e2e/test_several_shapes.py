@@ -85,7 +85,7 @@ def test_the_document_has_a_row_for_each_shape(placed, folder):
         assert row["toolchains"] == ["onnxruntime"]
         assert len(run["shapes"]) == 3 and run["artifact"] == str(folder / "out")
     assert placed["sessions"] == [str(folder / "s.collage")]
-    assert not list(folder.glob(".collage-scratch-*"))
+    assert not list(folder.glob(".collage-process-*"))
 
 
 def test_each_shape_is_an_artifact_and_equal_files_are_stored_once(placed, folder):

@@ -260,7 +260,7 @@ def test_sigterm_ends_the_engine_in_order(tmp_path):
     server.stdin.write(json.dumps(request).encode() + b"\n")
     server.stdin.flush()
     assert b"result" in server.stdout.readline()
-    assert list(tmp_path.glob("collage-scratch-*"))
+    assert list(tmp_path.glob("collage-process-*"))
     server.terminate()
     assert server.wait(60) == 128 + 15
     assert not list(tmp_path.iterdir())
