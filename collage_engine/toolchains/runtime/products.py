@@ -72,7 +72,7 @@ class Dialect:
         """Returns the pattern of an anchor with sums and activation, as much as there is."""
         summed = self.anchor
         for name in _ADDENDS:
-            summed = summed.optional(lambda x, name=name: op("add", x, anything(name)))  # type: ignore[misc]
+            summed = op("add", summed, anything(name)) | summed
         active = [Either((make(summed),), name=name) for name, make in self.epilogues.items()]
         return Either((*active, summed))
 
