@@ -30,7 +30,7 @@ from tests.gpu.subjects import COLLAGE, COMPILED, EAGER, JOB, Open, Round
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 50
 OPENING_S = 900.0
-"""For opening one subject, such as compiling a model with max-autotune."""
+"""Seconds for opening one subject, such as compiling a model with max-autotune; chosen."""
 
 
 def placed(model: Path, artifact: Path, options: argparse.Namespace) -> dict[str, Any]:

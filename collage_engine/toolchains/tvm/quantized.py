@@ -67,7 +67,11 @@ def activation(node: Node) -> Callable[[Expr], Expr]:
 
 
 class Writer:
-    """Writes one composite as Relax calls; ``NoForm`` where it has no integer form."""
+    """Writes one composite as Relax calls; ``NoForm`` where it has no integer form.
+
+    ``value_of`` gives the Relax value of a node outside the composite, in the graph's order of
+    axes.
+    """
 
     def __init__(
         self, integers: Integers, builder: relax.BlockBuilder, value_of: Any, found: Quantized
@@ -103,16 +107,12 @@ class Writer:
         """Return the node that gives the composite its kind."""
         return self.graph.nodes[self.found["anchor"]]
 
-    def plain(self, index: NodeIndex) -> Expr:
-        """Return a value in the order the graph has it."""
-        return self.value_of(index)
-
     def image(self, index: NodeIndex) -> Expr:
         """Return a value channels last."""
         if index not in self.integers.images:
             rank = len(self.graph.nodes[index].type.shape)
             order = [0, *range(2, rank), 1]
-            self.integers.images[index] = permuted(self.builder, self.plain(index), order)
+            self.integers.images[index] = permuted(self.builder, self.value_of(index), order)
         return self.integers.images[index]
 
     def kernel(self, body: Callable[..., Any], arguments: Sequence[Expr], name: str) -> Expr:
@@ -166,10 +166,10 @@ class Writer:
         data = self.graph.nodes[self.found["data"]].type.shape
         if weights.ndim != 2 or len(data) < 2:
             raise NoForm
-        residual = [self.plain(self._residual())] if "residual" in self.found else []
+        residual = [self.value_of(self._residual())] if "residual" in self.found else []
         kernel = self.product(self.anchor, np.ascontiguousarray(weights.T))
         return self.anchored(
-            kernel, self.plain(self.found["data"]), scales, residual, "quantized_matmul"
+            kernel, self.value_of(self.found["data"]), scales, residual, "quantized_matmul"
         )
 
     def _residual(self) -> NodeIndex:
@@ -282,7 +282,7 @@ class Writer:
         images = len(node.type.shape) == 4 and (
             left in self.integers.images or right in self.integers.images
         )
-        read = self.image if images else self.plain
+        read = self.image if images else self.value_of
         scalings = [self.numbers.of("left"), self.numbers.of("right")]
 
         def combine(a: Expr, b: Expr) -> Expr:
@@ -345,7 +345,7 @@ class Writer:
 
     def view(self) -> Expr:
         """Return a change of shape."""
-        value = self.operator(self.plain(self.found["data"]))
+        value = self.operator(self.value_of(self.found["data"]))
         return self.rescaled(value, self.numbers.of("data"))
 
     def concat(self) -> Expr:
@@ -355,7 +355,7 @@ class Writer:
         if not all(s.per_tensor for s in scalings):
             raise NoForm
         parts = [
-            self.rescaled(self.plain(self.found[name]), given)
+            self.rescaled(self.value_of(self.found[name]), given)
             for name, given in zip(names, scalings, strict=True)
         ]
         axis = int(self.anchor.attributes.get("axis") or 0)
@@ -363,12 +363,12 @@ class Writer:
 
     def unary(self) -> Expr:
         """Return an activation."""
-        data, function = self.plain(self.found["data"]), activation(self.anchor)
+        data, function = self.value_of(self.found["data"]), activation(self.anchor)
         return self.mapped(data, self.numbers.of("data"), function)
 
     def requantize(self) -> Expr:
         """Return a change of scale alone."""
-        return self.rescaled(self.plain(self.found["data"]), self.numbers.of("data"))
+        return self.rescaled(self.value_of(self.found["data"]), self.numbers.of("data"))
 
 
 def permuted(builder: relax.BlockBuilder, value: Expr, order: list[int]) -> Expr:

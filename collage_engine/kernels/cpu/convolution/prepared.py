@@ -150,8 +150,8 @@ def _turned(problem: ConvProblem, context: Context, pitch: int) -> Prepared:
         count = problem.batch * runs * blocks
         return context.share(count * wide * long)(count, one)
 
-    # What is written together lies in whole cache lines, which no two threads share, and which stay
-    # in the first-level cache until all of their channels have come.
+    # A block of channels is one cache line, so that no two threads write into the same one, and the
+    # lines of a run fill an eighth of the first-level cache (chosen): they stay until they are full.
     run = max(1, context.cpu.l1_bytes // 8 // (4 * MOST_LANES))
     turned = (block(c, r) for c in spans(problem.ci, MOST_LANES) for r in spans(positions, run))
     loops = seq(

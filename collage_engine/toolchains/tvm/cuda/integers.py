@@ -122,7 +122,7 @@ class CudaWriter(Writer):
 
     def image(self, index: NodeIndex) -> Any:
         """Returns the value of a node as a kernel reads images, which is the plain value."""
-        return self.plain(index)
+        return self.value_of(index)
 
     def given_as_image(self, value: Any) -> Any:
         """Returns a value that a kernel has written as an image, unchanged."""
