@@ -150,8 +150,9 @@ def _turned(problem: ConvProblem, context: Context, pitch: int) -> Prepared:
         count = problem.batch * runs * blocks
         return context.share(count * wide * long)(count, one)
 
-    # A block of channels is one cache line, so that no two threads write into the same one, and the
-    # lines of a run fill an eighth of the first-level cache (chosen): they stay until they are full.
+    # A block of channels is one cache line, where the pitch is whole lines, so that two threads do
+    # not write into the same one. The lines of a run fill an eighth of the first-level cache
+    # (chosen), and stay there until they are full.
     run = max(1, context.cpu.l1_bytes // 8 // (4 * MOST_LANES))
     turned = (block(c, r) for c in spans(problem.ci, MOST_LANES) for r in spans(positions, run))
     loops = seq(
