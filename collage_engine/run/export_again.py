@@ -19,6 +19,7 @@ from collage_engine.candidates.inputs import model_samples, run_tolerance, unche
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.model.onnx_file import read_without_weights
 from collage_engine.model.padding import paddable_dimensions
+from collage_engine.records.errors import SessionError
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import Sharing
@@ -43,9 +44,16 @@ def export(open_model: OpenModel, *, run: Run, out: str | None) -> bytes | None:
     Raises:
         ToolchainError: A table of tuned kernels that the run keeps was changed.
         MeasureError: No output can be checked, and the settings do not allow that.
+        SessionError: The placement is not one of this model.
     """
     assert run.placement is not None
     model = open_model.model
+    held = sorted(node for part in run.placement.partitions for node in part.nodes)
+    if held != list(range(len(model.graph.operators))):
+        raise SessionError(
+            "the session's placement does not hold every operator of its model once: place the "
+            "model again"
+        )
     settings = convert(run.settings, RunSettings)
     put_tables_back(run)
     cover = candidates_of_run(model.graph, run)

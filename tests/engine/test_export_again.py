@@ -9,11 +9,13 @@ import pytest
 
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.kernels.choices import write_table
+from collage_engine.records.errors import SessionError
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run import export_again as exporting
 from tests import zoo
 from tests.support.runs import run_record
+from tests.support.toolchain_cases import Net
 
 
 class _Built(Exception):
@@ -53,3 +55,29 @@ def test_tuned_kernels_are_those_of_the_run(
     opened.close()
     config = (("tuned", "yes"),)
     assert taken == [ToolchainInstance(toolchain="tvm", config=config, threads=2, tuning=digest)]
+
+
+@pytest.mark.parametrize("nodes", [((0,),), ((0, 1), (1,)), ((0, 1, 2),)], ids=str)
+def test_a_placement_of_another_model_is_refused(
+    nodes: tuple[tuple[int, ...], ...], tmp_path: Path
+) -> None:
+    """One operator is missing, in two partitions, or not in the model."""
+    net = Net()
+    onnx.save(net.model(net.add("Tanh", net.add("Relu", net.input(2, 3)))), tmp_path / "two.onnx")
+    opened = OpenModel(str(tmp_path / "two.onnx"), {})
+    partitions = tuple(
+        Partition(
+            id=f"p{k}",
+            candidate="c",
+            toolchain="tvm",
+            config={},
+            nodes=each,
+            onnx_nodes=(),
+            estimated_us=None,
+        )
+        for k, each in enumerate(nodes)
+    )
+    run = run_record(threads=1, placement=Placement(partitions=partitions, estimated_us=None))
+    with pytest.raises(SessionError, match="every operator of its model once"):
+        exporting.export(opened, run=run, out=str(tmp_path / "out"))
+    opened.close()
