@@ -318,8 +318,8 @@ def few_measured_sentence(run: Run) -> str:
         return ""
     known = counts.measured + counts.from_store
     return (
-        f"Only {number_text(known)} of {number_text(counts.distinct)} candidates were measured: "
-        "a faster mix may be among the others. A larger budget measures more."
+        f"Only {number_text(known)} of {number_text(counts.distinct)} distinct candidates were "
+        "measured: a faster mix may be among the others. A larger budget measures more."
     )
 
 

@@ -66,7 +66,7 @@ class RunController:
 
     def _clear_messages(self) -> None:
         """Take away what was said of the last run, and what a new one may mend."""
-        for topic in ("", "run", "few measured", "drift", "waiting"):
+        for topic in ("", "run", "few measured", "drift", "waiting", "shapes"):
             self._messages.clear(topic)
 
     def _run(self) -> None:

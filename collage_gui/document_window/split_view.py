@@ -46,6 +46,8 @@ class SplitWidget(QSplitter):
         self.dim.setChecked(True)
         tip = "Close the split view"
         self.close_button = tool_button("✕", "closeSplit", None, tip, tip)
+        # The views are compared side by side: the lines above them are of one height.
+        self.title.setMinimumHeight(self.close_button.sizeHint().height())
         self._main_line = self._header(self.about_main, self.title, self.dim)
         self._second = self._pane(
             self._header(self.about_other, self.other_title, self.close_button), self.other

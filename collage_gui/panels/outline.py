@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QResizeEvent, QShowEvent
+from PySide6.QtGui import QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QAbstractItemView, QTreeWidget, QTreeWidgetItem
 
 from collage_engine.drawing.formatting import counted, node_shapes
@@ -47,6 +47,13 @@ class Outline(QTreeWidget):
         super().showEvent(event)
         if self._outdated:
             self.rebuild()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Leaves letters to the window, whose actions of one key they are."""
+        if event.text().isalnum():
+            event.ignore()
+        else:
+            super().keyPressEvent(event)
 
     def rebuild(self) -> None:
         """Show the operators of another graph."""

@@ -127,6 +127,8 @@ def test_partitions_table_tree_and_graph_share_one_selection(drive) -> None:
     other.setSelected(True)
     assert page.document.selection.operators == {7}
     assert page.view.marks.selected == page.picture.drawn.scene.boxes_of([7])
+    d.qtbot.keyClick(page.panels.outline, Qt.Key.Key_O)
+    assert not page.panels.outline.isVisible(), "letters are the window's keys there, too"
 
 
 def test_the_tree_names_every_operator_for_screen_readers(drive) -> None:
