@@ -174,7 +174,8 @@ class RunSettingsPanel(QWidget):
         scroll.setWidget(inner)
         # What is wrong with a field is seen wherever the fields are scrolled to.
         self._footer = QWidget()
-        lay_out(QHBoxLayout(self._footer), run, (self.error, 1), edge=1)
+        buttons = lay_out(QHBoxLayout(), run, None)
+        lay_out(QVBoxLayout(self._footer), self.error, buttons, edge=1)
         lay_out(QVBoxLayout(self), (scroll, 1), self._footer, edge=0)
         pad_spin_boxes(self)
         keep_from_wheel(self)
