@@ -269,15 +269,16 @@ def _chosen_toolchains(
     Returns:
         Those that run on the target, and those with instances on the host of a device.
     """
+    known = all_names()
+    for name in (*settings.toolchains, *settings.allow_runtimes):
+        if name not in known:
+            raise UsageError(f"there is no toolchain {name!r}; known are {', '.join(known)}")
     serving = tuple(name for name, state in by_name.items() if state.serves(target.kind))
     names = settings.toolchains or serving
     on_device = target.kind != "cpu" and any(name in serving for name in names)
     on_target, on_host = list[Toolchain](), list[Toolchain]()
     for name in names:
-        state = by_name.get(name)
-        if state is None:
-            known = ", ".join(all_names())
-            raise UsageError(f"there is no toolchain {name!r}; known are {known}")
+        state = by_name[name]
         beside = on_device and state.available and state.serves("cpu")
         if beside:
             on_host.append(_loaded(name))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from PySide6.QtWidgets import (
     QFormLayout,
     QHBoxLayout,
     QLineEdit,
+    QMenu,
+    QPushButton,
     QScrollArea,
     QSpinBox,
     QStyle,
@@ -27,6 +29,7 @@ from PySide6.QtWidgets import (
 )
 
 from collage_engine.drawing.formatting import counted
+from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.precision import (
     BFLOAT16,
     DEVICE_ONLY,
@@ -39,6 +42,7 @@ from collage_engine.records.precision import (
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.document.document import Document
+from collage_gui.panels.tables import toolchain_icon
 from collage_gui.panels.toolchain_list import ToolchainList
 from collage_gui.preferences import Preferences
 from collage_gui.widgets import (
@@ -48,6 +52,7 @@ from collage_gui.widgets import (
     form_row,
     keep_from_wheel,
     lay_out,
+    named,
     pad_spin_boxes,
     plain_tip,
     push_button,
@@ -70,7 +75,7 @@ ABOUT_IN_PLACE = (
     "costs from it, and search again.\nOtherwise the search uses isolated costs."
 )
 ABOUT_RUNTIMES = (
-    "Partitions of these toolchains only, separated by commas. Unlike a toolchain that is not "
+    "Partitions of these toolchains only. Unlike a toolchain that is not "
     "checked above, the others are measured all the same, so that the limit's price is known."
 )
 ABOUT_MEMORY = (
@@ -124,6 +129,37 @@ class PrecisionChoice(QComboBox):
         self.setCurrentIndex(max(0, self.findData(precision)))
 
 
+class RuntimesChoice(QPushButton):
+    """A button with a menu of the toolchains that are available, any number of which is checked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.allowed: tuple[str, ...] = ()
+        """The checked toolchains; none means that any is allowed."""
+        self.setMenu(named(QMenu(self), "allowRuntimesMenu"))
+        self.allow(())
+
+    def show_states(self, states: Sequence[ToolchainState]) -> None:
+        """List the toolchains that are available."""
+        self.menu().clear()
+        for state in filter(lambda state: state.available, states):
+            icon, title = toolchain_icon(state.name), toolchain_title(state.name)
+            action = self.menu().addAction(icon, title, self._chosen)
+            action.setCheckable(True)
+            action.setData(state.name)
+        self.allow(self.allowed)
+
+    def allow(self, names: tuple[str, ...]) -> None:
+        """Check these toolchains, also those that are listed later."""
+        self.allowed = names
+        self.setText(", ".join(map(toolchain_title, names)) or ANY_OF_THE_TOOLCHAINS)
+        for action in self.menu().actions():
+            action.setChecked(action.data() in names)
+
+    def _chosen(self) -> None:
+        self.allow(tuple(a.data() for a in self.menu().actions() if a.isChecked()))
+
+
 def _ways(field: QWidget) -> Ways:
     """Return how the setting of a field is read and shown."""
     if isinstance(field, QSpinBox | QDoubleSpinBox | DurationField):
@@ -132,6 +168,8 @@ def _ways(field: QWidget) -> Ways:
         return field.isChecked, field.setChecked
     if isinstance(field, QComboBox):
         return field.currentData, lambda data: field.setCurrentIndex(max(0, field.findData(data)))
+    if isinstance(field, RuntimesChoice):
+        return lambda: field.allowed, field.allow
     assert isinstance(field, QLineEdit)
     return lambda: field.text().strip(), field.setText
 
@@ -237,14 +275,20 @@ class RunSettingsPanel(QWidget):
     def _limits_form(self) -> QFormLayout:
         """Return the fields of the limits; each limit gets a verdict and a price."""
         form = QFormLayout()
-        self.runtimes = self._names(form, "allow_runtimes", "Runtimes", ANY_OF_THE_TOOLCHAINS)
+        choice = RuntimesChoice()
+        self.runtimes = self._row(form, "allow_runtimes", "Runtimes", choice, ABOUT_RUNTIMES)
         tip = "Partitions of at most so many different toolchains"
         self.most = self._row(form, "max_runtimes", "At most", QSpinBox(maximum=16), tip)
         show_words(self.most, "any number")
         tip = "Weights and runtime libraries together, in millions of bytes"
         self.largest = self._size(form, "max_artifact_bytes", "Artifact", "any size", tip)
         self.memory = self._size(form, "max_memory_bytes", "Memory", "any amount", ABOUT_MEMORY)
-        self.licences = self._names(form, "licences", "Licences", "any")
+        field = QLineEdit(placeholderText="any")
+        self.licences = self._row(form, "licences", "Licences", field, ABOUT_LICENCES)
+        self._fields["licences"] = (
+            lambda: tuple(dict.fromkeys(filter(None, map(str.strip, field.text().split(","))))),
+            lambda licences: field.setText(", ".join(licences)),
+        )
         return form
 
     def _row(self, form: QFormLayout, setting: str, label: str, field: W, tip: str = "") -> W:
@@ -253,15 +297,6 @@ class RunSettingsPanel(QWidget):
         form_row(form, label, field, setting, tip)
         if isinstance(field, QCheckBox):
             field.setAccessibleName(field.text())
-        return field
-
-    def _names(self, form: QFormLayout, setting: str, label: str, none: str) -> QLineEdit:
-        """Add a field of names that are separated by commas."""
-        field = self._row(form, setting, label, QLineEdit(placeholderText=none))
-        self._fields[setting] = (
-            lambda: tuple(dict.fromkeys(filter(None, map(str.strip, field.text().split(","))))),
-            lambda names: field.setText(", ".join(names)),
-        )
         return field
 
     def _size(
@@ -283,12 +318,9 @@ class RunSettingsPanel(QWidget):
         """List the engine's toolchains; missing ones say what installs them."""
         self._states = states
         self.toolchains.show_states(states, self.document.execution.settings.toolchains)
-        here = [state for state in states if state.available]
-        for field, about, names in (
-            (self.runtimes, ABOUT_RUNTIMES, [state.name for state in here]),
-            (self.licences, ABOUT_LICENCES, sorted({s.licence for s in here if s.licence})),
-        ):
-            field.setToolTip(f"{about}\nThose of the toolchains here: {', '.join(names)}")
+        self.runtimes.show_states(states)
+        known = ", ".join(sorted({s.licence for s in states if s.available and s.licence}))
+        self.licences.setToolTip(f"{ABOUT_LICENCES}\nThose of the toolchains here: {known}")
 
     def _show_target(self, text: str) -> None:
         """List what there is for a target; names that are half typed change nothing."""

@@ -14,6 +14,7 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.candidates.runtime_facts import runtime_facts
 from collage_engine.partition.patterns import anything, op
 from collage_engine.partition.rules import PatternRule
+from collage_engine.records.errors import UsageError
 from collage_engine.records.faults import FaultTracker
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
@@ -128,6 +129,14 @@ def test_a_reason_of_many_lines_becomes_one(menu_with):
     menu = menu_with("supports", lambda *_: "\n it dances no\n" + "x" * 100_000)
     refusals = menu.without_candidates[NAME].values()
     assert {(each.kind, each.detail) for each in refusals} == {("judged", "it dances no")}
+
+
+def test_settings_name_toolchains_that_exist(model):
+    """A limit names toolchains that are known, also where the run does not look for them."""
+    model.menu(RunSettings(toolchains=("tvm",), allow_runtimes=("tvm", "openblas")))
+    for field in ("toolchains", "allow_runtimes"):
+        with pytest.raises(UsageError, match="there is no toolchain 'TVM'; known are tvm,"):
+            model.menu(RunSettings(**{field: ("TVM",)}))
 
 
 @pytest.mark.parametrize(
