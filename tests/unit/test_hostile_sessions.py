@@ -62,6 +62,12 @@ MISFITS: dict[str, tuple[str, ...]] = {
         "drop table documents",
         f"create view documents as {ENDLESS} select a as position, a as json from t",
     ),
+    "a computed column": (
+        "alter table documents add column x"
+        " as (instr(zeroblob(500000000), zeroblob(250000000) || x'01'))",
+    ),
+    "a view beside the table": (f"create view more as {ENDLESS} select a from t",),
+    "a trigger": ("create trigger t after delete on documents begin select 1; end",),
     "a document that was changed": ("update documents set json = replace(json, 'r1', 'r2')",),
     "other bytes": ("update documents set json = x'00ff'",),
     "nested too deeply": ("update documents set json = printf('%.*c', 100000, '[')",),
