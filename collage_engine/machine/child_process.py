@@ -36,11 +36,11 @@ from collage_engine.records.reasons import MOST_CHARACTERS, last_line, place_in_
 from collage_engine.records.time_limits import LEAST_S
 
 TAIL_BYTES = 1 << 16
-"""Bytes of the child's output that are read at once, and kept: as many as a pipe holds (pipe(7)),
-so that one read takes all that a dead child left."""
+"""Bytes of the child's output that are read at once, and kept: as many as a pipe holds (pipe(7))."""
 END_S = 2.0
-"""Seconds that a child may take to end after its life pipe was closed, or after it closed its own
-pipes; chosen: the warden needs milliseconds unless the machine is swapping."""
+"""Seconds that a child may take to end after its life pipe was closed or after it closed its
+connection, and that reading what a dead one left may take; chosen: both take milliseconds unless
+the machine is swapping."""
 FATAL = "Fatal Python error: "
 """The beginning of what ``faulthandler`` writes when a library crashes."""
 FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)')
@@ -124,10 +124,13 @@ class ChildProcess:
         _start(_send, self._connection, pickle.dumps(message, protocol=5))
 
     def receive(self, wait_s: float) -> tuple[str, Any] | None:
-        """Return the next message (kind, body); None: none came in ``wait_s``, or it has ended."""
+        """Return the next message (kind, body); None: none came in ``wait_s``, or it has ended.
+
+        What a dead child sent before it died is waited for, however small ``wait_s`` is.
+        """
         alive = self.alive
         with contextlib.suppress(Empty):
-            packed = self._arrived.get(timeout=wait_s)
+            packed = self._arrived.get(timeout=wait_s if alive else END_S)
             if packed is not None:
                 message: tuple[str, Any] = pickle.loads(packed)
                 return message
@@ -179,8 +182,12 @@ def _start(work: Callable[..., None], *arguments: Any) -> threading.Thread:
 
 
 def _receive(connection: Connection, arrived: SimpleQueue[bytes | None]) -> None:
-    """Queue the messages of a child, and None at their end."""
-    with connection, contextlib.suppress(EOFError, OSError):
+    """Queue the messages of a child, and None at their end.
+
+    The connection is not closed here: a request may still be on its way by it, and the number of a
+    closed descriptor may be that of another file by then.
+    """
+    with contextlib.suppress(EOFError, OSError, MemoryError):
         while True:
             arrived.put(connection.recv_bytes())
     arrived.put(None)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from collage_engine.machine import processes
+from collage_engine.machine import child_process, processes
 from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.machine.worker import (
     RemoteError,
@@ -88,6 +88,20 @@ def test_messages_arrive_in_order(worker):
     seen = []
     assert worker.call({"do": "messages", "n": 50}, on_message=seen.append) == 50
     assert [m["number"] for m in seen] == list(range(50))
+
+
+def test_what_a_child_sent_before_it_died_arrives_also_where_it_is_read_late(worker, monkeypatch):
+    receive = child_process._receive
+
+    def late(*arguments):
+        time.sleep(0.75 * child_process.END_S)
+        receive(*arguments)
+
+    monkeypatch.setattr(child_process, "_receive", late)
+    heard = []
+    with pytest.raises(WorkerCrashed, match="killed by SIGKILL"):
+        worker.call({"do": "messages", "n": 3, "die": True}, on_message=heard.append)
+    assert heard == [{"number": number} for number in range(3)]
 
 
 def test_crash_names_the_signal_and_the_last_words(worker):

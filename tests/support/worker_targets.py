@@ -56,6 +56,8 @@ def do(what: dict[str, Any], send: Callable[[Any], None]) -> Any:
             for number in range(what["n"]):
                 send({"number": number})
                 time.sleep(what.get("every_s", 0.0))
+            if what.get("die"):
+                os.kill(os.getpid(), signal.SIGKILL)
             return what["n"]
         case "flood":
             line = b"x" * 1023 + b"\n"
