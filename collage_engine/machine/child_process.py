@@ -36,7 +36,7 @@ from collage_engine.records.reasons import MOST_CHARACTERS, last_line, place_in_
 from collage_engine.records.time_limits import LEAST_S
 
 TAIL_BYTES = 1 << 16
-"""Bytes of the child's output that are read at once, and kept: as many as a pipe holds (pipe(7))."""
+"""Bytes of the child's output that are read at once and kept: as many as a pipe holds (pipe(7))."""
 END_S = 2.0
 """Seconds that a child may take to end after its life pipe was closed or after it closed its
 connection, and that reading what a dead one left may take; chosen: both take milliseconds unless
