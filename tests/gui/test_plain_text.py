@@ -6,6 +6,7 @@ import msgspec
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel, QWidget
 
+from collage_engine.records.shapes import OpenSizes
 from collage_gui.document_window.shapes_controller import ShapesDialog
 
 MARKUP = "<img src=x><b>bold</b>"
@@ -52,7 +53,10 @@ def test_no_tip_and_no_legend_takes_names_of_a_file_for_markup(drive) -> None:
     evil = msgspec.structs.replace(first, toolchain=MARKUP)
     placement = msgspec.structs.replace(shown.placement, partitions=(evil, *rest))
     page.document.show_placement(placement, MARKUP)
-    dialog = ShapesDialog({"batch": [MARKUP]}, (), False, page)
+    left_open = OpenSizes(dimensions={"batch": (MARKUP,)}, inputs={MARKUP: (1, 3)})
+    dialog = ShapesDialog(left_open, (), False, page)
+    formats = {label.textFormat() for label in dialog.findChildren(QLabel) if label.text()}
+    assert formats == {Qt.TextFormat.PlainText}
     tips = {widget.toolTip() for widget in page.findChildren(QWidget)}
     dialog.close()
     named = [tip for tip in tips if "bold" in tip]
