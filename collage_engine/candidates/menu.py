@@ -115,7 +115,7 @@ class Menu:
 
     @property
     def update(self) -> RunUpdate:
-        """Return it as it is handed to whoever listens to a run."""
+        """Return the menu as it is handed to whoever listens to a run."""
         return RunUpdate(
             candidates=records_of(self.candidates, self.costs),
             without_candidates={
@@ -144,6 +144,14 @@ def threads_of(settings: RunSettings) -> int:
     return settings.threads or physical_cores()
 
 
+def check_names(settings: RunSettings) -> None:
+    """Raise ``UsageError`` where the settings name a toolchain that does not exist."""
+    known = all_names()
+    for name in (*settings.toolchains, *settings.allow_runtimes):
+        if name not in known:
+            raise UsageError(f"there is no toolchain {name!r}; known are {', '.join(known)}")
+
+
 def make_menu(
     model: ImportedModel,
     settings: RunSettings,
@@ -156,14 +164,14 @@ def make_menu(
 
     Args:
         model: The imported model.
-        settings: Toolchains, threads and precision.
+        settings: Toolchains (which exist: ``check_names``), threads and precision.
         target: What the candidates are compiled for.
         on_host: Operator numbers that get candidates on the host too, in a run on a device.
         probing: How toolchains are looked for.
         faults: Which toolchains are out of the run; takes those that fail when they are asked.
 
     Raises:
-        UsageError: The settings name a toolchain that does not exist or has no such target.
+        UsageError: The settings name a toolchain that has no such target.
         ToolchainError: No toolchain is available, or one that was asked for is not.
     """
     faults = faults or FaultTracker()
@@ -269,10 +277,6 @@ def _chosen_toolchains(
     Returns:
         Those that run on the target, and those with instances on the host of a device.
     """
-    known = all_names()
-    for name in (*settings.toolchains, *settings.allow_runtimes):
-        if name not in known:
-            raise UsageError(f"there is no toolchain {name!r}; known are {', '.join(known)}")
     serving = tuple(name for name, state in by_name.items() if state.serves(target.kind))
     names = settings.toolchains or serving
     on_device = target.kind != "cpu" and any(name in serving for name in names)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from collage_engine.build.built import BuiltModule
-from collage_engine.candidates.menu import Menu, Probing, make_menu, threads_of
+from collage_engine.candidates.menu import Menu, Probing, check_names, make_menu, threads_of
 from collage_engine.candidates.precision import check_precision
 from collage_engine.lowering.reference import run_onnx
 from collage_engine.machine.cuda import choose_target
@@ -119,9 +119,11 @@ class OpenModel:
             faults: Which toolchains are out of the run; takes those that fail when they are asked.
 
         Raises:
-            UsageError: The target, the precision or a toolchain does not exist.
+            UsageError: The target, the precision or a toolchain does not exist; or a toolchain has
+                no such target.
             ToolchainError: No chosen toolchain is available here.
         """
+        check_names(settings)
         target = choose_target(settings.target)
         check_precision(self.model, settings.precision, settings.target)
         faults = faults or FaultTracker()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import onnx
 import pytest
 
@@ -133,10 +134,11 @@ def test_a_reason_of_many_lines_becomes_one(menu_with):
 
 def test_settings_name_toolchains_that_exist(model):
     """A limit names toolchains that are known, also where the run does not look for them."""
-    model.menu(RunSettings(toolchains=("tvm",), allow_runtimes=("tvm", "openblas")))
+    settings = RunSettings(toolchains=("tvm",), allow_runtimes=("tvm", "openblas"))
+    model.menu(settings)
     for field in ("toolchains", "allow_runtimes"):
         with pytest.raises(UsageError, match="there is no toolchain 'TVM'; known are tvm,"):
-            model.menu(RunSettings(**{field: ("TVM",)}))
+            model.menu(msgspec.structs.replace(settings, **{field: ("TVM",)}))
 
 
 @pytest.mark.parametrize(
