@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from onnx import ModelProto, TensorProto, ValueInfoProto
 
-from collage_engine.model.draft import Op, node_name
+from collage_engine.model.draft import Op, node_name, op_from
 from collage_engine.records.errors import ModelError
 
 _RANDOM = {
@@ -54,15 +54,10 @@ def check_graph(model: ModelProto, path: str) -> None:
         if output.name not in known:
             raise ModelError(f"{path}: nothing makes the output '{output.name}'.")
     local = {(f.domain, f.name) for f in model.functions}
+    nodes = [node for node in graph.node if (node.domain, node.op_type) not in local]
+    check_operators(map(op_from, nodes), path)
     for node in graph.node:
-        if node.domain in ("", "ai.onnx") and (node.domain, node.op_type) not in local:
-            _check_operator(node_name(node), node.op_type, path)
         for attribute in node.attribute:
-            if node.op_type in _RECURRENT and attribute.name == "layout" and attribute.i:
-                raise ModelError(
-                    f"{path}: the node '{node_name(node)}' ({node.op_type}) has its batch first "
-                    "(layout 1), which no runtime computes: export it with layout 0."
-                )
             if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
                 raise ModelError(
                     f"{path}: the node '{node_name(node)}' holds a sparse tensor: not supported."
@@ -91,17 +86,22 @@ def _check_element(element: int, what: str, path: str) -> None:
         raise ModelError(f"{path}: {what} has the unknown element type {element}.")
 
 
-def _check_operator(name: str, op: str, path: str) -> None:
-    """Refuse what no later step could handle, by the operator alone."""
-    if op in _RANDOM:
-        raise ModelError(
-            f"{path}: the node '{name}' ({op}) draws random numbers: its results cannot be "
-            "compared, so it is not supported."
-        )
-
-
 def check_operators(ops: Iterable[Op], path: str) -> None:
-    """Check in the same way operators that came out of a branch or a definition."""
+    """Refuse what no later step could handle, by each operator alone.
+
+    Raises:
+        ModelError: An operator is random, or a recurrent layer has its batch first.
+    """
     for op in ops:
-        if not op.domain:
-            _check_operator(op.name, op.type, path)
+        if op.domain:
+            continue
+        if op.type in _RANDOM:
+            raise ModelError(
+                f"{path}: the node '{op.name}' ({op.type}) draws random numbers: its results "
+                "cannot be compared, so it is not supported."
+            )
+        if op.type in _RECURRENT and op.attribute("layout", 0):
+            raise ModelError(
+                f"{path}: the node '{op.name}' ({op.type}) has its batch first (layout 1), which "
+                "no runtime computes: export it with layout 0."
+            )

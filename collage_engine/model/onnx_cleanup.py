@@ -144,6 +144,7 @@ def clean_up(model: ModelProto, path: str = "") -> CleanModel:
             f"{path} uses ONNX operator set {draft.opset}: convert it to 7 or newer "
             "(onnx.version_converter)."
         )
+    check_operators(draft.ops, path)  # those that were within functions, too
     constants_to_initializers(draft)
     _fold_to_fixed_point(draft)
     for change in FINAL_PASSES:

@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 from collage_engine.model.importer import ImportedModel, import_onnx
+from collage_engine.records.errors import ModelError
 from tests.support.model_runs import run_onnx
 from tests.support.written import written
 
@@ -116,6 +117,18 @@ def test_a_call_within_a_branch_of_the_model() -> None:
     for condition, alpha in ((True, 0.25), (False, 0.5)):
         (y,) = run_onnx(imported.onnx, {"x": X, "c": np.array(condition)})
         np.testing.assert_allclose(y, leaky(X, alpha), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "body, said",
+    [
+        ("y = RandomNormalLike(x)", "draws random numbers"),
+        ("y = GRU<layout: int = 1, hidden_size: int = 4>(x, x, x)", "has its batch first"),
+    ],
+)
+def test_what_no_step_could_handle_is_refused_within_a_function(body: str, said: str) -> None:
+    with pytest.raises(ModelError, match=said):
+        import_onnx(model_of("y = my.F(x)", function("F", body)))
 
 
 def test_overloads_keep_values_of_their_own() -> None:
