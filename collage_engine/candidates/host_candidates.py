@@ -1,9 +1,8 @@
 """Candidates on the host in a run on a device.
 
 The host gets candidates for operators that no toolchain takes on the device, and for those that the
-user pins there.
-Measuring everything on the host too would be wasted: a processor takes about a hundred times as
-long as the device.
+user pins there. Measuring everything on the host too would be wasted: a processor takes about a
+hundred times as long as the device.
 """
 
 from __future__ import annotations
@@ -81,27 +80,6 @@ def host_sources(
             if any(host.supports(index) is None for index in graph.operators):
                 found.append(host)
     return found
-
-
-def for_untaken_operators(
-    graph: DataflowGraph, sources: Sequence[CandidateSource], pinned: Collection[int] = ()
-) -> list[CandidateSource]:
-    """Return the instances on the host, limited to the operators that need them.
-
-    These are the operators that no toolchain takes on the device, and the pinned ones.
-
-    Args:
-        graph: The model.
-        sources: The instances of the run, on the device and on the host.
-        pinned: Operator numbers that the user pins to the host.
-    """
-    hosts = [source for source in sources if source.host]
-    if not hosts:
-        return []
-    wanted = _untaken(graph, [source for source in sources if not source.host]).union(pinned)
-    return [
-        _only(graph, source, wanted.__contains__, "a device takes it") for source in hosts if wanted
-    ]
 
 
 def without_pinned(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from collage_engine.candidates.host_candidates import for_untaken_operators, without_pinned
+from collage_engine.candidates.host_candidates import without_pinned
 from collage_engine.model.index_set import members
 from collage_engine.partition.call_graph import CallGraph
 from collage_engine.partition.candidate import make_candidate
@@ -62,7 +62,7 @@ def unmeasured_choices(
         _user_placement(calls, menu, placement, number)
         for number, placement in enumerate(settings.placements, start=1)
     ]
-    hosts = for_untaken_operators(calls.graph, menu.sources, on_host)
+    hosts = [source for source in menu.sources if source.host]
     if on_host:
         defaults = [without_pinned(calls.graph, source, on_host) for source in defaults]
     if len(defaults) > 1 or hosts:
@@ -134,7 +134,7 @@ def _greedy(calls: CallGraph, menu: Menu) -> list[Contender]:
     external = [source for source in defaults if not source.lowers_to_tir]
     native = [source for source in defaults if source.lowers_to_tir]
     orders = [[source, *native] for source in external]
-    hosts = for_untaken_operators(calls.graph, menu.sources)
+    hosts = [source for source in menu.sources if source.host]
     if len(external) > 1 or (hosts and not external):
         orders.append([*external, *native])
     if _has_products(calls):

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from collage_engine.candidates.host_candidates import (
-    for_untaken_operators,
     host_sources,
     on_host,
     pinned_to_host,
@@ -186,9 +185,6 @@ def test_the_host_is_offered_what_the_device_refuses_and_what_is_pinned() -> Non
     assert not host.whole_model
     taken = [n for n, index in enumerate(graph.operators) if host.supports(index) is None]
     assert taken == [1, 2], "refused by the device, and pinned"
-    (orphans,) = for_untaken_operators(graph, [device, host])
-    assert [n for n, i in enumerate(graph.operators) if orphans.supports(i) is None] == [1]
-    assert not for_untaken_operators(graph, [source(GPU), host])
     whole = msgspec.structs.replace(
         graph.record,
         nodes=tuple(
