@@ -86,13 +86,8 @@ def _scatter_elements(
     del shape[axis], reached[axis]
     if shape != reached:  # TVM's kernel takes both for equally long but along the axis
         raise ValueError("indices that reach a part of the data only are not supported")
-    return relax.op.scatter_elements(
-        inputs[0],
-        indices,
-        inputs[2],
-        axis=attributes.get("axis", 0),
-        reduction=_reduction(attributes),
-    )
+    how = _reduction(attributes)
+    return relax.op.scatter_elements(inputs[0], indices, inputs[2], axis=axis, reduction=how)
 
 
 def _scatter_nd(

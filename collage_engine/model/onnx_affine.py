@@ -111,9 +111,8 @@ def _absorb(draft: Draft, op: Op, a: np.ndarray, b: np.ndarray) -> bool:
         scaled = (grouped * a.reshape(groups, 1, -1, *ones)).reshape(kernel.shape)
     shift = draft.constants[bias].astype(np.float64) if bias else np.zeros(a.size)
     hint = op.outputs[0]
-    op.inputs = [
-        op.inputs[0],
-        draft.constant(f"{hint}_weight", scaled.astype(kernel.dtype)),
-        draft.constant(f"{hint}_bias", np.asarray(shift * a + b).astype(kernel.dtype)),
-    ]
+    op.inputs = [op.inputs[0], draft.constant(f"{hint}_weight", scaled.astype(kernel.dtype))]
+    if bias or b.any():
+        shifted = np.asarray(shift * a + b).astype(kernel.dtype)
+        op.inputs.append(draft.constant(f"{hint}_bias", shifted))
     return True

@@ -197,6 +197,32 @@ def test_batch_normalization_joins_a_dense_layer() -> None:
         check_numbers(model, imported, 1e-5)
 
 
+@pytest.mark.parametrize(
+    "nodes, operators",
+    [
+        ("c = Conv(x, w) y = Mul(c, k)", ["nn.conv2d"]),
+        ("c = Conv(x, w, v) d = Mul(k, c) y = Add(d, k)", ["nn.conv2d", "add"]),
+        ("c = Conv(x, w) y = Mul(c, v)", ["nn.conv2d", "multiply"]),  # along the width
+        ("c = Conv(x, w) d = Mul(c, k) y = Add(c, d)", ["nn.conv2d", "multiply", "add"]),
+        (
+            "c = Conv(x, w) d = Mul(c, k) e = Conv(x, w) y = Sub(d, e)",
+            ["nn.conv2d", "nn.conv2d", "subtract"],
+        ),
+    ],
+)
+def test_scales_and_shifts_of_channels_join_the_convolution_that_they_alone_read(
+    nodes: str, operators: list[str]
+) -> None:
+    numbers = np.random.default_rng(0).standard_normal
+    weights = {"w": numbers((4, 3, 1, 1)), "k": numbers((4, 1, 1)), "v": numbers(4)}
+    constants = {name: each.astype(np.float32) for name, each in weights.items()}
+    model = written(f"(float[1,3,2,4] x) => (y) {{ {nodes} }}", constants)
+    imported = import_onnx(model)
+    assert [n.op for n in imported.graph.nodes if n.form == "call"] == operators
+    check_accounting(model, imported)
+    check_numbers(model, imported, 1e-5)
+
+
 def test_padding_by_other_values_stays() -> None:
     for more in (["value"], []):
         net = Net("padded", opset=13)
