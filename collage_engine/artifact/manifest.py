@@ -29,8 +29,6 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder")
-    if not (folder / MANIFEST).exists():
-        raise ArtifactError(f"{folder} is no artifact: it has no {MANIFEST}")
     try:
         manifest: dict[str, Any] = run_artifact.manifest_of(folder)
     except (run_artifact.Damaged, OSError) as error:

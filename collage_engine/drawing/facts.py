@@ -165,7 +165,8 @@ def _promise(about: Accuracy, placement: Placement | None) -> list[Fact]:
     if full is not None:
         error = about.float32_max_rel_error
         with_error = "" if error is None else f", error {error:.1e}"
-        facts.append(_accuracy("best in float32", time_text(full) + with_error))
+        tip = "Of what had time to be measured in float32: what was not measured may be faster."
+        facts.append(_accuracy("fastest measured in float32", time_text(full) + with_error, tip))
     ours = placement.measured_us if placement is not None else None
     if reduced and full and ours:
         facts.append(_accuracy("against it", gain_text(ours, full)))

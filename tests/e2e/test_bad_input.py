@@ -185,7 +185,7 @@ def test_an_output_folder_that_is_not_ours(here, refused):
         ),
         (["report", "S", "-o", "none/r.html"], 1, "none/r.html: there is no folder none"),
         (["run", "gone"], 2, "gone is not a folder"),
-        (["run", "full"], 1, "full is no artifact"),
+        (["run", "full"], 1, "full: it has no manifest.json, so it is no artifact"),
         (["candidates", "text"], 1, "text is not an ONNX file"),
         (["search", "gone.json"], 2, "gone.json"),
         (["search", "text"], 2, "JSON"),

@@ -69,7 +69,7 @@ def test_words_say_where_what_it_cost_and_what_it_won() -> None:
     assert "error of the whole model 4.0e-03" in words
     assert "tolerance 0.01, kept on 4 sets of inputs" in words
     assert "products that may be rounded 1 of 2; tried with products rounded 1 whole model" in words
-    assert "best in float32 3.00 ms" in words and "against it −50.0 %" in words
+    assert "fastest measured in float32 3.00 ms" in words and "against it −50.0 %" in words
 
 
 def test_nothing_is_said_to_be_won_where_everything_stayed_float32() -> None:

@@ -93,11 +93,13 @@ def manifest_of(folder: str | Path) -> dict:
     """Return the artifact's manifest; see ``verify`` for its files.
 
     Raises:
-        Damaged: It is no manifest of this version.
+        Damaged: There is none, or it is no manifest of this version.
     """
     path = Path(folder) / MANIFEST
+    if not path.is_file():
+        raise Damaged(f"it has no {MANIFEST}, so it is no artifact")
     try:
-        manifest = json.loads(path.read_bytes()) if path.is_file() else None
+        manifest = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
         manifest = None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
