@@ -258,6 +258,8 @@ def why_not_found(run: Run) -> str:
     found, chosen = run.best_found(), run.placement
     if run.winner == "collage" or chosen is None or run.of_profile:
         return ""
+    if found is None and run.unmeasured is not None and run.unmeasured.contenders:
+        return "No other placement of the search was timed."
     if found is None:
         return "The search found no other placement."
     who = f"The best placement of the search ({toolchains_text(found)})"

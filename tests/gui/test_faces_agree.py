@@ -28,7 +28,7 @@ from collage_engine.planning.explanation import explain_document
 from collage_engine.records.graph import ModelRecord
 from collage_engine.records.machine_state import MachineState
 from collage_engine.records.memory import MemorySeen, MemoryUse
-from collage_engine.records.placement import CandidateCounts
+from collage_engine.records.placement import CandidateCounts, Unmeasured
 from collage_engine.report.report import render
 from collage_engine.session.compare import compare_runs
 from collage_engine.session.document import Document
@@ -329,7 +329,10 @@ def test_what_a_baseline_is_does_not_stand_there_as_found_by_the_search(session)
     assert collage.us == mix.measured_us, "the tables of command line and report have it, too"
     only = msgspec.structs.replace(run, rivals=[whole], baselines=known)
     assert only.best_found() is None
-    assert figures.why_not_found(only) == "The search found no other placement."
+    untimed = Unmeasured(candidates=0, share=0.0, contenders=1)
+    for left, said in ((None, "The search found no other"), (untimed, "No other placement of")):
+        told = msgspec.structs.replace(only, unmeasured=left)
+        assert figures.why_not_found(told).startswith(said)
 
 
 def test_the_load_is_told_with_its_moment() -> None:
