@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -92,7 +92,8 @@ class Residual(msgspec.Struct, frozen=True, kw_only=True):
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """A cover of the graph, with what it should and does take."""
 
-    partitions: Annotated[tuple[Partition, ...], msgspec.Meta(min_length=1)]
+    partitions: tuple[Partition, ...]
+    """In the order in which they run; none where the model has no operator."""
     estimated_us: Figure | None
     """Candidates, launches and transitions."""
     measured_us: Positive | None = None

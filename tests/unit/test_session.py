@@ -98,6 +98,13 @@ def test_everything_comes_back(tmp_path, name):
     assert [file.name for file in tmp_path.iterdir()] == [name]
 
 
+def test_the_placement_of_a_model_without_operators_comes_back(tmp_path):
+    document = a_document()
+    document.runs = [run_record(placement=Placement(partitions=(), estimated_us=0.0))]
+    save_session(document, tmp_path / "a.collage")
+    assert load_session(tmp_path / "a.collage").runs == document.runs
+
+
 def test_what_cannot_be_written_as_text_leaves_no_file(tmp_path):
     document = a_document()
     document.model = msgspec.structs.replace(document.model, path="caf\udce9.onnx")
