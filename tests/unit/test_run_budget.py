@@ -1,6 +1,8 @@
 """The time of a run: what stages may spend, what is kept back, and what ends a part of it.
 
 Which toolchains a run waits for where their runtimes are not compiled yet.
+
+A run whose measuring child is lost for good goes on with what it knows, if that is a cover.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ import threading
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any, NoReturn, cast
 
 import msgspec
 import pytest
@@ -21,19 +24,24 @@ from collage_engine.control.run_control import RunControl
 from collage_engine.drawing.figures import measured_share
 from collage_engine.machine.cuda import TargetChoice
 from collage_engine.partition.candidate import make_candidate
-from collage_engine.records.cost import Cost
-from collage_engine.records.errors import Cancelled, InfeasibleError
+from collage_engine.planning.problem_data import ProblemData
+from collage_engine.records.cost import UNKNOWN, Cost
+from collage_engine.records.errors import Cancelled, InfeasibleError, MeasureError
 from collage_engine.records.event import Progress
 from collage_engine.records.pin import Pin
+from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.time_limits import SHORTEST_RUN_S
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
+from collage_engine.run.stages import measure
 from collage_engine.run.stages.enumerate import (
     named_toolchains,
     naming_who_is_absent,
     not_ready_in_words,
     set_up_s,
 )
+from collage_engine.run.stages.measure import measure_candidates
+from collage_engine.run.task import RunTask
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.toolchains.registry import NOT_READY
 from collage_engine.trials.race import Race
@@ -162,7 +170,75 @@ def test_a_model_without_a_placement_names_the_toolchains_that_are_left_out() ->
         raise InfeasibleError("no toolchain takes it")
 
 
+ENDED = "the model could not be opened for measuring: killed by SIGKILL"
 IN_TRIAL = Cost(state="measured", median_us=100.0)
+ARRIVED = Cost(state="measured", median_us=7.0)
+
+
+class LostMeasuring(Measuring):
+    """Measures nothing: its child was killed whenever it was started."""
+
+    def wave(self, *_: object) -> NoReturn:
+        raise MeasureError(ENDED)
+
+
+@pytest.fixture
+def lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but the measuring of candidates is replaced by what it would find in an instant."""
+    monkeypatch.setattr(measure, "busy", lambda: None)
+    monkeypatch.setattr(measure, "transition_constants", lambda *_: {})
+    monkeypatch.setattr(measure, "make_ready", lambda *_: None)
+
+
+def measured(whole: Cost, control: RunControl) -> tuple[ProblemData, ProblemData, CandidateCounts]:
+    """What is known before and after of a model that nothing can be measured of.
+
+    Two operators; what both take on one toolchain is as given, and a part of them arrives.
+    """
+    graph = chain("nn.relu", "nn.relu")
+    wanted = (("a", (0, 1), whole), ("a", (0,), UNKNOWN), ("b", (0, 1), UNKNOWN))
+    rows = []
+    for name, nodes, cost in wanted:
+        made = make_candidate(graph, ToolchainInstance(toolchain=name), nodes, rule="region")
+        rows.append(row(made, cost, key=made.id))
+    settings = RunSettings(threads=1, budget_s=600.0)
+    data = data_of(graph, rows, settings=settings)
+    arrived = {c.id: ARRIVED for c in data.candidates if c.nodes == (0,)}
+    opened = SimpleNamespace(
+        model=SimpleNamespace(graph=graph),
+        with_stored_costs=lambda _, costs: costs.with_isolated(arrived),
+    )
+    nowhere = cast("Any", None)
+    task = RunTask(
+        open_model=cast("Any", opened),
+        settings=settings,
+        pins=(),
+        out=None,
+        run_id="run",
+        previous=None,
+        started_at="",
+        machine_before=nowhere,
+    )
+    measuring = LostMeasuring(nowhere, nowhere, settings, {}, control)
+    race: Any = SimpleNamespace(leader=object(), seconds_for_step=600.0, profiled=list)
+    after = measure_candidates(task, nowhere, data, measuring, race, control)
+    return data, after, measuring.counts
+
+
+@pytest.mark.usefixtures("lost")
+def test_with_a_cover_the_run_goes_on_and_says_so() -> None:
+    control = RunControl()
+    data, after, counts = measured(IN_TRIAL, control)
+    assert (counts.distinct, counts.from_trials, counts.skipped) == (3, 1, 2)
+    assert [after.costs.cost(c.id).median_us for c in data.candidates] == [100.0, 7.0, None]
+    assert control.cut_short == ["measure"]
+    assert control.warnings == [f"measuring came to an early end: {ENDED}"]
+
+
+@pytest.mark.usefixtures("lost")
+def test_without_one_the_run_ends_with_the_reason() -> None:
+    with pytest.raises(MeasureError, match="killed by SIGKILL"):
+        measured(UNKNOWN, RunControl())
 
 
 def test_a_lone_whole_model_that_a_trial_timed_is_not_counted_as_stored() -> None:
