@@ -47,7 +47,7 @@ def calibrate_costs(
         data: The candidates with their isolated costs.
         searched: The best covers on these.
         race: The race, with what was profiled so far.
-        control: Takes progress, and what could not be run.
+        control: Takes progress, and why a placement could not be profiled.
 
     Returns:
         The data with costs within the model, and the best covers on these.
@@ -81,7 +81,8 @@ def calibrate_costs(
             trial = race.try_cover(proposed, ends_at=ends_at)
             if not trial.partitions_us:
                 failed.add(_key(cover))
-                control.log(f"a placement could not be run: {trial.reason}")
+                reason = trial.reason or "its partitions gave no times"
+                control.log(f"a placement could not be profiled: {reason}")
         profiled = counted(len(tried), "placement") if tried else "no placement"
         report.detail = f"{profiled} profiled within the model"
     return data, searched
@@ -111,7 +112,7 @@ def _next_cover(
     Args:
         covers: The covers, best first.
         tried: The covers that were profiled.
-        failed: Those that could not be run.
+        failed: Those that could not be profiled.
     """
     able = (cover for cover in covers if _key(cover) not in failed)
     best = next(able, None)

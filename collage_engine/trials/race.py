@@ -80,7 +80,8 @@ LEAST_LOADED = 4
 """Contenders that may be loaded at a time, whatever memory seems to hold; chosen."""
 
 NO_TURN = "the run ended before its turn came"
-"""Why a contender has no time that there was no time for."""
+"""The reason of a contender that the run had no time for."""
+
 OnProgress = Callable[[int, int, str], None]
 """Takes the steps done, the steps in all, and a few words on what is at work."""
 

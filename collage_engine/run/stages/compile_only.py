@@ -70,7 +70,7 @@ def compile_unmeasured(
             if process.folder is not None and process.built is not None:
                 break
             refused[chosen.name] = process.failure or ""
-            control.warn(f"{chosen.name} was preferred and could not be built: {process.failure}")
+            control.warn(f"{chosen.title} was preferred and could not be built: {process.failure}")
         else:
             reasons = "; ".join(f"{name}: {why}" for name, why in refused.items())
             raise ToolchainError(f"no placement could be built ({reasons})")
