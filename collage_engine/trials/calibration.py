@@ -60,7 +60,7 @@ def calibrate_costs(
     if not seconds and not race.profiled():
         return data, searched
     ends_at = time.monotonic() + seconds
-    isolated, failed = data, set[CoverKey]()
+    isolated, timed, failed = data, set[CoverKey](), set[CoverKey]()
     with control.stage("calibrate") as report:
         for turn in range(TURNS + 1):  # after the last one, a search
             tried = {_key(one.contender.cover): one for one in race.profiled()}
@@ -72,14 +72,16 @@ def calibrate_costs(
                     control.log("on the costs within the model the search finds no placement")
                     break
                 data, searched = again, found
-            cover = _next_cover(searched.covers, tried, failed)
+            cover = _next_cover(searched.covers, timed.union(tried), failed)
             if cover is None or not seconds or turn == TURNS or not race.has_time(ends_at):
                 break
             now = f"placement {len(tried) + 1}, {counted(len(cover), 'partition')}"
             report.progress(turn, TURNS, now)
             proposed = judged(data, Contender(name=COLLAGE, kind="collage", cover=cover))
             trial = race.try_cover(proposed, ends_at=ends_at)
-            if not trial.partitions_us:
+            if trial.partitions_us:
+                timed.add(_key(cover))  # one partition alone is never profiled
+            else:
                 failed.add(_key(cover))
                 reason = trial.reason or "its partitions gave no times"
                 control.log(f"a placement could not be profiled: {reason}")
@@ -111,7 +113,7 @@ def _next_cover(
 
     Args:
         covers: The covers, best first.
-        tried: The covers that were profiled.
+        tried: The covers that were timed.
         failed: Those that could not be profiled.
     """
     able = (cover for cover in covers if _key(cover) not in failed)

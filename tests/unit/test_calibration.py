@@ -65,7 +65,7 @@ class Covers:
         return trial
 
     def profiled(self) -> list[ContenderResult]:
-        return list(self.known)
+        return [one for one in self.known if len(one.contender.cover) > 1]
 
     def has_time(self, ends_at: float) -> bool:
         return time.monotonic() < ends_at
@@ -175,6 +175,14 @@ def test_times_of_unmeasured_candidates_correct_nothing() -> None:
     )
     assert corrected_costs(GRAPH, data, [tried]) is None
     assert corrected_costs(GRAPH, data, []) is None
+
+
+def test_a_whole_model_that_is_proposed_is_tried_once() -> None:
+    """It is never profiled, since it is one partition; what it takes is known all the same."""
+    whole = ("lib", (0, 1, 2, 3))
+    race = Covers(DEAR | {whole: 5.0})
+    _, found, _ = calibrated(rows_of(ALONE | {whole: 5.0}), race)
+    assert works(found.covers[0]) == {whole} and race.seen == [SINGLE, {whole}]
 
 
 def test_nothing_changes_where_no_cover_can_be_tried() -> None:
