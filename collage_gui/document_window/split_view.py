@@ -12,10 +12,10 @@ from PySide6.QtWidgets import (
 )
 
 from collage_engine.drawing.figures import (
-    against_text,
     drift_text,
     latency_text,
     latency_us,
+    speed_text,
     toolchains_text,
 )
 from collage_gui.document.document import Document
@@ -166,13 +166,14 @@ class SplitController(QObject):
         run = document.runs.find(now.run or now.found_by)
         other_run = document.runs.find(compared.run)
         other = compared.placement
-        texts = [
-            latency_text(other),
-            against_text(latency_us(other), latency_us(now.placement), now.title),
-        ]
+        texts = [latency_text(other)]
+        us, now_us = latency_us(other), latency_us(now.placement)
+        if us and now_us:
+            decided = document.comparison.is_decided()
+            texts.append(speed_text(us, now_us, now.title, decided))
         if run is not None and other_run is not None and other_run is not run:
             drift = drift_text(other_run, run, "")
-            texts[-1] += f" ({drift})" if drift and texts[-1] else ""
+            texts[-1] += f" ({drift})" if drift else ""
         texts.append(toolchains_text(other))
         widget.about_other.setText(" · ".join(filter(None, texts)))
         for label in (widget.about_main, widget.about_other):

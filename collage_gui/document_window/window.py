@@ -167,11 +167,18 @@ class DocumentWindow(QWidget):
         for changed in (document.placement.changed, document.runs.changed):
             changed.connect(self._show_slider)
         document.execution.running_changed.connect(self._show_slider)
+        document.execution.running_changed.connect(self._uncover)
         self.precision_slider.moved.connect(self._preview_rounding)
         self.precision_slider.run_wanted.connect(self.runs.start_in_precision)
 
     def _show_slider(self) -> None:
         self.precision_slider.refresh(self.picture.mode)
+
+    def _uncover(self) -> None:
+        """Close the settings as a run starts: they lie over the graph and the run's progress."""
+        execution = self.document.execution
+        if execution.running and not execution.cancelling and not execution.stopping:
+            self.settings_window.hide()
 
     def _preview_rounding(self) -> None:
         """Colour what would be rounded where the slider stands."""

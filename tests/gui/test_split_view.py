@@ -101,8 +101,12 @@ def test_a_baseline_is_compared_with_the_placement(drive) -> None:
     assert page.split_widget.other_title.text() == "ONNX Runtime only"
     baseline = next(b for b in run.baselines if b.name == "onnxruntime")
     assert page.split_widget.about_other.text().startswith(
-        f"{time_text(baseline.measured_us)} measured · +8.0 % against Run 2"
+        f"{time_text(baseline.measured_us)} measured · 8.0 % slower than Run 2"
     )
+    run.tied = ["onnxruntime"]
+    page.document.runs.changed.emit()
+    said = page.split_widget.about_other.text()
+    assert "Run 2: not decided on this machine now" in said and "%" not in said
     styles = page.split_widget.other.picture.styles
     box_of = page.picture.drawn.scene.display.box_of
     assert {styles[box_of[n]].entry for n in (0, 3)} == {"onnxruntime"}

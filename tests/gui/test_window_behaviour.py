@@ -181,6 +181,19 @@ def test_budgets_take_seconds(drive, text, seconds) -> None:
     assert page.panels.run_settings.settings().budget_s == seconds
 
 
+def test_the_settings_uncover_the_graph_as_a_run_starts(drive) -> None:
+    d = drive("--slow", "0.15")
+    page = d.open()
+    page.show_settings()
+    assert page.settings_window.isVisible()
+    page.runs.start()
+    d.until(lambda: page.document.execution.running)
+    assert not page.settings_window.isVisible()
+    page.show_settings()
+    page.document.execution.cancel()
+    assert page.settings_window.isVisible(), "opened for the next run"
+
+
 @pytest.mark.parametrize("text", ["", "soon", "2", "0", "0 s", "-3", "3 weeks"])
 @pytest.mark.parametrize("ends", ["return", "run"])
 def test_what_is_no_duration_changes_nothing_and_says_why(drive, ends, text) -> None:

@@ -64,7 +64,7 @@ def measure_candidates(
     data = _with_costs_of(task.previous, data)
     noisy = busy()
     if noisy:
-        control.warn(f"as measuring begins, {noisy}")
+        control.warn(f"at the beginning of measuring: {noisy}")
     with control.stage("measure") as report:
         has_answer = race.leader is not None or task.is_quick
         seconds = race.seconds_for_step if has_answer else race.seconds_to_improve
