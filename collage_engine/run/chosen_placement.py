@@ -9,7 +9,7 @@ from collage_engine.planning.search_problem import RUNNERS_UP
 from collage_engine.records.cost import Cost
 from collage_engine.records.placement import Placement
 from collage_engine.trials.contender import COLLAGE, ContenderResult
-from collage_engine.trials.race import RaceResult
+from collage_engine.trials.standings import RaceResult
 
 
 def chosen_placement(data: ProblemData, race_result: RaceResult) -> Placement:

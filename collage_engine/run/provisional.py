@@ -32,9 +32,9 @@ def provisional_document(
     Returns:
         The document, with the leader.
     """
-    results = race.results()
+    results = race.standings.results()
     assert race.leader is not None
-    best = race.result_of(race.leader)
+    best = race.standings.result_of(race.leader)
     named = next(one.contender for one in results if one.contender.key == best.contender.key)
     return msgspec.structs.replace(
         begun_document(task, menu, data.candidates, control),

@@ -54,16 +54,16 @@ def calibrate_costs(
     """
     if not _is_worthwhile(data, searched):
         return data, searched
-    seconds = race.seconds_for_step
+    seconds = race.clock.for_step_s
     if not seconds:
         control.cut("calibrate")
-    if not seconds and not race.profiled():
+    if not seconds and not race.standings.profiled():
         return data, searched
     ends_at = time.monotonic() + seconds
     isolated, timed, failed = data, set[CoverKey](), set[CoverKey]()
     with control.stage("calibrate") as report:
         for turn in range(TURNS + 1):  # after the last one, a search
-            tried = {_key(one.contender.cover): one for one in race.profiled()}
+            tried = {_key(one.contender.cover): one for one in race.standings.profiled()}
             costs = corrected_costs(graph, isolated, list(tried.values()))
             if costs is not None:
                 again = isolated.with_costs(costs)
@@ -73,7 +73,7 @@ def calibrate_costs(
                     break
                 data, searched = again, found
             cover = _next_cover(searched.covers, timed.union(tried), failed)
-            if cover is None or not seconds or turn == TURNS or not race.has_time(ends_at):
+            if cover is None or not seconds or turn == TURNS or not race.clock.has_time(ends_at):
                 break
             now = f"placement {len(tried) + 1}, {counted(len(cover), 'partition')}"
             report.progress(turn, TURNS, now)

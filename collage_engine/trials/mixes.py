@@ -77,8 +77,8 @@ def try_mixes(
     able = menu.target.kind == "cpu" and not race.runner.bench.one_loaded
     if not able or len(taken) < 2 or race.leader is None:
         return data
-    seconds = max(race.seconds_for_step, LEAST_COVERS * race.seconds_to_enter())
-    if seconds > race.seconds_to_improve:
+    seconds = max(race.clock.for_step_s, LEAST_COVERS * race.clock.entering_s())
+    if seconds > race.clock.to_improve_s:
         control.cut("mixes")
         return data
     began = time.monotonic()
@@ -98,7 +98,7 @@ def try_mixes(
         race.enter(mixes, ends_at=began + seconds, on_progress=report.progress)
         race.end_builders()
         modules = {one.key for one in mixes}
-        ran = [r for r in race.results() if r.contender.key in modules and r.measured_us]
+        ran = [r for r in race.standings.results() if r.contender.key in modules and r.measured_us]
         report.detail = f"{counted(len(groups), 'group')} of operators"
         if not ran:
             report.detail += "; no mix of toolchains was timed"
@@ -137,7 +137,7 @@ def _alone_us(race: Race) -> dict[str, float]:
     """Return what each toolchain takes alone on the whole model, in µs by instance id."""
     return {
         one.contender.cover[0].instance.id: one.measured_us
-        for one in race.results()
+        for one in race.standings.results()
         if len(one.contender.cover) == 1 and one.contender.eligible and one.measured_us
     }
 

@@ -6,7 +6,7 @@ from collage_engine.records.accuracy import Accuracy, Rounding
 from collage_engine.records.precision import FLOAT32
 from collage_engine.records.settings import RunSettings
 from collage_engine.trials.contender import finite
-from collage_engine.trials.race import RaceResult
+from collage_engine.trials.standings import RaceResult
 
 MORE_SAMPLES = 3
 """Further random inputs on which the tolerance must be kept. With one image, choices of products

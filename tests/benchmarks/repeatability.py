@@ -21,7 +21,7 @@ from typing import Any
 from collage_engine import api
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.settings import RunSettings
-from collage_engine.trials.race import TIE
+from collage_engine.trials.standings import TIE
 from tests.benchmarks.place import model_file
 
 

@@ -47,7 +47,8 @@ class Race:
     def __init__(self, tolerance: float, real: Real) -> None:
         self.tolerance, self.real = tolerance, real
         self.tried: list[Contender] = []
-        self.seconds_to_improve = 600.0
+        self.to_improve_s = 600.0
+        self.clock = self.standings = self
 
     def results(self) -> tuple[()]:
         return ()

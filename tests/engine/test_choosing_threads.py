@@ -42,20 +42,20 @@ def placed(
     path = folder / "model.onnx"
     onnx.save(zoo.build("tiny"), path)
     tried: list[str] = []
-    time_apart = Race.time_apart
+    without_entering = Race.time_without_entering
 
     def with_share(race: Race, contenders, **more) -> dict[str, float]:
-        found = time_apart(race, contenders, **more)
+        found = without_entering(race, contenders, **more)
         assert race.leader is not None and set(found) == {one.name for one in contenders}
         tried.extend(found)
-        us = race.time_us(race.leader)
+        us = race.standings.time_us(race.leader)
         assert us is not None
         return dict.fromkeys(found, share * us)
 
     def state(*_: object) -> MachineState:
         return MachineState(at=machine_state().at, busy=busy)
 
-    patch.setattr(Race, "time_apart", with_share)
+    patch.setattr(Race, "time_without_entering", with_share)
     patch.setattr(run_module, "machine_state", state)
     patch.setattr(threads_module, "HANDING_US", handing_us)
     patch.setattr("collage_engine.candidates.menu.physical_cores", lambda: 2)

@@ -60,7 +60,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
             data = try_mixes(task.open_model.model, menu, data, race, control)
             mixes = [
                 one
-                for one in race.results()
+                for one in race.standings.results()
                 if one.contender.kind == "collage" and one.measured_us is not None
             ]
             mix = min(mixes, key=lambda one: one.measured_us or 0.0)

@@ -46,7 +46,8 @@ class Covers:
         self.between_us = between_us
         self.known: list[ContenderResult] = []
         self.refused: Callable[[set[Work]], bool] = lambda _: False
-        self.seconds_for_step = 600.0
+        self.for_step_s = 600.0
+        self.clock = self.standings = self  # what calibration asks of either
 
     @property
     def seen(self) -> list[set[Work]]:
@@ -155,7 +156,7 @@ def test_what_is_predicted_too_low_is_tried_and_found_out(
 def test_what_was_profiled_before_corrects_costs_where_no_time_is_left() -> None:
     race, rows = Covers(DEAR), rows_of(ALONE)
     profiled(race, rows, SINGLE)
-    race.seconds_for_step = 0.0
+    race.clock.for_step_s = 0.0
     data, found, control = calibrated(rows, race)
     assert race.seen == [SINGLE], "nothing was run but what had been before"
     assert works(found.covers[0]) == TWO and control.cut_short == ["calibrate"]

@@ -13,7 +13,7 @@ from collage_engine.records.cost_table import CostTable
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.chosen_placement import chosen_placement, runners_up, timed_placement
 from collage_engine.trials.contender import Contender, ContenderResult
-from collage_engine.trials.race import RaceResult
+from collage_engine.trials.standings import RaceResult
 from tests.support.covers import candidate_on
 from tests.support.graphs import chain, instance
 

@@ -26,7 +26,8 @@ from collage_engine.trials.placement_process import (
     TrialBench,
     TrialSettings,
 )
-from collage_engine.trials.race import COMMON_ROUNDS, Race, RaceResult
+from collage_engine.trials.race import Race
+from collage_engine.trials.standings import COMMON_ROUNDS, RaceResult
 from collage_engine.trials.trial_job import OpenPlacement
 from tests.support.scripted_workers import Script, cover, trial_model
 

@@ -17,11 +17,12 @@ from collage_engine.records.errors import Cancelled, ToolchainError
 from collage_engine.run.stages.whole_models import replaces
 from collage_engine.trials import race as race_module
 from collage_engine.trials.contender import Contender, Sample
-from collage_engine.trials.race import (
+from collage_engine.trials.race import Race
+from collage_engine.trials.standings import (
     COMMON_ROUNDS,
     ENOUGH_ROUNDS,
     MOST_ROUNDS,
-    Race,
+    is_as_fast,
 )
 from collage_engine.trials.trial_job import OpenPlacement, ProfilePlacement, RunRound
 from tests.support.scripted_workers import Script, cover
@@ -68,7 +69,7 @@ def test_whoever_is_clearly_slower_leaves_after_six_common_rounds(script, tmp_pa
     script.us.update({"fast": noisy(100.0, 1), "slow": noisy(112.0, 2)})
     with race(script, tmp_path) as going:
         going.enter([contender("fast"), contender("slow")])
-        assert [one.contender.name for one in going.present] == ["fast"]
+        assert [one.contender.name for one in going.standings.present] == ["fast"]
         assert script.rounds == {"fast": COMMON_ROUNDS, "slow": COMMON_ROUNDS}
         found = going.finish()
     assert found.winner.contender.name == "fast"
@@ -83,7 +84,7 @@ def test_two_percent_are_no_reason_to_leave(script, tmp_path):
     script.us.update({"fast": noisy(100.0, 1), "near": noisy(102.0, 2)})
     with race(script, tmp_path) as going:
         going.enter([contender("near"), contender("fast", 3)])
-        assert len(going.present) == 2
+        assert len(going.standings.present) == 2
         found = going.finish()
     assert found.winner.contender.name == "fast", "no tie: two percent are more than one"
     assert found.named == "collage" and found.tied == ()
@@ -91,12 +92,15 @@ def test_two_percent_are_no_reason_to_leave(script, tmp_path):
 
 @pytest.mark.parametrize(("share", "goes_on"), [(0.002, False), (0.1, True)])
 def test_the_race_goes_on_while_its_leader_is_not_decided(script, tmp_path, share, goes_on):
-    script.us.update({"fast": noisy(100.0, 1, share=share), "near": noisy(101.6, 2, share=share)})
     with race(script, tmp_path) as going:
-        going.enter([contender("near"), contender("fast")])
-        going._last_rounds(lambda *step: None)
-        assert (script.rounds["near"] > ENOUGH_ROUNDS + COMMON_ROUNDS) == goes_on
-        assert script.rounds["near"] <= MOST_ROUNDS + COMMON_ROUNDS
+        going.enter([contender("fast"), contender("near")])
+        for entry, us, seed in zip(going.standings.present, (100.0, 101.6), (1, 2), strict=True):
+            draw = noisy(us, seed, share=share)
+            entry.rounds = {number: (1, draw(number)) for number in range(ENOUGH_ROUNDS)}
+        going.standings.lead()
+        assert not going.standings.is_settled(ENOUGH_ROUNDS - 1)
+        assert going.standings.is_settled(ENOUGH_ROUNDS) != goes_on
+        assert going.standings.is_settled(MOST_ROUNDS)
 
 
 def test_of_two_that_are_as_fast_the_one_with_fewer_partitions_wins(script, tmp_path):
@@ -110,10 +114,10 @@ def test_of_two_that_are_as_fast_the_one_with_fewer_partitions_wins(script, tmp_
 def test_a_slow_round_does_not_make_a_tie(script, tmp_path):
     with race(script, tmp_path) as going:
         going.enter([contender("fast"), contender("slow")])
-        fast, slow = going.present
+        fast, slow = going.standings.present
         slow.rounds = {number: (1, 1780.0) for number in range(4)}
         fast.rounds = dict(enumerate([(1, 1010.0), (1, 1000.0), (1, 3000.0), (1, 1020.0)]))
-        assert not going._is_as_fast(slow, fast), "three of four rounds are far apart"
+        assert not is_as_fast(slow, fast), "three of four rounds are far apart"
 
 
 def test_equal_covers_are_one_contender_with_all_of_its_names(script, tmp_path):
@@ -165,7 +169,7 @@ def test_the_bad_luck_of_a_process_does_not_lose(script, tmp_path):
     script.us["unlucky"] = lambda _: 108.0 if script.opened["unlucky"] == 1 else 90.0
     with race(script, tmp_path) as going:
         going.enter([contender("unlucky"), contender("steady")])
-        assert [one.contender.name for one in going.present] == ["steady"]
+        assert [one.contender.name for one in going.standings.present] == ["steady"]
         found = going.finish()
     assert found.winner.contender.name == "unlucky"
     assert found.winner.measured_us == pytest.approx(90.0)
@@ -275,8 +279,8 @@ def test_what_is_timed_apart_is_no_contender(script, tmp_path):
     half = contender("half", kind="whole-model", barred="it is timed only")
     with race(script, tmp_path) as going:
         going.enter([contender("full")])
-        assert going.time_apart([half], ends_at=1e9) == {"half": pytest.approx(60.0)}
-        assert [one.contender.name for one in going.present] == ["full"]
+        assert going.time_without_entering([half], ends_at=1e9) == {"half": pytest.approx(60.0)}
+        assert [one.contender.name for one in going.standings.present] == ["full"]
         found = going.finish()
     assert [one.contender.name for one in found.results] == ["full"]
 
@@ -300,7 +304,7 @@ def test_partitions_and_what_is_between_them_are_told_apart(script, tmp_path):
         assert trial.partitions_us == {part("a"): 5.0, part("a", 1): 0.0, part("a", 2): 5.0}
         assert trial.between_us == 1.5
         assert trial.reason is None and trial.max_rel_error == 1e-6
-        assert [one.contender.cover for one in going.profiled()] == [cover("a", 3)]
+        assert [one.contender.cover for one in going.standings.profiled()] == [cover("a", 3)]
         whole = going.try_cover(contender("b"))
     assert whole.partitions_us == pytest.approx({part("b"): 100.0})
 
@@ -366,7 +370,7 @@ def test_a_build_that_hangs_ends_with_the_time_once_there_is_an_answer(script, t
     script.hang_in_build = {"c", "d"}
     with race(script, tmp_path, clock=time.monotonic, ends_at=math.inf) as going:
         going.enter([contender(name, kind="whole-model") for name in "ab"])
-        going.ends_at = time.monotonic() + 10.0
+        going.clock.ends_at = time.monotonic() + 10.0
         going.enter(
             [contender(name, kind="whole-model") for name in "cd"], ends_at=time.monotonic() + 2.0
         )
@@ -377,7 +381,7 @@ def test_a_build_that_hangs_ends_with_the_time_once_there_is_an_answer(script, t
 def test_modules_that_were_built_before_are_taken(script, tmp_path):
     with race(script, tmp_path / "one") as going:
         going.enter([contender(name, kind="whole-model") for name in "ab"])
-        modules = going.modules
+        modules = going.standings.modules
     with race(script, tmp_path / "two", runner={"modules": modules}) as going:
         going.enter([contender(name, kind="whole-model") for name in "ab"])
         assert going.leader is not None

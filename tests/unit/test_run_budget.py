@@ -89,12 +89,12 @@ def test_the_time_left_that_is_shown_obeys_the_budget() -> None:
 def test_a_step_has_half_of_the_time_and_no_less_than_is_worthwhile(tmp_path: Path) -> None:
     with Race(Script().runner(tmp_path), clock=lambda: 0.0) as race:
         kept_s = 3 / 2  # a third of the time, where little is left
-        race.ends_at = kept_s * (SHORTEST_RUN_S - 1)
-        assert race.seconds_for_step == 0.0
-        race.ends_at = kept_s * SHORTEST_RUN_S
-        assert race.seconds_for_step == SHORTEST_RUN_S
-        race.ends_at = 600.0
-        assert race.seconds_for_step == race.seconds_to_improve / 2
+        race.clock.ends_at = kept_s * (SHORTEST_RUN_S - 1)
+        assert race.clock.for_step_s == 0.0
+        race.clock.ends_at = kept_s * SHORTEST_RUN_S
+        assert race.clock.for_step_s == SHORTEST_RUN_S
+        race.clock.ends_at = 600.0
+        assert race.clock.for_step_s == race.clock.to_improve_s / 2
 
 
 CPU = TargetChoice("cpu")
@@ -220,7 +220,8 @@ def measured(whole: Cost, control: RunControl) -> tuple[ProblemData, ProblemData
         machine_before=nowhere,
     )
     measuring = LostMeasuring(nowhere, nowhere, settings, {}, control)
-    race: Any = SimpleNamespace(leader=object(), seconds_for_step=600.0, profiled=list)
+    clock, standings = SimpleNamespace(for_step_s=600.0), SimpleNamespace(profiled=list)
+    race: Any = SimpleNamespace(leader=object(), clock=clock, standings=standings)
     after = measure_candidates(task, nowhere, data, measuring, race, control)
     return data, after, measuring.counts
 

@@ -17,7 +17,7 @@ from collage_engine.trials.contender import (
     ContenderKind,
     ContenderResult,
 )
-from collage_engine.trials.race import RaceResult
+from collage_engine.trials.standings import RaceResult
 from tests.support.runs import run_record
 from tests.support.scripted_workers import cover
 

@@ -24,8 +24,10 @@ from collage_engine.run.stages.whole_models import bench_of, exporting_s, timed
 from collage_engine.run.task import RunTask
 from collage_engine.trials.baselines import baselines
 from collage_engine.trials.contender import COLLAGE, Contender, judged
-from collage_engine.trials.race import SETTLE_S, Race, RaceResult
+from collage_engine.trials.race import Race
+from collage_engine.trials.race_clock import SETTLE_S
 from collage_engine.trials.runner import Module, TrialRunner, confirming_settings
+from collage_engine.trials.standings import RaceResult
 
 QUICK_S = 2 * SETTLE_S
 """Seconds for the last rounds of a quick confirmation, whatever the budget: twice what contenders
@@ -71,7 +73,7 @@ def confirm_winner(
             others = _fastest_before(others, task.previous) or others[:1]
         _enter(race, data, covers, others, report)
         if quick:
-            race.ends_at = min(race.ends_at, time.monotonic() + QUICK_S)
+            race.clock.ends_at = min(race.clock.ends_at, time.monotonic() + QUICK_S)
         result = race.finish(report.progress)
         winner, said = result.winner.contender, result.winner.contender.title
         if winner.kind == "collage":
@@ -79,7 +81,7 @@ def confirm_winner(
         report.detail = f"{said} wins"
     latency = data.settings.objective == "latency"
     # Those for another objective may be built otherwise, which their keys do not say.
-    task.open_model.keep_modules(_worth_keeping(result, race.modules) if latency else {})
+    task.open_model.keep_modules(_worth_keeping(result, race.standings.modules) if latency else {})
     if result.left_out and not quick:
         control.cut("confirm")
     how: Literal["full", "quick", "trial"] = "quick" if quick or result.left_out else "full"
@@ -99,11 +101,13 @@ def _race_of_objective(task: RunTask, samples: RunSamples, race: Race, control: 
     settings = task.settings
     if settings.objective == "latency":
         return race
-    known = [one.contender for one in timed(race.results()) if one.contender.eligible]
+    known = [one.contender for one in timed(race.standings.results()) if one.contender.eligible]
     race.close()
     bench = bench_of(task, samples, control, confirming_settings(settings))
     ends_at = control.ends_at - exporting_s(task)
-    other = control.open(Race(TrialRunner(bench, race.modules), ends_at, keep=control.keep))
+    other = control.open(
+        Race(TrialRunner(bench, race.standings.modules), ends_at, keep=control.keep)
+    )
     other.enter(known)
     return other
 
@@ -112,7 +116,7 @@ def _baselines(task: RunTask, menu: Menu, data: ProblemData, race: Race) -> list
     """Return all baselines, the users' own ones first, then those that were the fastest so far."""
     calls = call_graph(task.open_model.model.graph)
     found = [judged(data, one) for one in baselines(calls, menu, data.settings)]
-    us = {one.contender.key: one.measured_us or math.inf for one in timed(race.results())}
+    us = {one.contender.key: one.measured_us or math.inf for one in timed(race.standings.results())}
     return sorted(
         found,
         key=lambda one: (one.kind != "user", not one.eligible, us.get(one.key, math.inf)),
@@ -145,7 +149,7 @@ def _enter(
     ]
     race.enter([judged(data, one) for one in ours], on_progress=report.progress)
     # What the end of the race needs goes before baselines, which are shown and hardly ever win.
-    ends_at = race.ends_at - race.seconds_to_finish
+    ends_at = race.clock.ends_at - race.clock.kept_s
     race.enter(others, ends_at=ends_at, on_progress=report.progress)
 
 

@@ -67,7 +67,7 @@ def measure_candidates(
         control.warn(f"at the beginning of measuring: {noisy}")
     with control.stage("measure") as report:
         has_answer = race.leader is not None or task.is_quick
-        seconds = race.seconds_for_step if has_answer else race.seconds_to_improve
+        seconds = race.clock.for_step_s if has_answer else race.clock.to_improve_s
         is_quick = task.is_quick and has_cover(data)
         seconds = 0.0 if is_quick else seconds
         work = _Measurement(task, menu, race, measuring, control.within(seconds), data)
@@ -169,7 +169,7 @@ class _Measurement:
             groups_of(call_graph(opened.model.graph)),
             (
                 Timed(part.instance.id, part.nodes, one.partitions_us[part.id])
-                for one in self._race.profiled()
+                for one in self._race.standings.profiled()
                 for part in one.contender.cover
                 if part.id in one.partitions_us
             ),

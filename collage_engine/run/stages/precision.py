@@ -100,7 +100,7 @@ class ChosenPrecision:
             return data
         kept = {
             key_of(one.contender.cover[0].instance)
-            for one in race.results()
+            for one in race.standings.results()
             if one.contender.kind == "whole-model" and one.reason is None and one.measured_us
         }
 
@@ -151,7 +151,7 @@ def choose_precision(
     seconds = seconds_for_precision(task, menu)
     if not seconds:
         return ChosenPrecision()
-    part = control.within(race.seconds_to_improve)
+    part = control.within(race.clock.to_improve_s)
     with control.stage("precision") as report:
         report.progress(0, 1, "what rounding each product does")
         model, precision = task.open_model.model, task.settings.precision
@@ -165,7 +165,7 @@ def choose_precision(
             return ChosenPrecision(allowed={})
         choosing = _Choosing(task, menu, data, race, samples, emulation, part)
         try:
-            choosing.choose(STEP_SHARE * min(seconds, race.seconds_to_improve))
+            choosing.choose(STEP_SHARE * min(seconds, race.clock.to_improve_s))
             report.progress(0, 1, "the whole model with some products rounded")
             choosing.enter()
         except Cancelled:
@@ -299,7 +299,7 @@ class _Choosing:
                     bound = self._try(instance, choice, ends_at)
                     if bound is not None:
                         pending[instance] = self._chosen(instance, bound)
-            ends_at = time.monotonic() + STEP_SHARE * self._race.seconds_to_improve
+            ends_at = time.monotonic() + STEP_SHARE * self._race.clock.to_improve_s
 
     def _try(
         self, instance: ToolchainInstance, choice: ProductChoice, ends_at: float
@@ -393,7 +393,7 @@ def _whole_models(race: Race, products: int) -> list[RoundingTrial]:
             measured_us=one.measured_us,
             reason=one.reason,
         )
-        for one in race.results()
+        for one in race.standings.results()
         if one.contender.kind == "whole-model"
         and one.contender.reduced
         and one.max_rel_error is not None

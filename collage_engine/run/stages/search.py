@@ -28,7 +28,7 @@ def search_covers(menu: Menu, data: ProblemData, race: Race, control: RunControl
         if found.answer.infeasible is not None:
             out_of_time = "measure" in control.cut_short
             raise no_cover_error(
-                data, found.answer, menu.without_candidates, race.failures(), out_of_time
+                data, found.answer, menu.without_candidates, race.standings.failures(), out_of_time
             )
         if not found.covers:
             raise InfeasibleError(f"no placement was found: {UNDECIDED}", {})

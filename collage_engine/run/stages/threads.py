@@ -12,7 +12,8 @@ from collage_engine.control.run_control import RunControl
 from collage_engine.records.counted import counted
 from collage_engine.records.time_limits import STEP_SHARE
 from collage_engine.run.task import RunTask
-from collage_engine.trials.race import SLOWER, Race
+from collage_engine.trials.race import Race
+from collage_engine.trials.standings import SLOWER
 from collage_engine.wording.amounts import time_text
 
 HANDING_US = 3.0
@@ -48,10 +49,10 @@ def choose_threads(
     fewer = [n for n in dict.fromkeys((most // 2, 1)) if 0 < n < most]
     is_given = bool(task.settings.threads) or task.machine_before.busy is not None
     # Whole models are raced again on the number of threads that is found.
-    too_long = control.seconds.get("whole-models", 0.0) > STEP_SHARE * race.time_left
+    too_long = control.seconds.get("whole-models", 0.0) > STEP_SHARE * race.clock.left_s
     if is_given or too_long or not fewer or leader is None or menu.target.kind != "cpu":
         return task
-    all_us, operators = race.time_us(leader), len(task.open_model.model.graph.operators)
+    all_us, operators = race.standings.time_us(leader), len(task.open_model.model.graph.operators)
     if all_us is None or (most == 2 and all_us > 2 * HANDING_US * operators):
         return task
     alone = leader.contender
@@ -70,9 +71,9 @@ def choose_threads(
         for threads in fewer
     ]
     with control.stage("threads") as report:
-        ends_at = time.monotonic() + STEP_SHARE * race.time_left
-        found = race.time_apart(tried, ends_at=ends_at)
-        all_us = race.time_us(leader)  # with the common rounds
+        ends_at = time.monotonic() + STEP_SHARE * race.clock.left_s
+        found = race.time_without_entering(tried, ends_at=ends_at)
+        all_us = race.standings.time_us(leader)  # with the common rounds
         us = {most: all_us, **{int(name): taken for name, taken in found.items()}}
         known = {threads: taken for threads, taken in us.items() if taken is not None}
         if all_us is None or len(known) < 2:

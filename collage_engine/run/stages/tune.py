@@ -51,9 +51,9 @@ def tune_kernels(
         data = data.with_constants(with_tuned_pairs(data.constants, instances))
         counts, waiting = TuneCounts(), tunable(menu)
         # This time is added to that of the race, which goes on so much longer.
-        race.ends_at += settings.tune_budget_s
-        given_s = min(settings.tune_budget_s, race.seconds_to_improve)
-        part = control.within(race.seconds_to_improve)
+        race.clock.ends_at += settings.tune_budget_s
+        given_s = min(settings.tune_budget_s, race.clock.to_improve_s)
+        part = control.within(race.clock.to_improve_s)
         for number, instance in enumerate(waiting):
             left = max(0.0, given_s - counts.seconds)
             share = left / (len(waiting) - number)
@@ -76,7 +76,7 @@ def tune_kernels(
             menu = tuned.menu
             data = data.with_candidates(tuned.candidates, tuned.costs)
             counts = sum_of(counts, tuned.counts)
-        race.ends_at -= max(0.0, settings.tune_budget_s - counts.seconds)
+        race.clock.ends_at -= max(0.0, settings.tune_budget_s - counts.seconds)
         report.detail = summary(counts)
         control.emit(RunUpdate(candidates=data.records(), constants=dict(data.constants)))
     return TuneResult(menu=menu, data=data, tuning=counts)

@@ -137,16 +137,16 @@ def enter_whole_models(
     """
     if contenders:
         with control.stage(stage) as report:
-            now, left_s = time.monotonic(), race.time_left - reserved_s
+            now, left_s = time.monotonic(), race.clock.left_s - reserved_s
             # Each toolchain alone may take all of it: what wins is mostly decided by them.
             for secondary, share in ((False, 1.0), (True, STEP_SHARE)):
                 some = [one for one in contenders if is_secondary(one) == secondary]
                 race.enter(some, ends_at=now + share * left_s, on_progress=report.progress)
-            results = race.results()
+            results = race.standings.results()
             report.detail = _detail(results, race)
             if not all(one.reached for one in results):
                 control.cut(stage)
-    return with_trial_costs(task.open_model, menu, data, race.results())
+    return with_trial_costs(task.open_model, menu, data, race.standings.results())
 
 
 def exporting_s(task: RunTask) -> float:
@@ -165,7 +165,7 @@ def _detail(results: Sequence[ContenderResult], race: Race) -> str:
     reached = [one for one in results if one.reached]
     single = sum(one.contender.kind == "whole-model" for one in reached)
     tried = f"{counted(len(reached), 'placement')} tried, {single} of them on one toolchain"
-    us = None if race.leader is None else race.time_us(race.leader)
+    us = None if race.leader is None else race.standings.time_us(race.leader)
     if race.leader is None or us is None:
         return f"{tried}; none can be exported"
     return f"{tried}; the fastest is {race.leader.contender.title} with {time_text(us)}"

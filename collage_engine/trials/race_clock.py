@@ -1,0 +1,149 @@
+"""The clock of a race: how much time it has, and what its steps are likely to take."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+from collage_engine.records.flag import Flag
+from collage_engine.records.time_limits import SHORTEST_RUN_S, STEP_SHARE
+from collage_engine.trials.contender import Contender
+from collage_engine.trials.placement_process import PlacementProcess
+from collage_engine.trials.standings import COMMON_ROUNDS, UNKNOWN_ROUND_S, Standings
+
+SETTLE_S = 3.0
+"""Seconds after which contenders that have just entered wait with their further rounds for the
+others to enter, too: slow models would take the time of those; chosen."""
+UNKNOWN_BUILD_S, UNKNOWN_LOAD_S = 8.0, 3.0
+"""Seconds for a build and for loading, where none was seen yet; chosen, from models of a hundred
+operators."""
+
+
+class RaceClock:
+    """How much time a race has, and what its steps take by the builds, loads and rounds so far.
+
+    Attributes:
+        ends_at: When the race is to be over, on the clock.
+        now: Returns the time now, in seconds.
+    """
+
+    def __init__(
+        self,
+        standings: Standings,
+        ends_at: float = math.inf,
+        keep: Flag | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Start.
+
+        Args:
+            standings: The race's entries, whose builds, loads and rounds say what such steps take.
+            ends_at: When the race is to be over, on the clock.
+            keep: Set when the race is to end soon and to keep its leader.
+            now: Returns the time now, in seconds.
+        """
+        self.ends_at = ends_at
+        self.now = now
+        self._standings = standings
+        self._keep = keep
+
+    @property
+    def left_s(self) -> float:
+        """Return the seconds until the race is to be over; 0 once the user keeps what there is."""
+        if self._keep is not None and self._keep.is_set():
+            return 0.0
+        return max(0.0, self.ends_at - self.now())
+
+    @property
+    def kept_s(self) -> float:
+        """Return what one more cover and the last steps take, by the builds and loads so far.
+
+        It is at most a third of the time that is left: on a busy machine builds and loads take long
+        compared with a short budget, and what they are kept for has to be found first.
+        """
+        last_s = 0.0 if self._standings.leader is None else self.last_steps_s
+        return min(self.entering_s() + last_s, self.left_s / 3)
+
+    @property
+    def to_improve_s(self) -> float:
+        """Return the seconds that may be spent on finding better placements."""
+        return self.left_s - self.kept_s
+
+    @property
+    def for_step_s(self) -> float:
+        """Return the seconds that one step may spend on that: half of them.
+
+        It gets no less than is worth beginning with; 0 where even all of them are less.
+        """
+        if self.to_improve_s < SHORTEST_RUN_S:
+            return 0.0
+        return max(SHORTEST_RUN_S, STEP_SHARE * self.to_improve_s)
+
+    def entering_s(self, contenders: Sequence[Contender] = ()) -> float:
+        """Return the seconds that building, loading and timing contenders at once takes.
+
+        A build takes as long as the longest seen of the same toolchains, else as the longest.
+
+        Args:
+            contenders: What is to enter; none: a mix of any toolchains.
+        """
+        processes = [entry.process for entry in self._standings.entries]
+        builds = [process for process in processes if process.build_s > 0]
+        build_s = 0.0 if contenders else _longest(builds)
+        for contender in contenders:
+            if contender.key not in self._standings.modules:
+                toolchains = {part.instance.toolchain for part in contender.cover}
+                alike = [one for one in builds if toolchains == set(one.toolchains)]
+                build_s = max(build_s, _longest(alike or builds))
+        rounds_s = min(SETTLE_S, COMMON_ROUNDS * (self.round_s + UNKNOWN_ROUND_S))
+        return build_s + self.load_s + rounds_s
+
+    def has_time(self, ends_at: float, contenders: Sequence[Contender] = ()) -> bool:
+        """Tell whether contenders are likely to be timed by then.
+
+        Of the last steps only what they are known to take is kept: what enters may win, and is cut
+        off where it takes longer than builds and loads have taken so far.
+
+        Args:
+            ends_at: When they are to be timed, on the clock, besides the race's own end.
+            contenders: What is to enter; none: a mix of any toolchains.
+        """
+        kept_s = self.load_s + self.fresh_rounds_s
+        left_s = min(self.left_s - kept_s, ends_at - self.now())
+        return left_s > self.entering_s(contenders)
+
+    def is_over(self, ends_at: float) -> bool:
+        """Tell whether the time is over for everything but the last steps."""
+        return self.left_s <= self.last_steps_s or self.now() >= ends_at
+
+    @property
+    def load_s(self) -> float:
+        """Return the seconds for loading and checking a placement."""
+        loads = [e.process.load_s for e in self._standings.entries if e.process.load_s > 0]
+        return statistics.median(loads) if loads else UNKNOWN_LOAD_S
+
+    @property
+    def round_s(self) -> float:
+        """Return the seconds of one round of all that take part."""
+        return sum(entry.round_s for entry in self._standings.present) or UNKNOWN_ROUND_S
+
+    @property
+    def last_steps_s(self) -> float:
+        """Return the seconds kept for timing and profiling the winner in a fresh process.
+
+        Twice what loading took: a step that was begun before may take longer than was predicted.
+        """
+        return 2 * self.load_s + self.fresh_rounds_s
+
+    @property
+    def fresh_rounds_s(self) -> float:
+        """Return the seconds of the winner's fresh rounds."""
+        leader = self._standings.leader
+        return 2 * COMMON_ROUNDS * (UNKNOWN_ROUND_S if leader is None else leader.round_s)
+
+
+def _longest(processes: Sequence[PlacementProcess]) -> float:
+    """Return the seconds of the longest of some builds, or what a build is taken to be."""
+    return max((process.build_s for process in processes), default=UNKNOWN_BUILD_S)

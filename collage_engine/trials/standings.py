@@ -1,0 +1,449 @@
+"""What the rounds of a race say: who leads, who is slower, who wins, and what each one takes.
+
+Only times of common rounds are compared: the time that is told of a contender is the winner's time
+in a fresh process, times the ratio of the two in common rounds; where they had none, the ratio to
+whom it lost stands between.
+
+Repeating a test while rounds are added makes a wrong dismissal about twice as likely as p says, as
+the pruner of Optuna that works the same way states (``optuna.pruners.WilcoxonPruner``); a contender
+therefore also has to be slower by 3 %. Where the memory of a process happens to lie makes another
+10 % to 17 % (the same module, loaded again), so that everything within ``PROCESS_VARIATION`` of the
+leader is timed in a second process before the winner is chosen.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from collage_engine.planning.search_problem import RUNNERS_UP
+from collage_engine.records.errors import InfeasibleError, ToolchainError
+from collage_engine.records.placement import TIE_SHARE
+from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult
+from collage_engine.trials.placement_process import PlacementProcess
+from collage_engine.trials.runner import Module, TrialRunner
+from collage_engine.trials.trial_job import KernelTime
+
+COMMON_ROUNDS = 6
+"""Rounds that a contender has together with the leader before it may leave: the fewest with which
+the signed-rank test can say p < 0.05 (2 of 64 orders of signs)."""
+SLOWER = 1.03
+"""Times the leader's time from which on a contender leaves; chosen."""
+SIGNIFICANT = 0.05
+"""Probability below which the signed-rank test counts; the usual one."""
+TIE = 1 + TIE_SHARE
+"""Times the fastest's time up to which a contender is as fast."""
+PROCESS_VARIATION = 1.1
+"""Times the fastest's time up to which a contender may owe its time to its process: it is timed in
+a second one before the winner is chosen. The same module takes up to 10 % to 17 % more in some
+processes; chosen at the lower end, since few processes are so slow."""
+ENOUGH_ROUNDS = 20
+"""Rounds after which the race ends once each that is left is known to be slower than the leader, or
+within ``TIE`` of it; chosen."""
+MOST_ROUNDS = 60
+"""Rounds after which it ends in any case, with a tie of those that cannot be told apart: where the
+standard deviation of single rounds is 6 %, that of the median of as many is 1 %, which is ``TIE``
+(1.25 times 6 % over the root of 60)."""
+UNKNOWN_ROUND_S = 0.06
+"""Seconds for one contender's round, where none was seen yet; chosen, from models of a hundred
+operators."""
+
+NO_TURN = "the run ended before its turn came"
+"""The reason of a contender that the run had no time for."""
+
+
+@dataclass(eq=False)
+class RaceEntry:
+    """A module that takes part in the race.
+
+    Attributes:
+        contender: The first contender with this cover.
+        process: Its process, loaded as long as it takes part.
+        rounds: Number of the process and microseconds, by number of the round.
+        profiles: Microseconds of every partition and of what is between them, by round.
+        loads: Processes that it has been loaded in.
+        round_s: Seconds that its last round took.
+        lost_to: The leader when it left; None: it did not leave.
+        behind: Times that leader's time that it took in their common rounds.
+        fresh_us: Microseconds of the winner's rounds in its fresh process.
+    """
+
+    contender: Contender
+    process: PlacementProcess
+    rounds: dict[int, tuple[int, float]] = field(default_factory=dict)
+    profiles: dict[int, list[float]] = field(default_factory=dict)
+    loads: int = 0
+    round_s: float = UNKNOWN_ROUND_S
+    lost_to: RaceEntry | None = None
+    behind: float = 1.0
+    fresh_us: list[float] = field(default_factory=list)
+
+    @property
+    def takes_part(self) -> bool:
+        """Tell whether it is loaded and timed in rounds."""
+        return self.process.failure is None and self.process.loaded and self.lost_to is None
+
+    @property
+    def median_us(self) -> float:
+        """Return the median of its own rounds; NaN where it has none."""
+        return statistics.median(us for _, us in self.rounds.values()) if self.rounds else math.nan
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaceResult:
+    """How the race ended.
+
+    Attributes:
+        results: One for each different cover, in the order in which they were named.
+        winner: What is exported.
+        tied: Names of contenders that are as fast, as far as the common rounds can tell.
+        in_model_us: Microseconds of each partition of the winner, in execution order; empty where
+            it was not profiled.
+        residual: The winner's kernels outside every partition.
+        fresh: Whether the winner was timed in a fresh process; else there was no time for it.
+    """
+
+    results: tuple[ContenderResult, ...]
+    winner: ContenderResult
+    tied: tuple[str, ...] = ()
+    in_model_us: tuple[float, ...] = ()
+    residual: tuple[KernelTime, ...] = ()
+    fresh: bool = False
+
+    @property
+    def named(self) -> str:
+        """Return what the user hears: ``collage``, or the name of the baseline that won."""
+        return COLLAGE if self.winner.contender.kind == COLLAGE else self.winner.contender.name
+
+    @property
+    def left_out(self) -> int:
+        """Return how many contenders were not timed for want of time."""
+        return sum(not result.reached for result in self.results)
+
+
+class Standings:
+    """The entries of a race with their rounds, and what follows from these.
+
+    Attributes:
+        leader: The fastest entry that may be exported; None: none ran yet.
+    """
+
+    def __init__(self) -> None:
+        self.leader: RaceEntry | None = None
+        self._entries: dict[tuple[object, ...], RaceEntry] = {}
+        self._named: list[Contender] = []
+
+    # ------------------------------------------------------------------ entries
+
+    def join(self, contenders: Iterable[Contender], runner: TrialRunner) -> list[RaceEntry]:
+        """Note contenders and their names; return an entry for each that is new.
+
+        Args:
+            contenders: One whose cover takes part already is another name of it; one with a reason
+                is listed, not timed.
+            runner: Makes the processes of the new ones.
+        """
+        new = []
+        for contender in contenders:
+            self._named.append(contender)
+            if contender.reason is None and contender.key not in self._entries:
+                entry = RaceEntry(contender, runner.process(contender))
+                self._entries[contender.key] = entry
+                new.append(entry)
+        return new
+
+    def drop(self, entry: RaceEntry) -> None:
+        """Forget an entry whose turn did not come: it may enter later."""
+        del self._entries[entry.contender.key]
+
+    def forget(self, contender: Contender) -> RaceEntry | None:
+        """Forget that a contender took part; return its entry, None where it has none."""
+        self._named.remove(contender)
+        return self._entries.pop(contender.key, None)
+
+    def entry(self, contender: Contender) -> RaceEntry | None:
+        """Return the entry of a contender's cover; None where it has none."""
+        return self._entries.get(contender.key)
+
+    @property
+    def entries(self) -> list[RaceEntry]:
+        """Return all entries, in the order in which they joined."""
+        return list(self._entries.values())
+
+    @property
+    def present(self) -> list[RaceEntry]:
+        """Return the entries that are loaded and timed in rounds."""
+        return [entry for entry in self.entries if entry.takes_part]
+
+    @property
+    def modules(self) -> dict[tuple[object, ...], Module]:
+        """Return the modules that were built, by the keys of their contenders."""
+        return {
+            entry.contender.key: (entry.process.folder, entry.process.built)
+            for entry in self.entries
+            if entry.process.folder is not None and entry.process.built is not None
+        }
+
+    # ------------------------------------------------------------------ comparisons
+
+    def lead(self) -> None:
+        """Find the leader: the fastest of those that may be exported, in common rounds."""
+        if self.leader is not None and not self.leader.process.can_win:
+            self.leader = None
+        able = [entry for entry in self.present if entry.process.can_win and entry.rounds]
+        if not able:
+            return
+        base = self.leader or min(able, key=lambda entry: entry.median_us)
+        fastest = min(able, key=lambda entry: or_infinite(ratio(entry, base)))
+        self.leader = fastest if ratio(fastest, base) < 1.0 else base
+
+    def behind(self, entry: RaceEntry) -> float:
+        """Return times the leader's time that an entry takes; infinite where nothing is known."""
+        us = self.time_us(entry)
+        leader_us = None if self.leader is None else self.time_us(self.leader)
+        return us / leader_us if us and leader_us else math.inf
+
+    def is_slower(self, entry: RaceEntry) -> bool:
+        """Tell whether an entry is clearly slower than the leader.
+
+        One that was loaded again needs as many rounds in its new process before that is decided.
+        """
+        leader = self.leader
+        if leader is None or entry is leader:
+            return False
+        ours, theirs = paired(entry, leader)
+        rounds = sum(process == entry.loads for process, _ in entry.rounds.values())
+        if min(rounds, len(ours)) < COMMON_ROUNDS or ratio(entry, leader) < SLOWER:
+            return False
+        return signed_rank(ours, theirs) < SIGNIFICANT
+
+    def is_settled(self, rounds: int) -> bool:
+        """Tell whether more rounds than these would not change who wins."""
+        able = [entry for entry in self.present if entry.process.can_win]
+        if len(able) < 2 or rounds >= MOST_ROUNDS:
+            return True
+        return rounds >= ENOUGH_ROUNDS and all(map(self._is_decided, able))
+
+    def _is_decided(self, entry: RaceEntry) -> bool:
+        """Tell whether an entry is as fast as the leader, or slower beyond doubt."""
+        if self.leader is None or entry is self.leader or self.behind(entry) <= TIE:
+            return True
+        ours, theirs = paired(entry, self.leader)
+        return len(ours) >= COMMON_ROUNDS and signed_rank(ours, theirs) < SIGNIFICANT
+
+    def near(self) -> list[RaceEntry]:
+        """Return those that may win after all in another process: the fastest few."""
+        able = [entry for entry in self._able() if self.behind(entry) <= PROCESS_VARIATION]
+        return sorted(able, key=self.behind)[: RUNNERS_UP + 1]
+
+    def choose(self) -> RaceEntry:
+        """Return the winner: of those that are as fast as the fastest, the fewest partitions win.
+
+        Raises:
+            ToolchainError: No placement could be built and run with right numbers.
+            InfeasibleError: All that run take more memory than is allowed.
+        """
+        able = self._able()
+        if self.leader not in able:  # it failed after its last round
+            self.leader = min(able, key=lambda entry: self.time_us(entry) or math.inf)
+            self.leader.lost_to = None
+        behind = {entry: self.behind(entry) for entry in able}
+        most = TIE * min(behind.values())
+        tied = [entry for entry in able if behind[entry] <= most]
+        return min(tied, key=lambda entry: (len(entry.contender.cover), behind[entry]))
+
+    def _able(self) -> list[RaceEntry]:
+        """Return the entries that were timed and may be exported, also those that have left.
+
+        Raises:
+            ToolchainError: No placement could be built and run with right numbers.
+            InfeasibleError: All that run take more memory than is allowed.
+        """
+        able = [entry for entry in self.entries if entry.rounds and entry.process.can_win]
+        if able:
+            return able
+        barred = [entry.process for entry in self.entries if entry.process.over_memory]
+        if barred:
+            reasons = "; ".join(f"{one.contender.title}: {one.over_memory}" for one in barred)
+            raise InfeasibleError(f"no placement keeps to the limit on memory ({reasons})")
+        reasons = "; ".join(self.failures())
+        raise ToolchainError(f"no placement could be built with right numbers ({reasons})")
+
+    def failures(self) -> list[str]:
+        """Return why placements failed, a sentence for each that did."""
+        return [
+            f"{entry.contender.title}: {entry.process.failure}"
+            for entry in self.entries
+            if entry.process.failure is not None
+        ]
+
+    # ------------------------------------------------------------------ results
+
+    def time_us(self, entry: RaceEntry) -> float | None:
+        """Return what an entry takes, in microseconds; None where it was not timed.
+
+        It is the fresh time of the winner, or what the leader takes in the median of its rounds;
+        for any other, the ratio in common rounds with that one times its time.
+        """
+        if entry.fresh_us:
+            return statistics.median(entry.fresh_us)
+        base = next((other for other in self.entries if other.fresh_us), self.leader)
+        if entry.lost_to is not None:
+            base, times = entry.lost_to, entry.behind
+        elif base is None or base is entry:
+            return entry.median_us if entry.rounds else None
+        else:
+            times = ratio(entry, base)
+        base_us = self.time_us(base)
+        return None if base_us is None or math.isnan(times) else times * base_us
+
+    def result(self, winner: RaceEntry) -> RaceResult:
+        """Return how the race ended, without where the winner's time goes.
+
+        Args:
+            winner: What :meth:`choose` chose, timed in a fresh process or not.
+        """
+        results = self.results()
+        ours = next(one for one in results if one.contender.key == winner.contender.key)
+        return RaceResult(
+            results=results,
+            winner=replace(self.result_of(winner), contender=ours.contender, names=ours.names),
+            tied=tuple(
+                one.contender.name
+                for one in results
+                if one is not ours and is_as_fast(self._entries.get(one.contender.key), winner)
+            ),
+            fresh=bool(winner.fresh_us),
+        )
+
+    def results(self) -> tuple[ContenderResult, ...]:
+        """Return what came of the contenders: a result for each different cover.
+
+        A baseline's name goes before that of a cover of the search.
+        """
+        names: dict[object, list[Contender]] = {}
+        for contender in self._named:
+            same = contender.key if contender.reason is None else contender.name
+            names.setdefault(same, []).append(contender)
+        results = []
+        for contenders in names.values():
+            first = next((one for one in contenders if one.kind != COLLAGE), contenders[0])
+            others = dict.fromkeys(one.name for one in contenders if one.kind != COLLAGE)
+            also = tuple(name for name in others if name != first.name)
+            entry = None if first.reason is not None else self._entries.get(first.key)
+            if entry is not None:
+                shown = replace(first, barred=entry.process.contender.barred)
+                results.append(replace(self.result_of(entry), contender=shown, names=also))
+                continue
+            results.append(
+                ContenderResult(
+                    contender=first,
+                    names=also,
+                    reason=first.reason or NO_TURN,
+                    reached=first.reason is not None,
+                )
+            )
+        return tuple(results)
+
+    def profiled(self) -> list[ContenderResult]:
+        """Return the placements of several partitions that were profiled."""
+        return [self.result_of(entry) for entry in self.entries if entry.profiles]
+
+    def result_of(self, entry: RaceEntry) -> ContenderResult:
+        """Return what was found out about an entry."""
+        process, us = entry.process, self.time_us(entry)
+        rounds = entry.fresh_us or [round_us for _, round_us in entry.rounds.values()]
+        scale = us / statistics.median(rounds) if us is not None and rounds else math.nan
+        partitions_us, between_us = self._partition_times(entry)
+        return ContenderResult(
+            contender=process.contender,
+            reason=process.failure,
+            rounds_us=() if math.isnan(scale) else tuple(one * scale for one in rounds),
+            max_abs_error=process.max_abs_error,
+            max_rel_error=process.max_rel_error,
+            memory=process.memory,
+            over_memory=process.over_memory is not None,
+            folder=process.folder,
+            built=process.built,
+            partitions_us=partitions_us,
+            between_us=between_us,
+        )
+
+    def _partition_times(self, entry: RaceEntry) -> tuple[dict[str, float], float]:
+        """Return microseconds by candidate of each partition, and of what is between them.
+
+        They are divided by how much slower than usual the machine was in the round: by what the
+        leader took in it, over what it takes in the median of all rounds.
+        """
+        process = entry.process
+        built = None if process.failure is not None else process.built
+        parts = [part.id for part in built.parts] if built is not None else []
+        if len(parts) == 1:
+            us = self.time_us(entry)
+            return {} if us is None else {parts[0]: us}, 0.0
+        if not parts or not entry.profiles:
+            return {}, 0.0
+        profiles = [
+            [us / self._slowness(number) for us in profile]
+            for number, profile in entry.profiles.items()
+        ]
+        *parts_us, between_us = map(statistics.median, zip(*profiles, strict=True))
+        return dict(zip(parts, parts_us, strict=True)), between_us
+
+    def _slowness(self, number: int) -> float:
+        """Return how many times its usual time the leader took in a round; 1 where not known."""
+        leader = self.leader
+        if leader is None or number not in leader.rounds:
+            return 1.0
+        return leader.rounds[number][1] / leader.median_us
+
+
+def ratio(entry: RaceEntry, other: RaceEntry) -> float:
+    """Return how many times another's time an entry takes, in their common rounds.
+
+    It is the median of the rounds of two processes, and the geometric mean over pairs of
+    processes; NaN where there is no common round.
+    """
+    logs: dict[tuple[int, int], list[float]] = {}
+    for number in entry.rounds.keys() & other.rounds.keys():
+        (first, ours), (second, theirs) = entry.rounds[number], other.rounds[number]
+        logs.setdefault((first, second), []).append(math.log(ours / theirs))
+    if not logs:
+        return math.nan
+    return math.exp(statistics.fmean(map(statistics.median, logs.values())))
+
+
+def is_as_fast(entry: RaceEntry | None, winner: RaceEntry) -> bool:
+    """Tell whether common rounds cannot tell an entry from the winner."""
+    if entry is None or entry is winner or not entry.takes_part:
+        return False
+    times = ratio(entry, winner)
+    if 1 / TIE <= times <= TIE:
+        return True
+    ours, theirs = paired(entry, winner)
+    is_near = 1 / SLOWER < times < SLOWER
+    return is_near and bool(ours) and signed_rank(ours, theirs) >= SIGNIFICANT
+
+
+def paired(entry: RaceEntry, other: RaceEntry) -> tuple[list[float], list[float]]:
+    """Return the microseconds of two entries in the rounds that both took part in."""
+    numbers = sorted(entry.rounds.keys() & other.rounds.keys())
+    return [entry.rounds[k][1] for k in numbers], [other.rounds[k][1] for k in numbers]
+
+
+def signed_rank(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Return how likely paired times are as far apart as these for equal placements.
+
+    This is Wilcoxon's signed-rank test on the logarithms of the times.
+    """
+    from scipy.stats import wilcoxon  # takes half a second to import
+
+    logs = [math.log(a / b) for a, b in zip(ours, theirs, strict=True)]
+    return float(wilcoxon(logs).pvalue) if any(logs) else 1.0
+
+
+def or_infinite(value: float) -> float:
+    """Return a number, and infinity for NaN."""
+    return math.inf if math.isnan(value) else value
