@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import msgspec
@@ -37,7 +37,9 @@ from collage_engine.run.task import RunTask
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.toolchains.runtime.builder import compiler_command
 from collage_engine.trials.calibration import calibrate_costs
+from collage_engine.trials.contender import Contender
 from collage_engine.trials.mixes import try_mixes
+from collage_engine.trials.race import Race
 
 
 def run(open_model: Callable[[], OpenModel], job: RunJob, control: RunControl) -> RunUpdate:
@@ -80,45 +82,79 @@ def run(open_model: Callable[[], OpenModel], job: RunJob, control: RunControl) -
         # The true outputs, which placements are compared with.
         samples = draw_samples(task, control)
         if menu.unmeasurable is None:
-            return _measured(task, menu, data, samples, control)
+            first = _first_answer(task, menu, data, samples, control)
+            return _improved(first, samples, control)
         compiled = compile_unmeasured(task, menu, data, samples, control)
         artifact = write(task, menu, samples, compiled.chosen, compiled.module_folder, control)
         document = unmeasured_document(task, menu, compiled, artifact, control)
         return _update(menu, compiled.data, document)
 
 
-def _measured(
-    task: RunTask,
-    menu: Menu,
-    data: ProblemData,
-    samples: RunSamples,
-    control: RunControl,
-) -> RunUpdate:
-    """Race the whole models, improve the answer until the time is over, and export the winner.
+@dataclass(frozen=True)
+class _FirstAnswer:
+    """A run whose whole models have been raced, on the threads that it goes on with.
+
+    Attributes:
+        task: What the run was asked for, with its number of threads.
+        menu: The toolchains and candidates on so many threads.
+        data: The candidates with their costs so far.
+        race: The race, with each toolchain alone in it.
+        waiting: The whole models that enter after products were chosen that may be rounded.
+    """
+
+    task: RunTask
+    menu: Menu
+    data: ProblemData
+    race: Race
+    waiting: Sequence[Contender]
+
+
+def _first_answer(
+    task: RunTask, menu: Menu, data: ProblemData, samples: RunSamples, control: RunControl
+) -> _FirstAnswer:
+    """Race each toolchain alone; where fewer threads are clearly faster, once more on so many.
 
     Args:
         task: What the run was asked for.
         menu: The toolchains and candidates.
         data: The candidates with the costs that the store holds.
         samples: The true outputs.
-        control: Takes progress, candidates and costs as they become known.
+        control: Takes progress and answers.
     """
+    first = _race_whole_models(task, menu, data, samples, control)
+    chosen = choose_threads(task, menu, first.race, control)
+    if threads_of(chosen.settings) == threads_of(task.settings):
+        return replace(first, task=chosen)
+    first.race.close()
+    menu, data = enumerate_candidates(chosen, control)
+    return _race_whole_models(chosen, menu, data, samples, control)
+
+
+def _race_whole_models(
+    task: RunTask, menu: Menu, data: ProblemData, samples: RunSamples, control: RunControl
+) -> _FirstAnswer:
+    """Open the race and have each toolchain alone enter it: from here on there is an answer."""
     race = open_race(task, menu, data, samples, control)
-    # Each toolchain alone enters the race: from here on there is an answer.
     reserved_s = seconds_for_precision(task, menu)
     early, waiting = whole_models(task, menu, data, has_precision=reserved_s > 0)
     data = enter_whole_models(
         task, menu, data, race, early, control, "whole-models", reserved_s=reserved_s
     )
-    most = threads_of(task.settings)
-    task = choose_threads(task, menu, race, control)
-    if threads_of(task.settings) < most:  # the model is faster on fewer threads: all over again
-        race.close()
-        menu, data = enumerate_candidates(task, control)
-        return _measured(task, menu, data, samples, control)
+    return _FirstAnswer(task, menu, data, race, waiting)
+
+
+def _improved(first: _FirstAnswer, samples: RunSamples, control: RunControl) -> RunUpdate:
+    """Improve a first answer until the time is over or nothing helps, and export the winner.
+
+    Args:
+        first: The run with its first answer.
+        samples: The true outputs.
+        control: Takes progress, candidates and costs as they become known.
+    """
+    task, menu, data, race = first.task, first.menu, first.data, first.race
     # Which products may be rounded within the tolerance, where reduced precision is admitted.
     chosen = choose_precision(task, menu, data, race, samples, control)
-    waiting = [*chosen.unreached, *(one for one in waiting if not chosen.skips(one))]
+    waiting = [*chosen.unreached, *(one for one in first.waiting if not chosen.skips(one))]
     data = enter_whole_models(task, menu, data, race, waiting, control, "rounded-models")
     race.end_builders()  # which built all whole models
     data = chosen.admitted(task.open_model.model, data, race)
