@@ -17,7 +17,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from collage_engine.artifact import custom_op
-from collage_engine.records.errors import ToolchainError
+from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.runtime import builder
 from collage_engine.toolchains.runtime.toolchain import CppToolchain

@@ -32,11 +32,7 @@ import msgspec
 
 from collage_engine.records.answers import Comparison, ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.counted import counted
-from collage_engine.records.durations import parse_duration
-from collage_engine.records.errors import ArtifactError, CollageError, UsageError
 from collage_engine.records.event import Event
-from collage_engine.records.files import check_writable
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Baseline, Partition, Run
@@ -44,14 +40,18 @@ from collage_engine.records.precision import LONG, Precision
 from collage_engine.records.report_format import ReportFormat
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice, combined
-from collage_engine.records.typed import convert
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine
 from collage_engine.service.input_archive import input_archive
 from collage_engine.service.interrupts import interruptible
-from collage_engine.session.document import Document
-from collage_engine.session.pins import close_names, parse_pin
+from collage_engine.store.document import Document
+from collage_engine.store.pins import close_names
+from collage_engine.support.counted import counted
+from collage_engine.support.durations import parse_duration
+from collage_engine.support.errors import ArtifactError, CollageError, UsageError
+from collage_engine.support.files import check_writable
+from collage_engine.support.typed import convert
 from collage_engine.wording.runs import ENDING
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     import onnx
 
     from collage_engine.artifact.loader.run_artifact import Model, Pool, Shapes
-    from collage_engine.deployment.shapes import ShapesPlaced
-    from collage_engine.report.progress import ProgressReport
+    from collage_engine.drawing.progress import ProgressReport
+    from collage_engine.farm.shapes import ShapesPlaced
 
 __all__ = [
     "CollageError",
@@ -234,7 +234,7 @@ def place_shapes(
         UsageError: The model has no such dimension, or a value contradicts it.
         CollageError: A run failed; the sentence names its shape. No artifact is written.
     """
-    from collage_engine.deployment import shapes
+    from collage_engine.farm import shapes
 
     pins = _typed("pins", pins, tuple[str, ...])
     with contextlib.closing(_engine(listener)) as engine:
@@ -245,18 +245,8 @@ def place_shapes(
             _settings(settings),
             out=None if out is None else _path(out),
             nearest=nearest,
-            prepare=lambda handle: set_pins(engine, handle, pins),
+            pins=pins,
         )
-
-
-def set_pins(engine: Engine, handle: str, texts: Sequence[str]) -> None:
-    """Replace the pins of an engine's document by these; see ``Session.pin``."""
-    from collage_engine.toolchains.registry import all_names
-
-    opened, known = engine.document(handle), all_names()
-    graph, model = opened.document.graph, opened.document.model
-    pins = tuple(parse_pin(text, graph, model, known) for text in texts)
-    answers.pins_set(opened, p.PinsSet(document=handle, pins=pins))
 
 
 def load_session(path: str | Path, *, listener: Listener | None = None) -> Session:
@@ -524,7 +514,7 @@ class Session:
             UsageError: A text is no pin, or matches no node, or names no toolchain.
         """
         texts = _typed("the pins", texts, tuple[str, ...])
-        set_pins(self._engine, self._handle, texts)
+        answers.set_pins(self._engine.document(self._handle), texts)
 
     def place(
         self,
@@ -556,7 +546,7 @@ class Session:
             check_target_folder(_path(out))
             target = str(out)
         if settings.objective == "throughput":
-            from collage_engine.deployment.throughput import place_for_throughput
+            from collage_engine.farm.throughput import place_for_throughput
 
             return place_for_throughput(engine, self._handle, settings, out=target, spent_s=spent_s)
         return engine.run(self._handle, settings, out=target, spent_s=spent_s)
@@ -651,7 +641,7 @@ class Session:
         Raises:
             UsageError: The run has no placement, or the model is gone, or is not to be written to.
         """
-        from collage_engine.report.annotations import layer_settings, node_annotations
+        from collage_engine.drawing.annotations import layer_settings, node_annotations
 
         path = str(_path(out).resolve())
         placement = self.run(run).placement
@@ -721,7 +711,7 @@ class PlacedModel:
             table: The candidates (``csv``, as in the report of that name), the placement beside
                 its baselines, the session's runs, or the shapes placed together.
         """
-        from collage_engine.report.report import TABLES
+        from collage_engine.drawing.report import TABLES
 
         if table not in TABLES:
             raise UsageError(f"there is no table {table!r}; there are {', '.join(TABLES)}")
@@ -745,8 +735,8 @@ class PlacedModel:
         self.close()
 
     def __repr__(self) -> str:
-        from collage_engine.drawing.figures import verdict_sentence
-        from collage_engine.drawing.palette import learn
+        from collage_engine.wording.figures import verdict_sentence
+        from collage_engine.wording.toolchains import learn
 
         learn(self.run.toolchains)
         name = Path(self.session.model.path).name
@@ -761,7 +751,7 @@ def _progress_report() -> ProgressReport:
     """Return what shows progress on standard error, also in a notebook."""
     from rich.console import Console
 
-    from collage_engine.report.progress import ProgressReport
+    from collage_engine.drawing.progress import ProgressReport
 
     return ProgressReport(Console(stderr=True, highlight=False, force_jupyter=False))
 

@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 from PySide6.QtCore import QObject, QProcess, QTimer, Signal
 
-from collage_engine.records.files import LARGEST_TEXT
-from collage_engine.records.typed import decode
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import protocol
+from collage_engine.support.files import LARGEST_TEXT
+from collage_engine.support.typed import decode
 from collage_gui.connections import Connection, python_environment
 from collage_gui.design_units import ATTENTION_MS, FLOW_MS, FRAME_S
 

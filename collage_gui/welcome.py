@@ -19,9 +19,9 @@ from PySide6.QtWidgets import (
 )
 
 from collage_engine.drawing.columns import AT_A_GLANCE
-from collage_engine.drawing.formatting import elide
-from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.toolchain import ToolchainState
+from collage_engine.wording.formatting import elide
+from collage_engine.wording.toolchains import toolchain_title
 from collage_gui.assets import asset
 from collage_gui.design_units import LINE_LETTERS, UNIT
 from collage_gui.preferences import Preferences

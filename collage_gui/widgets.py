@@ -27,9 +27,9 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.drawing.formatting import as_sentence, duration_text
-from collage_engine.records.durations import parse_duration
-from collage_engine.records.errors import InvalidValue
+from collage_engine.support.durations import parse_duration
+from collage_engine.support.errors import InvalidValue
+from collage_engine.wording.formatting import as_sentence, duration_text
 from collage_gui.design_units import NAME_LETTERS, UNIT
 
 W = TypeVar("W", bound=QWidget)

@@ -21,17 +21,17 @@ import numpy as np
 
 from collage_engine.artifact.loader.run_artifact import FORMAT, MANIFEST, SAMPLES, sha256
 from collage_engine.artifact.manifest import is_artifact
-from collage_engine.build.built import BUILT_FILE, MODULE_FILE, BuiltModule
+from collage_engine.lowering.built import BUILT_FILE, MODULE_FILE, BuiltModule
 from collage_engine.lowering.npz import write_npz
 from collage_engine.machine.folders import real, write_whole
 from collage_engine.partition.call_graph import CallGraph
-from collage_engine.records.errors import ArtifactError
-from collage_engine.records.files import why_not_writable, write_atomically
 from collage_engine.records.placement import Placement
 from collage_engine.records.settings import Objective
 from collage_engine.records.toolchain import RuntimeLibrary
-from collage_engine.records.typed import decode
 from collage_engine.records.versions import ARTIFACT_FORMAT, __version__
+from collage_engine.support.errors import ArtifactError
+from collage_engine.support.files import why_not_writable, write_atomically
+from collage_engine.support.typed import decode
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
@@ -105,7 +105,7 @@ def check_target_folder(folder: Path) -> None:
 def write_artifact(
     model: ImportedModel, module_folder: Path, out: Path, contents: ArtifactContents
 ) -> Path:
-    """Write an artifact from a folder that ``build.build.write_module`` made.
+    """Write an artifact from a folder that ``lowering.build.write_module`` made.
 
     Args:
         model: The imported model.

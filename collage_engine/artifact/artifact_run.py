@@ -10,12 +10,12 @@ import msgspec
 
 from collage_engine.artifact.loader import run_artifact as loader
 from collage_engine.artifact.manifest import expected_machine, read_manifest, verify_files
-from collage_engine.build.stopwatch import stamp_kernels
+from collage_engine.lowering.stopwatch import stamp_kernels
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.machine.worker import Worker, WorkerError
-from collage_engine.records.errors import ArtifactError
-from collage_engine.records.reasons import last_line, one_sentence
-from collage_engine.records.time_limits import ANSWER_S, JOB_S, with_weights
+from collage_engine.support.errors import ArtifactError
+from collage_engine.support.reasons import last_line, one_sentence
+from collage_engine.support.time_limits import ANSWER_S, JOB_S, with_weights
 
 
 class ArtifactResult(TypedDict, total=False):

@@ -11,8 +11,8 @@ from typing import Any
 from collage_engine.artifact.artifact import check_target_folder, put_artifact, write_manifest
 from collage_engine.artifact.loader.run_artifact import MANIFEST, sha256
 from collage_engine.artifact.manifest import read_manifest
-from collage_engine.records.errors import ArtifactError
 from collage_engine.records.shapes import AxesOfValues, PaddingProofs, Sharing
+from collage_engine.support.errors import ArtifactError
 
 Entry = Mapping[str, Any]
 """What the manifest says of a shape: its ``folder``, ``dims``, ``inputs`` and ``outputs``."""

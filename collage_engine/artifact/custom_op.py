@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from collage_engine.artifact.artifact import LOADERS, write_manifest
 from collage_engine.artifact.loader.run_artifact import numpy_dtype, sha256
 from collage_engine.artifact.manifest import read_manifest
-from collage_engine.build.built import MODULE_FILE
-from collage_engine.records.errors import UsageError
-from collage_engine.records.files import write_atomically
+from collage_engine.lowering.built import MODULE_FILE
+from collage_engine.support.errors import UsageError
+from collage_engine.support.files import write_atomically
 from collage_engine.toolchains import onnxruntime
 from collage_engine.toolchains.runtime import builder
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from collage_engine.artifact.loader import run_artifact
 from collage_engine.artifact.loader.run_artifact import FORMAT, MANIFEST
-from collage_engine.records.errors import ArtifactError, UsageError
-from collage_engine.records.files import LARGEST_TEXT, read_file
+from collage_engine.support.errors import ArtifactError, UsageError
+from collage_engine.support.files import LARGEST_TEXT, read_file
 
 
 def is_artifact(folder: Path) -> bool:

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from collage_engine.artifact.artifact_run import TraceCalls, artifact_process, open_artifact
 from collage_engine.artifact.paired_times import timed_manifest
-from collage_engine.build.built import BOOKKEEPING, Kernel, parts_of_calls
-from collage_engine.records.errors import UsageError
-from collage_engine.records.time_limits import ANSWER_S
+from collage_engine.lowering.built import BOOKKEEPING, Kernel, parts_of_calls
+from collage_engine.support.errors import UsageError
+from collage_engine.support.time_limits import ANSWER_S
 from collage_engine.toolchains.registry import about, all_names
 
 TRACE_RUN, TRACE_BETWEEN = "run", "between partitions"

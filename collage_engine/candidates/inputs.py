@@ -29,8 +29,8 @@ from collage_engine.model.random_inputs import RANGES
 from collage_engine.records.accuracy import RunTolerance
 from collage_engine.records.numbering import NodeSet
 from collage_engine.records.precision import TOLERANCES
-from collage_engine.records.reasons import short_reason
 from collage_engine.records.settings import RunSettings
+from collage_engine.support.reasons import short_reason
 
 if TYPE_CHECKING:
     from onnx import ModelProto

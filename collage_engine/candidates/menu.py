@@ -20,16 +20,16 @@ from collage_engine.partition.rules import AskedRule, PartitionRule
 from collage_engine.records.answers import RunUpdate
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost_table import CostTable, records_of
-from collage_engine.records.errors import ToolchainError, ToolchainFault, UsageError
 from collage_engine.records.faults import FaultTracker
 from collage_engine.records.numbering import NodeIndex
-from collage_engine.records.reasons import MOST_CHARACTERS, first_line
 from collage_engine.records.refusal import Refusal
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.time_limits import WORK_S
 from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
-from collage_engine.records.typed import convert
 from collage_engine.store.keys import KeyContext, KeyMaker
+from collage_engine.support.errors import ToolchainError, ToolchainFault, UsageError
+from collage_engine.support.reasons import MOST_CHARACTERS, first_line
+from collage_engine.support.time_limits import WORK_S
+from collage_engine.support.typed import convert
 from collage_engine.toolchains.asking import asked, asking
 from collage_engine.toolchains.base import Toolchain
 from collage_engine.toolchains.capabilities import (

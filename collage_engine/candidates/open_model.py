@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from collage_engine.build.built import BuiltModule
 from collage_engine.candidates.menu import Menu, Probing, check_names, make_menu, threads_of
 from collage_engine.candidates.precision import check_precision
+from collage_engine.lowering.built import BuiltModule
 from collage_engine.lowering.reference import run_onnx
 from collage_engine.machine.cuda import choose_target
 from collage_engine.model.importer import ImportedModel, import_model

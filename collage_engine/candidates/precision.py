@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collage_engine.model.importer import ImportedModel
-from collage_engine.records.errors import UsageError
 from collage_engine.records.precision import (
     BFLOAT16,
     DEVICE_ONLY,
@@ -15,6 +14,7 @@ from collage_engine.records.precision import (
     short,
 )
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.support.errors import UsageError
 
 QUANTISED = {"quantize", "dequantize"}
 """Operators of which a model has some if it was quantised."""

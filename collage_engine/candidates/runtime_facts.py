@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from collage_engine.records.constants import BYTES, LICENCE, WEIGHTS
-from collage_engine.records.errors import ToolchainFault
+from collage_engine.support.errors import ToolchainFault
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.asking import asking
 

@@ -22,24 +22,24 @@ from collage_engine.artifact.paired_times import compare_artifacts, timed_manife
 from collage_engine.cli import output
 from collage_engine.cli.interrupts import interruptible_engine
 from collage_engine.cli.screen import ERR, complain, say
-from collage_engine.drawing.formatting import (
+from collage_engine.drawing.progress import ProgressReport
+from collage_engine.machine.cuda import cuda_probe
+from collage_engine.machine.device import device
+from collage_engine.records.gate import CheckName, CheckOutcome, Gate, GateCheck
+from collage_engine.records.placement import Run
+from collage_engine.records.same_work import PROCESSES
+from collage_engine.records.settings import RunSettings
+from collage_engine.service.engine import Engine
+from collage_engine.support.errors import Cancelled, CollageError, UsageError
+from collage_engine.support.files import check_writable, write_atomically
+from collage_engine.support.typed import convert
+from collage_engine.wording.formatting import (
     bytes_text,
     counted,
     duration_text,
     gain_text,
     time_text,
 )
-from collage_engine.machine.cuda import cuda_probe
-from collage_engine.machine.device import device
-from collage_engine.records.errors import Cancelled, CollageError, UsageError
-from collage_engine.records.files import check_writable, write_atomically
-from collage_engine.records.gate import CheckName, CheckOutcome, Gate, GateCheck
-from collage_engine.records.placement import Run
-from collage_engine.records.same_work import PROCESSES
-from collage_engine.records.settings import RunSettings
-from collage_engine.records.typed import convert
-from collage_engine.report.progress import ProgressReport
-from collage_engine.service.engine import Engine
 
 NOT_COMPARED = 2
 """Exit status where no comparison was possible."""

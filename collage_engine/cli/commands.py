@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from collage_engine.api import Session, run_artifact, set_pins
+from collage_engine.api import Session, run_artifact
 from collage_engine.cli import output
 from collage_engine.cli.check_command import check, not_slower
 from collage_engine.cli.farm_command import farm, place_on_farm
@@ -20,25 +20,25 @@ from collage_engine.cli.options import settings_from, shape_choices
 from collage_engine.cli.print_run import print_run, print_shapes, run_document
 from collage_engine.cli.screen import ERR, complain, say
 from collage_engine.cli.search_command import search
-from collage_engine.drawing.formatting import counted, gain_text
-from collage_engine.drawing.palette import learn
-from collage_engine.records.errors import (
+from collage_engine.drawing.annotations import LAYER_SETTINGS
+from collage_engine.drawing.progress import ProgressReport
+from collage_engine.records.operator_titles import NodeTitles
+from collage_engine.records.report_format import ReportFormat
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.shapes import ShapeChoice
+from collage_engine.service.engine import Engine
+from collage_engine.store.profiles import diagnosis
+from collage_engine.store.session_file import earlier_session
+from collage_engine.support.errors import (
     ArtifactError,
     Cancelled,
     CollageError,
     SessionError,
     UsageError,
 )
-from collage_engine.records.files import check_writable, write_atomically
-from collage_engine.records.operator_titles import NodeTitles
-from collage_engine.records.report_format import ReportFormat
-from collage_engine.records.settings import RunSettings
-from collage_engine.records.shapes import ShapeChoice
-from collage_engine.report.annotations import LAYER_SETTINGS
-from collage_engine.report.progress import ProgressReport
-from collage_engine.service.engine import Engine
-from collage_engine.session.file import earlier_session
-from collage_engine.session.profiles import diagnosis
+from collage_engine.support.files import check_writable, write_atomically
+from collage_engine.wording.formatting import counted, gain_text
+from collage_engine.wording.toolchains import learn
 
 REPORTS: dict[str, ReportFormat] = {
     ".html": "html",
@@ -121,7 +121,7 @@ def _place_shapes(
     began: float,
 ) -> int:
     """Place a model for several shapes, for one artifact."""
-    from collage_engine.deployment.shapes import place_shapes
+    from collage_engine.farm.shapes import place_shapes
 
     session = None if options.session is None else Path(options.session)
     with ProgressReport(ERR) as progress, interruptible_engine(progress, keep=True) as engine:
@@ -132,7 +132,7 @@ def _place_shapes(
             settings,
             out=options.output,
             nearest=options.nearest,
-            prepare=lambda handle: set_pins(engine, handle, options.pin),
+            pins=options.pin,
             session=session,
             spent_s=time.monotonic() - began,
         )
@@ -184,8 +184,8 @@ def _new_toolchain(options: argparse.Namespace) -> int:
 
 def _check_toolchains(options: argparse.Namespace) -> int:
     """Exit status 0 where every check passed or says nothing here, 1 where one failed."""
-    from collage_engine.conformance.checks import CHECKS
-    from collage_engine.conformance.run import Finding, check_toolchain
+    from collage_engine.run.conformance.checks import CHECKS
+    from collage_engine.run.conformance.run import Finding, check_toolchain
     from collage_engine.toolchains.registry import all_names
 
     names = all_names() if options.all else options.names

@@ -14,11 +14,11 @@ import msgspec
 from collage_engine.cli.output import print_json
 from collage_engine.cli.print_run import print_run, run_document
 from collage_engine.cli.screen import ERR, complain, say
-from collage_engine.drawing.formatting import time_text
-from collage_engine.records.errors import Cancelled, CollageError, FarmError, UsageError
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
+from collage_engine.support.errors import Cancelled, CollageError, FarmError, UsageError
+from collage_engine.wording.formatting import time_text
 
 if TYPE_CHECKING:
     from collage_engine.farm.task import FarmTask

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Sequence
 
 from collage_engine.cli.parser import build_parser
-from collage_engine.records.errors import CollageError
 from collage_engine.records.versions import __version__
+from collage_engine.support.errors import CollageError
 
 _LOG = logging.getLogger(__name__)
 

@@ -9,8 +9,6 @@ from typing import TypeVar
 
 import msgspec
 
-from collage_engine.records.durations import parse_duration
-from collage_engine.records.errors import InvalidValue, UsageError
 from collage_engine.records.precision import LONG
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import (
@@ -21,8 +19,10 @@ from collage_engine.records.shapes import (
     named_sizes,
     parse_shape,
 )
-from collage_engine.records.typed import decode
 from collage_engine.service.input_archive import file_bytes, input_archive
+from collage_engine.support.durations import parse_duration
+from collage_engine.support.errors import InvalidValue, UsageError
+from collage_engine.support.typed import decode
 
 T = TypeVar("T")
 

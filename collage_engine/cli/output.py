@@ -12,31 +12,31 @@ from typing import Any
 import msgspec
 
 from collage_engine.cli.screen import MOST_ROWS, Columns, complain, say, show
-from collage_engine.drawing.accuracy import tolerance_sentences
-from collage_engine.drawing.alternatives import ABOUT_COLUMNS, TITLES, why_rows
-from collage_engine.drawing.facts import changed_facts, run_facts
-from collage_engine.drawing.formatting import (
-    bytes_text,
-    counted,
-    gain_text,
-    significant,
-    time_text,
-)
-from collage_engine.drawing.palette import learn, toolchain_title
 from collage_engine.records.answers import Comparison, ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.errors import Cancelled, CollageError, InfeasibleError
 from collage_engine.records.event import SHOWN
 from collage_engine.records.format import border_words
 from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.placement import Run
 from collage_engine.records.precision import ranges
 from collage_engine.records.profile import Diagnosis
-from collage_engine.records.reasons import bounded
-from collage_engine.records.text import printable_json
 from collage_engine.records.toolchain import ToolchainState
-from collage_engine.session.document import Document
+from collage_engine.store.document import Document
 from collage_engine.store.measurement import StoreInfo
+from collage_engine.support.errors import Cancelled, CollageError, InfeasibleError
+from collage_engine.support.reasons import bounded
+from collage_engine.support.text import printable_json
+from collage_engine.wording.accuracy import tolerance_sentences
+from collage_engine.wording.alternatives import ABOUT_COLUMNS, TITLES, why_rows
+from collage_engine.wording.facts import changed_facts, run_facts
+from collage_engine.wording.formatting import (
+    bytes_text,
+    counted,
+    gain_text,
+    significant,
+    time_text,
+)
+from collage_engine.wording.toolchains import learn, toolchain_title
 
 _LOG = logging.getLogger(__name__)
 

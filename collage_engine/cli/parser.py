@@ -19,10 +19,10 @@ from collage_engine.cli.options import (
     share,
     size,
 )
-from collage_engine.records.durations import parse_duration
-from collage_engine.records.text import printable
-from collage_engine.records.time_limits import ANSWER_S
 from collage_engine.records.versions import __version__
+from collage_engine.support.durations import parse_duration
+from collage_engine.support.text import printable
+from collage_engine.support.time_limits import ANSWER_S
 
 Commands = Any
 """What ``add_subparsers`` returns; argparse keeps the type to itself."""

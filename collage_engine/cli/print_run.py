@@ -12,29 +12,29 @@ import msgspec
 from rich.table import Table
 
 from collage_engine.cli.screen import Columns, say, show
-from collage_engine.drawing import objective
-from collage_engine.drawing.facts import fact_lines, placement_facts, run_facts
-from collage_engine.drawing.figures import (
+from collage_engine.records.placement import Placement, Run
+from collage_engine.support.errors import CollageError
+from collage_engine.wording import objective
+from collage_engine.wording.facts import fact_lines, placement_facts, run_facts
+from collage_engine.wording.figures import (
     clocks_text,
     ending_sentences,
     estimate_text,
     verdict_sentence,
 )
-from collage_engine.drawing.formatting import (
+from collage_engine.wording.formatting import (
     as_sentence,
     counted,
     spread_text,
     time_text,
 )
-from collage_engine.drawing.latencies import latency_rows
-from collage_engine.drawing.objective import deployment_cells, objective_sentences
-from collage_engine.drawing.palette import learn, toolchain_title
-from collage_engine.drawing.shape_table import COLUMNS, NUMBERS, shape_cells, sharing_sentences
-from collage_engine.records.errors import CollageError
-from collage_engine.records.placement import Placement, Run
+from collage_engine.wording.latencies import latency_rows
+from collage_engine.wording.objective import deployment_cells, objective_sentences
+from collage_engine.wording.shape_table import COLUMNS, NUMBERS, shape_cells, sharing_sentences
+from collage_engine.wording.toolchains import learn, toolchain_title
 
 if TYPE_CHECKING:
-    from collage_engine.deployment.shapes import ShapesPlaced
+    from collage_engine.farm.shapes import ShapesPlaced
 
 
 def print_shapes(placed: ShapesPlaced, warned: Collection[str] = ()) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from collage_engine.records.text import printable
+from collage_engine.support.text import printable
 
 WIDE = sys.maxsize
 """Columns of a line that goes into a file or a pipe, where no line is wrapped or cut."""

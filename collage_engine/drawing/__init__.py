@@ -1,1 +1,1 @@
-"""Lays out graphs and styles them as plain data, for the desktop and for reports; no Qt."""
+"""Lays out graphs, styles them and writes reports, for the desktop and for files; no Qt."""

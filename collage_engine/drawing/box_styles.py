@@ -11,24 +11,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from collage_engine.drawing.formatting import (
+from collage_engine.drawing.groups import DisplayBox
+from collage_engine.drawing.operators import OperatorGraph
+from collage_engine.drawing.palette import Look, sequential, toolchain_look
+from collage_engine.drawing.rounding import OperatorRounding, RoundingState
+from collage_engine.drawing.scene import Scene
+from collage_engine.records.operator_titles import onnx_type, short_name
+from collage_engine.records.placement import Partition, Placement
+from collage_engine.wording.formatting import (
     counted,
     node_shapes,
     significant,
     time_text,
 )
-from collage_engine.drawing.groups import DisplayBox
-from collage_engine.drawing.operators import OperatorGraph
-from collage_engine.drawing.palette import (
-    Look,
-    sequential,
-    toolchain_look,
-    toolchain_title,
-)
-from collage_engine.drawing.rounding import OperatorRounding, RoundingState
-from collage_engine.drawing.scene import Scene
-from collage_engine.records.operator_titles import onnx_type, short_name
-from collage_engine.records.placement import Partition, Placement
+from collage_engine.wording.toolchains import toolchain_title
 
 Mode = Literal[
     "toolchain",

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from collage_engine.drawing.formatting import bytes_text, time_text
-from collage_engine.drawing.palette import toolchain_title
 from collage_engine.drawing.scene import Scene
 from collage_engine.records.placement import Conversion, Partition, Placement
+from collage_engine.wording.formatting import bytes_text, time_text
+from collage_engine.wording.toolchains import toolchain_title
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
-from collage_engine.drawing import formatting
 from collage_engine.drawing.box_styles import BoxStyle, Colouring, LegendEntry, style_boxes
 from collage_engine.drawing.columns import ACROSS_GAP, ARROW, STRIP
 from collage_engine.drawing.hand_overs import HandOver, hand_overs, labels_on_the_left
@@ -21,6 +20,7 @@ from collage_engine.drawing.scene import (
 )
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Placement
+from collage_engine.wording import formatting
 
 # Names of patterns differ, since a page may hold both drawings and hide one of them.
 _LIGHT = {

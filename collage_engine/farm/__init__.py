@@ -1,1 +1,1 @@
-"""Measuring on several machines, carried by Dask; ``README.md`` in this folder explains it."""
+"""Several runs: of one model for one artifact, or of many on machines that Dask joins."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.machine.folders import cache_folder
-from collage_engine.records.errors import FarmError
+from collage_engine.support.errors import FarmError
 
 if TYPE_CHECKING:
     from distributed.security import Security

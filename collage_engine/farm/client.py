@@ -25,8 +25,8 @@ from collage_engine.farm.certificate import security
 from collage_engine.farm.processes import LOST_MACHINES, MACHINE, SETTINGS
 from collage_engine.farm.task import FarmTask, PlaceAnswer
 from collage_engine.model.onnx_external import every_tensor
-from collage_engine.records.errors import FarmError, UsageError
 from collage_engine.store.store import Store
+from collage_engine.support.errors import FarmError, UsageError
 
 _LOG = logging.getLogger(__name__)
 
@@ -175,7 +175,7 @@ def keep(answer: PlaceAnswer, store: Store, session: Path | None, out: Path | No
     """
     from collage_engine.artifact.artifact import check_target_folder
     from collage_engine.machine.folders import write_whole
-    from collage_engine.records.files import write_atomically
+    from collage_engine.support.files import write_atomically
 
     if answer.measurements:
         with tempfile.NamedTemporaryFile(prefix="collage-farm-") as file:

@@ -6,6 +6,7 @@ machine that is in no farm. Dask pickles what travels.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import platform
 import tarfile
@@ -18,13 +19,16 @@ from typing import Any
 import msgspec
 
 import collage_engine
-from collage_engine import api
-from collage_engine.records.errors import CollageError
+from collage_engine.farm.throughput import place_for_throughput
 from collage_engine.records.event import Event, Log, Stage
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
+from collage_engine.service import answers
+from collage_engine.service import protocol as p
+from collage_engine.service.engine import Engine
 from collage_engine.store.measurement import now_text
 from collage_engine.store.store import Store
+from collage_engine.support.errors import CollageError
 
 LOOK_S = 0.1
 """Seconds between two looks at whether the task is still wanted: a cancel must be answered within a
@@ -148,27 +152,31 @@ def _place_in(
             tell(event.text)
 
     model, settings = place / task.model.name, task.settings
-    with api.open_model(model, shapes=settings.shapes, listener=listen) as session:
+    with contextlib.closing(Engine(lambda _, event: listen(event))) as engine:
+        request = p.ModelOpen(path=str(model), shapes=settings.shapes)
+        handle = engine.model_open(request).document
+        opened = engine.document(handle)
         ended = threading.Event()
 
         def watch() -> None:
             while not ended.wait(LOOK_S):
                 if not is_wanted():
-                    session.cancel()
+                    engine.cancel()
                     return
 
         threading.Thread(target=watch, daemon=True).start()
         try:
-            session.pin(*task.pins)
-            answer["run"] = session.place(settings, out=out)
+            answers.set_pins(opened, task.pins)
+            run = place_for_throughput if settings.objective == "throughput" else Engine.run
+            answer["run"] = run(engine, handle, settings, out=str(out))
         except CollageError:
-            if session.runs:  # the artifact could not be written, and the run is there
-                answer["run"] = session.runs[-1]
+            if opened.document.runs:  # the artifact could not be written, and the run is there
+                answer["run"] = opened.document.runs[-1]
             raise
         finally:
             ended.set()
-            if session.runs:
-                session.save(saved)
+            if opened.document.runs:
+                engine.session_save(p.SessionSave(document=handle, path=str(saved)))
                 answer["session"] = saved.read_bytes()
     answer["artifact"] = packed(out)
 

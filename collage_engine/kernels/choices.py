@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from collage_engine.machine.folders import cache_folder
-from collage_engine.records.errors import ToolchainError
-from collage_engine.records.files import write_atomically
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.support.errors import ToolchainError
+from collage_engine.support.files import write_atomically
 
 Choice = Mapping[str, Any]
 

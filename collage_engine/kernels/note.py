@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from collage_engine.kernels.rule import Decision, KernelRule, Plan, Record
-from collage_engine.records.typed import convert, decode
+from collage_engine.support.typed import convert, decode
 
 ANNOTATION = "collage"
 """Name of the annotation on a TIR block under which the decision stands: the project's own."""

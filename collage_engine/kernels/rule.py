@@ -35,8 +35,8 @@ from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar
 import msgspec
 import numpy as np
 
-from collage_engine.records.errors import ToolchainError
-from collage_engine.records.typed import convert
+from collage_engine.support.errors import ToolchainError
+from collage_engine.support.typed import convert
 
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 Record = dict[str, Any]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from collage_engine.lowering.compiled import Compiled, Timer
 from collage_engine.lowering.tensors import empty
 from collage_engine.machine.cuda_runtime import CudaRuntime, DeviceTimer
-from collage_engine.records.errors import ToolchainError
+from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function, Toolchain
 from collage_engine.toolchains.capabilities import LowersToTir, inside
 

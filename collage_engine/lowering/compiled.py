@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.lowering.tensors import from_numpy, to_numpy
-from collage_engine.records.errors import ToolchainError
+from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function, Toolchain
 
 if TYPE_CHECKING:

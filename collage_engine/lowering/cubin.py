@@ -18,9 +18,9 @@ import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from collage_engine.records.errors import ToolchainError
-from collage_engine.records.files import write_atomically
-from collage_engine.records.reasons import compiler_reason
+from collage_engine.support.errors import ToolchainError
+from collage_engine.support.files import write_atomically
+from collage_engine.support.reasons import compiler_reason
 from collage_engine.toolchains.runtime.builder import build_folder
 from collage_engine.toolchains.runtime.cuda import cuda_includes, nvrtc
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from collage_engine.lowering.extract import relax_type
-from collage_engine.records.errors import ToolchainError
+from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import MODULES, Function
 from collage_engine.toolchains.capabilities import LowersToTir
 from collage_engine.toolchains.registry import get

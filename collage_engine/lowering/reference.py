@@ -21,16 +21,16 @@ from collage_engine.model.mapped_weights import MAPPED_FROM_BYTES, mapped_weight
 from collage_engine.model.numpy_types import numpy_type
 from collage_engine.model.observed_types import Evaluate, evaluate_by_definition
 from collage_engine.model.onnx_cleanup import without_functions
-from collage_engine.records.errors import (
+from collage_engine.records.graph import TensorType
+from collage_engine.records.numbering import NodeIndex
+from collage_engine.support.errors import (
     Cancelled,
     MeasureError,
     ModelError,
     ToolchainError,
 )
-from collage_engine.records.flag import Flag
-from collage_engine.records.graph import TensorType
-from collage_engine.records.numbering import NodeIndex
-from collage_engine.records.reasons import short_reason
+from collage_engine.support.flag import Flag
+from collage_engine.support.reasons import short_reason
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.registry import onnx_evaluator
 

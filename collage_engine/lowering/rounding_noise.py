@@ -28,8 +28,8 @@ import numpy as np
 from collage_engine.lowering.accuracy import NOISE_FACTOR, counts_values, errors
 from collage_engine.lowering.reference import run_onnx
 from collage_engine.model.mapped_weights import MAPPED_FROM_BYTES, data_bytes
-from collage_engine.records.errors import Cancelled
-from collage_engine.records.time_limits import LEAST_S
+from collage_engine.support.errors import Cancelled
+from collage_engine.support.time_limits import LEAST_S
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from collage_engine.records.errors import ToolchainError
+from collage_engine.support.errors import ToolchainError
 
 _threads_in_use = 0
 """Threads that TVM's pool was last told to use; 0: it was told nothing yet."""

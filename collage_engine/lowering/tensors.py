@@ -8,9 +8,9 @@ import numpy as np
 
 from collage_engine.model.numpy_types import numpy_type
 from collage_engine.model.texts import bytes_of, from_bytes
-from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import TO_LOGICAL, TO_STORED
 from collage_engine.records.graph import TensorType
+from collage_engine.support.errors import ToolchainError
 
 if TYPE_CHECKING:
     from tvm.runtime import Tensor

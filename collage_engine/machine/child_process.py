@@ -32,8 +32,8 @@ from collage_engine.machine.processes import (
     signal_name,
     tree_private_bytes,
 )
-from collage_engine.records.reasons import MOST_CHARACTERS, last_line, place_in_file
-from collage_engine.records.time_limits import LEAST_S
+from collage_engine.support.reasons import MOST_CHARACTERS, last_line, place_in_file
+from collage_engine.support.time_limits import LEAST_S
 
 TAIL_BYTES = 1 << 16
 """Bytes of the child's output that are read at once and kept: as many as a pipe holds (pipe(7))."""

@@ -14,7 +14,7 @@ import psutil
 
 from collage_engine.machine.device import allowed_processors, busy, one_of_each_core
 from collage_engine.records.machine_state import MachineState
-from collage_engine.records.time_limits import LEAST_S
+from collage_engine.support.time_limits import LEAST_S
 
 CPUS = Path("/sys/devices/system/cpu")
 ROUND_TRIP = Path(__file__).with_name("core_round_trip.cc")

@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
-from collage_engine.records.errors import UsageError
-from collage_engine.records.reasons import last_line
-from collage_engine.records.time_limits import ANSWER_S
 from collage_engine.records.toolchain import Device
+from collage_engine.support.errors import UsageError
+from collage_engine.support.reasons import last_line
+from collage_engine.support.time_limits import ANSWER_S
 
 DEFAULT_ARCHITECTURE = "sm_90a"
 """The architecture that is compiled for where no device says otherwise: that of the devices in

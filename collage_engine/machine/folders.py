@@ -21,9 +21,9 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from collage_engine.records.errors import CollageError
-from collage_engine.records.locks import hold_lock
-from collage_engine.records.time_limits import ANSWER_S
+from collage_engine.support.errors import CollageError
+from collage_engine.support.locks import hold_lock
+from collage_engine.support.time_limits import ANSWER_S
 
 
 def cache_folder() -> Path:

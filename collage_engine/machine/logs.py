@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collage_engine.machine.folders import cache_folder
-from collage_engine.records.errors import CollageError
-from collage_engine.records.text import printable
+from collage_engine.support.errors import CollageError
+from collage_engine.support.text import printable
 
 ROOT = "collage_engine"
 """Name of the logger above those of all modules."""

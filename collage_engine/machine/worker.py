@@ -19,9 +19,9 @@ from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.machine.child_process import ChildProcess
 from collage_engine.machine.processes import STEP_S
 from collage_engine.machine.risk_marker import RiskMarker
-from collage_engine.records import errors
-from collage_engine.records.errors import Cancelled, CollageError
-from collage_engine.records.flag import Flag
+from collage_engine.support import errors
+from collage_engine.support.errors import Cancelled, CollageError
+from collage_engine.support.flag import Flag
 
 TICK_S = STEP_S / 10
 """Seconds between looks at cancel, time and the memory of one process: ten to each at a whole

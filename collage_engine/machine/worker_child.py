@@ -30,7 +30,7 @@ from collage_engine.machine import logs
 from collage_engine.machine.hidden_imports import import_tvm_without_torch
 from collage_engine.machine.logs import LogSettings
 from collage_engine.machine.processes import kill, kill_descendants
-from collage_engine.records import errors
+from collage_engine.support import errors
 
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 
 from onnx import ModelProto, TensorShapeProto, ValueInfoProto
 
-from collage_engine.records.counted import counted
-from collage_engine.records.errors import ModelError, UsageError
-from collage_engine.records.reasons import MOST_CHARACTERS
 from collage_engine.records.shapes import OpenSizes
+from collage_engine.support.counted import counted
+from collage_engine.support.errors import ModelError, UsageError
+from collage_engine.support.reasons import MOST_CHARACTERS
 
 Shapes = dict[str, tuple[int, ...]]
 """Sizes of inputs by name."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from collage_engine.model.texts import TEXT_TYPE
-from collage_engine.records.errors import UnsupportedError
+from collage_engine.support.errors import UnsupportedError
 
 
 def numpy_type(name: str) -> np.dtype[Any]:

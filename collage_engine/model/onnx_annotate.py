@@ -11,8 +11,8 @@ from onnx.external_data_helper import uses_external_data
 from collage_engine.model.draft import node_name
 from collage_engine.model.onnx_external import every_tensor
 from collage_engine.model.onnx_file import read_without_weights
-from collage_engine.records.errors import UsageError
-from collage_engine.records.files import write_atomically
+from collage_engine.support.errors import UsageError
+from collage_engine.support.files import write_atomically
 
 
 def write_annotated(path: Path, notes: Mapping[str, Mapping[str, str]], out: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from onnx import ModelProto, TensorProto, ValueInfoProto
 
 from collage_engine.model.draft import Op, node_name, op_from
-from collage_engine.records.errors import ModelError
+from collage_engine.support.errors import ModelError
 
 _RANDOM = {
     "Bernoulli",

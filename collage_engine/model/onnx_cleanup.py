@@ -22,8 +22,8 @@ from collage_engine.model.onnx_outer_values import with_branches
 from collage_engine.model.onnx_pads import explicit_pads, pads_into_convolutions
 from collage_engine.model.onnx_quantized import dequantize_per_reader
 from collage_engine.model.onnx_standard import check_inference, check_sizes, infer_loosely
-from collage_engine.records.errors import ModelError
 from collage_engine.records.graph import OPEN_SIZE
+from collage_engine.support.errors import ModelError
 
 MOST_NODES = 200_000
 """Nodes of a model after its local functions are written out, at most. Chosen: the largest exports

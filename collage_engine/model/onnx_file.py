@@ -13,9 +13,9 @@ from onnx import ModelProto, TensorProto, numpy_helper
 
 from collage_engine.model.mapped_weights import is_mapped, mapped_array
 from collage_engine.model.onnx_external import load_external_data
-from collage_engine.records.errors import ModelError, UsageError
-from collage_engine.records.files import open_regular
-from collage_engine.records.reasons import short_reason
+from collage_engine.support.errors import ModelError, UsageError
+from collage_engine.support.files import open_regular
+from collage_engine.support.reasons import short_reason
 
 _LARGEST_FILE = (1 << 31) - 1
 """Bytes of the largest message that protobuf can read."""

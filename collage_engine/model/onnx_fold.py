@@ -11,7 +11,7 @@ import numpy as np
 from collage_engine.model.constant_values import NotFoldable, evaluate
 from collage_engine.model.draft import Draft, Op
 from collage_engine.model.onnx_file import tensor_array
-from collage_engine.records.errors import ModelError
+from collage_engine.support.errors import ModelError
 
 _NEVER_FOLDED = {
     "DequantizeLinear",

@@ -11,7 +11,7 @@ from onnx import ModelProto, NodeProto
 from collage_engine.model.onnx_index import OnnxIndex
 from collage_engine.model.onnx_outer_values import outer_values, with_outer_values
 from collage_engine.model.onnx_types import value_info
-from collage_engine.records.errors import ModelError
+from collage_engine.support.errors import ModelError
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel

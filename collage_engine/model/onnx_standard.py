@@ -34,8 +34,8 @@ from collage_engine.model.mapped_weights import LEAST_BYTES, is_mapped
 from collage_engine.model.onnx_expand import SOFTMAX_OF_ONE_AXIS
 from collage_engine.model.onnx_outer_values import with_branches
 from collage_engine.model.opaque import is_standard
-from collage_engine.records.errors import ModelError
-from collage_engine.records.reasons import shown
+from collage_engine.support.errors import ModelError
+from collage_engine.support.reasons import shown
 
 OLDEST_OPSET = 7
 """Operator set of the standard from which on models are imported as they are; older ones broadcast

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from collage_engine.model.onnx_file import read_model
 from collage_engine.model.onnx_types import value_info
-from collage_engine.records.errors import ModelError, UsageError
+from collage_engine.support.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

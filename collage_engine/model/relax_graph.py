@@ -29,8 +29,8 @@ from collage_engine.model.constant_relax import does_nothing, fold
 from collage_engine.model.draft import node_name
 from collage_engine.model.frontend import RelaxImport
 from collage_engine.model.onnx_types import element_type
-from collage_engine.records.errors import ModelError
 from collage_engine.records.graph import NodeForm, TensorType
+from collage_engine.support.errors import ModelError
 
 
 class OpenSize(ModelError):

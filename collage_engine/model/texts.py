@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import TEXT_BYTES
+from collage_engine.support.errors import UsageError
 
 TEXT_TYPE = np.dtype(f"S{TEXT_BYTES}")
 """The type that an array of texts has in NumPy."""

@@ -19,8 +19,8 @@ from collage_engine.model.onnx_cleanup import CleanModel
 from collage_engine.model.onnx_outer_values import outer_values
 from collage_engine.model.onnx_types import dtype_name
 from collage_engine.model.opaque import is_standard
-from collage_engine.records.errors import ModelError
 from collage_engine.records.graph import TensorType
+from collage_engine.support.errors import ModelError
 
 _CONTROL_FLOW = {"If", "Loop", "Scan", "SequenceMap"}
 """Operators whose results ONNX infers from their bodies, and often cannot although they have one

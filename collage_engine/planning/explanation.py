@@ -26,7 +26,6 @@ from collage_engine.records.answers import (
     NoCandidate,
 )
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.counted import NAMED, counted
 from collage_engine.records.format import border_words
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.numbering import OperatorNumber
@@ -34,7 +33,8 @@ from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search.problem import ProblemCandidate
-from collage_engine.session.document import Document
+from collage_engine.store.document import Document
+from collage_engine.support.counted import NAMED, counted
 from collage_engine.wording.amounts import LEAST_US, time_text
 from collage_engine.wording.runs import instance_title
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from collage_engine.planning.refusals import named_refusal_text, refusal_text
-from collage_engine.records.counted import NAMED
 from collage_engine.records.graph import GraphRecord, Node, nodes_of
 from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.pin import Pin
 from collage_engine.records.refusal import Refusal
 from collage_engine.search.problem import Answer, Conflict
+from collage_engine.support.counted import NAMED
 from collage_engine.wording import constraints as say
 
 WithoutCandidates = Mapping[str, Mapping[int, Refusal]]

@@ -18,10 +18,10 @@ from collage_engine.records.baseline_placements import baseline_placement
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.typed import convert
 from collage_engine.search.check import broken_limits, check_cover
 from collage_engine.search.problem import Problem, ProblemCandidate
-from collage_engine.session.document import Document
+from collage_engine.store.document import Document
+from collage_engine.support.typed import convert
 
 SAME_US = 1e-6
 """Microseconds by which two sums of the same costs may differ: they are added in another order."""

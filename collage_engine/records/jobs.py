@@ -17,8 +17,8 @@ from collage_engine.records.placement import Run
 from collage_engine.records.profile import Profile
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import OpenSizes, PaddingProofs, ShapeChoice, Sharing
-from collage_engine.records.time_limits import JOB_S, WORK_S
 from collage_engine.records.toolchain import ToolchainState
+from collage_engine.support.time_limits import JOB_S, WORK_S
 
 Answer = TypeVar("Answer")
 Shapes = dict[str, tuple[int, ...]]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from collage_engine.records.counted import NAMED
 from collage_engine.records.graph import Node, nodes_of
 from collage_engine.records.operators import OPERATORS
+from collage_engine.support.counted import NAMED
 
 _TYPE = re.compile(r"[A-Z][A-Za-z]*")
 """The last part of names such as ``/layer1/conv1/Conv``, which only repeats the type."""

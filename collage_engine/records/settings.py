@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from collage_engine.records.durations import LONGEST_S
 from collage_engine.records.precision import Precision
-from collage_engine.records.ranges import Count
-from collage_engine.records.typed import Checked
+from collage_engine.support.durations import LONGEST_S
+from collage_engine.support.ranges import Count
+from collage_engine.support.typed import Checked
 
 Objective = Literal["latency", "throughput", "p99"]
 """What a placement is best at."""

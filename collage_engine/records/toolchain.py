@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from collage_engine.records.ranges import Count
+from collage_engine.support.ranges import Count
 
 
 class ToolchainInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -101,7 +101,7 @@ class ToolchainAbout(msgspec.Struct, frozen=True, kw_only=True):
     letters: str = ""
     """Two capital letters that stand for it in pictures."""
     pattern: str = ""
-    """The pattern of its boxes and bars, one of ``drawing.palette``."""
+    """The pattern of its boxes and bars, one of ``wording.toolchains``."""
     environment: dict[str, str] = {}
     """Environment variables that its libraries read when they load; ``{threads}`` in a value
     stands for the number of threads."""

@@ -12,7 +12,7 @@ MEASURING_PROTOCOL     How costs are measured. It is part of every measurement's
                        (Keys also hold the hash of a toolchain's sources and the versions of its
                        library: changing those invalidates that toolchain's costs alone.)
                        Version 5 admits no candidate whose outputs could not be compared.
-SESSION_FORMAT         The records of ``*.collage`` (``session/file.py``).
+SESSION_FORMAT         The records of ``*.collage`` (``store/session_file.py``).
 ARTIFACT_FORMAT        The exported folder. An artifact carries its own loaders, so it runs without
                        this program and beside any version of it.
 SERVICE_PROTOCOL       The requests and answers of the service. Both sides must have the same one,

@@ -14,20 +14,20 @@ from collage_engine.artifact.artifact import (
     write_artifact,
 )
 from collage_engine.artifact.combine import combine_artifacts
-from collage_engine.build.build import build_cover, write_module
 from collage_engine.candidates.inputs import model_samples, run_tolerance, unchecked
 from collage_engine.candidates.open_model import OpenModel
+from collage_engine.lowering.build import build_cover, write_module
 from collage_engine.model.onnx_file import read_without_weights
 from collage_engine.model.padding import paddable_dimensions
-from collage_engine.records.errors import SessionError
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import Sharing
-from collage_engine.records.typed import convert
 from collage_engine.run.contenders import candidates_of_run
 from collage_engine.run.stages.compile_only import UNMEASURED
 from collage_engine.run.stages.samples import refuse_unchecked
-from collage_engine.tuning.tables import put_tables_back
+from collage_engine.support.errors import SessionError
+from collage_engine.support.typed import convert
+from collage_engine.timing.tuning_tables import put_tables_back
 
 
 def export(open_model: OpenModel, *, run: Run, out: str | None) -> bytes | None:

@@ -22,7 +22,7 @@ from collage_engine.records.answers import (
     WeightStatistics,
 )
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.errors import CollageError
+from collage_engine.support.errors import CollageError
 
 BINS = 40
 """Bins of a histogram of weights; chosen, to fit the panel that shows it."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from collage_engine.candidates.inputs import representative_inputs
 from collage_engine.candidates.menu import Menu, with_keys
 from collage_engine.candidates.open_model import OpenModel
-from collage_engine.control.run_control import RunControl
+from collage_engine.machine.run_control import RunControl
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members, operator_set
 from collage_engine.partition.call_graph import call_graph
@@ -17,9 +17,9 @@ from collage_engine.planning.refusals import refusal_text
 from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.cost import invalid
 from collage_engine.records.cost_table import CostTable, records_of
-from collage_engine.records.errors import UsageError
 from collage_engine.records.jobs import MeasureJob
 from collage_engine.records.numbering import OperatorNumber
+from collage_engine.support.errors import UsageError
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.measurer import group_candidates
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from collage_engine.candidates.inputs import representative_inputs
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.machine.device import physical_cores
-from collage_engine.records.errors import ToolchainError, UsageError
-from collage_engine.records.files import LARGEST_TEXT, read_file
 from collage_engine.records.profile import Profile
-from collage_engine.records.reasons import short_reason
 from collage_engine.records.settings import RunSettings
+from collage_engine.support.errors import ToolchainError, UsageError
+from collage_engine.support.files import LARGEST_TEXT, read_file
+from collage_engine.support.reasons import short_reason
 from collage_engine.toolchains.capabilities import ProfilesLayers, ReadsProfiles
 from collage_engine.toolchains.registry import all_names, get
 

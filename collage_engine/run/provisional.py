@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from collage_engine.candidates.menu import Menu, threads_of
-from collage_engine.control.run_control import RunControl
+from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.placement import Baseline, CandidateCounts, Run

@@ -12,12 +12,11 @@ import msgspec
 
 from collage_engine.candidates.menu import Menu, threads_of
 from collage_engine.candidates.open_model import OpenModel
-from collage_engine.control.run_control import RunControl
 from collage_engine.machine.clocks import machine_state
 from collage_engine.machine.processes import watched_memory
+from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.answers import RunUpdate
-from collage_engine.records.counted import counted
 from collage_engine.records.jobs import RunJob
 from collage_engine.records.placement import Run
 from collage_engine.run.chosen_placement import with_profiled_costs
@@ -34,6 +33,7 @@ from collage_engine.run.stages.threads import choose_threads
 from collage_engine.run.stages.tune import tune_kernels
 from collage_engine.run.stages.whole_models import enter_whole_models, open_race, whole_models
 from collage_engine.run.task import RunTask
+from collage_engine.support.counted import counted
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.toolchains.runtime.builder import compiler_command
 from collage_engine.trials.calibration import calibrate_costs

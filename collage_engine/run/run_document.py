@@ -11,12 +11,11 @@ from typing import Literal
 import msgspec
 
 from collage_engine.candidates.menu import Menu
-from collage_engine.control.run_control import RunControl
+from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.deployment_limits import limit_verdicts, size_warning
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.planning.search_problem import pin_verdicts
 from collage_engine.records.accuracy import Rounding
-from collage_engine.records.counted import counted
 from collage_engine.records.memory import MemorySeen, MemoryUse
 from collage_engine.records.pin import LimitVerdict, PinVerdict
 from collage_engine.records.placement import (
@@ -35,10 +34,11 @@ from collage_engine.run.stages.export import ExportResult
 from collage_engine.run.stages.samples import RunSamples, tolerance_warnings
 from collage_engine.run.task import RunTask
 from collage_engine.search.problem import Answer
+from collage_engine.support.counted import counted
+from collage_engine.timing.tuning_tables import tables_of
 from collage_engine.trials.contender import COLLAGE, ContenderResult
 from collage_engine.trials.standings import RaceResult
 from collage_engine.trials.tolerance import accuracy_of
-from collage_engine.tuning.tables import tables_of
 from collage_engine.wording.amounts import time_text
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from collage_engine.records.typed import decode
 from collage_engine.search.api import Search, k_best, solve
 from collage_engine.search.check import CoverCheck, examine_cover
 from collage_engine.search.problem import Answer, CandidateId, Problem
 from collage_engine.search.problem_json import read_json, read_problem
 from collage_engine.search.ranked_covers import RankedCover
+from collage_engine.support.typed import decode
 
 
 class AnswerDocument(Answer, frozen=True, kw_only=True):

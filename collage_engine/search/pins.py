@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from collage_engine.records.counted import NAMED
 from collage_engine.search.problem import (
     HOST,
     Problem,
@@ -16,6 +15,7 @@ from collage_engine.search.problem import (
     ProblemPin,
     toolchain_matches,
 )
+from collage_engine.support.counted import NAMED
 
 
 def forbidden_by(problem: Problem, pin: ProblemPin) -> list[int]:

@@ -53,9 +53,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from collage_engine.records.ranges import Figure
-from collage_engine.records.typed import decode
 from collage_engine.search.limits import LimitName, RuntimeLimits, RuntimeLimitVerdict
+from collage_engine.support.ranges import Figure
+from collage_engine.support.typed import decode
 
 PLAIN = "plain"
 """The format of a value for which nothing else is said."""

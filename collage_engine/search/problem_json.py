@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from collage_engine.records.errors import UsageError
-from collage_engine.records.typed import decode
 from collage_engine.search.problem import Problem, ProblemCandidate, ProblemPin, Transitions
+from collage_engine.support.errors import UsageError
+from collage_engine.support.typed import decode
 
 
 def read_problem(text: str | bytes) -> Problem:

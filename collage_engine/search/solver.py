@@ -12,13 +12,13 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from collage_engine.records.time_limits import ANSWER_S, STEP_SHARE
 from collage_engine.search.label_setting import LabelSetting
 from collage_engine.search.pricing import IMPOSSIBLE
 from collage_engine.search.solution import Solution
 from collage_engine.search.state_space import StateSpace
 from collage_engine.search.states import SearchLimitExceeded
 from collage_engine.search.weights import Weights
+from collage_engine.support.time_limits import ANSWER_S, STEP_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,6 +6,8 @@ to show.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from collage_engine.planning.document_search import search_document
@@ -13,12 +15,14 @@ from collage_engine.planning.explanation import explain_document
 from collage_engine.planning.search_problem import make_placement
 from collage_engine.records.answers import Comparison, ExplainAnswer, SearchAnswer
 from collage_engine.records.cost_table import table_of
-from collage_engine.records.errors import UsageError
 from collage_engine.records.pin import PinVerdict
 from collage_engine.records.placement import Placement
 from collage_engine.service import protocol as p
 from collage_engine.service.open_document import OpenDocument
-from collage_engine.session.compare import compare_runs
+from collage_engine.store.compare import compare_runs
+from collage_engine.store.pins import parse_pin
+from collage_engine.support.errors import UsageError
+from collage_engine.toolchains.registry import all_names
 
 
 def graph_get(opened: OpenDocument, params: p.Document) -> p.GraphAnswer:
@@ -45,6 +49,21 @@ def pins_set(opened: OpenDocument, params: p.PinsSet) -> p.PinsAnswer:
     return p.PinsAnswer(
         verdicts=tuple(PinVerdict(pin=pin.written, state="pending") for pin in params.pins)
     )
+
+
+def set_pins(opened: OpenDocument, texts: Sequence[str]) -> None:
+    """Replace the document's pins by these, written as for ``collage place --pin``.
+
+    Args:
+        opened: The document.
+        texts: The pins.
+
+    Raises:
+        UsageError: A text is no pin, or matches no node, or names no toolchain.
+    """
+    names, graph, model = all_names(), opened.document.graph, opened.document.model
+    pins = tuple(parse_pin(text, graph, model, names) for text in texts)
+    pins_set(opened, p.PinsSet(document=opened.handle, pins=pins))
 
 
 def run_search(opened: OpenDocument, params: p.RunSearch) -> SearchAnswer:
@@ -148,7 +167,7 @@ def runs_compare(opened: OpenDocument, params: p.RunsCompare) -> Comparison:
 
 def export_report(opened: OpenDocument, params: p.ExportReport) -> p.Exported:
     """Return the report of one run, or of the last one where none is named."""
-    from collage_engine.report.report import render
+    from collage_engine.drawing.report import render
 
     run = opened.run(params.run) if params.run else None
     content = render(opened.snapshot(), params.format, run)

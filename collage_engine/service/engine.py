@@ -23,13 +23,6 @@ from collage_engine.planning.document_search import search_document
 from collage_engine.records import jobs
 from collage_engine.records.answers import InsideAnswer, RunUpdate
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.errors import (
-    Cancelled,
-    CollageError,
-    ModelError,
-    ProtocolError,
-    UsageError,
-)
 from collage_engine.records.event import Done, Event, Measured, Probing, Provisional
 from collage_engine.records.placement import Run
 from collage_engine.records.profile import Profile
@@ -42,10 +35,17 @@ from collage_engine.service import protocol as p
 from collage_engine.service.open_document import OpenDocument
 from collage_engine.service.paths import file_name, user_path
 from collage_engine.service.run_client import PipelineClient, Ticket
-from collage_engine.session.document import Document
-from collage_engine.session.file import earlier_session, load_session
-from collage_engine.session.pins import rebind_pins
-from collage_engine.session.profiles import run_of_profile
+from collage_engine.store.document import Document
+from collage_engine.store.pins import rebind_pins
+from collage_engine.store.profiles import run_of_profile
+from collage_engine.store.session_file import earlier_session, load_session
+from collage_engine.support.errors import (
+    Cancelled,
+    CollageError,
+    ModelError,
+    ProtocolError,
+    UsageError,
+)
 
 _LOG = logging.getLogger(__name__)
 

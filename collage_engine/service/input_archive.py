@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from collage_engine.records.errors import UsageError
-from collage_engine.records.files import LARGEST_TABLE, read_file
+from collage_engine.support.errors import UsageError
+from collage_engine.support.files import LARGEST_TABLE, read_file
 
 MOST_FILE_BYTES = 4 * LARGEST_TABLE
 """Bytes of the largest file that an option may name: inputs may be larger than tables."""

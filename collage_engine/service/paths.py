@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from collage_engine.records.errors import UsageError
+from collage_engine.support.errors import UsageError
 
 MOST_BYTES = 255
 """Bytes of the longest name of a file (NAME_MAX in Linux's limits.h)."""

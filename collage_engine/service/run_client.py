@@ -23,7 +23,6 @@ from collage_engine.machine.worker import (
     WorkerCrashed,
     WorkerTimeout,
 )
-from collage_engine.records.errors import Cancelled, CollageError, ModelError
 from collage_engine.records.jobs import (
     Answer,
     Job,
@@ -32,7 +31,8 @@ from collage_engine.records.jobs import (
     OpenModelJob,
     RunJob,
 )
-from collage_engine.records.time_limits import SHORTEST_RUN_S
+from collage_engine.support.errors import Cancelled, CollageError, ModelError
+from collage_engine.support.time_limits import SHORTEST_RUN_S
 
 _LOG = logging.getLogger(__name__)
 

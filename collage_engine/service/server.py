@@ -21,13 +21,13 @@ import msgspec
 
 from collage_engine.machine.worker import TICK_S
 from collage_engine.records.cost import Cost
-from collage_engine.records.errors import CollageError
 from collage_engine.records.event import Event, Measured, Progress
-from collage_engine.records.reasons import bounded
-from collage_engine.records.typed import convert, decode
 from collage_engine.service.engine import Engine
 from collage_engine.service.protocol import METHODS, MeasuredMany, Notification, RequestCancel
 from collage_engine.service.run_client import Ticket
+from collage_engine.support.errors import CollageError
+from collage_engine.support.reasons import bounded
+from collage_engine.support.typed import convert, decode
 
 _LOG = logging.getLogger(__name__)
 

@@ -1,1 +1,1 @@
-"""Measurements kept across models, runs and days."""
+"""What is kept: measurements in SQLite with their keys; documents and their session files."""

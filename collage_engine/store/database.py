@@ -10,10 +10,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collage_engine.records.errors import MeasureError
-from collage_engine.records.locks import locked
-from collage_engine.records.time_limits import ANSWER_S
 from collage_engine.records.versions import STORE_SCHEMA
+from collage_engine.support.errors import MeasureError
+from collage_engine.support.locks import locked
+from collage_engine.support.time_limits import ANSWER_S
 
 if TYPE_CHECKING:
     from sqlite_utils import Database

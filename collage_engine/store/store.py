@@ -20,12 +20,8 @@ import msgspec
 
 from collage_engine.machine.folders import cache_folder
 from collage_engine.records.cost import Cost
-from collage_engine.records.errors import MeasureError
 from collage_engine.records.event import SHOWN
-from collage_engine.records.files import LARGEST_TABLE, atomic_file, read_file
-from collage_engine.records.reasons import shown
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.records.typed import decode
 from collage_engine.records.versions import STORE_EXPORT
 from collage_engine.store.database import (
     can_be_written,
@@ -34,6 +30,10 @@ from collage_engine.store.database import (
     open_database,
 )
 from collage_engine.store.measurement import Measurement, StoreInfo, now_text
+from collage_engine.support.errors import MeasureError
+from collage_engine.support.files import LARGEST_TABLE, atomic_file, read_file
+from collage_engine.support.reasons import shown
+from collage_engine.support.typed import decode
 
 if TYPE_CHECKING:
     from sqlite_utils import Database

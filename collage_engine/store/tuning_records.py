@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from collage_engine.records.tuning import TuneRecord, TuneTask
-from collage_engine.records.typed import decode
 from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
+from collage_engine.support.typed import decode
 
 
 def context_hash(context: KeyContext, toolchain: str) -> str:

@@ -1,1 +1,1 @@
-"""Measures candidates in isolation: compiled, checked and timed in a child process."""
+"""What is measured apart from whole models: candidates, transitions, and kernels to tune."""

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from collage_engine.machine.cuda_runtime import LOST_DEVICE, DeviceFault
 from collage_engine.machine.risk_marker import RiskMarker
 from collage_engine.records.cost import Cost, invalid
-from collage_engine.records.errors import MeasureError, WrongNumbersError
-from collage_engine.records.reasons import fault_reason
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.measurement import now_text
+from collage_engine.support.errors import MeasureError, WrongNumbersError
+from collage_engine.support.reasons import fault_reason
 from collage_engine.timing.clock import undisturbed
 from collage_engine.timing.messages import OpenRequest, TimingReply, TimingRequest
 from collage_engine.timing.protocol import TimedCall, time_interleaved

@@ -22,19 +22,19 @@ from collage_engine.machine.risk_marker import AtRisk, RiskMarker
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerError, WorkerTimeout
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.cost import Cost, invalid
-from collage_engine.records.errors import Cancelled, MeasureError
 from collage_engine.records.event import Event, Log, Measured, Progress
 from collage_engine.records.faults import FAULTS, FaultTracker
-from collage_engine.records.flag import Flag
-from collage_engine.records.time_limits import (
+from collage_engine.store.measurement import Measurement
+from collage_engine.store.store import Store
+from collage_engine.support.errors import Cancelled, MeasureError
+from collage_engine.support.flag import Flag
+from collage_engine.support.time_limits import (
     ANSWER_S,
     LEAST_S,
     WORK_S,
     with_weights,
     within_budget,
 )
-from collage_engine.store.measurement import Measurement
-from collage_engine.store.store import Store
 from collage_engine.timing.job import JOB
 from collage_engine.timing.messages import OpenRequest, TimingReply, TimingRequest
 

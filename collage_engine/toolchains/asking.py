@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from collage_engine.machine.risk_marker import RiskMarker
-from collage_engine.records.errors import ToolchainFault
-from collage_engine.records.reasons import fault_reason
-from collage_engine.records.time_limits import ANSWER_S, STEP_SHARE, within_budget
+from collage_engine.support.errors import ToolchainFault
+from collage_engine.support.reasons import fault_reason
+from collage_engine.support.time_limits import ANSWER_S, STEP_SHARE, within_budget
 
 SHARE = STEP_SHARE / 2
 """Share of the time that a run has left which one answer, or the rules, may take: what any step may

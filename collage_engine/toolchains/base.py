@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members
-from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import PLAIN, stored_type
 from collage_engine.records.graph import TensorType
 from collage_engine.records.numbering import NodeIndex, NodeSet
@@ -29,6 +28,7 @@ from collage_engine.records.toolchain import (
     ToolchainInstance,
     ToolchainState,
 )
+from collage_engine.support.errors import ToolchainError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import PLAIN
+from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function, Toolchain
 
 if TYPE_CHECKING:

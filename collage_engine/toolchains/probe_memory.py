@@ -29,10 +29,10 @@ import msgspec
 
 from collage_engine.machine.device import fingerprint
 from collage_engine.machine.folders import cache_folder
-from collage_engine.records.files import write_atomically
-from collage_engine.records.time_limits import WORK_S
 from collage_engine.records.toolchain import ToolchainState
-from collage_engine.records.typed import decode
+from collage_engine.support.files import write_atomically
+from collage_engine.support.time_limits import WORK_S
+from collage_engine.support.typed import decode
 from collage_engine.toolchains.sources import hash_files, package_files, source_files
 
 _ENGINE = Path(__file__).resolve().parents[1]

@@ -25,17 +25,17 @@ from typing import TypeVar
 
 import msgspec
 
-from collage_engine.drawing.palette import with_look
 from collage_engine.machine.processes import STEP_S, descendants, processor_s
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout
-from collage_engine.records.errors import Cancelled, CollageError, ToolchainError, UsageError
-from collage_engine.records.flag import Flag, FlagWhen
-from collage_engine.records.reasons import fault_reason
-from collage_engine.records.time_limits import LEAST_S, SHORTEST_RUN_S, WORK_S
 from collage_engine.records.toolchain import ToolchainAbout, ToolchainState
+from collage_engine.support.errors import Cancelled, CollageError, ToolchainError, UsageError
+from collage_engine.support.flag import Flag, FlagWhen
+from collage_engine.support.reasons import fault_reason
+from collage_engine.support.time_limits import LEAST_S, SHORTEST_RUN_S, WORK_S
 from collage_engine.toolchains.base import Toolchain
 from collage_engine.toolchains.capabilities import ConvertsFormats, EvaluatesOnnx
 from collage_engine.toolchains.probe_memory import keep, recall, surroundings
+from collage_engine.wording.toolchains import with_look
 
 _LOG = logging.getLogger(__name__)
 

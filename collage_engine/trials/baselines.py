@@ -20,14 +20,14 @@ from collage_engine.partition.greedy import greedy
 from collage_engine.partition.regions import merge_regions
 from collage_engine.planning.refusals import refusal_text
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.operator_titles import onnx_type
 from collage_engine.records.pin import Pin
 from collage_engine.records.precision import PRODUCTS, is_reduced
-from collage_engine.records.reasons import shown
 from collage_engine.records.settings import RunSettings
+from collage_engine.support.errors import UsageError
+from collage_engine.support.reasons import shown
 from collage_engine.trials.contender import COLLAGE, Contender
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from collage_engine.build.built import BuiltModule
-from collage_engine.drawing.baselines import contender_title
+from collage_engine.lowering.built import BuiltModule
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.memory import MemorySeen
 from collage_engine.records.placement import BaselineKind
 from collage_engine.records.precision import is_reduced
+from collage_engine.wording.baselines import contender_title
 
 if TYPE_CHECKING:
     import numpy as np

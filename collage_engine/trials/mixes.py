@@ -20,9 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from collage_engine.candidates.menu import Menu, with_keys
-from collage_engine.control.progress import StageReport
-from collage_engine.control.run_control import RunControl
-from collage_engine.drawing.palette import toolchain_title
+from collage_engine.machine.progress import StageReport
+from collage_engine.machine.run_control import RunControl
 from collage_engine.model.importer import ImportedModel
 from collage_engine.model.index_set import members
 from collage_engine.partition.call_graph import CallGraph, call_graph
@@ -31,14 +30,15 @@ from collage_engine.partition.fuse_ops import fused_groups
 from collage_engine.partition.regions import merge_regions
 from collage_engine.planning.problem_data import Cover, ProblemData
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.counted import counted
 from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.placement import TIE_SHARE
-from collage_engine.records.time_limits import STEP_SHARE
+from collage_engine.support.counted import counted
+from collage_engine.support.time_limits import STEP_SHARE
 from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult, judged
 from collage_engine.trials.in_model_costs import FLOOR_US
 from collage_engine.trials.race import Race
 from collage_engine.wording.amounts import time_text
+from collage_engine.wording.toolchains import toolchain_title
 
 OperatorGroup: TypeAlias = tuple[OperatorNumber, ...]
 """Operators that TVM would fuse into one kernel, ascending."""

@@ -15,16 +15,16 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
-from collage_engine.build.build_job import BuildCover
-from collage_engine.build.built import MODULE_FILE, BuiltModule, attribute_kernels
 from collage_engine.lowering.accuracy import wrong_by
+from collage_engine.lowering.build_job import BuildCover
+from collage_engine.lowering.built import MODULE_FILE, BuiltModule, attribute_kernels
 from collage_engine.lowering.npz import write_npz
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout, unless_killed
-from collage_engine.records.errors import Cancelled, CollageError, ModelError
 from collage_engine.records.faults import FaultTracker
-from collage_engine.records.flag import Flag
 from collage_engine.records.memory import MemorySeen
-from collage_engine.records.time_limits import (
+from collage_engine.support.errors import Cancelled, CollageError, ModelError
+from collage_engine.support.flag import Flag
+from collage_engine.support.time_limits import (
     ANSWER_S,
     LEAST_S,
     WORK_S,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 NOT_ACCURATE = "not accurate enough"
 """How the failure of a placement begins that computes in reduced precision and is too far off; that
 of another one begins with ``WRONG_NUMBERS``."""
-BUILD_JOB = "collage_engine.build.build_job:BuildJob"
+BUILD_JOB = "collage_engine.lowering.build_job:BuildJob"
 TRIAL_JOB = "collage_engine.trials.trial_job:TrialJob"
 LOAD_TIMEOUT_S = 2 * ANSWER_S
 """Seconds after which loading a placement and running it on every sample counts as hanging, besides

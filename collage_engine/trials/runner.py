@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
-from collage_engine.build.built import BuiltModule
+from collage_engine.lowering.built import BuiltModule
 from collage_engine.machine.worker import Worker
-from collage_engine.records.errors import Cancelled
-from collage_engine.records.flag import Flag, FlagWhen
 from collage_engine.records.settings import RunSettings
+from collage_engine.support.errors import Cancelled
+from collage_engine.support.flag import Flag, FlagWhen
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.placement_process import (
     BUILD_JOB,

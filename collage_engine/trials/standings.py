@@ -19,8 +19,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from collage_engine.planning.search_problem import RUNNERS_UP
-from collage_engine.records.errors import InfeasibleError, ToolchainError
 from collage_engine.records.placement import TIE_SHARE
+from collage_engine.support.errors import InfeasibleError, ToolchainError
 from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult
 from collage_engine.trials.placement_process import PlacementProcess
 from collage_engine.trials.runner import Module, TrialRunner

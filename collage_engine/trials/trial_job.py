@@ -28,12 +28,12 @@ from collage_engine.artifact.loader.run_artifact import (
     read_npz,
     use_huge_pages,
 )
-from collage_engine.build.built import run_python_parts
-from collage_engine.build.stopwatch import time_kernels
 from collage_engine.lowering.accuracy import errors, wrong_by
-from collage_engine.records.counted import counted
-from collage_engine.records.errors import ToolchainError
+from collage_engine.lowering.built import run_python_parts
+from collage_engine.lowering.stopwatch import time_kernels
 from collage_engine.records.memory import MemorySeen
+from collage_engine.support.counted import counted
+from collage_engine.support.errors import ToolchainError
 from collage_engine.timing.clock import timed
 from collage_engine.timing.messages import WRONG_NUMBERS
 

@@ -1,4 +1,4 @@
-"""The words that several rooms share; ``amounts`` writes numbers and times.
+"""Figures as people read them, titles of toolchains, and the words that several rooms share.
 
 A sentence that is said in one place stands there.
 """

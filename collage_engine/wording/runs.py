@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from collage_engine.records.counted import counted
 from collage_engine.records.precision import FULL, places_of
+from collage_engine.support.counted import counted
 
 ISOLATED, EXPECTED, LAST_RUN = "isolated", "expected in this model", "last run"
 """What the three times of a partition are called."""

@@ -10,7 +10,6 @@ import msgspec
 from PySide6.QtCore import QObject, QTimer, Signal
 from PySide6.QtGui import QUndoStack
 
-from collage_engine.drawing.baselines import baseline_title
 from collage_engine.drawing.groups import Group, first_view, name_scopes, sections
 from collage_engine.drawing.operators import operator_graph
 from collage_engine.records.baseline_placements import baseline_placement
@@ -18,8 +17,9 @@ from collage_engine.records.event import Done, Event, Log, Progress, Provisional
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.placement import Placement
 from collage_engine.records.shapes import OpenSizes, ShapeChoice
-from collage_engine.records.typed import convert
 from collage_engine.service import protocol
+from collage_engine.support.typed import convert
+from collage_engine.wording.baselines import baseline_title
 from collage_gui.document.comparison import ReferenceComparison
 from collage_gui.document.cost_table import CostTable
 from collage_gui.document.execution import Execution

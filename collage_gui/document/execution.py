@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 from PySide6.QtCore import QObject, Signal
 
-from collage_engine.drawing.figures import latency_us
-from collage_engine.drawing.formatting import STAGE_TITLES, counted, duration_text
 from collage_engine.records.answers import SearchAnswer
 from collage_engine.records.event import Progress, Stage
 from collage_engine.records.pin import LimitVerdict
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.typed import convert
 from collage_engine.service import protocol
+from collage_engine.support.typed import convert
+from collage_engine.wording.figures import latency_us
+from collage_engine.wording.formatting import STAGE_TITLES, counted, duration_text
 from collage_gui.document.cost_table import CostTable
 from collage_gui.document.log import DocumentLog
 from collage_gui.document.pin_set import PinSet

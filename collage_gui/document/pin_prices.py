@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from collage_engine.drawing.figures import measuring_s
-from collage_engine.drawing.formatting import counted, signed_time
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.pin import Pin
+from collage_engine.wording.figures import measuring_s
+from collage_engine.wording.formatting import counted, signed_time
 from collage_gui.document.document import Document
 
 

@@ -10,14 +10,14 @@ import tarfile
 from PySide6.QtCore import QRectF
 from PySide6.QtGui import QImageReader, QImageWriter
 
-from collage_engine.drawing.figures import latency_text, winner_title
-from collage_engine.drawing.formatting import as_sentence, bytes_text
-from collage_engine.drawing.shape_table import sharing_sentences
 from collage_engine.drawing.svg import render
-from collage_engine.records.files import atomic_file, write_atomically
 from collage_engine.records.placement import Run
 from collage_engine.records.report_format import ReportFormat
 from collage_engine.service import protocol
+from collage_engine.support.files import atomic_file, write_atomically
+from collage_engine.wording.figures import latency_text, winner_title
+from collage_engine.wording.formatting import as_sentence, bytes_text
+from collage_engine.wording.shape_table import sharing_sentences
 from collage_gui.document.document import Document
 from collage_gui.document_window.files import DocumentFiles, open_with_the_system
 from collage_gui.document_window.picture_controller import PictureController

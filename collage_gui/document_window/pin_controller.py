@@ -8,10 +8,10 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QMenu, QWidget
 
-from collage_engine.drawing.formatting import elide
-from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.pin import PinKind
 from collage_engine.records.toolchain import ToolchainState
+from collage_engine.wording.formatting import elide
+from collage_engine.wording.toolchains import toolchain_title
 from collage_gui.design_units import LINE_LETTERS
 from collage_gui.document.document import Document
 from collage_gui.document.pin_edits import make_pin, pins_as_now, with_pin, without_nodes

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.drawing.figures import (
+from collage_engine.wording.figures import (
     drift_text,
     latency_text,
     latency_us,

@@ -8,8 +8,8 @@ from typing import Any
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QTreeWidget, QTreeWidgetItem, QVBoxLayout, QWidget
 
-from collage_engine.drawing.formatting import bytes_text, counted, significant
 from collage_engine.records.answers import NestedGraph
+from collage_engine.wording.formatting import bytes_text, counted, significant
 from collage_gui.document.document import Document
 from collage_gui.panels.copying import allow_copying
 from collage_gui.widgets import lay_out, named, plain_tip, text_label

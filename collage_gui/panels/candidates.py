@@ -8,13 +8,13 @@ from PySide6.QtCore import QSignalBlocker, Qt
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
-from collage_engine.drawing.figures import isolated_us, regret_known
-from collage_engine.drawing.formatting import DASH, counted
 from collage_engine.drawing.operators import OperatorGraph
-from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.counted import NAMED
+from collage_engine.support.counted import NAMED
+from collage_engine.wording.figures import isolated_us, regret_known
+from collage_engine.wording.formatting import DASH, counted
 from collage_engine.wording.runs import ABOUT_EXPECTED, ABOUT_REGRET
+from collage_engine.wording.toolchains import toolchain_title
 from collage_gui.document.document import Document
 from collage_gui.document.pin_prices import measure_text
 from collage_gui.panels.cost_text import cost_tip

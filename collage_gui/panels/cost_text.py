@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collage_engine.drawing.figures import isolated_us
-from collage_engine.drawing.formatting import counted, time_text
 from collage_engine.records.cost import Cost
 from collage_engine.records.placement import Partition
+from collage_engine.wording.figures import isolated_us
+from collage_engine.wording.formatting import counted, time_text
 from collage_engine.wording.runs import EXPECTED, ISOLATED, LAST_RUN
 
 

@@ -6,9 +6,9 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QAbstractItemView, QTreeWidget, QTreeWidgetItem
 
-from collage_engine.drawing.formatting import counted, node_shapes
 from collage_engine.drawing.groups import LEGIBLE_BOXES
-from collage_engine.drawing.palette import toolchain_title
+from collage_engine.wording.formatting import counted, node_shapes
+from collage_engine.wording.toolchains import toolchain_title
 from collage_gui.design_units import NAME_LETTERS
 from collage_gui.document.document import Document
 from collage_gui.panels.copying import allow_copying

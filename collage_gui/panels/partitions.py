@@ -7,17 +7,17 @@ from collections.abc import Callable
 from PySide6.QtCore import QItemSelectionModel, QSignalBlocker, Qt
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
-from collage_engine.drawing.accuracy import precision_text
-from collage_engine.drawing.figures import (
+from collage_engine.records.format import border_words
+from collage_engine.records.placement import Partition, Placement
+from collage_engine.records.precision import FLOAT32, short
+from collage_engine.wording.accuracy import precision_text
+from collage_engine.wording.figures import (
     latency_text,
     partition_sum_text,
     partition_sum_us,
 )
-from collage_engine.drawing.formatting import counted, time_text
-from collage_engine.drawing.partition_figures import PartitionFigures, partition_figures
-from collage_engine.records.format import border_words
-from collage_engine.records.placement import Partition, Placement
-from collage_engine.records.precision import FLOAT32, short
+from collage_engine.wording.formatting import counted, time_text
+from collage_engine.wording.partition_figures import PartitionFigures, partition_figures
 from collage_engine.wording.runs import (
     ABOUT_EXPECTED,
 )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collage_engine.drawing.operators import OperatorGraph
-from collage_engine.drawing.palette import toolchain_title
 from collage_engine.records.pin import Pin, written_name
+from collage_engine.wording.toolchains import toolchain_title
 
 PIN_DEMANDS = {
     "on": "on {toolchain}",

@@ -8,9 +8,9 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
-from collage_engine.drawing.figures import latency_text, latency_us
-from collage_engine.drawing.formatting import counted, gain_text
 from collage_engine.records.pin import Pin, PinVerdict
+from collage_engine.wording.figures import latency_text, latency_us
+from collage_engine.wording.formatting import counted, gain_text
 from collage_gui.document.document import Document
 from collage_gui.document.pin_prices import price_of_pin, unmeasured_of_pin
 from collage_gui.panels.pin_text import MARKS, pin_demand

@@ -9,9 +9,9 @@ from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QSizePolicy, QVBoxLayout, QWidget
 
-from collage_engine.drawing.figures import latency_text, toolchains_text
-from collage_engine.drawing.formatting import STAGE_TITLES, duration_text
 from collage_engine.records.event import Progress
+from collage_engine.wording.figures import latency_text, toolchains_text
+from collage_engine.wording.formatting import STAGE_TITLES, duration_text
 from collage_gui.design_units import FLOW_MS, UNIT
 from collage_gui.document.document import Document
 from collage_gui.widgets import ElidedLabel, action_button, lay_out, named, plain_tip

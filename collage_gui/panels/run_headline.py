@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collage_engine.drawing.baselines import baseline_title
-from collage_engine.drawing.facts import accuracy_facts
-from collage_engine.drawing.figures import (
+from collage_engine.records.placement import Run
+from collage_engine.wording.baselines import baseline_title
+from collage_engine.wording.facts import accuracy_facts
+from collage_engine.wording.figures import (
     answer_text,
     bound_text,
     drift_text,
@@ -19,8 +20,7 @@ from collage_engine.drawing.figures import (
     why_not_found,
     winner_title,
 )
-from collage_engine.drawing.formatting import time_text
-from collage_engine.records.placement import Run
+from collage_engine.wording.formatting import time_text
 from collage_engine.wording.runs import RUN_GOES_ON
 from collage_gui.document.document import Document
 

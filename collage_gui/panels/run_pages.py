@@ -9,7 +9,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
-from collage_engine.drawing.facts import (
+from collage_engine.records.placement import Run
+from collage_engine.wording.facts import (
     Fact,
     changed_facts,
     limit_facts,
@@ -17,14 +18,13 @@ from collage_engine.drawing.facts import (
     placement_facts,
     run_facts,
 )
-from collage_engine.drawing.figures import (
+from collage_engine.wording.figures import (
     baseline_drift,
     latency_us,
     winner_title,
 )
-from collage_engine.drawing.formatting import DASH, moment_text, signed_time
-from collage_engine.drawing.palette import toolchain_title
-from collage_engine.records.placement import Run
+from collage_engine.wording.formatting import DASH, moment_text, signed_time
+from collage_engine.wording.toolchains import toolchain_title
 from collage_gui.document.document import Document
 from collage_gui.panels.tables import Column, RowsModel, Table, toolchain_column
 from collage_gui.theme import Theme

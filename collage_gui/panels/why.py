@@ -8,13 +8,14 @@ from html import escape
 from PySide6.QtCore import Qt, QUrl
 from PySide6.QtWidgets import QTextBrowser, QVBoxLayout, QWidget
 
-from collage_engine.drawing.alternatives import ABOUT_COLUMNS, TITLES, WhyRow, why_rows
-from collage_engine.drawing.formatting import counted, node_shapes, time_text
 from collage_engine.drawing.operators import OperatorGraph
-from collage_engine.drawing.palette import toolchain_look, toolchain_title
+from collage_engine.drawing.palette import toolchain_look
 from collage_engine.records.answers import ExplainAnswer
 from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition
+from collage_engine.wording.alternatives import ABOUT_COLUMNS, TITLES, WhyRow, why_rows
+from collage_engine.wording.formatting import counted, node_shapes, time_text
+from collage_engine.wording.toolchains import toolchain_title
 from collage_gui.document.document import Document
 from collage_gui.panels.cost_text import partition_text
 from collage_gui.theme import Theme

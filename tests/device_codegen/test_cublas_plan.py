@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from collage_engine.model.importer import ImportedModel
-from collage_engine.records.errors import UnsupportedError
+from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.cublas.rules import DIALECT, layout_of
 from tests.device_codegen.cuda_plans import FlatMemory, carried_out, model_of, whole
 

@@ -9,7 +9,7 @@ import pytest
 
 from collage_engine.lowering.cubin import compile_cubin
 from collage_engine.machine.cuda import cuda_probe
-from collage_engine.records.errors import ToolchainError
+from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.runtime.cuda import nvrtc
 from tests.support.command import collage
 

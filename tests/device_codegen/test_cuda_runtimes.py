@@ -15,8 +15,8 @@ import pytest
 from collage_engine.lowering.extract import function_of
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.model.importer import ImportedModel
-from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import Target
+from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.registry import get
 from tests.device_codegen.cuda_plans import (

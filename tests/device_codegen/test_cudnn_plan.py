@@ -9,8 +9,8 @@ import pytest
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 from collage_engine.model.importer import ImportedModel
-from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.toolchain import Target
+from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.cudnn.rules import DIALECT
 from collage_engine.toolchains.registry import get
 from tests.device_codegen.cuda_plans import (

@@ -12,8 +12,8 @@ import pytest
 from collage_engine.lowering.extract import function_of
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.model.importer import ImportedModel
-from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import Target
+from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.cutlass import library
 from collage_engine.toolchains.cutlass.library import Family

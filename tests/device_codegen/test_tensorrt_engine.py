@@ -15,8 +15,8 @@ from collage_engine.candidates.menu import source_of
 from collage_engine.lowering.extract import function_of
 from collage_engine.model.importer import import_onnx
 from collage_engine.partition.enumerate import enumerate_candidates
-from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.tensorrt import library
 from collage_engine.toolchains.tensorrt.toolchain import TensorrtToolchain
 from tests import zoo

@@ -16,7 +16,7 @@ import onnx
 import pytest
 
 from collage_engine.artifact.manifest import read_manifest, verify_files
-from collage_engine.session.file import load_session
+from collage_engine.store.session_file import load_session
 from collage_engine.store.store import FILE_NAME
 from tests.support.caches import fresh_cache
 from tests.support.command import started

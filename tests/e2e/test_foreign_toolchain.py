@@ -18,8 +18,8 @@ from typing import Any
 import onnx
 import pytest
 
-from collage_engine.conformance.checks import CHECKS
-from collage_engine.session.file import load_session
+from collage_engine.run.conformance.checks import CHECKS
+from collage_engine.store.session_file import load_session
 from tests.support.bare_environment import ROOT, BareEnvironment
 from tests.support.json_schemas import assert_fits
 from tests.support.toolchain_cases import Net

@@ -18,7 +18,7 @@ import pytest
 
 from collage_engine import api
 from collage_engine.cli.main import main
-from collage_engine.session.file import load_session
+from collage_engine.store.session_file import load_session
 from collage_engine.store.store import Store
 from tests.support.caches import fresh_cache
 from tests.support.command import collage, started

@@ -11,10 +11,10 @@ from collage_engine.artifact import artifact as artifact_module
 from collage_engine.artifact.artifact import ArtifactContents, check_target_folder, write_artifact
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.manifest import is_artifact, read_manifest, verify_files
-from collage_engine.build.build import build_cover, write_module
 from collage_engine.cli.main import main
+from collage_engine.lowering.build import build_cover, write_module
 from collage_engine.model.importer import import_model
-from collage_engine.records.errors import ArtifactError, UsageError
+from collage_engine.support.errors import ArtifactError, UsageError
 from tests.support.artifact_cases import MNIST, run_cpp, sample_of
 from tests.support.bare_python import run_bare
 from tests.support.covers import candidate_on

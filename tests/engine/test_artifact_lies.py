@@ -11,7 +11,7 @@ import pytest
 
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.manifest import is_artifact
-from collage_engine.records.errors import ArtifactError
+from collage_engine.support.errors import ArtifactError
 from tests.support.artifact_cases import run_cpp
 from tests.support.full_documents import one_shape, two_shapes
 

@@ -9,7 +9,7 @@ import pytest
 
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.manifest import read_manifest
-from collage_engine.build.build import may_spin
+from collage_engine.lowering.build import may_spin
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.runtime import builder
 from tests.support.artifact_cases import artifact_maker, artifact_of, cover_in_turn, run_cpp

@@ -11,11 +11,10 @@ import msgspec
 import pytest
 
 from collage_engine.candidates.menu import Menu
-from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.rounding_emulation import RoundingEmulation
 from collage_engine.machine.device import processor
+from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.problem_data import ProblemData
-from collage_engine.records.errors import Cancelled
 from collage_engine.records.precision import FULL, is_reduced
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.contenders import before_precision, first_contenders, is_secondary
@@ -24,6 +23,7 @@ from collage_engine.run.stages.enumerate import enumerate_candidates
 from collage_engine.run.stages.precision import BOUND, MOST_BUILDS, choose_precision
 from collage_engine.run.stages.samples import RunSamples, draw_samples
 from collage_engine.run.task import RunTask
+from collage_engine.support.errors import Cancelled
 from collage_engine.trials.contender import Contender, ContenderResult
 from tests.e2e.test_precision import network
 from tests.support.caches import fresh_cache

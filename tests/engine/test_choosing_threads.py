@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 from collage_engine.candidates.open_model import OpenModel
-from collage_engine.control.run_control import RunControl
 from collage_engine.machine.clocks import machine_state
+from collage_engine.machine.run_control import RunControl
 from collage_engine.records.jobs import RunJob
 from collage_engine.records.machine_state import MachineState
 from collage_engine.records.placement import Run

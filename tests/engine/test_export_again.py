@@ -9,10 +9,10 @@ import pytest
 
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.kernels.choices import write_table
-from collage_engine.records.errors import SessionError
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run import export_again as exporting
+from collage_engine.support.errors import SessionError
 from tests import zoo
 from tests.support.runs import run_record
 from tests.support.toolchain_cases import Net

@@ -28,10 +28,10 @@ from collage_engine.farm import certificate as certificates
 from collage_engine.farm.client import Farm, keep, model_contents
 from collage_engine.farm.processes import kind_of_machine
 from collage_engine.farm.task import FarmTask, packed, run_task, unpack
-from collage_engine.records.errors import CollageError, FarmError, UsageError
 from collage_engine.records.settings import RunSettings
-from collage_engine.resources import resource
 from collage_engine.store.store import Store
+from collage_engine.support.errors import CollageError, FarmError, UsageError
+from collage_engine.support.resources import resource
 from tests.support.json_schemas import assert_fits
 
 ROOT = Path(collage_engine.__file__).resolve().parents[1]

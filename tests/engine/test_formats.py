@@ -12,7 +12,7 @@ from tvm import relax
 
 from collage_engine.artifact.artifact import write_artifact
 from collage_engine.artifact.artifact_run import run_artifact
-from collage_engine.build.build import build_cover, write_module
+from collage_engine.lowering.build import build_cover, write_module
 from collage_engine.lowering.convert import conversion_name
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues, original_outputs
@@ -24,10 +24,10 @@ from collage_engine.records.format import NHWC, PLAIN, conversion_constant, stor
 from collage_engine.records.graph import TensorType
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.timing.bench import ModelBench
+from collage_engine.timing.conversions import ConversionRequest, run_job
 from collage_engine.timing.messages import OpenRequest
 from collage_engine.toolchains.registry import get
 from collage_engine.toolchains.tvm.lowering import conversion
-from collage_engine.transitions.conversions import ConversionRequest, run_job
 from tests.support.artifact_cases import sample_of
 from tests.support.covers import candidate_on
 from tests.support.kernel_checks import verify

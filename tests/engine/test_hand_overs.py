@@ -17,10 +17,10 @@ from collage_engine.machine.risk_marker import RiskMarker
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
+from collage_engine.timing import hand_overs
+from collage_engine.timing.chain_bench import ChainBench, HandoverRequest, LeftOut, run_job
+from collage_engine.timing.hand_overs import spread, transition_constants
 from collage_engine.timing.protocol import ProtocolSettings
-from collage_engine.transitions import hand_overs
-from collage_engine.transitions.chain_bench import ChainBench, HandoverRequest, LeftOut, run_job
-from collage_engine.transitions.hand_overs import spread, transition_constants
 from tests.support.measure_real_targets import Picky
 from tests.support.plain_toolchain import PLAIN, register
 

@@ -16,17 +16,17 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
-from collage_engine.drawing import palette
+from collage_engine.drawing.report import render
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
 from collage_engine.records.report_format import ReportFormat
 from collage_engine.records.toolchain import ToolchainState
-from collage_engine.records.typed import convert
-from collage_engine.report.report import render
-from collage_engine.session.document import Document
-from collage_engine.session.file import load_session
+from collage_engine.store.document import Document
+from collage_engine.store.session_file import load_session
+from collage_engine.support.typed import convert
+from collage_engine.wording import toolchains
 from tests.support.full_documents import full_session
 
 MARKUP = "\"'></script><img src=x onerror=alert(1)><b>&amp;"
@@ -85,7 +85,7 @@ class Tags(HTMLParser):
 @pytest.fixture(autouse=True)
 def looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep what reports learn of toolchains from other tests."""
-    monkeypatch.setattr(palette, "_learned", dict(palette._learned))
+    monkeypatch.setattr(toolchains, "_learned", dict(toolchains._learned))
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ from collage_engine.candidates.input_files import stated_sizes
 from collage_engine.candidates.inputs import model_samples, representative_inputs, stated_errors
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import ImportedModel, import_onnx
-from collage_engine.records.errors import UsageError
 from collage_engine.records.settings import RunSettings
+from collage_engine.support.errors import UsageError
 from tests import zoo
 from tests.zoo.net import Net
 

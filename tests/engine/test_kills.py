@@ -23,8 +23,8 @@ from pathlib import Path
 import pytest
 
 from collage_engine.machine.processes import descendants
-from collage_engine.records.time_limits import ANSWER_S
-from collage_engine.session.file import load_session
+from collage_engine.store.session_file import load_session
+from collage_engine.support.time_limits import ANSWER_S
 from tests.support.artifact_cases import MNIST
 from tests.support.caches import fresh_cache
 from tests.support.command import ROOT

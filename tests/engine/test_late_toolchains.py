@@ -11,10 +11,10 @@ import pytest
 from collage_engine.candidates import menu as menu_module
 from collage_engine.candidates.menu import Menu
 from collage_engine.planning.problem_data import ProblemData
-from collage_engine.records.errors import ToolchainError
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.run.stages.enumerate import enumerate_candidates
+from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.registry import NOT_READY, probe_all
 from tests import zoo
 from tests.support.caches import fresh_cache

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from collage_engine.model.importer import ImportedModel, import_onnx
-from collage_engine.records.errors import ModelError
+from collage_engine.support.errors import ModelError
 from tests.support.model_runs import run_onnx
 from tests.support.written import written
 

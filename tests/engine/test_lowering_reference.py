@@ -12,8 +12,8 @@ from collage_engine.lowering import reference
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues, original_outputs, run_onnx
-from collage_engine.records.errors import Cancelled, MeasureError, ModelError, ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.support.errors import Cancelled, MeasureError, ModelError, ToolchainError
 from tests.engine.test_lowering_rewrite import branches
 from tests.support.plain_toolchain import PLAIN, register
 

@@ -11,7 +11,7 @@ from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.lowering.rewrite import assemble, execution_order
 from collage_engine.model.importer import import_onnx
-from collage_engine.records.errors import ToolchainError
+from collage_engine.support.errors import ToolchainError
 from tests.support.plain_toolchain import PLAIN, register
 from tests.support.written import written
 

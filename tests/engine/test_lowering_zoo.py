@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from collage_engine.build.build import build_cover
 from collage_engine.lowering.accuracy import errors
+from collage_engine.lowering.build import build_cover
 from collage_engine.lowering.reference import TrueValues, original_outputs
 from collage_engine.lowering.tensors import from_numpy, to_numpy
 from collage_engine.model.importer import import_onnx

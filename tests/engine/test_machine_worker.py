@@ -23,7 +23,7 @@ from collage_engine.machine.worker import (
     WorkerTimeout,
     call_in_child,
 )
-from collage_engine.records.errors import Cancelled, InfeasibleError, ToolchainError
+from collage_engine.support.errors import Cancelled, InfeasibleError, ToolchainError
 from tests.support.worker_targets import Unpicklable
 
 DO = "tests.support.worker_targets:do"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from collage_engine.build.build import build_cover, write_module
-from collage_engine.build.built import MODULE_FILE
+from collage_engine.lowering.build import build_cover, write_module
+from collage_engine.lowering.built import MODULE_FILE
 from collage_engine.model.importer import import_onnx
 from collage_engine.toolchains.registry import probe
 from collage_engine.trials.trial_job import MemoryWatch

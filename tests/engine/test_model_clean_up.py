@@ -7,8 +7,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from collage_engine.model.importer import import_onnx
-from collage_engine.records.errors import ModelError
 from collage_engine.records.graph import Node
+from collage_engine.support.errors import ModelError
 from tests import zoo
 from tests.support.model_runs import (
     check_accounting,

@@ -19,7 +19,7 @@ from collage_engine.model.importer import ImportedModel, import_model, import_on
 from collage_engine.model.index_set import NO_OPERATORS, members
 from collage_engine.model.onnx_slice import slice_model
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.records.errors import ModelError
+from collage_engine.support.errors import ModelError
 from tests import zoo
 from tests.support.command import python
 from tests.support.model_runs import (

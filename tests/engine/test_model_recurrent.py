@@ -9,7 +9,7 @@ import pytest
 
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.model.importer import import_onnx
-from collage_engine.records.errors import ModelError
+from collage_engine.support.errors import ModelError
 from tests.support.model_runs import check_accounting, run_onnx
 from tests.zoo.net import Net
 

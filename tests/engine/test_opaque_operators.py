@@ -10,16 +10,16 @@ import pytest
 import tvm
 from tvm import relax
 
-from collage_engine.build.build import build_cover
+from collage_engine.lowering.build import build_cover
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.lowering.reference import run_onnx as evaluate
 from collage_engine.lowering.tensors import from_numpy, to_numpy
 from collage_engine.model.importer import ImportedModel, import_onnx
-from collage_engine.records.errors import ModelError
 from collage_engine.records.toolchain import Target
 from collage_engine.run.inspect_candidate import nested_graphs
+from collage_engine.support.errors import ModelError
 from collage_engine.toolchains import registry
 from tests import zoo
 from tests.support.covers import candidate_on

@@ -12,7 +12,7 @@ import pytest
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.custom_op import embed
 from collage_engine.model.importer import import_model
-from collage_engine.records.errors import UsageError
+from collage_engine.support.errors import UsageError
 from tests.support.artifact_cases import artifact_maker, artifact_of, cover_in_turn
 from tests.support.command import python
 from tests.support.written import written

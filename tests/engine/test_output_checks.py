@@ -13,8 +13,6 @@ import pytest
 
 from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.artifact.artifact_run import run_artifact
-from collage_engine.build.build import build_cover, write_module
-from collage_engine.build.built import MODULE_FILE
 from collage_engine.candidates.inputs import (
     model_samples,
     own_tolerances,
@@ -22,15 +20,16 @@ from collage_engine.candidates.inputs import (
     run_tolerance,
     unchecked,
 )
-from collage_engine.control.run_control import RunControl
 from collage_engine.lowering import reference
 from collage_engine.lowering.accuracy import MOST_UNSETTLED, errors, wrong_by
+from collage_engine.lowering.build import build_cover, write_module
+from collage_engine.lowering.built import MODULE_FILE
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.npz import write_npz
 from collage_engine.lowering.reference import original_outputs, run_onnx
 from collage_engine.lowering.rounding_noise import rounding_noise
+from collage_engine.machine.run_control import RunControl
 from collage_engine.model.importer import ImportedModel, import_model
-from collage_engine.records.errors import ArtifactError, MeasureError, ToolchainError
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.stages.samples import (
@@ -40,6 +39,7 @@ from collage_engine.run.stages.samples import (
     sample_warnings,
 )
 from collage_engine.run.task import RunTask
+from collage_engine.support.errors import ArtifactError, MeasureError, ToolchainError
 from collage_engine.timing.bench import check
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.placement_process import (

@@ -11,8 +11,8 @@ from onnx import ModelProto
 
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.reference import run_onnx
-from collage_engine.records.errors import CollageError
 from collage_engine.records.toolchain import Target
+from collage_engine.support.errors import CollageError
 from collage_engine.timing.bench import check
 from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain

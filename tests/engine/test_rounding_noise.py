@@ -16,9 +16,9 @@ from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues, run_onnx
 from collage_engine.lowering.rounding_noise import rounding_noise, widened
 from collage_engine.model.importer import ImportedModel, import_model
-from collage_engine.records.errors import Cancelled, MeasureError
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.support.errors import Cancelled, MeasureError
 from collage_engine.timing.bench import ModelBench, check
 from collage_engine.timing.messages import OpenRequest
 from tests.zoo.net import Net

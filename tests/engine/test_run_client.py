@@ -11,11 +11,11 @@ import pytest
 
 from collage_engine.machine.worker import RemoteError
 from collage_engine.records import jobs
-from collage_engine.records.errors import Cancelled, CollageError, ModelError
 from collage_engine.records.jobs import DimensionsJob, JobCall, OpenModelJob, RunJob
 from collage_engine.records.settings import RunSettings
 from collage_engine.run import child
 from collage_engine.service.run_client import PipelineClient, Ticket
+from collage_engine.support.errors import Cancelled, CollageError, ModelError
 from tests.unit.slow_jobs import AskJob, DieJob, LimitedSleepJob, SleepJob
 
 NO_ROOM = OSError(errno.ENOSPC, "No space left on device")

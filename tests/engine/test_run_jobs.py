@@ -5,13 +5,13 @@ from __future__ import annotations
 import onnx
 import pytest
 
-from collage_engine.build.build_job import BuildCover, BuildJob
+from collage_engine.lowering.build_job import BuildCover, BuildJob
 from collage_engine.model.importer import import_model
-from collage_engine.records.errors import ModelError
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.support.errors import ModelError
 from collage_engine.timing.bench import ModelBench
 from collage_engine.timing.messages import OpenRequest
-from collage_engine.tuning.job import ListTasks, TuningJob
+from collage_engine.timing.tuning_job import ListTasks, TuningJob
 from tests import zoo
 
 

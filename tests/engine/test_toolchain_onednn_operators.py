@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
-from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.operator_titles import onnx_type
+from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
 from tests.engine.test_model_operators import CASES
 from tests.support.onednn_checks import F32, check, weights

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
-from collage_engine.records.errors import UnsupportedError
+from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
 from tests.support.onednn_checks import check, steps, weights
 from tests.support.toolchain_cases import available, default_instance, imported, one_node, whole

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from collage_engine.machine.cuda import cuda_probe
-from collage_engine.records.errors import ToolchainError
 from collage_engine.records.precision import TF32
 from collage_engine.records.toolchain import Target, ToolchainInstance
+from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
 from tests.support.command import python
 from tests.support.toolchain_cases import (

@@ -10,7 +10,7 @@ from onnx import ModelProto
 
 from collage_engine.lowering.target import use_threads
 from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
-from collage_engine.records.errors import ToolchainError
+from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.openblas.toolchain import OpenBlasToolchain
 from tests.support.toolchain_cases import (
     Net,

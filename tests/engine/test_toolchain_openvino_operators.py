@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collage_engine.records.errors import UnsupportedError
+from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.openvino.toolchain import OpenVinoToolchain
 from tests.engine.test_model_operators import CASES
 from tests.support.toolchain_cases import (

@@ -22,12 +22,12 @@ from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.virtual_machine import virtual_machine_environment
 from collage_engine.machine.worker import Worker
 from collage_engine.model.importer import import_onnx
-from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneRecord
+from collage_engine.support.errors import ToolchainError
+from collage_engine.timing.tuning_choice import tuned_instance
+from collage_engine.timing.tuning_job import JOB, ListTasks, Tune
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
-from collage_engine.tuning.choice import tuned_instance
-from collage_engine.tuning.job import JOB, ListTasks, Tune
 from tests.support.command import python
 from tests.support.toolchain_cases import Net
 
@@ -175,7 +175,7 @@ import numpy as np
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.model.importer import import_model
-from collage_engine.tuning.choice import tuned_instance
+from collage_engine.timing.tuning_choice import tuned_instance
 from collage_engine.records.toolchain import ToolchainInstance
 path, digest, data = sys.argv[1:]
 model = import_model(path, None)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from collage_engine.lowering.compile import compile_function
-from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.support.errors import ToolchainError
 from tests.support.toolchain_cases import imported, one_node, whole
 
 pytest.importorskip("tvm")

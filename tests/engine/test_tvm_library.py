@@ -11,8 +11,8 @@ from onnx import ModelProto
 
 from collage_engine.artifact.artifact import write_artifact
 from collage_engine.artifact.artifact_run import run_artifact
-from collage_engine.build.build import build_cover, may_spin, write_module
 from collage_engine.candidates.open_model import OpenModel
+from collage_engine.lowering.build import build_cover, may_spin, write_module
 from collage_engine.lowering.compile import compile_function
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from collage_engine.cli.main import main as collage
 from collage_engine.cli.screen import complain
-from collage_engine.records.errors import CollageError
 from collage_engine.service import protocol
 from collage_engine.service.engine import Engine
+from collage_engine.support.errors import CollageError
 
 IMPORT = "import"
 """In place of a command: the import of a model by an engine, in its job child."""

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from collage_engine.machine.worker import Worker
-from collage_engine.records.errors import CollageError
+from collage_engine.support.errors import CollageError
 from tests.gpu.models import MODELS, build
 from tests.gpu.subjects import COLLAGE, COMPILED, EAGER, JOB, Open, Round
 

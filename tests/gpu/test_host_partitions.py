@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock
 
-from collage_engine.build.build import build_cover, write_module
 from collage_engine.candidates.host_candidates import on_host
+from collage_engine.lowering.build import build_cover, write_module
 from collage_engine.lowering.target import device_of
 from collage_engine.machine.cuda import choose_target
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.transitions.copies import run_job
+from collage_engine.timing.copies import run_job
 from tests.support.covers import candidate_on
 from tests.support.written import written
 

@@ -16,8 +16,8 @@ from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.machine.cuda import choose_target
 from collage_engine.model.importer import import_onnx
-from collage_engine.records.errors import ToolchainError, UnsupportedError
 from collage_engine.records.toolchain import Target
+from collage_engine.support.errors import ToolchainError, UnsupportedError
 from collage_engine.toolchains.registry import about, all_names, get, probe
 from tests.gpu.cases import CASES, TOLERANCES, Case
 

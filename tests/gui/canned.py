@@ -6,7 +6,6 @@ import hashlib
 
 import msgspec
 
-from collage_engine.drawing.palette import learn
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.graph import GraphRecord, Node, TensorType
@@ -22,6 +21,7 @@ from collage_engine.records.placement import (
 )
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
 from collage_engine.toolchains.registry import about, described
+from collage_engine.wording.toolchains import learn
 from tests.support.runs import run_record
 
 _PROBED = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 from PySide6.QtCore import Qt
 
-from collage_engine.drawing.figures import isolated_us
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.placement import Partition
+from collage_engine.wording.figures import isolated_us
 from collage_gui.panels.cost_text import cost_tip, partition_text
 
 ISOLATED = Cost(state="measured", median_us=10.0, low_us=9.0, high_us=12.0, count=1)

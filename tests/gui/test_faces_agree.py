@@ -12,26 +12,26 @@ from rich.console import Console
 
 from collage_engine.cli import output
 from collage_engine.cli import print_run as cli
-from collage_engine.drawing import figures
-from collage_engine.drawing.alternatives import why_rows
-from collage_engine.drawing.facts import fact_lines, run_facts
-from collage_engine.drawing.figures import winner_title
-from collage_engine.drawing.formatting import (
+from collage_engine.drawing.report import render
+from collage_engine.planning.explanation import explain_document
+from collage_engine.records.graph import ModelRecord
+from collage_engine.records.machine_state import MachineState
+from collage_engine.records.memory import MemorySeen, MemoryUse
+from collage_engine.records.placement import CandidateCounts, Unmeasured
+from collage_engine.store.compare import compare_runs
+from collage_engine.store.document import Document
+from collage_engine.wording import figures
+from collage_engine.wording.alternatives import why_rows
+from collage_engine.wording.facts import fact_lines, run_facts
+from collage_engine.wording.figures import winner_title
+from collage_engine.wording.formatting import (
     bytes_text,
     counted,
     gain_text,
     signed_time,
     time_text,
 )
-from collage_engine.drawing.latencies import latency_rows
-from collage_engine.planning.explanation import explain_document
-from collage_engine.records.graph import ModelRecord
-from collage_engine.records.machine_state import MachineState
-from collage_engine.records.memory import MemorySeen, MemoryUse
-from collage_engine.records.placement import CandidateCounts, Unmeasured
-from collage_engine.report.report import render
-from collage_engine.session.compare import compare_runs
-from collage_engine.session.document import Document
+from collage_engine.wording.latencies import latency_rows
 from collage_gui.document.comparison import Reference
 from tests.gui.canned import World
 

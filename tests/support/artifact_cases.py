@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from collage_engine.artifact.artifact import LOADERS, ArtifactContents, write_artifact
-from collage_engine.build.build import build_cover, write_module
+from collage_engine.lowering.build import build_cover, write_module
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.locks import locked
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.support.locks import locked
 from collage_engine.toolchains.runtime.builder import build_folder
 from tests.support.covers import candidate_on
 

@@ -7,8 +7,8 @@ from functools import cache
 
 import pytest
 
-from collage_engine.conformance.checks import CHECKS
-from collage_engine.conformance.run import Finding, check_toolchain
+from collage_engine.run.conformance.checks import CHECKS
+from collage_engine.run.conformance.run import Finding, check_toolchain
 from collage_engine.toolchains import registry
 
 

@@ -21,7 +21,7 @@ from collage_engine.records.pin import LimitVerdict
 from collage_engine.records.placement import Conversion, DeploymentRow, Residual, Run, Unmeasured
 from collage_engine.records.shapes import ShapeChoice, ShapeRow, Sharing
 from collage_engine.records.tuning import TuneCounts
-from collage_engine.session.file import load_session, save_session
+from collage_engine.store.session_file import load_session, save_session
 
 SESSION = Path(__file__).resolve().parents[1] / "data" / "mnist.collage"
 BATCHES = (1, 3)

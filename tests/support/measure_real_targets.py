@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from collage_engine.records.errors import UnsupportedError
+from collage_engine.support.errors import UnsupportedError
 from collage_engine.timing.job import MeasureJob
 from collage_engine.timing.messages import OpenRequest
 from collage_engine.toolchains import registry

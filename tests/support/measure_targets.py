@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from collage_engine.records.errors import ModelError, UnsupportedError, WrongNumbersError
 from collage_engine.records.format import Formats
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.support.errors import ModelError, UnsupportedError, WrongNumbersError
 from collage_engine.timing.job import MeasureJob
 from collage_engine.timing.messages import OpenRequest
 

@@ -15,8 +15,8 @@ from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from tvm import relax, runtime
 
-from collage_engine.build.build import build_cover
 from collage_engine.lowering.accuracy import errors, tolerance
+from collage_engine.lowering.build import build_cover
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues
@@ -26,7 +26,7 @@ from collage_engine.machine.worker import Worker, WorkerError
 from collage_engine.model.importer import import_onnx
 from collage_engine.model.onnx_values import from_onnx
 from collage_engine.model.texts import encoded
-from collage_engine.records.errors import CollageError, ToolchainError
+from collage_engine.support.errors import CollageError, ToolchainError
 from collage_engine.timing.bench import check
 from collage_engine.toolchains import registry
 from tests.support.covers import candidate_on

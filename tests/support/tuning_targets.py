@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from collage_engine.records.tuning import TuneRecord, TuneTask
-from collage_engine.tuning.job import ListTasks, Tune
+from collage_engine.timing.tuning_job import ListTasks, Tune
 
 SAVES = 0.2
 

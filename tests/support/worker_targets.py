@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from collage_engine.machine.worker import call_in_child
-from collage_engine.records.errors import InfeasibleError, ToolchainError
+from collage_engine.support.errors import InfeasibleError, ToolchainError
 from collage_engine.toolchains.runtime.builder import CannotBuild
 
 

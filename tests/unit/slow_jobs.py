@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from collage_engine.control.run_control import RunControl
+from collage_engine.machine.run_control import RunControl
 from collage_engine.records.answers import RunUpdate
-from collage_engine.records.errors import Cancelled
 from collage_engine.records.jobs import Job, JobCall, OpenModelJob, RunJob
 from collage_engine.run import child
+from collage_engine.support.errors import Cancelled
 from collage_engine.toolchains import asking
 
 

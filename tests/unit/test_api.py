@@ -14,9 +14,9 @@ import pytest
 
 import collage_engine
 from collage_engine import api
-from collage_engine.records.errors import ArtifactError, UsageError
 from collage_engine.service.engine import Engine
-from collage_engine.session.file import load_session as read_session
+from collage_engine.store.session_file import load_session as read_session
+from collage_engine.support.errors import ArtifactError, UsageError
 from tests.support.command import python
 
 SESSION = Path(__file__).resolve().parents[1] / "data" / "mnist.collage"

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from collage_engine.control.run_control import RunControl
+from collage_engine.machine.run_control import RunControl
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.planning.problem_data import Cover, ProblemData, SearchResult
 from collage_engine.records.candidate import CandidateRecord

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from collage_engine.build.built import BuiltModule
+from collage_engine.lowering.built import BuiltModule
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.cost import Cost
 from collage_engine.records.cost_table import CostTable

@@ -16,8 +16,8 @@ import pytest
 from collage_engine.cli.main import main
 from collage_engine.cli.options import settings_from, shape
 from collage_engine.cli.parser import build_parser
-from collage_engine.records.errors import UsageError
-from collage_engine.resources import resource
+from collage_engine.support.errors import UsageError
+from collage_engine.support.resources import resource
 
 
 def test_shapes():

@@ -23,22 +23,22 @@ from rich.console import Console
 from collage_engine.cli import output, print_run
 from collage_engine.cli.main import main
 from collage_engine.cli.screen import Columns, as_text, complain, say
-from collage_engine.drawing import palette
+from collage_engine.drawing.progress import ProgressReport
 from collage_engine.machine.logs import PrintableFormatter
 from collage_engine.records.answers import Alternative, ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
-from collage_engine.records.csv_table import csv_table, plain_cell
 from collage_engine.records.event import Log, Progress, Provisional, Stage
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.placement import Baseline, Placement, Run
-from collage_engine.records.text import printable
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
-from collage_engine.report.progress import ProgressReport
 from collage_engine.store.measurement import Measurement
 from collage_engine.store.store import Store
+from collage_engine.support.csv_table import csv_table, plain_cell
+from collage_engine.support.text import printable
+from collage_engine.wording import toolchains
 from tests.support.json_schemas import assert_fits
 from tests.support.runs import partition, run_record
 
@@ -94,7 +94,7 @@ def titles(*operators: str) -> NodeTitles:
 @pytest.fixture(autouse=True)
 def no_titles_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Toolchains have no titles here, whatever other tests taught the palette."""
-    monkeypatch.setattr(palette, "_learned", {})
+    monkeypatch.setattr(toolchains, "_learned", {})
 
 
 def test_a_run_is_printed_whole_into_a_pipe(capsys):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from collage_engine.drawing.figures import round_trip_text
 from collage_engine.machine.clocks import machine_state, round_trip_ns
 from collage_engine.machine.device import physical_cores
-from collage_engine.records.errors import MeasureError
 from collage_engine.records.machine_state import MachineState
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.stages.export import quiet_enough
+from collage_engine.support.errors import MeasureError
 from collage_engine.toolchains.runtime.builder import find_compiler
+from collage_engine.wording.figures import round_trip_text
 
 
 def test_the_round_trip_between_two_cores_is_measured_and_told(monkeypatch) -> None:

@@ -9,11 +9,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from collage_engine.conformance import run
-from collage_engine.conformance.run import Finding, examine
-from collage_engine.conformance.subject import Subject
-from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
+from collage_engine.run.conformance import run
+from collage_engine.run.conformance.run import Finding, examine
+from collage_engine.run.conformance.subject import Subject
+from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains import registry
 from tests.example_toolchain.toolchain import ExampleToolchain
 from tests.support.measure_real_targets import Crasher

@@ -9,7 +9,7 @@ import pytest
 
 from collage_engine.lowering import cubin
 from collage_engine.lowering.cubin import with_cubins
-from collage_engine.records.errors import ToolchainError
+from collage_engine.support.errors import ToolchainError
 
 
 def field(data: bytes) -> bytes:

@@ -10,9 +10,9 @@ from collage_engine.candidates.runtime_facts import runtime_facts
 from collage_engine.cli.options import settings_from
 from collage_engine.cli.parser import build_parser
 from collage_engine.planning import deployment_limits as limits
-from collage_engine.records.errors import UsageError
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainAbout, ToolchainInstance
+from collage_engine.support.errors import UsageError
 from collage_engine.toolchains import registry
 from tests.support.covers import candidate_on
 from tests.support.plain_toolchain import PlainToolchain

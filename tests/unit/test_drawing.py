@@ -14,7 +14,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gui"))
 
 from canned import World
 
-from collage_engine.drawing import formatting
 from collage_engine.drawing.box_styles import Colouring, style_boxes
 from collage_engine.drawing.columns import BOX_HEIGHT, BOX_WIDTH
 from collage_engine.drawing.groups import (
@@ -30,6 +29,7 @@ from collage_engine.drawing.scene import outlines, placement_scene
 from collage_engine.drawing.svg import placement_svg
 from collage_engine.model.draft import module_scope
 from collage_engine.records.graph import GraphRecord, Node
+from collage_engine.wording import formatting
 
 
 def chain_with_branches(count: int) -> list[tuple[int, int]]:

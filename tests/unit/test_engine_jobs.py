@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from collage_engine.records.answers import Opened, RunUpdate
-from collage_engine.records.errors import ArtifactError, UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.jobs import Job, RunJob
 from collage_engine.records.placement import Baseline, Placement, Run
@@ -19,6 +18,7 @@ from collage_engine.service import engine as engine_module
 from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine
 from collage_engine.service.run_client import Ticket
+from collage_engine.support.errors import ArtifactError, UsageError
 from tests.support.runs import run_record
 
 

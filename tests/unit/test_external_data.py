@@ -13,7 +13,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from collage_engine.model.mapped_weights import LEAST_BYTES, VARIABLE, is_mapped
 from collage_engine.model.onnx_external import every_tensor
 from collage_engine.model.onnx_file import read_model
-from collage_engine.records.errors import ModelError
+from collage_engine.support.errors import ModelError
 
 _SIZE = 8
 

@@ -17,9 +17,9 @@ import pytest
 
 from collage_engine.machine.risk_marker import RiskMarker
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerError, WorkerTimeout
-from collage_engine.records.errors import CollageError, ToolchainError, ToolchainFault
 from collage_engine.records.faults import FaultTracker
-from collage_engine.records.time_limits import ANSWER_S, LEAST_S, WORK_S
+from collage_engine.support.errors import CollageError, ToolchainError, ToolchainFault
+from collage_engine.support.time_limits import ANSWER_S, LEAST_S, WORK_S
 from collage_engine.toolchains import asking
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.race import Race

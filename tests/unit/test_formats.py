@@ -28,7 +28,7 @@ from collage_engine.records.format import (
 from collage_engine.records.graph import TensorType
 from collage_engine.store.keys import KeyContext, KeyMaker
 from collage_engine.store.store import Store
-from collage_engine.transitions.conversions import ConversionRequest, conversion_constants
+from collage_engine.timing.conversions import ConversionRequest, conversion_constants
 from tests.support.candidates import data_of, row
 from tests.support.graphs import GraphBuilder, instance
 

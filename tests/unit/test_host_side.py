@@ -39,7 +39,7 @@ from collage_engine.records.format import HOST, PLAIN
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Target, ToolchainInstance
-from collage_engine.transitions.copies import LARGE, SMALL, measured
+from collage_engine.timing.copies import LARGE, SMALL, measured
 from tests.support.candidates import data_of, row
 from tests.support.covers import candidate_on
 from tests.support.graphs import GraphBuilder, chain

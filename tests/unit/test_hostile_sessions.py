@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from collage_engine.records.errors import SessionError
-from collage_engine.session import file as session_file
-from collage_engine.session.file import load_session, save_session
+from collage_engine.store import session_file as session_file
+from collage_engine.store.session_file import load_session, save_session
+from collage_engine.support.errors import SessionError
 from tests.unit.test_session import a_document
 
 ENDLESS = "with recursive t(a) as (select 1 union all select a + 1 from t) "

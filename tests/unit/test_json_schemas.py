@@ -11,9 +11,9 @@ from collage_engine.cli.main import main
 from collage_engine.cli.parser import build_parser
 from collage_engine.cli.print_run import run_document
 from collage_engine.cli.schemas import DOCUMENTS
-from collage_engine.conformance import run as conformance
-from collage_engine.conformance.run import Finding
-from collage_engine.session.file import load_session
+from collage_engine.run.conformance import run as conformance
+from collage_engine.run.conformance.run import Finding
+from collage_engine.store.session_file import load_session
 from tests.support.full_documents import SESSION, full_session
 from tests.support.json_schemas import assert_fits
 

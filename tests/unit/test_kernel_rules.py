@@ -14,7 +14,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from collage_engine.build.built import Kernel, attribute_kernels
 from collage_engine.kernels.cpu.winograd.matrices import OUTPUTS, TAPS, transformed, transforms
 from collage_engine.kernels.rule import (
     AtLeastOne,
@@ -23,6 +22,7 @@ from collage_engine.kernels.rule import (
     PlanError,
     Registry,
 )
+from collage_engine.lowering.built import Kernel, attribute_kernels
 
 
 class Tiles(Plan, frozen=True):

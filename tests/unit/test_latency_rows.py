@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from collage_engine.drawing import palette
-from collage_engine.drawing.figures import verdict_sentence
-from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord, Node
 from collage_engine.records.placement import Baseline, Placement, Run
 from collage_engine.records.settings import RunSettings
+from collage_engine.support.errors import UsageError
 from collage_engine.trials.baselines import check_placements
+from collage_engine.wording import toolchains
+from collage_engine.wording.figures import verdict_sentence
 from tests.support.runs import partition, run_record
 
 GRAPH = GraphRecord(
@@ -25,7 +25,7 @@ GRAPH = GraphRecord(
 @pytest.fixture(autouse=True)
 def no_titles_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Toolchains have no titles here, whatever other tests taught the palette."""
-    monkeypatch.setattr(palette, "_learned", {})
+    monkeypatch.setattr(toolchains, "_learned", {})
 
 
 def run(winner: str, measured: float) -> Run:

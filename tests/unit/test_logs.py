@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from collage_engine.control.run_control import RunControl
 from collage_engine.machine import logs
+from collage_engine.machine.run_control import RunControl
 from collage_engine.machine.worker import Worker
 from tests.support.command import python
 from tests.support.read_only_folder import read_only

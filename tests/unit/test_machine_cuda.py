@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collage_engine.machine import cuda
-from collage_engine.records.errors import UsageError
+from collage_engine.support.errors import UsageError
 
 H200 = {
     "number": 0,

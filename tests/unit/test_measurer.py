@@ -9,10 +9,10 @@ import time
 import pytest
 
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.errors import MeasureError, ModelError
 from collage_engine.records.event import Log, Measured, Progress
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.store import Store
+from collage_engine.support.errors import MeasureError, ModelError
 from collage_engine.timing.measurer import CandidateGroup, Measurer, group_candidates
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collage_engine.build.build_job import BuildCover
+from collage_engine.lowering.build_job import BuildCover
 from collage_engine.machine.processes import watched_memory
-from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.time_limits import WEIGHTS_BYTES_PER_S, WORK_S
 from collage_engine.run.run_document import memory_verdict
+from collage_engine.support.errors import InfeasibleError
+from collage_engine.support.time_limits import WEIGHTS_BYTES_PER_S, WORK_S
 from collage_engine.trials import placement_process
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.placement_process import (

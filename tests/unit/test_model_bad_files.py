@@ -17,7 +17,7 @@ from collage_engine.model.dimensions import set_shapes
 from collage_engine.model.onnx_checks import check_graph
 from collage_engine.model.onnx_cleanup import MOST_NODES, clean_up, without_functions
 from collage_engine.model.onnx_file import read_model
-from collage_engine.records.errors import ModelError, UsageError
+from collage_engine.support.errors import ModelError, UsageError
 from tests import zoo
 from tests.support.written import written
 from tests.zoo.net import Net

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from collage_engine.model import onnx_cleanup as passes
 from collage_engine.model.draft import Draft
-from collage_engine.records.errors import ModelError
+from collage_engine.support.errors import ModelError
 
 node = helper.make_node
 

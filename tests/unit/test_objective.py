@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 
 from collage_engine.artifact.loader.run_artifact import Pool
-from collage_engine.deployment import throughput
-from collage_engine.deployment.throughput import (
+from collage_engine.farm import throughput
+from collage_engine.farm.throughput import (
     MOST_WAYS,
     deployment_row,
     fastest,
     rates_in_turn,
     ways,
 )
-from collage_engine.drawing.objective import deployment_cells, objective_sentences
-from collage_engine.records.errors import ArtifactError, ToolchainError
 from collage_engine.records.placement import Baseline, Placement
 from collage_engine.records.settings import RunSettings
+from collage_engine.support.errors import ArtifactError, ToolchainError
 from collage_engine.trials.placement_process import quantile
 from collage_engine.trials.runner import confirming_settings, trial_settings
+from collage_engine.wording.objective import deployment_cells, objective_sentences
 from tests.support.runs import run_record
 
 

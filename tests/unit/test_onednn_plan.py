@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.onednn.generate import generate, reason_against
 from tests.support.valued_graph import ValuedGraph

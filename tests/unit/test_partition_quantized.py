@@ -15,8 +15,8 @@ from collage_engine.partition.greedy import greedy
 from collage_engine.partition.quantized import Quantized, completed, pattern_table
 from collage_engine.partition.quantized_numbers import Numbers
 from collage_engine.partition.rule_trees import composite_rules
-from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.support.errors import UnsupportedError
 from tests.support.valued_graph import ValuedGraph
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from collage_engine.records.errors import UsageError
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node
 from collage_engine.records.pin import written_name
-from collage_engine.session.pins import parse_pin, rebind_pins
+from collage_engine.store.pins import parse_pin, rebind_pins
+from collage_engine.support.errors import UsageError
 
 KNOWN = ("tvm", "onnxruntime", "onednn")
 

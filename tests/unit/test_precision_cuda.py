@@ -7,9 +7,9 @@ import pytest
 from collage_engine.candidates.precision import check_precision, missing_precision
 from collage_engine.kernels.cuda.precisions import math_of
 from collage_engine.lowering.accuracy import tolerance
-from collage_engine.records.errors import UsageError
 from collage_engine.records.precision import BFLOAT16, FLOAT16, INT8, TF32, is_reduced
 from collage_engine.records.toolchain import Target, ToolchainInstance
+from collage_engine.support.errors import UsageError
 from collage_engine.toolchains.registry import get
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 from tests.support.graphs import GraphBuilder

@@ -8,13 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from collage_engine.drawing.figures import baseline_drift, why_not_found
-from collage_engine.records.errors import UsageError
+from collage_engine.drawing.report import render
 from collage_engine.records.toolchain import ToolchainState
-from collage_engine.report.report import render
 from collage_engine.run.profile import read_profile
-from collage_engine.session.file import load_session
-from collage_engine.session.profiles import diagnosis, run_of_profile
+from collage_engine.store.profiles import diagnosis, run_of_profile
+from collage_engine.store.session_file import load_session
+from collage_engine.support.errors import UsageError
+from collage_engine.wording.figures import baseline_drift, why_not_found
 
 SESSION = Path(__file__).parents[1] / "data" / "mnist.collage"
 CUDA, HOST = "CUDAExecutionProvider", "CPUExecutionProvider"

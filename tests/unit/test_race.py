@@ -10,11 +10,11 @@ import time
 import numpy as np
 import pytest
 
-from collage_engine.build.build_job import BuildCover
+from collage_engine.lowering.build_job import BuildCover
 from collage_engine.planning.search_problem import RUNNERS_UP
 from collage_engine.records.cost import UNKNOWN, Cost
-from collage_engine.records.errors import Cancelled, ToolchainError
 from collage_engine.run.stages.whole_models import replaces
+from collage_engine.support.errors import Cancelled, ToolchainError
 from collage_engine.trials import race as race_module
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.race import Race

@@ -6,9 +6,9 @@ import io
 
 import networkx as nx
 
+from collage_engine.drawing.graphml import placement_graphml
+from collage_engine.drawing.report import render
 from collage_engine.records.graph import GraphRecord, Node, TensorType
-from collage_engine.report.graphml import placement_graphml
-from collage_engine.report.report import render
 from tests.unit.test_session import a_document
 
 

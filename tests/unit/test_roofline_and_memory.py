@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from collage_engine.drawing.partition_figures import partition_figures
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.placement import Placement
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.wording.partition_figures import partition_figures
 from tests.support.runs import partition
 
 

@@ -20,18 +20,15 @@ import pytest
 
 from collage_engine.candidates import menu
 from collage_engine.candidates.menu import Probing
-from collage_engine.control.run_control import RunControl
-from collage_engine.drawing.figures import measured_share
 from collage_engine.machine.cuda import TargetChoice
+from collage_engine.machine.run_control import RunControl
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.cost import UNKNOWN, Cost
-from collage_engine.records.errors import Cancelled, InfeasibleError, MeasureError
 from collage_engine.records.event import Progress
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.time_limits import SHORTEST_RUN_S
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
 from collage_engine.run.stages import measure
 from collage_engine.run.stages.enumerate import (
@@ -42,9 +39,12 @@ from collage_engine.run.stages.enumerate import (
 )
 from collage_engine.run.stages.measure import measure_candidates
 from collage_engine.run.task import RunTask
+from collage_engine.support.errors import Cancelled, InfeasibleError, MeasureError
+from collage_engine.support.time_limits import SHORTEST_RUN_S
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.toolchains.registry import NOT_READY
 from collage_engine.trials.race import Race
+from collage_engine.wording.figures import measured_share
 from tests.support.candidates import data_of, row
 from tests.support.graphs import chain
 from tests.support.scripted_workers import Script

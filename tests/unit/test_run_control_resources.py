@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collage_engine.control.run_control import RunControl
+from collage_engine.machine.run_control import RunControl
 
 
 def test_control_closes_what_was_opened_however_the_job_ends() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from collage_engine.drawing.facts import changed_facts, limit_facts, run_facts
 from collage_engine.records.accuracy import Accuracy
 from collage_engine.records.memory import MemorySeen, MemoryUse
 from collage_engine.records.pin import LimitVerdict, PinVerdict
@@ -14,6 +13,7 @@ from collage_engine.records.placement import (
     Placement,
 )
 from collage_engine.records.tuning import TuneCounts
+from collage_engine.wording.facts import changed_facts, limit_facts, run_facts
 from tests.support.runs import partition, run_record
 
 PARTS = tuple(

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from collage_engine.build import link
-from collage_engine.records.errors import ToolchainError
+from collage_engine.lowering import link
+from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
 from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain

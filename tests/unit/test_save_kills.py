@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from collage_engine.records import files
-from collage_engine.session.file import load_session
+from collage_engine.store.session_file import load_session
+from collage_engine.support import files
 from tests.support.command import ROOT
 from tests.support.full_documents import full_session
 
@@ -18,7 +18,7 @@ KILLS = int(os.environ.get("COLLAGE_KILLS", "3"))
 """Kills in one test; ``COLLAGE_KILLS=40`` is the whole campaign, a minute."""
 WRITER = """
 import itertools, sys
-from collage_engine.session.file import load_session, save_session
+from collage_engine.store.session_file import load_session, save_session
 document = load_session(sys.argv[1])
 print("ready", flush=True)
 for number in itertools.count():

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from collage_engine.records.cost import Cost
-from collage_engine.records.errors import Cancelled, CollageError, InfeasibleError, UsageError
 from collage_engine.records.event import Done, Log, Measured, Progress
 from collage_engine.records.pin import Pin
 from collage_engine.records.toolchain import Device
@@ -24,7 +23,8 @@ from collage_engine.service import server as server_module
 from collage_engine.service.engine import Engine
 from collage_engine.service.run_client import Ticket
 from collage_engine.service.server import Notifier, Server
-from collage_engine.session.file import save_session
+from collage_engine.store.session_file import save_session
+from collage_engine.support.errors import Cancelled, CollageError, InfeasibleError, UsageError
 from tests.unit.test_session import a_document
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost, invalid
-from collage_engine.records.errors import SessionError
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node, TensorType
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import CandidateCounts, Placement
@@ -19,8 +18,9 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import SESSION_FORMAT
-from collage_engine.session.document import Document, PlacedShape
-from collage_engine.session.file import load_session, save_session
+from collage_engine.store.document import Document, PlacedShape
+from collage_engine.store.session_file import load_session, save_session
+from collage_engine.support.errors import SessionError
 from tests.support.runs import partition, run_record
 
 F32 = (TensorType((1, 4), "float32"),)

@@ -12,9 +12,7 @@ import pytest
 
 from collage_engine.cli.options import dimension, shape, shape_choices
 from collage_engine.cli.parser import build_parser
-from collage_engine.drawing.shape_table import shape_cells, sharing_sentences
 from collage_engine.model.dimensions import input_shapes, open_sizes, set_shapes
-from collage_engine.records.errors import ModelError, UsageError
 from collage_engine.records.shapes import (
     MOST_SHAPES,
     OpenSizes,
@@ -23,6 +21,8 @@ from collage_engine.records.shapes import (
     Sharing,
     listed,
 )
+from collage_engine.support.errors import ModelError, UsageError
+from collage_engine.wording.shape_table import shape_cells, sharing_sentences
 from tests.zoo.net import Net
 
 

@@ -11,15 +11,15 @@ import msgspec
 import pytest
 
 from collage_engine.api import Session
-from collage_engine.deployment import shapes as several
-from collage_engine.deployment.shapes import place_shapes
-from collage_engine.records.errors import ArtifactError, SessionError, UsageError
+from collage_engine.farm import shapes as several
+from collage_engine.farm.shapes import place_shapes
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.service.engine import Engine
-from collage_engine.session.document import Document
-from collage_engine.session.file import load_session, save_session
+from collage_engine.store.document import Document
+from collage_engine.store.session_file import load_session, save_session
+from collage_engine.support.errors import ArtifactError, SessionError, UsageError
 from tests.unit.test_session import a_document
 
 BATCHES = (1, 4)

@@ -7,9 +7,6 @@ from typing import Any
 import msgspec
 
 from collage_engine.cli.print_run import print_run
-from collage_engine.drawing.baselines import baseline_title
-from collage_engine.drawing.figures import answer_text, is_decided
-from collage_engine.drawing.latencies import latency_rows
 from collage_engine.records.placement import Baseline, Placement, Run
 from collage_engine.run.run_document import tied_with_winner
 from collage_engine.trials.contender import (
@@ -18,6 +15,9 @@ from collage_engine.trials.contender import (
     ContenderResult,
 )
 from collage_engine.trials.standings import RaceResult
+from collage_engine.wording.baselines import baseline_title
+from collage_engine.wording.figures import answer_text, is_decided
+from collage_engine.wording.latencies import latency_rows
 from tests.support.runs import run_record
 from tests.support.scripted_workers import cover
 

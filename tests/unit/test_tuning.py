@@ -12,17 +12,16 @@ import msgspec
 import pytest
 
 from collage_engine.candidates.menu import Menu
-from collage_engine.control.progress import StageReport
-from collage_engine.control.run_control import RunControl
 from collage_engine.kernels.choices import Choices, digest_of, read_table, write_table
 from collage_engine.kernels.tuning.hill_climbing import climb
+from collage_engine.machine.progress import StageReport
+from collage_engine.machine.run_control import RunControl
 from collage_engine.model.importer import ImportedModel
 from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.planning.search_problem import make_placement, make_problem
 from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.cost_table import CostTable, records_of, table_of
-from collage_engine.records.errors import Cancelled, ToolchainError
 from collage_engine.records.graph import GraphRecord, Node
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
@@ -32,18 +31,19 @@ from collage_engine.search.problem import Problem
 from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
 from collage_engine.store.tuning_records import TuningRecords
+from collage_engine.support.errors import Cancelled, ToolchainError
+from collage_engine.timing import tuning as module
 from collage_engine.timing.measurer import CandidateGroup
-from collage_engine.tuning import tuning as module
-from collage_engine.tuning.choice import (
+from collage_engine.timing.tuning import Tuning, sum_of, worth_tuning
+from collage_engine.timing.tuning import tunable as tunable_of
+from collage_engine.timing.tuning_choice import (
     can_be_tuned,
     promising,
     ranked,
     tuned_instance,
     with_tuned_pairs,
 )
-from collage_engine.tuning.tables import put_tables_back, tables_of
-from collage_engine.tuning.tuning import Tuning, sum_of, worth_tuning
-from collage_engine.tuning.tuning import tunable as tunable_of
+from collage_engine.timing.tuning_tables import put_tables_back, tables_of
 from tests.support import tuning_targets
 from tests.support.candidates import candidate_of
 from tests.support.graphs import GraphBuilder, chain

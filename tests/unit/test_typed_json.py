@@ -14,16 +14,16 @@ import pytest
 from collage_engine import api
 from collage_engine.cli.options import duration
 from collage_engine.cli.parser import build_parser
-from collage_engine.records.durations import parse_duration
-from collage_engine.records.errors import CollageError, InvalidValue
-from collage_engine.records.typed import convert, decode
 from collage_engine.service import protocol as p
+from collage_engine.support.durations import parse_duration
+from collage_engine.support.errors import CollageError, InvalidValue
+from collage_engine.support.typed import convert, decode
 from tests.support.command import python
 
 RACE = """
 import sys, threading
 import msgspec
-from collage_engine.records.typed import convert, decode
+from collage_engine.support.typed import convert, decode
 
 sys.setswitchinterval(1e-6)
 THREADS = 6

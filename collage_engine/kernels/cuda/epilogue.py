@@ -12,8 +12,8 @@ from tvm import tirx
 from tvm.s_tir import Schedule
 
 from collage_engine.kernels.tir_builder import Index
-from collage_engine.records.errors import ToolchainError
-from collage_engine.records.typed import decode
+from collage_engine.support.errors import ToolchainError
+from collage_engine.support.typed import decode
 
 OUT = "anchor_out"
 """The block that gives an anchor's result its shape and type."""

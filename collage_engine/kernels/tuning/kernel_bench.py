@@ -25,8 +25,8 @@ from collage_engine.kernels.target import Cpu
 from collage_engine.kernels.tuning.hill_climbing import WORTH
 from collage_engine.kernels.verify import build, difference
 from collage_engine.machine.cuda_runtime import GRAPH_S
-from collage_engine.records.errors import ToolchainError
 from collage_engine.records.precision import FLOAT32, TOLERANCES
+from collage_engine.support.errors import ToolchainError
 
 ROUNDS = 9
 """Rounds of a comparison. Chosen: odd, and few enough to try some thirty plans a minute."""

@@ -13,16 +13,16 @@ from pathlib import Path
 
 from collage_engine.candidates.host_candidates import pinned_to_host
 from collage_engine.candidates.menu import Menu
-from collage_engine.control.run_control import RunControl
+from collage_engine.machine.run_control import RunControl
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.planning.search_problem import broken_pins, problem_candidate, problem_pin
-from collage_engine.records.counted import counted
-from collage_engine.records.errors import InfeasibleError, ToolchainError
 from collage_engine.records.placement import Placement
 from collage_engine.run.stages.samples import RunSamples
 from collage_engine.run.stages.whole_models import bench_of
 from collage_engine.run.task import RunTask
+from collage_engine.support.counted import counted
+from collage_engine.support.errors import InfeasibleError, ToolchainError
 from collage_engine.trials.baselines import unmeasured_choices
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.placement_process import TrialSettings

@@ -8,20 +8,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from collage_engine.build.built import MODULE_FILE
 from collage_engine.candidates.menu import Menu
-from collage_engine.control.progress import StageReport
-from collage_engine.control.run_control import RunControl
+from collage_engine.lowering.built import MODULE_FILE
+from collage_engine.machine.progress import StageReport
+from collage_engine.machine.run_control import RunControl
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.planning.problem_data import Cover, ProblemData
-from collage_engine.records.counted import counted
 from collage_engine.records.placement import Placement, Run
 from collage_engine.run.chosen_placement import chosen_placement
 from collage_engine.run.contenders import candidates_of_run
 from collage_engine.run.stages.samples import RunSamples
 from collage_engine.run.stages.whole_models import bench_of, exporting_s, timed
 from collage_engine.run.task import RunTask
+from collage_engine.support.counted import counted
 from collage_engine.trials.baselines import baselines
 from collage_engine.trials.contender import COLLAGE, Contender, judged
 from collage_engine.trials.race import Race

@@ -6,29 +6,29 @@ import contextlib
 import time
 from collections.abc import Iterator, Sequence
 
-from collage_engine.build.link import check_linker
 from collage_engine.candidates.host_candidates import pinned_to_host
 from collage_engine.candidates.menu import Menu, Probing
 from collage_engine.candidates.precision import missing_precision
 from collage_engine.candidates.runtime_facts import runtime_facts
-from collage_engine.control.run_control import RunControl
-from collage_engine.drawing.palette import learn
+from collage_engine.lowering.link import check_linker
+from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.infeasible import WithoutCandidates
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.counted import counted
-from collage_engine.records.errors import InfeasibleError, ToolchainFault
 from collage_engine.records.faults import left_out_sentence
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.time_limits import SHORTEST_RUN_S
 from collage_engine.records.toolchain import ToolchainAbout
 from collage_engine.run.stages.search import no_cover_error
 from collage_engine.run.task import RunTask
 from collage_engine.search.api import Search, solve
+from collage_engine.support.counted import counted
+from collage_engine.support.errors import InfeasibleError, ToolchainFault
+from collage_engine.support.time_limits import SHORTEST_RUN_S
 from collage_engine.toolchains.asking import asking
 from collage_engine.toolchains.registry import about
 from collage_engine.trials.baselines import check_placements
+from collage_engine.wording.toolchains import learn
 
 SET_UP_SHARE = 0.35
 """Share of the time left that compiling what toolchains need, once per machine, may take: 21 s of a

@@ -24,22 +24,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from collage_engine.candidates.menu import Menu, with_keys
-from collage_engine.control.run_control import RunControl
 from collage_engine.lowering.rounding_emulation import MANTISSA_BITS, RoundingEmulation
 from collage_engine.machine.device import allowed_processors
+from collage_engine.machine.run_control import RunControl
 from collage_engine.model.importer import ImportedModel
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.accuracy import RoundedProduct, Rounding, RoundingTrial
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.errors import Cancelled, ToolchainError
 from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.precision import FULL, PRODUCTS, careful, full_places, is_reduced
-from collage_engine.records.time_limits import STEP_SHARE
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.work import work_of_operators
 from collage_engine.run.stages.samples import RunSamples
 from collage_engine.run.task import RunTask
+from collage_engine.support.errors import Cancelled, ToolchainError
+from collage_engine.support.time_limits import STEP_SHARE
 from collage_engine.toolchains.capabilities import rounds
 from collage_engine.toolchains.registry import about, get
 from collage_engine.trials.contender import COLLAGE, Contender, Sample, finite, judged

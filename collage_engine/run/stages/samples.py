@@ -14,11 +14,11 @@ from collage_engine.candidates.inputs import (
     stated_errors,
     unchecked,
 )
-from collage_engine.control.run_control import RunControl
+from collage_engine.machine.run_control import RunControl
 from collage_engine.records.accuracy import RunTolerance
-from collage_engine.records.errors import MeasureError
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.task import RunTask
+from collage_engine.support.errors import MeasureError
 from collage_engine.trials.contender import ContenderResult, Sample
 from collage_engine.trials.tolerance import MORE_SAMPLES, is_promised
 

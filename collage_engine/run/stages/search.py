@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 
 from collage_engine.candidates.menu import Menu
-from collage_engine.control.run_control import RunControl
-from collage_engine.drawing.palette import toolchain_title
+from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.infeasible import WithoutCandidates, infeasible_details
 from collage_engine.planning.problem_data import ProblemData, SearchResult
-from collage_engine.records.counted import NAMED, counted
-from collage_engine.records.errors import InfeasibleError
 from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.search.problem import Answer
+from collage_engine.support.counted import NAMED, counted
+from collage_engine.support.errors import InfeasibleError
 from collage_engine.trials.race import Race
 from collage_engine.wording.constraints import UNDECIDED
+from collage_engine.wording.toolchains import toolchain_title
 
 
 def search_covers(menu: Menu, data: ProblemData, race: Race, control: RunControl) -> SearchResult:

@@ -8,10 +8,10 @@ from dataclasses import replace
 import msgspec
 
 from collage_engine.candidates.menu import Menu, threads_of
-from collage_engine.control.run_control import RunControl
-from collage_engine.records.counted import counted
-from collage_engine.records.time_limits import STEP_SHARE
+from collage_engine.machine.run_control import RunControl
 from collage_engine.run.task import RunTask
+from collage_engine.support.counted import counted
+from collage_engine.support.time_limits import STEP_SHARE
 from collage_engine.trials.race import Race
 from collage_engine.trials.standings import SLOWER
 from collage_engine.wording.amounts import time_text

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import msgspec
 
 from collage_engine.candidates.menu import Menu
-from collage_engine.control.run_control import RunControl
+from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.answers import RunUpdate
-from collage_engine.records.errors import Cancelled
 from collage_engine.records.tuning import TuneCounts
 from collage_engine.run.task import RunTask
+from collage_engine.support.errors import Cancelled
 from collage_engine.timing.candidate_timing import Measuring
+from collage_engine.timing.tuning import Tuning, sum_of, summary, tunable, worth_tuning
+from collage_engine.timing.tuning_choice import with_tuned_pairs
 from collage_engine.trials.race import Race
-from collage_engine.tuning.choice import with_tuned_pairs
-from collage_engine.tuning.tuning import Tuning, sum_of, summary, tunable, worth_tuning
 
 
 @dataclass(frozen=True, kw_only=True)

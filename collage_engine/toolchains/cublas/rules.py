@@ -8,8 +8,8 @@ from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import Pattern, anything, op
-from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
+from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.runtime import chains
 from collage_engine.toolchains.runtime.places import Places
 from collage_engine.toolchains.runtime.products import Dialect, Product

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.machine.cuda import generation
-from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
     Target,
     ToolchainAbout,
     ToolchainInstance,
 )
+from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.builder import RuntimeSource
 from collage_engine.toolchains.runtime.cuda import CudaToolchain, cudart_library

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 from pathlib import Path
 
-from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import ToolchainAbout
+from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.blas.toolchain import BlasToolchain
 from collage_engine.toolchains.runtime.builder import find_in_wheel
 

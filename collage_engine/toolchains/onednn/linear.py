@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
+from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.onednn.spatial import global_pool
 from collage_engine.toolchains.onednn.steps import OneDnnProgram
 

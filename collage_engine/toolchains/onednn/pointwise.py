@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
+from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.onednn.steps import OneDnnProgram
 
 FUNCTIONS: dict[str, tuple[str, float, float]] = {

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from collage_engine.model.opaque_names import PREFIX, title
-from collage_engine.records.errors import UnsupportedError
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex
+from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.onednn.steps import OneDnnProgram
 
 _GATES = {"LSTM": (0, 2, 3, 1), "GRU": (0, 1, 2)}

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from collage_engine.machine.cuda import cuda_probe, generation
-from collage_engine.records.errors import ToolchainError
 from collage_engine.records.precision import BFLOAT16, FLOAT16, TF32, in_precision
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.runtime.builder import find_in_wheel
 from collage_engine.toolchains.runtime.cuda import (
     CUDART,

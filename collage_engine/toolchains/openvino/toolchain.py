@@ -6,11 +6,11 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collage_engine.records.errors import ToolchainError
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
     ToolchainAbout,
 )
+from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.openvino import wheel
 from collage_engine.toolchains.runtime import weight_files

@@ -6,7 +6,7 @@ import importlib.metadata
 from functools import cache
 from pathlib import Path
 
-from collage_engine.records.errors import ToolchainError
+from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.runtime.builder import find_in_wheel, wheel_version
 
 PACKAGE = "openvino"

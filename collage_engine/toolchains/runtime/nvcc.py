@@ -8,7 +8,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from collage_engine.records.errors import ToolchainError
+from collage_engine.support.errors import ToolchainError
 
 
 def find_nvcc() -> str | None:

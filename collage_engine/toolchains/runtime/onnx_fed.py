@@ -22,11 +22,11 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rule_trees import composite_rules
 from collage_engine.partition.rules import PartitionRule
-from collage_engine.records.errors import ToolchainError, UnsupportedError
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.operator_titles import onnx_type
-from collage_engine.records.reasons import fault_reason
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
+from collage_engine.support.errors import ToolchainError, UnsupportedError
+from collage_engine.support.reasons import fault_reason
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime import python_host
 from collage_engine.toolchains.runtime.builder import RuntimeSource, wheel_version

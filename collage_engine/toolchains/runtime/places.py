@@ -9,7 +9,7 @@ import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.numpy_types import numpy_type
-from collage_engine.records.errors import UnsupportedError
+from collage_engine.support.errors import UnsupportedError
 
 ALIGN = 256
 """Bytes to which values in device memory are aligned, as cudaMalloc aligns its own (CUDA C++

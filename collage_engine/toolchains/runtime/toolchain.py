@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.machine.device import processor
-from collage_engine.records.errors import ToolchainError
 from collage_engine.records.precision import BFLOAT16, in_precision
-from collage_engine.records.reasons import short_reason
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
     Target,
     ToolchainInstance,
     ToolchainState,
 )
+from collage_engine.support.errors import ToolchainError
+from collage_engine.support.reasons import short_reason
 from collage_engine.toolchains.base import Function, Toolchain
 from collage_engine.toolchains.runtime import builder
 

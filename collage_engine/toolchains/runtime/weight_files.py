@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from collage_engine.records.files import link_file
+from collage_engine.support.files import link_file
 
 VARIABLE = "COLLAGE_WEIGHTS_FOLDER"
 """Environment variable with the folder of the files of weights. The runtimes read it

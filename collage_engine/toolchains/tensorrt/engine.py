@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from collage_engine.records.errors import ToolchainError
+from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.tensorrt.library import (
     Api,
     api,

@@ -9,9 +9,9 @@ from tvm import relax
 from tvm.ir import Tuple
 
 from collage_engine.kernels.relax_values import with_variables
-from collage_engine.records.errors import ToolchainError
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.precision import PRODUCTS, is_reduced
+from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.tvm.quantized import Integers, Writer
 

@@ -18,11 +18,9 @@ from collage_engine.partition.rule_trees import (
     union_rules,
 )
 from collage_engine.partition.rules import PartitionRule
-from collage_engine.records.errors import ToolchainError
 from collage_engine.records.format import NHWC, PLAIN
 from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.precision import BFLOAT16, FLOAT16, in_precision
-from collage_engine.records.reasons import short_reason
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
     Target,
@@ -30,6 +28,8 @@ from collage_engine.records.toolchain import (
     ToolchainInstance,
     ToolchainState,
 )
+from collage_engine.support.errors import ToolchainError
+from collage_engine.support.reasons import short_reason
 from collage_engine.toolchains.base import MODULES, Function, Toolchain
 from collage_engine.toolchains.tvm.library import LibraryCalls, instance_with, made_of, rules
 

@@ -21,7 +21,7 @@ TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", 
 
 def headers() -> Path | None:
     """Where CUDA's headers are; None: they are not here."""
-    from collage_engine.records.errors import ToolchainError
+    from collage_engine.support.errors import ToolchainError
     from collage_engine.toolchains.runtime.cuda import find_file
 
     try:

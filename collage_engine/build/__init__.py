@@ -1,1 +1,0 @@
-"""From a cover to a built module, in a child process."""

@@ -1,1 +1,0 @@
-"""How a run is steered: its budget, its cancellation and the progress it reports."""

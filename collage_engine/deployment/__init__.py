@@ -1,1 +1,0 @@
-"""Several runs of one model for one artifact: for several shapes, or threads and instances."""

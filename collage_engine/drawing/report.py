@@ -1,0 +1,316 @@
+"""Renders a document (and one of its runs) as bytes of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, get_args
+
+import msgspec
+
+from collage_engine.drawing import sections
+from collage_engine.drawing.graphml import placement_graphml
+from collage_engine.drawing.groups import partitions_help
+from collage_engine.drawing.svg import placement_svg
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.format import border_words
+from collage_engine.records.operator_titles import NodeTitles
+from collage_engine.records.placement import Run
+from collage_engine.records.report_format import ReportFormat
+from collage_engine.records.versions import __version__
+from collage_engine.store.document import Document
+from collage_engine.support.csv_table import csv_table
+from collage_engine.support.errors import UsageError
+from collage_engine.support.text import printable, printable_json
+from collage_engine.wording import objective
+from collage_engine.wording.accuracy import (
+    precision_text,
+)
+from collage_engine.wording.facts import run_facts
+from collage_engine.wording.figures import (
+    conditions,
+    ending_sentences,
+    isolated_us,
+    latency_us,
+    partition_sum_text,
+    verdict_sentence,
+    winner_title,
+)
+from collage_engine.wording.formatting import (
+    as_sentence,
+    moment_text,
+    spread_text,
+    time_text,
+)
+from collage_engine.wording.latencies import latency_rows
+from collage_engine.wording.objective import deployment_cells, objective_sentences
+from collage_engine.wording.runs import EXPECTED, ISOLATED, LAST_RUN
+from collage_engine.wording.shape_table import COLUMNS, NUMBERS, shape_cells, sharing_sentences
+from collage_engine.wording.toolchains import learn, toolchain_title
+
+GRADIENT = [{"stop": 0, "bgColor": "#ffffff"}, {"stop": 1, "bgColor": "#e69f00"}]
+"""Model Explorer's colours of the cheapest and the most expensive node."""
+FACTS = ("Accuracy", "Limits", "Memory", "Pins", "Tuning")
+"""Groups of facts that the page of a report shows as they are."""
+Table = list[dict[str, Any]]
+"""The rows of a table, each with its cells by the titles of the columns."""
+
+
+def render(document: Document, kind: ReportFormat, run: Run | None = None) -> bytes:
+    """Renders the report of a run.
+
+    Args:
+        document: The session's document.
+        kind: The format of the report.
+        run: The run; the newest by default.
+
+    Returns:
+        The bytes of the report's file.
+
+    Raises:
+        UsageError: The session holds no run yet, or there is no such format.
+    """
+    known = get_args(ReportFormat)
+    if kind not in known:
+        raise UsageError(f"there is no report of the format {kind!r}; there are {', '.join(known)}")
+    if run is None:
+        if not document.runs:
+            raise UsageError("the session holds no run yet, so there is nothing to report")
+        run = document.runs[-1]
+    learn((*document.toolchains, *run.toolchains))
+    if kind in TABLES:
+        rows = TABLES[kind](document, run)
+        if not rows:
+            raise UsageError(f"a report of the format {kind!r} of this run would have no row")
+        return csv_table(list(rows[0]), (row.values() for row in rows)).encode()
+    if kind == "json":
+        return printable_json(report_json(document, run).decode()).encode()
+    if kind == "explorer":
+        return printable_json(msgspec.json.encode(node_data(document, run)).decode()).encode()
+    if kind == "svg":
+        text = placement_svg(document.graph, run.placement)
+    elif kind == "graphml":
+        text = placement_graphml(document.graph, run.placement).decode()
+    else:
+        text = _html(document, run, f"{'report' if kind == 'html' else kind}.html.j2")
+    # Names may hold what no XML file may, and what would move the terminal of whoever reads it.
+    return printable(text, keep_lines=True).encode()
+
+
+def node_data(document: Document, run: Run) -> dict[str, Any]:
+    """Return costs by ONNX node, as Model Explorer reads custom data of nodes.
+
+    The time of a partition, in µs, is shared evenly among its nodes, so that all of them add up.
+    The format is ``GraphNodeData`` of Model Explorer's API; its adapter for ONNX calls nodes by the
+    names that they have in the file, so that it shows nothing of nodes without a name.
+    """
+    results = {}
+    for part in run.placement.partitions if run.placement else ():
+        us = part.in_place_us if part.in_place_us is not None else part.estimated_us
+        if us is not None:
+            value = {"value": round(us / len(part.onnx_nodes), 3)} if part.onnx_nodes else {}
+            results.update(dict.fromkeys(part.onnx_nodes, value))
+    return {"results": results, "gradient": GRADIENT}
+
+
+def candidate_table(document: Document, run: Run) -> Table:
+    """Return every candidate, one row each, with all its names.
+
+    ``expected_us`` is the cost that the search uses, ``isolated_us`` the one measured by itself,
+    and ``last_run_us`` the time in the confirmed run, which only candidates of its placement have.
+    """
+    chosen = {}
+    if run.placement:
+        chosen = {part.candidate: part for part in run.placement.partitions}
+    names = [call.onnx_nodes for call in document.graph.calls]
+
+    def row(c: CandidateRecord) -> dict[str, Any]:
+        cost, part = run.costs.get(c.id, c.cost), chosen.get(c.id)
+        return {
+            "candidate": c.id,
+            "partition": part.id if part else "",
+            "toolchain": c.instance.id,
+            "operators": c.label,
+            "nodes": " ".join(map(str, c.nodes)),
+            "onnx_nodes": " ".join(dict.fromkeys(n for k in c.nodes for n in names[k])),
+            "formats": border_words(c.takes, c.gives),
+            "rule": c.rule,
+            "state": cost.state,
+            "median_us": cost.median_us,
+            "low_us": cost.low_us,
+            "high_us": cost.high_us,
+            "repeats": cost.count,
+            "expected_us": cost.median_us,
+            "isolated_us": isolated_us(cost),
+            "last_run_us": part.in_place_us if part else None,
+            "reason": cost.reason,
+        }
+
+    return list(map(row, document.candidates))
+
+
+def latency_table(document: Document, run: Run) -> Table:
+    """Return a run's placement beside its baselines, fastest first, one row each."""
+    chosen = latency_us(run.placement)
+    return [
+        {
+            "run": document.title(run),
+            "placement": row.name,
+            "kind": row.kind,
+            "measured_us": row.us,
+            **_range(row.spread_us),
+            "expected_us": row.estimated_us,
+            "against_chosen_percent": None
+            if row.us is None or not chosen
+            else 100 * (row.us / chosen - 1),
+            "chosen": row.chosen,
+            "tied": row.tied,
+            "reason": row.reason or row.barred,
+        }
+        for row in latency_rows(run)
+    ]
+
+
+def _range(spread_us: tuple[float, float] | None) -> dict[str, float | None]:
+    """Return the two cells of a spread."""
+    low_us, high_us = spread_us or (None, None)
+    return {"low_us": low_us, "high_us": high_us}
+
+
+def shape_table(document: Document, run: Run) -> Table:
+    """Return the shapes that were placed for one artifact, one row each."""
+    return [
+        {
+            "shape": row.choice.text,
+            "measured_us": row.latency_us,
+            **_range(row.spread_us),
+            "items": row.items,
+            "items_per_s": row.items_per_s,
+            "toolchains": " ".join(row.toolchains),
+            "partitions": row.partitions,
+            "best_single": row.best_single,
+            "best_single_us": row.best_single_us,
+            "gain": row.gain,
+            "candidates": row.distinct,
+            "measured_candidates": row.measured,
+            "candidates_from_store": row.from_store,
+        }
+        for row in run.shapes
+    ]
+
+
+def run_table(document: Document, run: Run) -> Table:
+    """Return every run of a document, the oldest first, one row each."""
+    return [
+        {
+            "id": run.id,
+            "run": document.title(run),
+            "note": run.note,
+            "started": run.started_at,
+            "exported": winner_title(run),
+            "measured_us": None if run.placement is None else run.placement.measured_us,
+            "expected_us": None if run.placement is None else run.placement.estimated_us,
+            "partitions": None if run.placement is None else len(run.placement.partitions),
+            "threads": run.threads,
+            "device": run.device,
+            "lower_bound_us": run.lower_bound_us,
+            "max_rel_error": run.max_rel_error,
+            "warnings": "; ".join(run.warnings),
+        }
+        for run in document.runs
+    ]
+
+
+TABLES: dict[str, Callable[[Document, Run], Table]] = {
+    "csv": candidate_table,
+    "latencies": latency_table,
+    "shapes": shape_table,
+    "runs": run_table,
+}
+"""The formats that are tables."""
+
+
+def report_json(document: Document, run: Run) -> bytes:
+    """Return the run, all runs in short, the candidates and the pins."""
+    data = {
+        "engine": __version__,
+        "model": document.model,
+        "run": run,
+        "runs": [
+            {
+                "id": other.id,
+                "name": other.name,
+                "winner": other.winner,
+                "measured_us": other.placement.measured_us if other.placement else None,
+            }
+            for other in document.runs
+        ],
+        "pins": document.pins,
+        "candidates": document.candidates,
+        "transitions": document.constants,
+    }
+    return msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n"
+
+
+def _html(document: Document, run: Run, name: str) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    from collage_engine.support.resources import resource
+
+    template = resource(f"report/{name}")
+    environment = Environment(
+        loader=FileSystemLoader(template.parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["time"] = time_text
+    environment.filters["title_of"] = toolchain_title
+    environment.filters["spread"] = spread_text
+    environment.filters["moment"] = moment_text
+    return environment.get_template(template.name).render(**_context(document, run))
+
+
+def _context(document: Document, run: Run) -> dict[str, Any]:
+    placement = run.placement
+    nodes = document.graph.count_nodes(range(len(document.graph.calls)))
+    latencies = latency_rows(run)
+    return {
+        "version": __version__,
+        "document": document,
+        "run": run,
+        "placement": placement,
+        "latencies": latencies,
+        "longest_us": max((row.us for row in latencies if row.us is not None), default=1.0),
+        "partitions": placement.partitions if placement else (),
+        "nodes_title": NodeTitles(document.graph.calls).joined,
+        "isolated_us": lambda part: (
+            isolated_us(run.costs[part.candidate]) if part.candidate in run.costs else None
+        ),
+        "precision_text": precision_text,
+        "formats_text": border_words,
+        "svg": placement_svg(document.graph, placement),
+        "dark_svg": placement_svg(document.graph, placement, dark=True),
+        "headline": verdict_sentence(run),
+        "remarks": ending_sentences(run),
+        "conditions": [pair for pair in conditions(run) if pair[0] != "started"],
+        "others": sections.other_runs(document, run),
+        "warnings": [as_sentence(warning) for warning in run.warnings],
+        "rates": sections.rates_and_bytes(document, run),
+        "found": sections.found(run),
+        "collapsed": placement is not None and partitions_help(nodes, placement),
+        "shapes": sections.table(
+            [(row.run, *shape_cells(row)) for row in run.shapes], COLUMNS, NUMBERS, run.id
+        ),
+        "sharing": sharing_sentences(len(run.shapes), run.sharing),
+        "objective": objective_sentences(run),
+        "deployments": sections.table(
+            [(row.run, *deployment_cells(row)) for row in run.deployments],
+            objective.COLUMNS,
+            objective.NUMBERS,
+            run.id,
+        ),
+        "sum": partition_sum_text(placement) if placement else "",
+        "words": {"isolated": ISOLATED, "expected": EXPECTED, "last_run": LAST_RUN},
+        "facts": [fact for fact in run_facts(run) if fact.group in FACTS],
+    }

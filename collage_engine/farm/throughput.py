@@ -1,0 +1,205 @@
+"""Places a model for throughput: how many instances at once, with how many threads each."""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import time
+from pathlib import Path
+
+import msgspec
+
+from collage_engine.artifact.artifact import check_target_folder, put_artifact
+from collage_engine.artifact.artifact_run import run_artifact
+from collage_engine.artifact.loader.run_artifact import BENCHMARK_S
+from collage_engine.machine.device import physical_cores
+from collage_engine.machine.folders import Scratch, real
+from collage_engine.records.placement import DeploymentRow, Run
+from collage_engine.records.same_work import PROCESSES
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.shapes import items_of
+from collage_engine.service.engine import Engine
+from collage_engine.store.shape_rows import best_alone, inputs_of, toolchains_of
+from collage_engine.support.counted import counted
+from collage_engine.support.errors import ArtifactError, ToolchainError
+from collage_engine.support.time_limits import ANSWER_S
+
+_LOG = logging.getLogger(__name__)
+
+MOST_WAYS = 4
+"""Ways of sharing the processors that are tried; chosen: each takes a run of its own."""
+TURN_S = 2 * BENCHMARK_S
+"""Seconds of the budget that are kept for one turn, which loads an artifact and runs it."""
+LEAST_BUDGET_S = 1.0
+"""Seconds of budget of a run for which nothing is left; it then takes the fastest whole model."""
+
+
+def ways(cores: int) -> list[tuple[int, int]]:
+    """Return the ways of sharing processors among instances.
+
+    Args:
+        cores: Processors, at least one.
+
+    Returns:
+        (instances, threads of each), all of whose products are ``cores``; most instances first. Of
+        many divisors the extreme ones and those about evenly between them.
+    """
+    divisors = [threads for threads in range(1, cores + 1) if cores % threads == 0]
+    if len(divisors) > MOST_WAYS:
+        last = len(divisors) - 1
+        divisors = [divisors[round(k * last / (MOST_WAYS - 1))] for k in range(MOST_WAYS)]
+    return [(cores // threads, threads) for threads in divisors]
+
+
+def place_for_throughput(
+    engine: Engine,
+    handle: str,
+    settings: RunSettings,
+    *,
+    out: str | Path | None = None,
+    spent_s: float = 0.0,
+) -> Run:
+    """Place a document's model for each way of sharing the processors; the most items win.
+
+    Args:
+        engine: Does the runs, one after the other on the same store.
+        handle: The document. It holds all runs afterwards, the chosen one last.
+        settings: The options of all runs; ``threads`` is how many processors are shared, and the
+            budget is that of all runs together.
+        out: Folder of the artifact; None: nothing is exported.
+        spent_s: Seconds of the budget that were spent before.
+
+    Returns:
+        The run with the highest throughput; its ``deployments`` list all.
+
+    Raises:
+        CollageError: A run failed. No artifact is written.
+    """
+    began = time.monotonic()
+    if out is not None:
+        check_target_folder(Path(out))
+    items = items_of(inputs_of(engine.document(handle).document.graph))
+    tried = ways(settings.threads or physical_cores())
+    turns_s = min(settings.budget_s / 3, PROCESSES * TURN_S * len(tried)) if len(tried) > 1 else 0.0
+    runs: list[Run] = []
+    with Scratch(None if out is None else real(Path(out)).parent) as scratch:
+        folders = [scratch / str(number) for number in range(len(tried))]
+        engine.enumerate(handle, settings)  # what is found out once is no cost of the first way
+        for number, (streams, threads) in enumerate(tried):
+            left_s = settings.budget_s - turns_s - spent_s - (time.monotonic() - began)
+            stopped = any(run.ended == "stopped" for run in runs)
+            share = 0.0 if stopped else left_s / (len(tried) - number)
+            mine = msgspec.structs.replace(
+                settings,
+                streams=streams,
+                threads=threads,
+                budget_s=max(LEAST_BUDGET_S, share),
+                name=f"{counted(streams, 'instance')} of {counted(threads, 'thread')}",
+            )
+            runs.append(engine.run(handle, mine, out=str(folders[number])))
+        shares = rates_in_turn(runs, folders)
+        best = fastest(runs, shares)
+        if out is not None:
+            put_artifact(Path(out), lambda new: _move(folders[best], new))
+    rows = [
+        deployment_row(run, items, _factor(runs, shares, number, best))
+        for number, run in enumerate(runs)
+    ]
+    opened = engine.document(handle)
+    for run in runs:
+        run.deployments = rows
+        run.artifact = str(out) if run is runs[best] and out is not None else None
+    with opened.lock:  # the chosen one is the newest for whoever asks for the last
+        opened.document.runs.remove(runs[best])
+        opened.document.runs.append(runs[best])
+    return runs[best]
+
+
+def deployment_row(run: Run, items: int, factor: float = 1.0) -> DeploymentRow:
+    """Return what a run for one way of sharing the processors found out.
+
+    Args:
+        run: The run.
+        items: Items of one run of the model.
+        factor: What its rates are multiplied by to be those of the chosen run's minutes.
+    """
+
+    def per_second(us: float | None) -> float | None:
+        return factor * items * 1e6 / us if us else None
+
+    single = best_alone(run)
+    return DeploymentRow(
+        run=run.id,
+        streams=run.streams,
+        threads=run.threads,
+        items_per_s=per_second(run.placement.measured_us if run.placement else None),
+        toolchains=toolchains_of(run),
+        best_single=single.name if single is not None else "",
+        best_single_items_per_s=per_second(single.measured_us) if single is not None else None,
+    )
+
+
+def rates_in_turn(runs: list[Run], folders: list[Path]) -> dict[int, float]:
+    """Run the artifacts of several runs in turn, since the runs were timed in different minutes.
+
+    Args:
+        runs: A run for each way of sharing the processors.
+        folders: Their artifacts.
+
+    Returns:
+        By place of the run, its rate as a multiple of the mean rate of the same turn: the median of
+        the turns. Empty where fewer than two were timed as they are deployed, or one does not run.
+    """
+    timed = [k for k, run in enumerate(runs) if run.objective == "throughput" and _time_us(run)]
+    if len(timed) < 2:
+        return {}
+    turns = []
+    try:
+        for _ in range(PROCESSES):
+            results = [run_artifact(folders[k], benchmark=True, limit_s=ANSWER_S) for k in timed]
+            rates = [result["runs_per_s"] for result in results]
+            turns.append([rate / statistics.geometric_mean(rates) for rate in rates])
+    except ArtifactError as error:
+        _LOG.warning("the ways of sharing processors cannot be compared: %s", error)
+        return {}
+    of_each = zip(*turns, strict=True)
+    return {k: statistics.median(shares) for k, shares in zip(timed, of_each, strict=True)}
+
+
+def fastest(runs: list[Run], shares: dict[int, float]) -> int:
+    """Return the place of the run whose placement finishes most runs of the model per second.
+
+    Args:
+        runs: A run for each way of sharing the processors.
+        shares: What ``rates_in_turn`` found; where it is empty the runs' own times decide.
+
+    Raises:
+        ToolchainError: None of them was timed.
+    """
+    if shares:
+        return max(shares, key=lambda k: shares[k])
+    times = {k: us for k, run in enumerate(runs) if (us := _time_us(run)) is not None}
+    if not times:
+        raise ToolchainError("no placement was timed")
+    # What was not timed as it is deployed counts only where nothing was.
+    deployed = [k for k in times if runs[k].objective == "throughput"]
+    return min(deployed or times, key=lambda k: times[k])
+
+
+def _time_us(run: Run) -> float | None:
+    """Return the time of a run's placement per run of the model; None: it was not timed."""
+    return (run.placement.measured_us or None) if run.placement is not None else None
+
+
+def _factor(runs: list[Run], shares: dict[int, float], number: int, best: int) -> float:
+    """Return what a run's rates are multiplied by to be those of the chosen run's minutes."""
+    own, chosen = _time_us(runs[number]), _time_us(runs[best])
+    if number not in shares or own is None or chosen is None:
+        return 1.0
+    return shares[number] / shares[best] * own / chosen
+
+
+def _move(folder: Path, new: Path) -> None:
+    """Move what is in a folder into a new one beside it."""
+    for each in folder.iterdir():
+        each.rename(new / each.name)

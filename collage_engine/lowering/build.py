@@ -1,0 +1,233 @@
+"""Build a cover into an executable, and write it as a folder that loads from anywhere."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from collage_engine.lowering.built import BUILT_FILE, MODULE_FILE, BuiltModule, Kernel
+from collage_engine.lowering.extract import function_of
+from collage_engine.lowering.link import link_shared, pack_imports
+from collage_engine.lowering.rewrite import assemble, execution_order
+from collage_engine.lowering.virtual_machine import (
+    VIRTUAL_MACHINE,
+    virtual_machine_environment,
+)
+from collage_engine.records.candidate import Candidate
+from collage_engine.records.toolchain import RuntimeLibrary
+from collage_engine.support.errors import ArtifactError, ToolchainError
+from collage_engine.support.files import link_file
+from collage_engine.support.reasons import short_reason
+
+if TYPE_CHECKING:
+    from collage_engine.model.importer import ImportedModel
+    from collage_engine.toolchains.base import Function
+
+
+Cover = Sequence[Candidate]
+"""The candidates of a cover, in any order."""
+LARGEST_MODULE = 1 << 31
+"""Bytes of a shared library, at most: its code reaches 2 GiB far (x86-64 psABI, small code
+model)."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A cover as a VM executable, with all that running it elsewhere needs."""
+
+    executable: Any
+    about: BuiltModule
+    weight_files: tuple[Path, ...] = ()
+    """Files of weights in this process's folder of them, which the module reads."""
+
+
+USE_GRAPH = "relax.backend.use_cuda_graph"
+"""TVM's pass option: what runs between two points that the host must see is one CUDA graph."""
+
+
+def may_spin(cover: Cover) -> bool:
+    """Return whether idle threads may spin as long as each runtime's do by itself.
+
+    They may not where two runtimes have threads of their own, which would take each other's time:
+    they then spin for ``SHORT_SPIN_TURNS`` at most.
+    """
+    from collage_engine.toolchains.registry import about
+
+    names = {name for part in cover for name in part.instance.runtimes}
+    return len({name if about(name).own_threads else VIRTUAL_MACHINE for name in names}) <= 1
+
+
+def environment_of(cover: Cover, threads: int, spin: bool) -> dict[str, str]:
+    """Return the environment variables that a cover's virtual machine and toolchains read.
+
+    Args:
+        cover: The candidates of the cover.
+        threads: The threads of each runtime.
+        spin: Whether idle threads spin.
+    """
+    from collage_engine.toolchains.registry import about
+
+    found = virtual_machine_environment(threads, spin)
+    for name in dict.fromkeys(name for part in cover for name in part.instance.runtimes):
+        found.update(about(name).variables(threads, spin))
+    return found
+
+
+def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) -> Built:
+    """Compile a whole cover into one executable of TVM's virtual machine.
+
+    Args:
+        model: The imported model.
+        cover: The candidates, which hold every operator exactly once, in any order.
+        spin: Whether idle threads spin; None: as ``may_spin`` says.
+
+    Returns:
+        The executable, and what is needed for running it elsewhere.
+
+    Raises:
+        ToolchainError: A toolchain cannot take a partition, which the sentence names; the weights
+            are more than a module holds; or TVM cannot build the whole.
+    """
+    import tvm
+
+    from collage_engine.kernels.marks import count_unscheduled
+    from collage_engine.lowering.device_build import build_module
+    from collage_engine.toolchains.capabilities import libraries_for
+    from collage_engine.toolchains.registry import get
+    from collage_engine.toolchains.runtime.cuda import CUDART, cudart_library
+    from collage_engine.toolchains.runtime.host import library as host_library
+
+    spin = may_spin(cover) if spin is None else spin
+    on_device = [part for part in cover if part.instance.architecture]
+    architecture = on_device[0].instance.architecture if on_device else ""
+    threads = max((part.instance.threads for part in cover), default=1)
+    functions = [
+        function_of(
+            model, part.instance, part.nodes, f"part{position}", spin, part.takes, part.gives
+        )
+        for position, part in enumerate(cover)
+    ]
+    order = execution_order(functions)
+    functions = [
+        replace(functions[position], symbol=f"p{k}_{cover[position].instance.toolchain}")
+        for k, position in enumerate(order)
+    ]
+    constants = [_constants(function) for function in functions]
+    _check_size(functions, constants)
+    assembled = assemble(model, functions)
+    unscheduled = count_unscheduled(assembled.module)
+    try:
+        with tvm.transform.PassContext(config={USE_GRAPH: bool(on_device)}):
+            executable = build_module(assembled.module, architecture)
+    except Exception as error:
+        reason = short_reason(error)
+        raise ToolchainError(f"TVM cannot build the placement: {reason}") from error
+    libraries: dict[str, RuntimeLibrary] = {}
+    for name in dict.fromkeys(name for part in cover for name in part.instance.runtimes):
+        users = [f for f in functions if name in f.instance.runtimes]
+        for library in libraries_for(get(name), users):
+            libraries.setdefault(library.name, library)
+    if architecture:  # TVM's own part for devices is linked to it
+        libraries.setdefault(CUDART, cudart_library(VIRTUAL_MACHINE))
+        if len(on_device) < len(cover):
+            bridge = host_library()
+            libraries.setdefault(bridge.name, bridge)
+    about = BuiltModule(
+        parts=tuple(cover[position] for position in order),
+        kernels=tuple(Kernel(name=c.kernel, part=c.partition) for c in assembled.calls),
+        libraries=tuple(libraries.values()),
+        environment=environment_of(cover, threads, spin),
+        threads=threads,
+        spin=spin,
+        part_weights=tuple(sum(given.values()) for given in constants),
+        repeated_bytes=_repeated(constants),
+        weight_files=tuple(file.name for file in assembled.weight_files),
+        unscheduled=unscheduled,
+        architecture=architecture,
+    )
+    return Built(executable, about, assembled.weight_files)
+
+
+def _constants(function: Function) -> dict[int, int]:
+    """Return the constants that a function reads, with their bytes."""
+    nodes = function.graph.nodes
+    return {i: nodes[i].type.bytes for i in function.members if nodes[i].form == "constant"}
+
+
+def _check_size(functions: Sequence[Function], constants: Sequence[dict[int, int]]) -> None:
+    """Raise ``ToolchainError`` where more weights would go into the module than it can hold."""
+    from collage_engine.toolchains.registry import get
+
+    held = sum(
+        sum(given.values())
+        for function, given in zip(functions, constants, strict=True)
+        if not get(function.instance.toolchain).reads_weight_files
+    )
+    if held > LARGEST_MODULE:
+        raise ToolchainError(
+            f"a module holds at most 2 GB of weights, and these were {held / 1e9:.1f} GB"
+        )
+
+
+def _repeated(constants: Sequence[dict[int, int]]) -> int:
+    """Return the bytes of constants that an earlier partition was given already."""
+    known: set[int] = set()
+    total = 0
+    for given in constants:
+        total += sum(size for index, size in given.items() if index in known)
+        known |= given.keys()
+    return total
+
+
+def write_module(built: Built, folder: Path, *, link: bool = False) -> BuiltModule:
+    """Write ``model.so``, the runtime libraries it needs and ``built.json`` into a folder.
+
+    ``model.so`` names our runtimes as NEEDED and looks for them beside itself, so that the folder
+    can be moved. The folder has to be a fresh one: ``dlopen`` knows a library by its path and would
+    return an old one.
+
+    Args:
+        built: The compiled cover.
+        folder: The folder, which is made where it is missing.
+        link: Whether symbolic links to the libraries are written instead of copies, for a folder
+            that stays where it is.
+
+    Returns:
+        The content of ``built.json``.
+
+    Raises:
+        ArtifactError: The folder cannot be written, or ``model.so`` cannot be linked.
+        ToolchainError: There is no linker.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    linked = []
+    about = built.about
+    try:
+        for file in built.weight_files:
+            link_file(file.resolve(), folder / file.name)
+        for library in about.libraries:
+            place = folder / library.name
+            if link:
+                place.symlink_to(library.file)
+            else:
+                shutil.copyfile(library.file, place)
+            if library.linked:
+                linked.append(str(place))
+        built.executable.export_library(
+            str(folder / MODULE_FILE),
+            fcompile=link_shared,
+            libraries=linked,
+            fpack_imports=partial(pack_imports, architecture=about.architecture),
+        )
+        (folder / BUILT_FILE).write_bytes(msgspec.json.encode(about))
+    except OSError as error:
+        raise ArtifactError(f"{folder} cannot be written: {error.strerror or error}") from error
+    except RuntimeError as error:
+        raise ArtifactError(f"model.so cannot be linked: {str(error).strip()[-400:]}") from error
+    return about

@@ -1,1 +1,0 @@
-"""Writes reports of a session: HTML for people, CSV, JSON and SVG for everything else."""

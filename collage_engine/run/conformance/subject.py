@@ -1,0 +1,175 @@
+"""The toolchain that is checked, and what several checks need of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from collage_engine.candidates.menu import source_of
+from collage_engine.lowering.accuracy import errors
+from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.extract import function_of
+from collage_engine.lowering.reference import TrueValues
+from collage_engine.model.importer import ImportedModel, import_onnx
+from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
+from collage_engine.records.candidate import Candidate
+from collage_engine.records.precision import FLOAT32, TF32, TOLERANCES
+from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
+from collage_engine.run.conformance.models import DEVICE_MODELS, MODELS, model_of
+from collage_engine.support.errors import CollageError
+from collage_engine.toolchains import registry
+from collage_engine.toolchains.base import Function, Toolchain
+
+TOLERANCE = TOLERANCES[FLOAT32]
+"""Largest ``max|y−r| / max|r|`` of a float32 candidate of these models."""
+ARCHITECTURE = "sm_86"
+"""What is asked for where a toolchain compiles for NVIDIA devices only: the first architecture for
+which all of ours do, since CUTLASS begins with sm_80, which TensorRT-RTX is not for."""
+MOST_COMPILED = 12
+"""Candidates of a model that are compiled and run, evenly spread over those that are proposed;
+chosen: some toolchains take a second for each."""
+
+
+class Nonconformance(Exception):
+    """What is wrong with the toolchain, as a sentence for whoever writes it."""
+
+
+class NotApplicable(Exception):
+    """Why a check says nothing about this toolchain here."""
+
+
+def demand(condition: object, sentence: str) -> None:
+    """Raise ``Nonconformance`` with the sentence unless the condition holds."""
+    if not condition:
+        raise Nonconformance(sentence)
+
+
+@dataclass
+class Case:
+    """A case is a model with inputs and the true value of every node."""
+
+    name: str
+    model: ImportedModel
+    inputs: Mapping[str, np.ndarray]
+    truth: TrueValues
+
+
+@dataclass
+class Subject:
+    """A toolchain under examination; ``folder`` is for whatever the checks write."""
+
+    name: str
+    folder: Path
+    _cases: dict[str, Case] = field(default_factory=dict)
+
+    @cached_property
+    def toolchain(self) -> Toolchain:
+        """Return the toolchain itself."""
+        return registry.get(self.name)
+
+    @cached_property
+    def state(self) -> ToolchainState:
+        """Return what probing it in a child process finds now."""
+        return registry.probe_all([self.name], anew=True)[0]
+
+    @cached_property
+    def target(self) -> Target:
+        """Return the processor where it compiles for it, else an NVIDIA device."""
+        if "cpu" in self.toolchain.about.targets:
+            return Target.cpu(1)
+        return Target.cuda(ARCHITECTURE)
+
+    def instances(self, threads: int = 1) -> tuple[ToolchainInstance, ...]:
+        """Return its instances for the target: of float32, on a device rounded to tf32.
+
+        Some libraries for devices compute float32 in no other way.
+        """
+        if self.target.kind == "cpu":
+            return self.toolchain.instances(Target.cpu(threads), FLOAT32)
+        return self.toolchain.instances(self.target, TF32)[-1:]
+
+    def needs_to_run(self) -> None:
+        """Checks that something that the toolchain compiles can run here.
+
+        Raises:
+            NotApplicable: Nothing can.
+        """
+        if self.target.kind != "cpu":
+            raise NotApplicable("what it compiles runs on an NVIDIA device only")
+        if not self.state.available:
+            raise NotApplicable(f"it is not available here: {self.state.reason}")
+
+    def cases(self) -> Iterator[Case]:
+        """Return every model of the suite, with its true values."""
+        models = MODELS if self.target.kind == "cpu" else DEVICE_MODELS
+        for name, graph in models.items():
+            if name not in self._cases:
+                model = import_onnx(model_of(graph))
+                inputs = model.random_inputs(0)
+                truth = TrueValues.record(model, inputs, self.folder / "values" / name)
+                self._cases[name] = Case(name, model, inputs, truth)
+            yield self._cases[name]
+
+    def source(self, case: Case, instance: ToolchainInstance) -> CandidateSource:
+        """Return the source of an instance's candidates of a model, as a run makes it."""
+        return source_of(case.model.graph, self.toolchain, instance)
+
+    def candidates(self, case: Case, instance: ToolchainInstance) -> list[Candidate]:
+        """Return its candidates of a model, with plain borders and with others."""
+        return list(enumerate_candidates(case.model.graph, [self.source(case, instance)]))
+
+    def functions(self, case: Case, instance: ToolchainInstance) -> list[Function]:
+        """Return some of its candidates with plain borders as functions, small and large ones."""
+        records = [c for c in self.candidates(case, instance) if not (c.takes or c.gives)]
+        step = max(1, -(-len(records) // MOST_COMPILED))
+        chosen = {r.id: r for r in (*records[::step], *records[-1:])}
+        return [
+            function_of(case.model, instance, record.nodes, f"check{number}")
+            for number, record in enumerate(chosen.values())
+        ]
+
+    def run(self, case: Case, function: Function, calls: int = 1) -> list[list[np.ndarray]]:
+        """Return the outputs of so many calls of a compiled function on its true inputs.
+
+        Raises:
+            Nonconformance: It cannot be compiled, or the call fails.
+        """
+        given = [np.array(value) for value in case.truth.inputs_of(function)]
+        before = [value.copy() for value in given]
+        try:
+            with compile_function(function) as compiled:
+                found = [[a.copy() for a in compiled.run(given)] for _ in range(calls)]
+        except CollageError as error:
+            raise Nonconformance(
+                f"{described(case, function)}: supports() promises it, compiling says {error}"
+            ) from error
+        kept = all(np.array_equal(a, b) for a, b in zip(given, before, strict=True))
+        demand(kept, f"{described(case, function)}: the call writes to its inputs")
+        return found
+
+    def compare(self, case: Case, function: Function, outputs: Sequence[np.ndarray]) -> None:
+        """Demands that outputs are the true ones, within the tolerance."""
+        truth = case.truth.outputs_of(function)
+        for found, wanted in zip(outputs, truth, strict=True):
+            demand(
+                found.shape == wanted.shape,
+                f"{described(case, function)}: an output has shape {list(found.shape)}, not "
+                f"{list(wanted.shape)}",
+            )
+        error = max(errors(found, wanted)[1] for found, wanted in zip(outputs, truth, strict=True))
+        demand(
+            error <= TOLERANCE,
+            f"{described(case, function)}: the outputs are wrong by {error:.2g} of their largest "
+            f"(at most {TOLERANCE:g})",
+        )
+
+
+def described(case: Case, function: Function) -> str:
+    """Return a function in words, for a sentence."""
+    calls = [n for n in (function.graph.nodes[i] for i in function.members) if n.form == "call"]
+    operators = ", ".join(node.op for node in calls[:6]) + (", …" if len(calls) > 6 else "")
+    return f"model {case.name}, operators {operators}"

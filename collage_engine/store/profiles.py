@@ -1,0 +1,217 @@
+"""A runtime's profile as a run of a session, so that everything that shows runs shows it too.
+
+Its partitions are the runtime's layers, over the operators of the ONNX nodes that they compute. A
+layer names one node at least. What no layer names goes to a neighbour that fuses such nodes.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from collage_engine.records.graph import GraphRecord
+from collage_engine.records.placement import (
+    Baseline,
+    CandidateCounts,
+    Partition,
+    Placement,
+    Residual,
+    Run,
+)
+from collage_engine.records.profile import DiagnosedNode, Diagnosis, Layer, Profile
+from collage_engine.records.toolchain import ToolchainState
+from collage_engine.store.compare import compare_runs
+from collage_engine.store.document import Document
+
+FELL_BACK = "instead"
+"""Key in a partition's configuration of what ran it instead of what the runtime prefers."""
+UNNAMED = "no layer"
+"""Id of the candidate, a layer's otherwise, of the operators that no layer names."""
+
+
+def layers_of_operators(
+    graph: GraphRecord, layers: Sequence[Layer]
+) -> tuple[list[int | None], list[int | None]]:
+    """Find the layer that computes each operator.
+
+    Returns:
+        For each operator the place of the layer that computes it; None: none says so. And for each
+        layer the place that its operators have: that of the first layer, where several compute
+        parts of one operator; None: it names no node.
+    """
+    calls = graph.calls
+    together: dict[int, list[int]] = {}
+    for k, owner in enumerate(graph.node_of_operator):
+        together.setdefault(owner, []).append(k)
+    nodes = {name for call in calls for name in call.onnx_nodes}
+    named: dict[str, list[int]] = {}
+    for call, owner in zip(calls, graph.node_of_operator, strict=True):
+        for name in (*call.onnx_nodes, call.onnx_value):
+            if name:
+                named.setdefault(name, []).extend(together[owner])
+    found: list[int | None] = [None] * len(calls)
+    homes: list[int | None] = []
+    for place, layer in enumerate(layers):
+        operators = [k for name in layer.nodes for k in named.get(name, ())]
+        before = [found[k] for k in operators if found[k] is not None]
+        homes.append(before[0] if before else place if operators else None)
+        for k in operators:
+            if found[k] is None:
+                found[k] = homes[place]
+    absorbs = ["before" if nodes.isdisjoint(layer.nodes) else layer.absorbs for layer in layers]
+    _add_fused(graph, found, absorbs)
+    return found, homes
+
+
+def _add_fused(graph: GraphRecord, found: list[int | None], absorbs: Sequence[str]) -> None:
+    """Give operators that no layer names to the layers that fused them, as far as these say so."""
+    sources = [made_by[::-1] for made_by in graph.operator_inputs()]
+    readers: list[list[int]] = [[] for _ in sources]
+    for k, made_by in enumerate(sources):
+        for source in made_by:
+            readers[source].append(k)
+    for k, call in enumerate(graph.calls):
+        home = found[sources[k][0]] if sources[k] else None
+        is_free = found[k] is None and call.kind != "anchor"
+        if is_free and home is not None and absorbs[home] == "after":
+            found[k] = home
+    for k in reversed(range(len(sources))):
+        homes = {found[reader] for reader in readers[k]}
+        home = homes.pop() if len(homes) == 1 else None
+        if found[k] is None and home is not None and absorbs[home] == "before":
+            found[k] = home
+
+
+def run_of_profile(
+    document: Document, profile: Profile, about: ToolchainState, threads: int = 0
+) -> Run:
+    """Return the run that shows a profile.
+
+    Args:
+        document: The model's document.
+        profile: What the runtime said.
+        about: How the runtime is called and drawn.
+        threads: Threads of the runtime; 0: they are not known.
+    """
+    graph, model = document.graph, document.model
+    owners, homes = layers_of_operators(graph, profile.layers)
+    spent: dict[int | None, list[float]] = {}
+    inserted: dict[str, list[float]] = {}
+    for layer, home in zip(profile.layers, homes, strict=True):
+        if home is None:
+            inserted.setdefault(layer.kind, []).append(layer.us or 0.0)
+        elif layer.us is not None:
+            spent.setdefault(home, []).append(layer.us)
+    members: dict[int | None, list[int]] = {}
+    for operator, place_or_none in enumerate(owners):
+        members.setdefault(place_or_none, []).append(operator)
+    partitions = tuple(
+        _partition(k, profile, place, operators, graph, spent.get(place))
+        for k, (place, operators) in enumerate(members.items())
+    )
+    times = [layer.us for layer in profile.layers if layer.us is not None]
+    placement = Placement(
+        partitions=partitions,
+        estimated_us=sum(times) if times else None,
+        measured_us=profile.us or None,
+    )
+    title = about.title or profile.toolchain
+    name = f"{title}'s profile"
+    earlier = sum(run.of_profile and run.winner == profile.toolchain for run in document.runs)
+    return Run(
+        id="p" + uuid.uuid4().hex[:8],
+        name=f"{name} {earlier + 1}" if earlier else name,
+        model={"path": model.path, "sha256": model.sha256, "nodes": model.nodes, "folded": []},
+        target="cpu",
+        threads=threads,
+        toolchains=[about],
+        candidates=CandidateCounts(),
+        placement=placement,
+        baselines=[
+            Baseline(name=profile.toolchain, kind="whole-model", measured_us=profile.us or None)
+        ],
+        winner=profile.toolchain,
+        pins=[],
+        max_abs_error=None,
+        max_rel_error=None,
+        seconds={},
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        of_profile=True,
+        note=f"what {title} says of its own layers",
+        residual=[
+            Residual(name=kind, calls=len(each), us=sum(each)) for kind, each in inserted.items()
+        ],
+    )
+
+
+def _partition(
+    number: int,
+    profile: Profile,
+    place: int | None,
+    operators: Sequence[int],
+    graph: GraphRecord,
+    us: Sequence[float] | None,
+) -> Partition:
+    layer = profile.layers[place] if place is not None else None
+    names = [name for k in operators for name in graph.calls[k].onnx_nodes]
+    known = None if us is None else sum(us)
+    return Partition(
+        id=f"p{number}",
+        candidate=f"layer {layer.name}: {layer.kernel or layer.kind}" if layer else UNNAMED,
+        toolchain=profile.toolchain,
+        config={FELL_BACK: layer.fell_back} if layer is not None and layer.fell_back else {},
+        nodes=tuple(operators),
+        onnx_nodes=tuple(dict.fromkeys(names)),
+        estimated_us=known if layer else 0.0,
+        in_place_us=known if layer else 0.0,
+        node_count=graph.count_nodes(operators),
+    )
+
+
+def diagnosis(graph: GraphRecord, profiled: Run, placed: Run | None) -> Diagnosis:
+    """Return a profile by ONNX node, beside a placement.
+
+    Args:
+        graph: The model's graph.
+        profiled: The run of the profile.
+        placed: The run whose placement it is compared with; None: none.
+    """
+    assert profiled.placement is not None
+    placement = placed.placement if placed is not None else None
+    chosen = placement.partitions if placement else ()
+    where = {k: part.instance for part in chosen for k in part.nodes}
+    firsts = {owner: k for k, owner in reversed(list(enumerate(graph.node_of_operator)))}
+    delta = {}
+    if placed is not None and placement is not None:
+        changes = compare_runs(profiled, placed, graph).nodes
+        delta = {change.node: change.delta_us for change in changes}
+    rows = []
+    for part in profiled.placement.partitions:
+        mine = {firsts[graph.node_of_operator[k]] for k in part.nodes}
+        changed = [delta.get(k) for k in mine]
+        known = [us for us in changed if us is not None]
+        device = part.config.get(FELL_BACK, "")
+        seen = part.candidate != UNNAMED
+        rows.append(
+            DiagnosedNode(
+                onnx_nodes=part.onnx_nodes,
+                state="not seen" if not seen else "fell back" if device else "ran",
+                us=part.in_place_us,
+                device=device,
+                placed_on=tuple(dict.fromkeys(where[k] for k in part.nodes if k in where)),
+                delta_us=sum(known) if known and len(known) == len(changed) else None,
+            )
+        )
+    alone = [b for b in (placed.baselines if placed else ()) if b.name == profiled.winner]
+    return Diagnosis(
+        toolchain=profiled.winner,
+        run=profiled.id,
+        layers_us=profiled.placement.estimated_us,
+        measured_us=profiled.placement.measured_us,
+        nodes=tuple(sorted(rows, key=lambda row: -(row.us or 0.0))),
+        inserted=tuple(profiled.residual),
+        alone_us=alone[0].measured_us if alone else None,
+        placement_us=placement.measured_us if placement else None,
+        placement=placed.id if placed else "",
+    )

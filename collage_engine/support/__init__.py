@@ -1,0 +1,1 @@
+"""What a program needs whatever it is about: files, locks, text, durations, errors and reasons."""

@@ -1,0 +1,250 @@
+"""Times chains of one-operator partitions, in the child that measures hand-overs.
+
+A chain is a whole module of ReLUs in a row, each a partition of its own. Chains of different
+lengths and toolchains are timed in the same rounds as single partitions, of which each one's
+fastest sample counts: what else the machine does only adds time (Chen and Revels, "Robust
+benchmarking in noisy environments", 2016). ``machine.constants`` derives the constants. Before
+anything of a toolchain runs, it is noted in a marker (``machine.risk_marker``), so that the parent
+knows who ended this process, and ends who takes too long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from collage_engine.machine.constants import LONG, SHORT, measure_constants
+from collage_engine.machine.risk_marker import RiskMarker
+from collage_engine.records.graph import TensorType
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.support.errors import CollageError, MeasureError
+from collage_engine.support.reasons import fault_reason
+from collage_engine.timing.protocol import ProtocolSettings, TimedCall, time_interleaved
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+SHAPE = (1, 16, 14, 14)
+"""Shape of the value that is handed on: 12.5 kB stay in a first-level cache, and are too
+little work for a runtime to wake its threads. Waking them takes 5 to 20 µs each time, differently
+in every process, and is part of what a partition itself takes: with 200 kB at two threads the same
+hand-over was measured as 0 to 13 µs, with 12.5 kB within 0.2 µs."""
+
+NOTHING_DROPPED = ProtocolSettings(worse=float("inf"), agreeing=0.0)
+"""Timing in which nothing is dropped and all time is used: all of the times are needed."""
+SLOWEST_US = 20_000.0
+"""Microseconds of one partition above which a toolchain's chains are not timed; chosen, some
+hundred times what the slowest toolchain takes."""
+
+
+@dataclass(frozen=True)
+class HandoverRequest:
+    """Asks the child for the hand-overs between toolchains, with one instance of each."""
+
+    instances: tuple[ToolchainInstance, ...]
+    settings: ProtocolSettings = field(default_factory=lambda: NOTHING_DROPPED)
+    marker_path: str = ""
+    """Where the toolchain at risk is noted; empty: nowhere."""
+    step_s: float = math.inf
+    """Seconds that one step may take: compiling a chain, or a sample of its time."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A message of the child: a toolchain is left out, for this reason."""
+
+    toolchain: str
+    reason: str
+
+
+def run_job(
+    request: HandoverRequest, send: Callable[[object], None] = lambda message: None
+) -> dict[str, float]:
+    """Measure in this process, which imports TVM and the toolchains.
+
+    Args:
+        request: The toolchain instances.
+        send: Takes toolchains that are left out (``LeftOut``).
+
+    Returns:
+        Microseconds by name; see ``machine.constants``.
+    """
+    bench = ChainBench(request, send)
+    names = [instance.toolchain for instance in request.instances]
+    with bench:
+        return measure_constants(names, bench.time_alone, bench.time_chains)
+
+
+def chain_model(length: int, shape: tuple[int, ...] = SHAPE) -> ModelProto:
+    """Return an ONNX model of ReLUs in a row.
+
+    Args:
+        length: How many ReLUs.
+        shape: The shape of every value, in float32.
+    """
+    from onnx import TensorProto, helper
+
+    nodes = [helper.make_node("Relu", [f"v{i}"], [f"v{i + 1}"], f"r{i}") for i in range(length)]
+    graph = helper.make_graph(
+        nodes,
+        "chain",
+        [helper.make_tensor_value_info("v0", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(f"v{length}", TensorProto.FLOAT, shape)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
+    model.ir_version = 8
+    return model
+
+
+class ChainBench:
+    """Builds and times chains over models that are imported once."""
+
+    def __init__(
+        self, request: HandoverRequest, send: Callable[[object], None] = lambda message: None
+    ) -> None:
+        from collage_engine.model.importer import import_onnx
+
+        self.request = request
+        self.send = send
+        self.marker = RiskMarker(request.marker_path) if request.marker_path else None
+        self.instances = {i.toolchain: i for i in request.instances}
+        self.models = {n: import_onnx(chain_model(n)) for n in (SHORT, LONG)}
+        for length, model in self.models.items():
+            if len(model.graph.operators) != length:
+                raise MeasureError("the importer simplified the chain that was to be measured")
+        self.input = self.models[SHORT].random_inputs(0)["v0"]
+        self.alone: dict[str, TimedCall] = {}
+        """A partition of each toolchain by itself, which is timed again beside the chains."""
+        self.open = contextlib.ExitStack()
+
+    def __enter__(self) -> ChainBench:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.open.close()
+
+    def time_alone(self, name: str) -> float:
+        """Return the microseconds of a toolchain's partition of one ReLU, timed as candidates are.
+
+        Args:
+            name: The toolchain.
+
+        Raises:
+            KeyError: It cannot compile or run the partition, or takes more than ``SLOWEST_US``.
+        """
+        from collage_engine.lowering.compile import compile_function
+        from collage_engine.lowering.extract import function_of
+
+        # From the middle of the chain: its input comes from another operator.
+        function = function_of(self.models[SHORT], self.instances[name], (1,), "alone")
+        try:
+            with self._at_risk(name):
+                timer = self.open.enter_context(compile_function(function)).timer([self.input])
+                us = self._time({(name,): timer})[0]
+        except CollageError as error:
+            raise KeyError(name) from error
+        except (Exception, SystemExit) as error:
+            self._leave_out(name, f"failed: {fault_reason(error)}")
+            raise KeyError(name) from error
+        if us > SLOWEST_US:
+            self._leave_out(name, f"took {us / 1000:.0f} ms for a call of some microseconds")
+            raise KeyError(name)
+        self.alone[name] = timer
+        return us
+
+    def _leave_out(self, name: str, reason: str) -> None:
+        """Measure nothing more of a toolchain, and tell the parent why."""
+        self.instances.pop(name)
+        self.send(LeftOut(name, reason))
+
+    @contextlib.contextmanager
+    def _at_risk(self, name: str) -> Iterator[None]:
+        """Note during a block that a toolchain runs."""
+        self._note(name)
+        try:
+            yield
+        finally:
+            if self.marker is not None:
+                self.marker.clear()
+
+    def _note(self, name: str) -> None:
+        """Note in the marker which toolchain runs next: of a chain of two the later one."""
+        if self.marker is not None:
+            self.marker.set(name, limit_s=self.request.step_s)
+
+    def time_chains(self, chains: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
+        """Return the microseconds of chains, all timed in the same rounds.
+
+        Args:
+            chains: The toolchain of each ReLU in a row; a chain of one is a partition by itself.
+
+        Returns:
+            Microseconds by chain, without chains that cannot be built or run.
+        """
+        built: dict[tuple[str, ...], TimedCall] = {
+            chain: self.alone[chain[0]] for chain in chains if len(chain) == 1
+        }
+        for chain in chains:
+            if chain in built:
+                continue
+            try:
+                with self._at_risk(chain[-1]):
+                    built[chain] = self._build(chain)
+            except (Exception, SystemExit):
+                continue  # the toolchain has no such chain; its pairs stay unknown
+        return dict(zip(built, self._time(built), strict=True))
+
+    def _build(self, chain: tuple[str, ...]) -> TimedCall:
+        """Build a chain as one module, each ReLU a partition, and return what times its calls."""
+        import tvm
+        from tvm import relax
+
+        from collage_engine.lowering.device_build import build_module
+        from collage_engine.lowering.extract import function_of
+        from collage_engine.lowering.rewrite import assemble
+        from collage_engine.lowering.target import device_of, use_threads
+
+        model = self.models[len(chain)]
+        functions = [
+            function_of(model, self.instances[name], (place,), f"link{place}_{name}")
+            for place, name in enumerate(chain)
+        ]
+        module = assemble(model, functions).module
+        use_threads(max(self.instances[name].threads for name in chain))
+        first = self.instances[chain[0]]
+        executable = build_module(module, first.architecture)
+        if first.architecture:
+            from collage_engine.lowering.compile_cuda import device_timer
+            from collage_engine.lowering.tensors import from_numpy
+            from collage_engine.machine.cuda_runtime import CudaRuntime
+
+            device = device_of(first.device)
+            main = relax.VirtualMachine(executable, device)["main"]
+            value = from_numpy(self.input, TensorType(SHAPE, "float32"), device)
+            return device_timer([lambda: main(value)], CudaRuntime())
+        vm = relax.VirtualMachine(executable, tvm.cpu())
+        vm.save_function(
+            "main", "collage_timed", tvm.runtime.tensor(self.input), include_return=False
+        )
+        vm["collage_timed"]()
+        evaluators = {}
+
+        def time(calls: int) -> float:
+            if calls not in evaluators:
+                evaluators[calls] = vm.time_evaluator("collage_timed", tvm.cpu(), number=calls)
+            return float(evaluators[calls]().results[0]) * calls
+
+        return time
+
+    def _time(self, timed: Mapping[tuple[str, ...], TimedCall]) -> list[float]:
+        """Return the microseconds of each chain's fastest sample."""
+        last = [chain[-1] for chain in timed]
+        timings = time_interleaved(
+            list(timed.values()),
+            self.request.settings,
+            about_to_run=lambda place: self._note(last[place]),
+        )
+        return [min(timing.samples) * 1e6 for timing in timings]

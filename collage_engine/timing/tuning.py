@@ -1,0 +1,444 @@
+"""Tuning within a budget of its own: better kernels for candidates that could matter.
+
+What could still change the answer is tuned, the most promising first, and becomes candidates of a
+tuned instance beside the untuned ones; then the search is asked again what could change the answer.
+Tuning ends when its budget is spent or nothing is left that could. What earlier runs found is used
+without a budget.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from collage_engine.candidates.menu import Menu, threads_of
+from collage_engine.candidates.open_model import OpenModel
+from collage_engine.machine.progress import StageReport
+from collage_engine.machine.run_control import RunControl
+from collage_engine.machine.worker import Worker, WorkerError
+from collage_engine.partition.candidate_source import CandidateSource
+from collage_engine.records.candidate import Candidate
+from collage_engine.records.cost import UNKNOWN
+from collage_engine.records.cost_table import CostTable
+from collage_engine.records.faults import FAULTS
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.tuning import TuneCounts, TuneRecord, TuneTask
+from collage_engine.store.store import Store
+from collage_engine.store.tuning_records import TuningRecords
+from collage_engine.support.counted import counted
+from collage_engine.support.errors import CollageError, ModelError
+from collage_engine.support.time_limits import ANSWER_S
+from collage_engine.timing.candidate_timing import Measuring
+from collage_engine.timing.child import measuring_environment
+from collage_engine.timing.measurer import group_candidates
+from collage_engine.timing.tuning_choice import (
+    ProblemOf,
+    can_be_tuned,
+    choices_of,
+    is_plain,
+    promising,
+    ranked,
+    tuned_instance,
+)
+from collage_engine.timing.tuning_job import JOB, ListTasks, Tune
+from collage_engine.toolchains.capabilities import Tunes, tuner_of
+from collage_engine.toolchains.registry import get
+
+SHORTEST_S, LONGEST_S = 2.0, 15.0
+"""Seconds of the shortest and the longest turn of one workload, which may get several; chosen."""
+BESIDE_S, BESIDE_SHARE = 20.0, 0.2
+"""Seconds, or this share of the budget where that is less, for finding out what candidates consist
+of, and as much for measuring what was found; the seconds also hold where there is no budget, but
+earlier runs left records; chosen."""
+
+
+def tunable(menu: Menu) -> list[ToolchainInstance]:
+    """Return the instances whose kernels can be tuned."""
+    return [
+        source.instance
+        for source in menu.sources
+        if is_plain(source.instance) and isinstance(get(source.instance.toolchain), Tunes)
+    ]
+
+
+def worth_tuning(store: Store, menu: Menu, settings: RunSettings) -> bool:
+    """Tell whether there is a toolchain to tune, and a budget or records of earlier runs."""
+    names = dict.fromkeys(instance.toolchain for instance in tunable(menu))
+    if not names:
+        return False
+    return settings.tune_budget_s > 0 or any(
+        TuningRecords(store, menu.keys, name).any() for name in names
+    )
+
+
+def summary(counts: TuneCounts) -> str:
+    """Return the outcome of tuning in a line."""
+    return (
+        f"{counted(counts.tuned, 'kernel')} tuned, {counts.from_store} from the store, "
+        f"{counts.improved} of {counts.workloads} improved, "
+        f"{counted(counts.candidates, 'candidate')} added"
+    )
+
+
+def sum_of(one: TuneCounts, other: TuneCounts) -> TuneCounts:
+    """Return the counts of two instances' tuning together."""
+    sums = {f: getattr(one, f) + getattr(other, f) for f in TuneCounts.__struct_fields__}
+    return TuneCounts(**sums)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """The result says what tuning made of a run's candidates."""
+
+    menu: Menu
+    """With the tuned instance, where it has candidates."""
+    candidates: tuple[Candidate, ...]
+    costs: CostTable
+    counts: TuneCounts
+
+
+class Tuning:
+    """The tuning of one toolchain instance in one run; closing it ends the child."""
+
+    def __init__(
+        self,
+        open_model: OpenModel,
+        menu: Menu,
+        settings: RunSettings,
+        measuring: Measuring,
+        problem_of: ProblemOf,
+        control: RunControl,
+        report: StageReport,
+        instance: ToolchainInstance,
+        job: str = JOB,
+    ) -> None:
+        """Start nothing yet; the child begins with the first request.
+
+        Args:
+            open_model: The model.
+            menu: What there is to choose from.
+            settings: The run's settings, with the budget of this instance.
+            measuring: Measures tuned candidates.
+            problem_of: Makes the search problem of some candidates.
+            control: The run's cancel flag and warnings.
+            report: Where progress is reported.
+            instance: The untuned instance.
+            job: What the child does, as a worker's target.
+        """
+        self.open_model = open_model
+        self.menu = menu
+        self.settings = settings
+        self.measuring = measuring
+        self.problem_of = problem_of
+        self.control = control
+        self.report = report
+        self.instance = instance
+        self.toolchain = instance.toolchain
+        self.counts = TuneCounts()
+        self._records = TuningRecords(open_model.store, menu.keys, self.toolchain)
+        self._worker = Worker(
+            job,
+            env=measuring_environment([self.toolchain], threads_of(settings)),
+            name="collage-tune",
+        )
+        self._tasks: dict[str, list[TuneTask]] = {}
+        """By measurement key of the untuned candidate."""
+        self._known: dict[str, TuneRecord] = {}
+        """By workload."""
+        self._searched: set[str] = set()
+        """Workloads that were searched in this run."""
+        self._sources: list[CandidateSource] = list(menu.sources)
+        self._ended = 0
+        """How often a request ended the child, or had no answer in time."""
+
+    def close(self) -> None:
+        """End the child."""
+        self._worker.close()
+
+    def run(self, candidates: Sequence[Candidate], costs: CostTable) -> Tuned:
+        """Tune until the budget is spent or nothing is left that could change the answer.
+
+        Args:
+            candidates: All candidates.
+            costs: Their costs.
+
+        Returns:
+            The candidates and costs with tuned candidates beside the untuned ones.
+
+        Raises:
+            Cancelled: The user stopped the run.
+        """
+        began, seconds = time.monotonic(), self.settings.tune_budget_s
+        candidates = tuple(candidates)
+        reserve = min(BESIDE_S, BESIDE_SHARE * seconds)
+        ends = began + max(seconds, min(BESIDE_S, self.settings.budget_s))
+        while True:
+            chosen = self._promising(candidates, costs)
+            listed = self._list(chosen)
+            turns = ranked(chosen, costs, self._tasks, self._known)
+            total = sum(score for _, score in turns)
+            taken = 0
+            for task, score in turns:
+                left = began + seconds - time.monotonic()
+                if left <= max(reserve, SHORTEST_S) or self._ended >= FAULTS:
+                    break
+                self.report.progress(taken, len(turns), task.workload)
+                share = max(SHORTEST_S, min(LONGEST_S, left * score / total))
+                self._turn(task, min(share, left))
+                taken += 1
+            before = {c.id: c.key for c in candidates}
+            candidates, costs = self._add_tuned(candidates, costs, chosen, ends)
+            changed = any(before.get(c.id) != c.key for c in candidates)
+            spent = time.monotonic() >= ends - reserve
+            if spent or not (listed or taken or changed):
+                break
+        improved = sum(bool(r.choice) for r in self._known.values())
+        self.counts = msgspec.structs.replace(
+            self.counts,
+            workloads=len(self._workloads()),
+            improved=improved,
+            from_store=sum(r.complete for w, r in self._known.items() if w not in self._searched),
+            seconds=time.monotonic() - began,
+        )
+        return Tuned(
+            menu=replace(self.menu, sources=tuple(self._sources)),
+            candidates=candidates,
+            costs=costs,
+            counts=self.counts,
+        )
+
+    # -- what is worth tuning ------------------------------------------------------------
+
+    def _promising(self, candidates: Sequence[Candidate], costs: CostTable) -> list[Candidate]:
+        """Return the candidates whose tuning could change the answer, the longest ones first."""
+        mine = [
+            c
+            for c in candidates
+            if c.instance.id == self.instance.id and can_be_tuned(c, costs, (self.toolchain,))
+        ]
+        self._learn(c.key for c in mine)
+        names = {c.id for c in candidates}
+        hopeful = {c.id for c in mine if self._may_gain(c, names)}
+        return promising(candidates, costs, hopeful, self.problem_of)
+
+    def _may_gain(self, candidate: Candidate, names: Collection[str]) -> bool:
+        """Tell whether a candidate has kernels to search, or better ones that it has not got yet.
+
+        Args:
+            candidate: The untuned candidate.
+            names: Ids of all candidates, tuned ones among them.
+        """
+        tasks = self._tasks.get(candidate.key)
+        if tasks is None:  # nobody knows yet whether there is anything to tune
+            return True
+        known = [self._known.get(task.workload) for task in tasks]
+        if any(record is None or not record.complete for record in known):
+            return True
+        has_choice = any(record is not None and record.choice for record in known)
+        return has_choice and self._tuned_id(candidate) not in names
+
+    def _tuned_id(self, plain: Candidate) -> str:
+        """Return the id of a candidate's tuned one."""
+        return tuned_instance(self.instance, "").id + plain.id.removeprefix(plain.instance.id)
+
+    def _learn(self, keys: Iterable[str]) -> None:
+        """Take over the tasks and records that the store has."""
+        new = [key for key in dict.fromkeys(keys) if key not in self._tasks]
+        self._tasks.update(self._records.tasks(new))
+        wanted = [w for w in self._workloads() if w not in self._known]
+        self._known.update(self._records.records(wanted))
+
+    def _workloads(self) -> list[str]:
+        """Return the workloads of all candidates whose tasks are known, each once."""
+        return list(dict.fromkeys(t.workload for tasks in self._tasks.values() for t in tasks))
+
+    def _list(self, chosen: Sequence[Candidate]) -> bool:
+        """Have the child list the kernels of candidates whose tasks are not known yet.
+
+        Args:
+            chosen: The candidates, the most promising first.
+
+        Returns:
+            Whether there were such candidates, and time to ask.
+        """
+        unknown = [c for c in chosen if c.key not in self._tasks]
+        seconds = self.settings.tune_budget_s
+        if not unknown or (seconds <= 0 and not self._records.any()):
+            return False
+        share = BESIDE_SHARE * seconds if seconds > 0 else BESIDE_S
+        deadline = time.monotonic() + min(BESIDE_S, share)
+        for place, candidate in enumerate(unknown):
+            key = candidate.key
+            if key in self._tasks:
+                continue
+            if time.monotonic() >= deadline or self._ended >= FAULTS:
+                break
+            self.report.progress(place, len(unknown), f"kernels of {candidate.label}")
+            tasks = self._ask_tasks(candidate)
+            self._tasks[key] = tasks or []
+            if tasks is not None:
+                self._records.put_tasks(key, tasks)
+        self._learn(())
+        return self._ended < FAULTS
+
+    def _ask_tasks(self, candidate: Candidate) -> list[TuneTask] | None:
+        """Return what a candidate has to tune; None when the child could not say."""
+        try:
+            tasks: list[TuneTask] = self._worker.call(
+                ListTasks(
+                    self.open_model.path,
+                    self.open_model.shapes,
+                    candidate.nodes,
+                    candidate.instance,
+                    candidate.takes,
+                    candidate.gives,
+                    self.open_model.model.record.sha256,
+                ),
+                timeout_s=2 * ANSWER_S,
+                cancel=self.control.cancelled,
+            )
+            return tasks
+        except CollageError as error:
+            self.control.check()
+            if isinstance(error, ModelError):
+                raise
+            if not isinstance(error, WorkerError):
+                return []
+            self._ended += 1
+            given_up = ": none is tuned any more" if self._ended >= FAULTS else ""
+            self.control.warn(
+                f"the kernels of {self.toolchain} in {candidate.label} could not be listed: "
+                f"{error}{given_up}"
+            )
+            return None
+
+    # -- one turn ------------------------------------------------------------------------
+
+    def _turn(self, task: TuneTask, seconds: float) -> None:
+        """Search for a better kernel of a workload for a while, and keep what is found.
+
+        A search that ends the child, or is not done in time, keeps what it has found until then,
+        and the workload is not searched again.
+
+        Args:
+            task: The workload.
+            seconds: How long the search may take.
+
+        Raises:
+            Cancelled: The user stopped the run.
+        """
+        known = self._known.get(task.workload)
+        self._searched.add(task.workload)
+        try:
+            self._keep(
+                self._worker.call(
+                    Tune(task, self.instance, known, seconds),
+                    timeout_s=seconds + 2 * ANSWER_S,
+                    cancel=self.control.cancelled,
+                    on_message=self._keep,
+                )
+            )
+        except CollageError as error:
+            self.control.check()
+            self._ended += isinstance(error, WorkerError)
+            blank = TuneRecord(workload=task.workload, toolchain=self.toolchain)
+            found = self._known.get(task.workload, blank)
+            self._keep(msgspec.structs.replace(found, complete=True, reason=str(error)))
+        now = self._known.get(task.workload)
+        tried = self.counts.tried + max(0, _compared(now) - _compared(known))
+        self.counts = msgspec.structs.replace(self.counts, tuned=len(self._searched), tried=tried)
+
+    def _keep(self, record: TuneRecord) -> None:
+        """Keep what is known of a workload, in the store too."""
+        self._known[record.workload] = record
+        self._records.put(record)
+
+    # -- tuned candidates ----------------------------------------------------------------
+
+    def _add_tuned(
+        self,
+        candidates: tuple[Candidate, ...],
+        costs: CostTable,
+        chosen: Sequence[Candidate],
+        deadline: float,
+    ) -> tuple[tuple[Candidate, ...], CostTable]:
+        """Add tuned candidates beside the untuned ones, and measure them; older ones are replaced.
+
+        Args:
+            candidates: All candidates.
+            costs: Their costs.
+            chosen: The untuned candidates that tuned ones are made of.
+            deadline: When measuring ends, on the monotonic clock.
+
+        Returns:
+            The candidates and their costs.
+        """
+        table = choices_of(self._known)
+        if not table:
+            return candidates, costs
+        digest = tuner_of(get(self.toolchain)).keep(table)
+        instance = tuned_instance(self.instance, digest)
+        have = {c.id: c for c in candidates}
+        new: list[Candidate] = []
+        for plain in chosen:
+            tuned = self._tuned(plain, instance, table)
+            if tuned is None:
+                continue
+            known = have.get(tuned.id)
+            if known is None or known.key != tuned.key:
+                new.append(tuned)
+        current = tuple(
+            msgspec.structs.replace(c, instance=instance) if c.instance.id == instance.id else c
+            for c in candidates
+        )
+        self._sources = [o for o in self._sources if o.instance.id != instance.id]
+        if new or any(c.instance.id == instance.id for c in current):
+            base = next(o for o in self.menu.sources if o.instance.id == self.instance.id)
+            self._sources.append(replace(base, instance=instance))
+        if not new:
+            return current, costs
+        costs = costs.with_isolated({c.id: UNKNOWN for c in new})
+        costs = self.open_model.with_stored_costs(new, costs)
+        self.report.progress(0, len(new), "measuring tuned candidates")
+        self.measuring.begin(new, costs)
+        groups = group_candidates(c for c in new if not costs.known(c.id))
+        if groups:
+            costs = costs.with_measured(new, self.measuring.wave(groups, deadline))
+        self.counts = msgspec.structs.replace(
+            self.counts, candidates=self.counts.candidates + len(new)
+        )
+        fresh = {c.id for c in new}
+        return (*(c for c in current if c.id not in fresh), *new), costs
+
+    def _tuned(
+        self, plain: Candidate, instance: ToolchainInstance, table: Mapping[str, dict[str, Any]]
+    ) -> Candidate | None:
+        """Return the candidate with the choices that concern it; None when there are none."""
+        mine = {
+            t.workload: table[t.workload]
+            for t in self._tasks.get(plain.key, ())
+            if t.workload in table
+        }
+        if not mine:
+            return None
+        text = json.dumps(mine, sort_keys=True, separators=(",", ":"))
+        key = hashlib.sha256(f"{plain.key}\0tuned\0{text}".encode()).hexdigest()
+        return msgspec.structs.replace(
+            plain,
+            id=self._tuned_id(plain),
+            instance=instance,
+            key=key,
+            rule="tuned",
+        )
+
+
+def _compared(record: TuneRecord | None) -> int:
+    """Return how many variants of a workload were compared."""
+    return len(record.tried) + len(record.failed) if record else 0

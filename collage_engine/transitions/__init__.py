@@ -1,1 +1,0 @@
-"""Launches, hand-overs, copies and format conversions are measured on this machine."""

@@ -1,1 +1,0 @@
-"""Better kernels for candidates that could matter."""

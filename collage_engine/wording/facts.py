@@ -1,0 +1,205 @@
+"""Collects what a run's times do not say as facts for tables, one short line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from collage_engine.records.accuracy import Accuracy
+from collage_engine.records.memory import MemoryUse
+from collage_engine.records.pin import LimitVerdict, PinVerdict
+from collage_engine.records.placement import CandidateCounts, Placement, Run
+from collage_engine.records.precision import FLOAT32, short
+from collage_engine.records.tuning import TuneCounts
+from collage_engine.wording.accuracy import checked_on, inputs_text, tolerance_sentences
+from collage_engine.wording.figures import candidate_counts
+from collage_engine.wording.formatting import (
+    bytes_text,
+    counted,
+    duration_text,
+    gain_text,
+    number_text,
+    signed_time,
+    time_text,
+)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One line of a table: a group, a name and a value."""
+
+    group: str
+    name: str
+    value: str
+    tip: str = ""
+
+
+_accuracy, _tuned = partial(Fact, "Accuracy"), partial(Fact, "Tuning")
+
+
+def run_facts(run: Run) -> list[Fact]:
+    """Returns a run's facts: machine, limits, pins, accuracy, memory, tuning, candidates."""
+    facts = [*limit_facts(run.limits), *pin_facts(run.pins), *accuracy_facts(run)]
+    if run.measured_on:
+        facts.insert(0, Fact("Farm", "placed on", run.measured_on))
+    if run.memory is not None:
+        facts += _memory(run.memory)
+    if run.placement is not None:
+        facts += placement_facts(run.placement)
+    if run.tuning is not None:
+        facts += _tuning(run.tuning)
+    return facts + _candidates(run.candidates)
+
+
+def fact_lines(facts: Iterable[Fact], groups: Sequence[str]) -> list[str]:
+    """Return one line for each of some groups: ``Accuracy: tolerance 0.01; error 4.0e-03``."""
+    grouped: dict[str, list[str]] = {group: [] for group in groups}
+    for fact in facts:
+        grouped.get(fact.group, []).append(f"{fact.name} {fact.value}")
+    return [f"{group}: {'; '.join(said)}" for group, said in grouped.items() if said]
+
+
+def limit_facts(limits: Iterable[LimitVerdict]) -> list[Fact]:
+    """Return one fact for each limit on what is deployed: whether it holds, and its price."""
+    return [
+        Fact("Limits", each.text, _verdict(each.state, None, each.reason), each.reason or "")
+        for each in limits
+    ]
+
+
+def pin_facts(pins: Iterable[PinVerdict]) -> list[Fact]:
+    """Return one fact for each pin: whether it is honoured, and its price."""
+    return [
+        Fact("Pins", each.pin, _verdict(each.state, each.price_us, each.reason), each.reason or "")
+        for each in pins
+    ]
+
+
+def placement_facts(placement: Placement) -> list[Fact]:
+    """Return the facts of a placement: formats at the borders of partitions, and conversions."""
+    parts, facts = placement.partitions, []
+    for name in dict.fromkeys(f for p in parts for f in (*p.takes.values(), *p.gives.values())):
+        held = sum(name in (*p.takes.values(), *p.gives.values()) for p in parts)
+        facts.append(
+            Fact("Formats", f"partitions that take or give {name}", f"{held} of {len(parts)}")
+        )
+    if placement.conversions:
+        times = [each.us for each in placement.conversions if each.us is not None]
+        took = time_text(sum(times)) if len(times) == len(placement.conversions) else "time unknown"
+        value = f"{len(placement.conversions)}, {took} in all"
+        facts.append(Fact("Formats", "conversions of values", value))
+    return facts
+
+
+def changed_facts(
+    before: Sequence[Fact], after: Sequence[Fact]
+) -> list[tuple[Fact, str | None, str | None]]:
+    """Pair the facts of two runs, in the order of the later one.
+
+    Args:
+        before: Facts of the earlier run.
+        after: Facts of the later run.
+
+    Returns:
+        (fact, value before, value after); a value is None where a run has no such fact.
+    """
+    old = {(fact.group, fact.name): fact.value for fact in before}
+    new = {(fact.group, fact.name): fact.value for fact in after}
+    order: dict[str, int] = {}
+    facts: dict[tuple[str, str], Fact] = {}
+    for fact in (*after, *before):
+        order.setdefault(fact.group, len(order))
+        facts.setdefault((fact.group, fact.name), fact)
+    keys = sorted(facts, key=lambda key: order[key[0]])
+    return [(facts[key], old.get(key), new.get(key)) for key in keys]
+
+
+def _verdict(state: str, price_us: float | None, reason: str | None) -> str:
+    """Return a verdict as text: ``honoured, +11 µs``; without a price, with its reason."""
+    if state == "honoured" and price_us is not None:
+        return f"honoured, {signed_time(price_us) if price_us else 'at no cost'}"
+    if not reason:
+        return state
+    return f"{state}, {reason}" if state == "honoured" else f"{state}: {reason}"
+
+
+def accuracy_facts(run: Run) -> list[Fact]:
+    """Return the precision and error of a placement, and what reduced precision gained."""
+    facts = []
+    about, placement = run.accuracy, run.placement
+    if about is not None:
+        facts.append(_accuracy("lowest precision admitted", short(about.precision)))
+    if placement is not None:
+        for precision in dict.fromkeys(p.precision for p in placement.partitions):
+            held = [p for p in placement.partitions if p.precision == precision]
+            errors = [p.max_rel_error for p in held if p.max_rel_error is not None]
+            worst = f", within {max(errors):.1e} each" if errors else ""
+            value = f"{len(held)} of {len(placement.partitions)}{worst}"
+            facts.append(_accuracy(f"partitions in {short(precision)}", value))
+    facts += [_accuracy("rounding", sentence) for sentence in tolerance_sentences(run)]
+    error = about.max_rel_error if about is not None else run.max_rel_error
+    if error is not None:
+        value = f"{error:.1e}{checked_on(run.samples)}"
+        tip = "max|y−r| / max|r|, the largest over outputs and sets of inputs"
+        facts.append(_accuracy("error of the whole model", value, tip))
+    return facts + (_promise(about, placement) if about is not None else [])
+
+
+def _promise(about: Accuracy, placement: Placement | None) -> list[Fact]:
+    reduced = placement is not None and any(p.precision != FLOAT32 for p in placement.partitions)
+    rounded = sum(product.rounded for product in about.products)
+    # What was not run may be faster.
+    all_ran = about.tried and all(one.max_rel_error is not None for one in about.tried)
+    facts = []
+    if about.products:
+        count = f"{rounded} of {len(about.products)}"
+        facts.append(_accuracy("products that may be rounded", count))
+    if about.tried:
+        count = counted(len(about.tried), "whole model")
+        found = "; none is faster and keeps the tolerance" if all_ran and not reduced else ""
+        facts.append(_accuracy("tried with products rounded", f"{count}{found}"))
+    kept = f"{about.tolerance:g}, kept on {inputs_text(about.samples)}"
+    facts.append(_accuracy("tolerance", kept))
+    full = about.float32_us
+    if full is not None:
+        error = about.float32_max_rel_error
+        with_error = "" if error is None else f", error {error:.1e}"
+        tip = "Of what had time to be measured in float32: what was not measured may be faster."
+        facts.append(_accuracy("fastest measured in float32", time_text(full) + with_error, tip))
+    ours = placement.measured_us if placement is not None else None
+    if reduced and full and ours:
+        facts.append(_accuracy("against it", gain_text(ours, full)))
+    return facts
+
+
+def _memory(memory: MemoryUse) -> list[Fact]:
+    seen = memory.seen
+    sizes: list[tuple[str, int | None]] = [
+        ("largest while loading", seen.load_peak_bytes),
+        ("largest while running", seen.run_peak_bytes),
+        ("before the model is loaded", seen.base_bytes),
+        ("the model's weights", memory.weights_bytes),
+        ("weights stored once more", memory.repeated_bytes or None),
+        ("artifact", memory.artifact_bytes),
+        ("runtime libraries in it", memory.library_bytes),
+        ("largest of all processes while placing", memory.place_peak_bytes),
+    ]
+    return [Fact("Memory", name, bytes_text(size)) for name, size in sizes if size is not None]
+
+
+def _tuning(counts: TuneCounts) -> list[Fact]:
+    tried = f"{counted(counts.tried, 'variant')} in {duration_text(counts.seconds)}"
+    return [
+        _tuned("kernels that could matter", str(counts.workloads)),
+        _tuned("tuned in this run", f"{counts.tuned}, {tried}"),
+        _tuned("known from earlier runs", str(counts.from_store)),
+        _tuned("better than untuned", str(counts.improved)),
+        _tuned("tuned candidates", str(counts.candidates)),
+    ]
+
+
+def _candidates(counts: CandidateCounts) -> list[Fact]:
+    rows = [("found", number_text(counts.enumerated)), ("distinct", number_text(counts.distinct))]
+    rows += candidate_counts(counts)
+    return [Fact("Candidates", name, number) for name, number in rows]

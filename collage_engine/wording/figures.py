@@ -1,0 +1,525 @@
+"""Computes every figure of a run and the sentences about it, for all faces alike.
+
+The desktop, the reports, CSV and the command line take figures and their words from here, so that
+one quantity has one name, one sign and one direction everywhere:
+
+- *isolated*: a candidate's cost measured by itself;
+- *expected in this model*: the cost that the search uses, measured in placements that were run or
+  predicted from them; without such runs it is the isolated cost;
+- *last run*: a partition's time in the confirmed run, where that was profiled;
+- a *gain* is relative to what is compared with, and negative when faster;
+- a *tie* is about the regret, the time that the whole model loses by a choice; it never stands
+  beside a percentage of something else.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+from collage_engine.records.cost import Cost
+from collage_engine.records.machine_state import MachineState
+from collage_engine.records.placement import (
+    TIE_SHARE,
+    Baseline,
+    CandidateCounts,
+    Placement,
+    Run,
+)
+from collage_engine.wording import runs as words
+from collage_engine.wording.amounts import LEAST_US
+from collage_engine.wording.baselines import baseline_title
+from collage_engine.wording.formatting import (
+    counted,
+    duration_text,
+    gain_text,
+    moment_text,
+    number_text,
+    significant,
+    time_text,
+)
+from collage_engine.wording.toolchains import toolchain_title
+
+FEW_MEASURED = 0.1
+"""Share of the candidates that could matter below which a run is a comparison of whole models and
+no search; chosen."""
+TIMES_FROM = 1.5
+"""Factor of two latencies from which it is said as a factor, and not in per cent; chosen."""
+
+
+def isolated_us(cost: Cost) -> float | None:
+    """Return the isolated cost in µs; None where it is not known."""
+    alone = cost.isolated()
+    return alone.median_us if cost.usable and not alone.in_place else None
+
+
+# -- sums ------------------------------------------------------------------------------
+
+
+def partition_sum_us(placement: Placement) -> float | None:
+    """Add up the expected costs of a placement's partitions, in µs.
+
+    None where a partition has no cost: a part of a sum is no sum.
+    """
+    costs = [part.estimated_us for part in placement.partitions]
+    known = [us for us in costs if us is not None]
+    return sum(known) if known and len(known) == len(costs) else None
+
+
+def partition_sum_text(placement: Placement) -> str:
+    """Returns ``the partitions add up to 4.21 ms``; where costs are missing, how many there are.
+
+    It is empty for a placement that was timed before any of its partitions, since its time is what
+    is known, and for one of a single partition, which is no sum.
+    """
+    total_us, count = partition_sum_us(placement), len(placement.partitions)
+    if total_us is not None:
+        return f"the partitions add up to {time_text(total_us)}" if count > 1 else ""
+    known = sum(part.estimated_us is not None for part in placement.partitions)
+    if known or placement.measured_us is None:
+        return f"{known} of {counted(count, 'partition')} have a cost"
+    return ""
+
+
+def estimate_text(placement: Placement) -> str:
+    """Returns ``expected 4.21 ms (measured is 302 µs less)``; empty where nothing was expected."""
+    us, off = time_text(placement.estimated_us), placement.additive_error_us
+    if placement.estimated_us is None:
+        return ""
+    if off is None:
+        return f"expected {us}"
+    if abs(off) < LEAST_US:
+        return "as expected"
+    return f"expected {us} (measured is {time_text(abs(off))} {'more' if off >= 0 else 'less'})"
+
+
+def bound_text(run: Run) -> str:
+    """``best by these costs: 3.64 ms (proved)``; empty where none is known."""
+    if run.lower_bound_us is None:
+        return ""
+    return f"best by these costs: {time_text(run.lower_bound_us)} (proved)"
+
+
+# -- latencies -------------------------------------------------------------------------
+
+
+def latency_us(placement: Placement | None) -> float | None:
+    """Return the end-to-end latency of a placement: measured, or else expected."""
+    if placement is None:
+        return None
+    return placement.measured_us if placement.measured_us is not None else placement.estimated_us
+
+
+def latency_text(placement: Placement) -> str:
+    """Returns ``441 µs measured``, or ``441 µs expected`` for what was not confirmed."""
+    kind = "measured" if placement.measured_us is not None else "expected"
+    return f"{time_text(latency_us(placement))} {kind}"
+
+
+def against_text(us: float | None, reference_us: float | None, name: str) -> str:
+    """Returns ``−12.0 % against TVM only``; empty where one of the times is not known."""
+    if us is None or not reference_us:
+        return ""
+    return f"{gain_text(us, reference_us)} against {name}"
+
+
+def best_baseline(run: Run, placement: Placement | None = None) -> Baseline | None:
+    """Return the baseline of a run that a placement is judged by: the fastest single toolchain.
+
+    It is none that is this placement itself. Where no toolchain takes the whole model, it is the
+    fastest of the others.
+
+    Args:
+        run: The run.
+        placement: The placement; None: what the run exports.
+    """
+    own = placement or run.placement
+    timed = [
+        base
+        for base in run.baselines
+        if base.measured_us is not None and not _is_itself(base, run, own)
+    ]
+    single = [base for base in timed if base.kind == "whole-model"]
+    return min(single or timed, key=lambda base: base.measured_us or 0.0, default=None)
+
+
+def _is_itself(base: Baseline, run: Run, placement: Placement | None) -> bool:
+    """Tell whether a baseline of a run is a placement itself."""
+    if placement is run.placement and base.name == run.winner:
+        return True
+    return placement is not None and base.is_of(placement)
+
+
+def speed_text(us: float, other_us: float, other: str, decided: bool = True) -> str:
+    """Return ``3.3 times faster than TVM only``, or by how many per cent where that is little.
+
+    Args:
+        us: A latency in microseconds.
+        other_us: The latency that it is compared with.
+        other: What that is the latency of.
+        decided: Whether the measurements tell the two apart.
+    """
+    if not decided:
+        return f"{other}: not decided on this machine now"
+    factor = max(us, other_us) / min(us, other_us)
+    if factor >= TIMES_FROM:
+        by = f"{significant(factor, 2)} times"
+    else:
+        by = f"{abs(us - other_us) / other_us * 100:.1f} %"
+    return f"{by} {'faster' if us < other_us else 'slower'} than {other}"
+
+
+def answer_text(placement: Placement, run: Run | None) -> str:
+    """Return the answer in one line: how fast a placement is, against the best single toolchain.
+
+    Args:
+        placement: The placement.
+        run: The run with whose baselines it is compared.
+    """
+    us = latency_us(placement)
+    best = None if run is None else best_baseline(run, placement)
+    if run is None or us is None or best is None or best.measured_us is None:
+        return latency_text(placement)
+    best_us = best.measured_us
+    decided = is_decided(placement, run)
+    if best.kind == "whole-model" and decided:
+        single = [base for base in run.baselines if base.kind == "whole-model"]
+        is_fastest = us < best_us and any(_is_itself(base, run, placement) for base in single)
+        rank = "next best" if is_fastest else "best"
+        took = time_text(best_us)
+        name = f"the {rank} single toolchain ({toolchain_title(best.name)}, {took})"
+    else:
+        name = f"{baseline_title(best)} ({time_text(best_us)})"
+    return f"{latency_text(placement)} · {speed_text(us, best_us, name, decided)}"
+
+
+def is_decided(placement: Placement, run: Run | None, other: Baseline | None = None) -> bool:
+    """Tell whether measurements tell a placement from a baseline of a run.
+
+    For what the run exports its common rounds with the baselines say so, which a busy machine slows
+    alike; how far single rounds lie apart says less. For another placement that is all there is.
+
+    Args:
+        placement: The placement.
+        run: The run; None: there is none, and nothing to decide.
+        other: The baseline; None: the one that the placement is judged by.
+    """
+    if run is None:
+        return True
+    other = other or best_baseline(run, placement)
+    if other is None or other.measured_us is None or placement.measured_us is None:
+        return True
+    if placement is run.placement:
+        return other.name not in run.tied
+    return abs(placement.measured_us - other.measured_us) > placement.noise_us
+
+
+def winner_title(run: Run) -> str:
+    """Return what a run exports: ``Collage``, or a baseline's title."""
+    won = next((base for base in run.baselines if base.name == run.winner), None)
+    if won is not None:
+        return baseline_title(won)
+    return "Collage" if run.winner == "collage" else run.winner
+
+
+def toolchains_text(placement: Placement) -> str:
+    """Returns ``11 partitions, TVM and oneDNN``: how many there are and on what they run."""
+    names = dict.fromkeys(toolchain_title(p.toolchain) for p in placement.partitions)
+    *most, last = names or ("nothing",)
+    on = f"{', '.join(most)} and {last}" if most else last
+    return f"{counted(len(placement.partitions), 'partition')}, {on}"
+
+
+def verdict_sentence(run: Run) -> str:
+    """Return the outcome of a run in a sentence: what is exported, how fast it is, against what."""
+    placement = run.placement
+    if placement is None or placement.measured_us is None:
+        return "The placement was not measured end to end."
+    best = best_baseline(run)
+    took = time_text(placement.measured_us)
+    if run.of_profile:
+        who = toolchain_title(run.winner)
+        return f"{who} took {took} while it was profiled; nothing was placed."
+    if run.winner == "collage":
+        if best is None:
+            return f"Collage's placement takes {took}."
+        title, best_us = baseline_title(best), time_text(best.measured_us)
+        if best.name in run.tied:
+            return f"Collage's placement takes {took}, within noise of {title} ({best_us})."
+        against = against_text(placement.measured_us, best.measured_us, title)
+        return f"Collage's placement takes {took}, {against} ({best_us})."
+    exported = f"{winner_title(run)} is exported: it takes {took}."
+    return f"{exported} {why_not_found(run)}".strip()
+
+
+def why_not_found(run: Run) -> str:
+    """Return why a run exports a baseline and not the best placement that the search found."""
+    found, chosen = run.best_found(), run.placement
+    if run.winner == "collage" or chosen is None or run.of_profile:
+        return ""
+    if found is None and run.unmeasured is not None and run.unmeasured.contenders:
+        return "No other placement of the search was timed."
+    if found is None:
+        return "The search found no other placement."
+    who = f"The best placement of the search ({toolchains_text(found)})"
+    if found.measured_us is None:
+        return f"{who} was not measured end to end; it is {latency_text(found)}."
+    us = time_text(found.measured_us)
+    if "collage" in run.tied:
+        return f"{who} takes {us}: a tie, and {winner_title(run)} is simpler."
+    against = against_text(found.measured_us, chosen.measured_us, winner_title(run))
+    return f"{who} takes {us}, {against}."
+
+
+# -- what was measured -----------------------------------------------------------------
+
+
+def measured_share(counts: CandidateCounts) -> float:
+    """Returns the share, 0…1, of the candidates that could matter and that have a cost.
+
+    Where the best cover was measured throughout, none of the others could.
+    """
+    known = counts.measured + counts.from_store
+    matter = known + counts.unreached
+    return known / matter if matter else 1.0
+
+
+def candidate_counts(counts: CandidateCounts) -> list[tuple[str, str]]:
+    """Return what became of the distinct candidates, how many of each: ``measured``, ``312``.
+
+    Args:
+        counts: Those of a run, or of a stage under way.
+
+    Returns:
+        A name and a number each. Only ``measured`` and ``left unmeasured`` stand there with 0.
+    """
+    rows = [
+        (words.MEASURED, number_text(counts.measured)),
+        (words.AS_WHOLE_MODELS, number_text(counts.from_trials)),
+        (words.FROM_STORE, number_text(counts.from_store)),
+        (words.LEFT_UNMEASURED, number_text(counts.skipped)),
+        (words.INVALID, number_text(counts.invalid)),
+    ]
+    always = (words.MEASURED, words.LEFT_UNMEASURED)
+    return [(name, number) for name, number in rows if name in always or number != "0"]
+
+
+def costs_text(counts: CandidateCounts) -> str:
+    """Return where the costs of candidates are from: ``5 measured, 3 left unmeasured``."""
+    return ", ".join(f"{number} {name}" for name, number in candidate_counts(counts))
+
+
+def few_measured_sentence(run: Run) -> str:
+    """Returns a sentence where a run measured too little to be a search; else nothing.
+
+    It is empty, too, for a quick confirmation, which measures no candidates.
+    """
+    counts = run.candidates
+    if was_wanted_quickly(run) or not counts.distinct or measured_share(counts) >= FEW_MEASURED:
+        return ""
+    known = counts.measured + counts.from_store
+    return (
+        f"Only {number_text(known)} of {number_text(counts.distinct)} distinct candidates were "
+        "measured: a faster mix may be among the others. A larger budget measures more."
+    )
+
+
+def measuring_s(run: Run, candidates: int) -> float | None:
+    """Estimates how long measuring so many candidates takes, by the rate of a run.
+
+    Args:
+        run: A run.
+        candidates: How many distinct candidates.
+
+    Returns:
+        Seconds; None where the run measured none.
+    """
+    if not run.candidates.measured or "measure" not in run.seconds:
+        return None
+    return run.seconds["measure"] / run.candidates.measured * candidates
+
+
+def enough_budget_s(run: Run) -> float | None:
+    """Returns the budget with which a run would measure every candidate that could matter.
+
+    Returns:
+        Whole minutes, in seconds: what the run took, and at its rate what it left out; None where
+        it left nothing out or has no rate.
+    """
+    left = run.candidates.unreached
+    more = measuring_s(run, left) if left > 0 else None
+    if more is None:
+        return None
+    took = run.seconds["total"] if "total" in run.seconds else sum(run.seconds.values())
+    return 60.0 * math.ceil((took + more) / 60)
+
+
+def was_wanted_quickly(run: Run) -> bool:
+    """Tell whether the user asked for a quick confirmation."""
+    return bool(run.settings.get("confirmation") == "quick")
+
+
+def ending_sentences(run: Run) -> list[str]:
+    """Return what a reader must know of a run, whichever face shows it.
+
+    That it measured too little, how it ended early, what it left out, and how its placement was
+    confirmed.
+    """
+    few = few_measured_sentence(run)
+    sentences = [few] if few else []
+    if run.provisional:
+        sentences.append(words.RUN_GOES_ON)
+    if run.ended == "stopped":
+        sentences.append("The run was stopped, and its best placement so far was kept.")
+    left = run.unmeasured
+    if left is not None and (left.candidates or left.contenders):
+        what = []
+        if left.candidates and not few:
+            what.append(
+                f"{number_text(left.candidates)} of {number_text(run.candidates.distinct)} "
+                "candidates unmeasured"
+            )
+        if left.contenders:
+            placements = counted(left.contenders, "placement")
+            what.append(f"{placements} untimed")
+        if what:
+            sentences.append(f"The run ended with {' and '.join(what)}.")
+    if run.confirmation == "quick":
+        quickly = was_wanted_quickly(run)
+        sentences.append(
+            ("It was confirmed quickly: against the last run and the best baseline, in few rounds.")
+            if quickly
+            else (
+                "It was confirmed against the placements that may be the fastest: the time left "
+                "was not expected to be enough for all."
+            )
+        )
+    elif run.confirmation == "trial" and not run.provisional:
+        sentences.append("It was not timed in a fresh process: the time had ended.")
+    return sentences
+
+
+# -- ties ------------------------------------------------------------------------------
+
+
+def regret_known(
+    candidate: str,
+    regrets: Mapping[str, float | None],
+    bounds: Mapping[str, float],
+    *,
+    measured: bool,
+) -> str:
+    """Returns what is known of a candidate's regret: ``3 µs``, ``≥ 3 µs``, or words.
+
+    Args:
+        candidate: Its id.
+        regrets: Exact regrets by id; None: no placement contains the candidate.
+        bounds: By id what a regret is at least, where it is not known.
+        measured: Whether the candidate has a cost.
+    """
+    if candidate in regrets:
+        regret = regrets[candidate]
+        return "no placement" if regret is None else time_text(regret)
+    if candidate in bounds:
+        return f"≥ {time_text(bounds[candidate])}"
+    return "not known" if measured else time_text(None)
+
+
+# -- runs at different times -----------------------------------------------------------
+
+
+def baseline_drift(run: Run, reference: Run) -> float | None:
+    """Return how much slower the machine was for one run than for another, by their baselines.
+
+    Returns:
+        The median over the baselines that both runs timed of time in ``run`` over time in
+        ``reference``, less 1; None where they share none, or where one was profiled, which takes
+        time of its own.
+    """
+    if run.of_profile or reference.of_profile:
+        return None
+    before = {b.name: b.measured_us for b in reference.baselines if b.measured_us}
+    ratios = [
+        b.measured_us / before[b.name] for b in run.baselines if b.measured_us and b.name in before
+    ]
+    return statistics.median(ratios) - 1 if ratios else None
+
+
+def drift_text(run: Run, reference: Run, name: str) -> str:
+    """Returns ``baselines +4.0 % against Run 1``, or nothing.
+
+    It is empty where the machine was as fast, or where that is not known. Without a name it is
+    ``baselines +4.0 %``, to stand where the reference was just named.
+    """
+    drift = baseline_drift(run, reference)
+    if drift is None or abs(drift) < TIE_SHARE:
+        return ""
+    gain = gain_text(1 + drift, 1.0)
+    if not name:
+        return f"baselines {gain}"
+    return f"baselines {gain} against {name}"
+
+
+def clocks_text(states: Sequence[MachineState]) -> str:
+    """Returns ``3,700 → 3,650 MHz, performance``: a run's clocks, as far as they are known."""
+    told = [f"{state.mhz:,.0f}" for state in states if state.mhz is not None]
+    texts = [f"{' → '.join(told)} MHz"] if told else []
+    texts += list(dict.fromkeys(state.governor for state in states if state.governor))
+    return ", ".join(texts)
+
+
+def round_trip_text(states: Sequence[MachineState]) -> str:
+    """Returns what a cache line takes between two cores and back; empty where it is not known."""
+    known = [state.round_trip_ns for state in states if state.round_trip_ns is not None]
+    return f"{known[0]:,.0f} ns for a cache line between two cores and back" if known else ""
+
+
+def load_text(states: Sequence[MachineState]) -> str:
+    """Returns what other programs used of the machine; empty where nothing was looked at."""
+    if not states:
+        return ""
+    said = []
+    if states[0].busy:
+        said.append(f"at the beginning: {states[0].busy}")
+    if len(states) > 1 and states[-1].busy:
+        said.append(f"at the end: {states[-1].busy}")
+    nothing = (
+        "no other load at the beginning and the end"
+        if len(states) > 1
+        else "no other load at the beginning"
+    )
+    return "; ".join(said) or nothing
+
+
+def threads_text(run: Run) -> str:
+    """Returns ``1 (3.10 ms on 1 thread, 3.90 ms on 2 threads)``, as far as others were tried."""
+    tried = ", ".join(
+        f"{time_text(us)} on {counted(threads, 'thread')}"
+        for threads, us in sorted(run.threads_us.items())
+    )
+    return f"{run.threads} ({tried})" if tried else str(run.threads)
+
+
+def conditions(run: Run) -> list[tuple[str, str]]:
+    """Returns the conditions under which a run's numbers were measured, as names and values."""
+    settings = run.settings
+    versions = ", ".join(
+        f"{toolchain_title(state.name)} {state.version}"
+        for state in run.toolchains
+        if state.available and state.version
+    )
+    found = [
+        ("machine", run.measured_on),
+        ("device", run.device or run.target),
+        ("threads", threads_text(run)),
+        ("target", run.target),
+        ("run budget", duration_text(settings["budget_s"]) if "budget_s" in settings else ""),
+        ("precision", str(settings.get("precision", "float32"))),
+        ("started", moment_text(run.started_at)),
+        ("clocks", clocks_text(run.machine)),
+        ("round trip", round_trip_text(run.machine)),
+        ("load", load_text(run.machine)),
+        ("versions", versions),
+    ]
+    return [(name, value) for name, value in found if value]

@@ -1,0 +1,77 @@
+"""What toolchains are called, and how their records say that they look.
+
+A toolchain brings its colour, letters, pattern and title along in its record (``ToolchainState``);
+whoever receives records hands them to ``learn``, and everything that is shown afterwards uses them.
+What a record leaves out follows from the toolchain's name.
+"""
+
+from __future__ import annotations
+
+import colorsys
+import re
+import zlib
+from collections.abc import Iterable
+from typing import Literal, get_args
+
+import msgspec
+
+from collage_engine.records.toolchain import ToolchainState
+from collage_engine.wording.runs import instance_title
+
+Pattern = Literal[
+    "solid", "rising", "falling", "level", "upright", "grid", "cross", "dots", "dense", "sparse"
+]
+PATTERNS: tuple[Pattern, ...] = get_args(Pattern)
+
+_COLOUR = re.compile("#[0-9a-fA-F]{6}")
+
+_learned: dict[str, ToolchainState] = {}
+"""The record that says how a toolchain looks, by the toolchain's name."""
+
+
+def learn(states: Iterable[ToolchainState]) -> None:
+    """Draw these toolchains from now on as their records say.
+
+    A record of an older engine, without a colour, replaces none that has one.
+    """
+    for state in states:
+        if state.colour or state.name not in _learned:
+            _learned[state.name] = with_look(state)
+
+
+def toolchain_state(name: str) -> ToolchainState:
+    """Return what is known of a toolchain or of an instance id (``name[option=value]``)."""
+    base = name.split("[", 1)[0]
+    return _learned.get(base) or with_look(ToolchainState(name=base, available=False))
+
+
+def toolchain_title(name: str | None) -> str:
+    """Return the name people know, with the instance's options: ``TVM (library OpenBLAS)``."""
+
+    def learned(name: str) -> str:
+        state = _learned.get(name)
+        return (state.title if state is not None else "") or name
+
+    return instance_title(name, learned) if name else "not placed"
+
+
+def with_look(state: ToolchainState) -> ToolchainState:
+    """Return a record, which may come from a file, with what it lacks or what cannot be drawn.
+
+    The colour is one of 360 hues in three lightnesses, on all of which black or white text is
+    legible.
+    """
+    number = zlib.crc32(state.name.encode())
+    title = state.title or state.name
+    colour, letters, pattern = state.colour, state.letters, state.pattern
+    if not _COLOUR.fullmatch(colour):
+        lightness = (0.3, 0.45, 0.6)[number // 360 % 3]
+        shares = colorsys.hls_to_rgb(number % 360 / 360, lightness, 0.75)
+        colour = "#" + "".join(f"{round(255 * share):02x}" for share in shares)
+    if len(letters) not in (1, 2):
+        letters = "".join(c for c in title.upper() if c.isascii() and c.isalnum())[:2] or "X"
+    if pattern not in PATTERNS:
+        pattern = PATTERNS[1 + number % (len(PATTERNS) - 1)]
+    return msgspec.structs.replace(
+        state, colour=colour, letters=letters, pattern=pattern, title=title
+    )
