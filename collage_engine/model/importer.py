@@ -212,7 +212,7 @@ def _import(
 ) -> ImportedModel:
     check_graph(model, path)
     check_standard(model, path)
-    model = in_known_opset(model)
+    model = in_known_opset(model, path)
     if has_sequences(model):
         model, shapes = without_sequences(model, shapes, path, evaluate)
     given = set_shapes(model, shapes, path)

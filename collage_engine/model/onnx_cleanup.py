@@ -139,11 +139,6 @@ def clean_up(model: ModelProto, path: str = "") -> CleanModel:
     """Cleans a checked model with known input sizes, which is changed in place."""
     order = tuple(dict.fromkeys(node_name(n) for n in model.graph.node))
     draft = Draft(without_functions(model), path)
-    if draft.opset < 7:
-        raise ModelError(
-            f"{path} uses ONNX operator set {draft.opset}: convert it to 7 or newer "
-            "(onnx.version_converter)."
-        )
     check_operators(draft.ops, path)  # those that were within functions, too
     constants_to_initializers(draft)
     _fold_to_fixed_point(draft)

@@ -14,6 +14,7 @@ ones hold), and names that stand twice.
 
 from __future__ import annotations
 
+import logging
 import math
 
 import onnx
@@ -37,6 +38,8 @@ from collage_engine.model.opaque import is_standard
 from collage_engine.support.errors import ModelError
 from collage_engine.support.reasons import shown
 
+_LOG = logging.getLogger(__name__)
+
 OLDEST_OPSET = 7
 """Operator set of the standard from which on models are imported as they are; older ones broadcast
 by attributes."""
@@ -55,7 +58,7 @@ def check_standard(model: ModelProto, path: str) -> None:
         if imported.domain in ("", "ai.onnx") and imported.version > newest:
             raise ModelError(
                 f"{path} uses ONNX operator set {imported.version}; {newest} is the newest that is "
-                "known here: convert it (onnx.version_converter)."
+                f"known here: export the model with operator set {newest} or an older one."
             )
     try:
         checker.check_model(_skeleton(model))
@@ -65,11 +68,18 @@ def check_standard(model: ModelProto, path: str) -> None:
         raise ModelError(f"{path} cannot be checked: {error}") from None
 
 
-def in_known_opset(model: ModelProto) -> ModelProto:
-    """Return the model in an operator set that the importer knows, where ONNX can convert it.
+def in_known_opset(model: ModelProto, path: str) -> ModelProto:
+    """Return the model in an operator set that the importer knows: ONNX converts older ones.
 
     A model without an operator of the standard's own domain needs none of its operator sets, and
     is given one: as what is converted, that from which on no softmax need be written out.
+
+    Args:
+        model: The model, which fits the standard.
+        path: The user's file, for messages.
+
+    Raises:
+        ModelError: ONNX's converter does not bring the model to a newer operator set.
     """
     version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
     if version is None and all(n.domain not in ("", "ai.onnx") for n in model.graph.node):
@@ -77,8 +87,13 @@ def in_known_opset(model: ModelProto) -> ModelProto:
     elif version is not None and version < OLDEST_OPSET:
         try:
             return version_converter.convert_version(model, SOFTMAX_OF_ONE_AXIS)
-        except (RuntimeError, ValueError, version_converter.ConvertError):
-            return model
+        except (RuntimeError, ValueError, version_converter.ConvertError) as error:
+            _LOG.info("onnx.version_converter says: %s", error)
+            raise ModelError(
+                f"{path} uses ONNX operator set {version}, which ONNX's own converter does not "
+                f"bring to a newer one: export the model again with operator set {OLDEST_OPSET} "
+                "or newer."
+            ) from error
     return model
 
 

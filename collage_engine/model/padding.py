@@ -98,7 +98,7 @@ class _Proof:
     def __init__(self, model: ModelProto, dim: str) -> None:
         plain = ModelProto()
         plain.CopyFrom(model)
-        plain = without_functions(in_known_opset(plain))
+        plain = without_functions(in_known_opset(plain, "the model"))
         self.graph, self.dim = plain.graph, dim
         domains = {each.domain: each.version for each in plain.opset_import}
         self.opset = domains.get("", domains.get("ai.onnx", 1))

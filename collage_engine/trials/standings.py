@@ -279,6 +279,16 @@ class Standings:
             if entry.process.failure is not None
         ]
 
+    def wrong_models(self) -> frozenset[str]:
+        """Return the ids of the candidates that computed wrong numbers as whole models."""
+        return frozenset(
+            entry.contender.cover[0].id
+            for entry in self.entries
+            if len(entry.contender.cover) == 1
+            and entry.process.failure is not None
+            and entry.process.max_rel_error is not None
+        )
+
     # ------------------------------------------------------------------ results
 
     def time_us(self, entry: RaceEntry) -> float | None:

@@ -128,10 +128,14 @@ def data_of(**costs: Cost) -> ProblemData:
     )
 
 
-def refusal(out_of_time: bool, **costs: Cost) -> str:
+def refusal(out_of_time: bool, wrong_models: tuple[str, ...] = (), **costs: Cost) -> str:
     with pytest.raises(InfeasibleError) as caught:
         menu: Any = SimpleNamespace(without_candidates={"openvino": {}})
-        race: Any = SimpleNamespace(failures=lambda: ["OpenVINO only: wrong numbers in y"])
+        standings = SimpleNamespace(
+            failures=lambda: ["OpenVINO only: wrong numbers in y"],
+            wrong_models=lambda: frozenset(wrong_models),
+        )
+        race: Any = SimpleNamespace(standings=standings)
         control = RunControl()
         control.cut_short += ["measure"] if out_of_time else []
         search_covers(menu, data_of(**costs), race, control)
@@ -145,6 +149,11 @@ def test_where_nothing_is_right_the_reasons_are_told_and_no_time_is_asked_for(
     said = refusal(out_of_time, first=RIGHT, second=WRONG, both=WRONG)
     assert "OpenVINO only: wrong numbers in y" in said and "wrong numbers in PRelu" in said
     assert "--budget" not in said
+
+
+def test_a_whole_model_that_was_wrong_in_the_race_is_no_hope() -> None:
+    said = refusal(True, (BOTH.id,), first=RIGHT, second=WRONG)
+    assert "OpenVINO only: wrong numbers in y" in said and "--budget" not in said
 
 
 def test_time_is_asked_for_where_it_could_help_and_the_reasons_are_told_too() -> None:

@@ -14,6 +14,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from collage_engine.model.dimensions import set_shapes
+from collage_engine.model.importer import import_onnx
 from collage_engine.model.onnx_checks import check_graph
 from collage_engine.model.onnx_cleanup import MOST_NODES, clean_up, without_functions
 from collage_engine.model.onnx_file import read_model
@@ -151,11 +152,11 @@ def test_wrong_shape_option_is_wrong_usage(shapes: dict, said: str) -> None:
         set_shapes(zoo.build("dynamic_batch"), shapes, "m.onnx")
 
 
-def test_old_operator_sets_are_refused() -> None:
-    model = _tiny()
-    model.opset_import[0].version = 6
-    with pytest.raises(ModelError, match="operator set 6"):
-        clean_up(model, "m.onnx")
+def test_what_onnx_does_not_convert_is_to_be_exported_again() -> None:
+    net = Net("old", opset=6)
+    net.output(net.op("ImageScaler", net.input("x", [1, 3, 4, 4]), scale=2.0, bias=[0.0] * 3))
+    with pytest.raises(ModelError, match=r"m\.onnx uses .* set 6, .* export .* 7 or newer"):
+        import_onnx(net.model(), "m.onnx")
 
 
 def test_training_is_refused() -> None:

@@ -28,7 +28,12 @@ def search_covers(menu: Menu, data: ProblemData, race: Race, control: RunControl
         if found.answer.infeasible is not None:
             out_of_time = "measure" in control.cut_short
             raise no_cover_error(
-                data, found.answer, menu.without_candidates, race.standings.failures(), out_of_time
+                data,
+                found.answer,
+                menu.without_candidates,
+                race.standings.failures(),
+                wrong_models=race.standings.wrong_models(),
+                out_of_time=out_of_time,
             )
         if not found.covers:
             raise InfeasibleError(f"no placement was found: {UNDECIDED}", {})
@@ -41,6 +46,8 @@ def no_cover_error(
     answer: Answer,
     without_candidates: WithoutCandidates,
     failures: Sequence[str] = (),
+    *,
+    wrong_models: Set[str] = frozenset(),
     out_of_time: bool = False,
 ) -> InfeasibleError:
     """Return the error of a search that found no cover: it says why, and what could be done.
@@ -54,12 +61,18 @@ def no_cover_error(
         answer: The search's answer.
         without_candidates: Why instances have no candidate for an operator.
         failures: Why placements that were tried before failed.
+        wrong_models: Ids of the candidates that were wrong as whole models.
         out_of_time: Whether measuring ended since its time was over.
     """
     details = infeasible_details(data.graph, data.pins, answer, without_candidates)
     nodes = set(answer.infeasible.nodes if answer.infeasible else ())
     of_nodes = [(c, data.costs.cost(c.id)) for c in data.candidates if nodes & set(c.nodes)]
-    not_wrong = {n for c, cost in of_nodes if cost.state != "invalid" for n in c.nodes}
+    not_wrong = {
+        n
+        for c, cost in of_nodes
+        if cost.state != "invalid" and c.id not in wrong_models
+        for n in c.nodes
+    }
     invalid = [
         f"{toolchain_title(c.instance.id)}: {cost.reason}"
         for c, cost in of_nodes
@@ -74,7 +87,7 @@ def no_cover_error(
             details,
         )
     wrong = nodes - not_wrong
-    if invalid and wrong and not details["pins"] and not details["constraints"]:
+    if reasons and wrong and not details["pins"] and not details["constraints"]:
         names = ", ".join(f"'{name}'" for name in _onnx_names(data, wrong))
         return InfeasibleError(
             (f"no placement exists: no candidate of {names} runs with right numbers ({reasons})"),
