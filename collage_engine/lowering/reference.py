@@ -21,6 +21,7 @@ from collage_engine.model.mapped_weights import MAPPED_FROM_BYTES, mapped_weight
 from collage_engine.model.numpy_types import numpy_type
 from collage_engine.model.observed_types import Evaluate, evaluate_by_definition
 from collage_engine.model.onnx_cleanup import without_functions
+from collage_engine.model.onnx_file import read_model
 from collage_engine.records.graph import TensorType
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.support.errors import (
@@ -296,8 +297,8 @@ def original_outputs(
         results = run_onnx(source, inputs)
     except Exception as refusal:
         try:
-            whole = onnx.load(source) if isinstance(source, Path) else with_own_weights(source)
-            plain = without_functions(whole)
+            whole = read_model(source)[0] if isinstance(source, Path) else source
+            plain = without_functions(with_own_weights(whole))
             for node in plain.graph.node:
                 node.name = ""  # nodes that replace another share its name, and names may be twice
             results = run_by_either(plain, inputs)

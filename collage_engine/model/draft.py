@@ -148,7 +148,7 @@ def op_from(node: NodeProto, names: Iterable[str] | None = None) -> Op:
         {a.name: a for a in node.attribute},
         [node_name(node)] if names is None else list(names),
         scope=module_scope(node),
-        domain="" if node.domain == "ai.onnx" else node.domain,
+        domain=node.domain,
         outer=outer,
     )
 
@@ -226,7 +226,7 @@ class Draft:
         not even the number of dimensions is."""
         self.structured: set[str] = set()
         """Values that are sequences, optional values or maps of tensors."""
-        self.opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+        self.opset = next((o.version for o in model.opset_import if not o.domain), 1)
         self._opsets = list(model.opset_import)
         self._name = graph.name
         self._ir_version = model.ir_version

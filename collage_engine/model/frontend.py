@@ -126,10 +126,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         Raises:
             ModelError: Something cannot be imported; the text names it.
         """
-        opsets = {
-            ("" if o.domain == "ai.onnx" else o.domain): o.version
-            for o in reversed(self._model.opset_import)
-        }
+        opsets = {o.domain: o.version for o in reversed(self._model.opset_import)}
         try:
             module = self.from_onnx(self._model.graph, opsets.get("", 1))
         except Exception as error:

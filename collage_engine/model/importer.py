@@ -26,7 +26,7 @@ from collage_engine.model.frontend import Frontend, UnknownType
 from collage_engine.model.observed_types import Evaluate, evaluate_by_definition
 from collage_engine.model.onnx_checks import check_graph
 from collage_engine.model.onnx_cleanup import CleanModel, Origin, clean_up
-from collage_engine.model.onnx_file import read_model
+from collage_engine.model.onnx_file import read_model, write_plainly
 from collage_engine.model.onnx_index import OnnxIndex
 from collage_engine.model.onnx_standard import check_standard, in_known_opset
 from collage_engine.model.opaque import OpaqueOperator
@@ -176,6 +176,7 @@ def import_onnx(
     digest = hashlib.sha256(data).hexdigest()
     path = path or "the model"
     with _as_sentences(path):
+        write_plainly(copy, path)
         return _import(copy, path, digest, shapes or {}, evaluate)
 
 

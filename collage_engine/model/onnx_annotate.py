@@ -10,7 +10,7 @@ from onnx.external_data_helper import uses_external_data
 
 from collage_engine.model.draft import node_name
 from collage_engine.model.onnx_external import every_tensor
-from collage_engine.model.onnx_file import read_without_weights
+from collage_engine.model.onnx_file import parse_model, read_bytes
 from collage_engine.support.errors import UsageError
 from collage_engine.support.files import write_atomically
 
@@ -27,7 +27,7 @@ def write_annotated(path: Path, notes: Mapping[str, Mapping[str, str]], out: Pat
         UsageError: It is the model's file itself; or weights lie beside that, and it is in another
             folder.
     """
-    model = read_without_weights(path)
+    model = parse_model(read_bytes(path), str(path))
     if out.resolve() == path.resolve():
         raise UsageError(f"{out} is the model itself, whose sessions know it as it is")
     beside = any(uses_external_data(tensor) for tensor in every_tensor(model))

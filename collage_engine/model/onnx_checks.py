@@ -38,11 +38,6 @@ def check_graph(model: ModelProto, path: str) -> None:
     graph = model.graph
     if not graph.output:
         raise ModelError(f"{path} has no outputs: nothing to compute.")
-    if graph.sparse_initializer:
-        raise ModelError(
-            f"{path}: the sparse tensor '{graph.sparse_initializer[0].values.name}' is not "
-            "supported: store it densely."
-        )
     for tensor in graph.initializer:
         _check_element(tensor.data_type, f"the tensor '{tensor.name}'", path)
     for kind, values in (("input", graph.input), ("output", graph.output)):

@@ -2,6 +2,8 @@
 
 An If whose condition is known becomes the branch that is taken.
 Softmax and its like of old operator sets work along one axis.
+Reductions over no axes, and a BatchNormalization of old operator sets that has a mean for each
+value, become elementwise operators.
 Operators whose definition in ONNX is a function of simpler ones are inlined with it;
 QLinearConv and QLinearMatMul become DequantizeLinear, the float operator, QuantizeLinear.
 """
@@ -16,6 +18,7 @@ from onnx import defs, helper, inliner
 
 from collage_engine.model.draft import Draft, Op, op_from
 from collage_engine.model.onnx_branches import taken_branch
+from collage_engine.support.errors import ModelError
 
 _BY_DEFINITION = {
     "Attention",
@@ -32,6 +35,20 @@ _BY_DEFINITION = {
 }
 
 
+_OVER_NOTHING = {
+    "ReduceL1": "Abs",
+    "ReduceL2": "Abs",
+    "ReduceLogSum": "Log",
+    "ReduceLogSumExp": "Identity",
+    "ReduceMax": "Identity",
+    "ReduceMean": "Identity",
+    "ReduceMin": "Identity",
+    "ReduceProd": "Identity",
+    "ReduceSum": "Identity",
+    "ReduceSumSquare": "Mul",
+}
+"""What each reduction does to a number by itself (ONNX, ``noop_with_empty_axes`` of ReduceSum:
+"composite-reduction operators will still perform the non-reduction steps as needed")."""
 _SOFTMAXES = {"Hardmax", "LogSoftmax", "Softmax"}
 SOFTMAX_OF_ONE_AXIS = 13
 """Operator set from which on they work along one axis (ONNX, changelog of Softmax)."""
@@ -56,6 +73,10 @@ def _expanded(draft: Draft, op: Op) -> list[Op] | None:
         return taken_branch(draft, op)
     if op.type in _BY_DEFINITION:
         return _inlined(draft, op)
+    if op.type in _OVER_NOTHING and op.attribute("noop_with_empty_axes", 0):
+        return _over_nothing(draft, op)
+    if op.type == "BatchNormalization" and not op.attribute("spatial", 1):
+        return _per_value(draft, op)
     if op.type in _SOFTMAXES and draft.opset < SOFTMAX_OF_ONE_AXIS:
         return _of_one_axis(draft, op)
     if op.type == "QLinearConv":
@@ -94,6 +115,47 @@ def _of_one_axis(draft: Draft, op: Op) -> list[Op] | None:
         over,
         reshape(made, shape, op.outputs[0]),
     ]
+
+
+def _over_nothing(draft: Draft, op: Op) -> list[Op] | None:
+    """Return what a reduction without axes does to each number; None where it has some."""
+    axes = op.input(1)
+    if axes and draft.shape(axes) != (0,):
+        return None
+    kind, data = _OVER_NOTHING[op.type], op.inputs[0]
+    return [op.part(kind, [data, data] if kind == "Mul" else [data], op.outputs)]
+
+
+def _per_value(draft: Draft, op: Op) -> list[Op] | None:
+    """Return a BatchNormalization whose parameters are as large as a sample, as y = x·a + b.
+
+    Raises:
+        ModelError: The parameters have other sizes, or it is in training mode.
+    """
+    data, scale, shift, mean, variance = op.inputs
+    shapes = [draft.shape(value) for value in op.inputs]
+    if None in shapes:
+        return None
+    sample = (shapes[0] or ())[1:]
+    if any(op.outputs[1:]) or any(shape != sample for shape in shapes[1:]):
+        raise ModelError(
+            f"{draft.path}: the node '{op.name}' (BatchNormalization, spatial=0) needs "
+            f"parameters of a sample's sizes, {list(sample)}, and makes one output."
+        )
+
+    def part(kind: str, *inputs: str, result: str = "") -> str:
+        made.append(op.part(kind, [*inputs], [result or draft.fresh(f"{op.outputs[0]}_{kind}")]))
+        return made[-1].outputs[0]
+
+    made: list[Op] = []
+    kind = helper.tensor_dtype_to_np_dtype(draft.element_type(variance))
+    epsilon = draft.constant(
+        f"{op.outputs[0]}_epsilon", np.array(op.attribute("epsilon", 1e-5), kind)
+    )
+    a = part("Div", scale, part("Sqrt", part("Add", variance, epsilon)))
+    b = part("Sub", shift, part("Mul", mean, a))
+    part("Add", part("Mul", data, a), b, result=op.outputs[0])
+    return made
 
 
 def _inlined(draft: Draft, op: Op) -> list[Op] | None:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
+from itertools import starmap
 from pathlib import Path
 
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import ModelProto, TensorProto, numpy_helper
+from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, helper, numpy_helper
 
+from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.model.mapped_weights import is_mapped, mapped_array
 from collage_engine.model.onnx_external import load_external_data
+from collage_engine.model.onnx_outer_values import with_branches
 from collage_engine.support.errors import ModelError, UsageError
 from collage_engine.support.files import open_regular
 from collage_engine.support.reasons import short_reason
 
+_STANDARD = ("", "ai.onnx")
+"""Names of the standard's own domain in files."""
 _LARGEST_FILE = (1 << 31) - 1
 """Bytes of the largest message that protobuf can read."""
 
@@ -33,11 +39,12 @@ def read_model(path: str | Path) -> tuple[ModelProto, str]:
         ModelError: It is no ONNX model, is truncated, or names weights that are missing.
     """
     path = Path(path)
-    data = _read(path)
+    data = read_bytes(path)
     model = parse_model(data, str(path))
     # It belongs to training; what is not read need not be checked.
     del model.training_info[:]
     load_external_data(model, path)
+    write_plainly(model, str(path))
     return model, hashlib.sha256(data).hexdigest()
 
 
@@ -48,10 +55,18 @@ def read_without_weights(path: str | Path) -> ModelProto:
         UsageError: There is no such file, or it is a folder, a pipe or a device.
         ModelError: It is no ONNX model, or is truncated.
     """
-    return parse_model(_read(Path(path)), str(path))
+    model = parse_model(read_bytes(Path(path)), str(path))
+    _name_standard(model, str(path))
+    return model
 
 
-def _read(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
+    """Return the bytes of an ONNX file.
+
+    Raises:
+        UsageError: There is no such file, or it is a folder, a pipe or a device.
+        ModelError: It is larger than an ONNX file can be.
+    """
     try:
         with open_regular(path) as stream:
             if os.fstat(stream.fileno()).st_size > _LARGEST_FILE:
@@ -91,4 +106,75 @@ def tensor_array(tensor: TensorProto, where: str) -> np.ndarray:
     try:
         return mapped_array(tensor) if is_mapped(tensor) else numpy_helper.to_array(tensor)
     except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ModelError(f"{where} is broken: {short_reason(error)}.") from None
+
+
+def write_plainly(model: ModelProto, path: str) -> None:
+    """Write what the standard lets a file say in two ways in one of them, in place.
+
+    The standard's own domain is ``""``, never ``ai.onnx``; sparse tensors are dense.
+
+    Args:
+        model: The model, with its weights.
+        path: Its file, for messages.
+
+    Raises:
+        ModelError: A sparse tensor is broken, or does not fit into memory as a dense one; or two
+            versions of the standard's operator set are imported.
+    """
+    nodes = _name_standard(model, path)
+    for graph in (model.graph, *(a.g for n in nodes for a in n.attribute if a.HasField("g"))):
+        graph.initializer.extend(
+            _dense(sparse, sparse.values.name, path) for sparse in graph.sparse_initializer
+        )
+        del graph.sparse_initializer[:]
+    for node in nodes:
+        for attribute in node.attribute:
+            if node.op_type == "Constant" and attribute.HasField("sparse_tensor"):
+                dense = _dense(attribute.sparse_tensor, node.output[0], path)
+                attribute.CopyFrom(helper.make_attribute("value", dense))
+
+
+def _name_standard(model: ModelProto, path: str) -> list[NodeProto]:
+    """Name the standard's own domain ``""`` everywhere, in place, and return all nodes.
+
+    Raises:
+        ModelError: Two versions of its operator set are imported, of which runtimes take the first
+            or the last.
+    """
+    for part in (model, *model.functions):
+        imports = {each.domain: each.version for each in part.opset_import}
+        versions = {each.version for each in part.opset_import if each.domain in _STANDARD}
+        if len(versions) > 1:
+            raise ModelError(
+                f"{path} imports the standard's operator set in several versions "
+                f"({', '.join(map(str, sorted(versions)))}): keep the one that it was written for."
+            )
+        if "ai.onnx" in imports:
+            del part.opset_import[:]
+            imports[""] = imports.pop("ai.onnx")
+            part.opset_import.extend(starmap(helper.make_opsetid, imports.items()))
+    bodies = [node for function in model.functions for node in function.node]
+    nodes = list(with_branches((*model.graph.node, *bodies)))
+    for named in (*nodes, *model.functions):
+        if named.domain in _STANDARD:
+            named.domain = ""
+    return nodes
+
+
+def _dense(sparse: SparseTensorProto, name: str, path: str) -> TensorProto:
+    """Return a sparse tensor as a dense one; what it leaves out is 0, or the empty text."""
+    sizes = tuple(sparse.dims)
+    where = f"{path}: the sparse tensor '{name}'"
+    values, places = tensor_array(sparse.values, where), tensor_array(sparse.indices, where)
+    if math.prod(sizes) * max(values.itemsize, 1) > memory_bytes():
+        raise ModelError(f"{where} of the sizes {list(sizes)} fits into no memory as a dense one.")
+    try:
+        flat = places if places.ndim == 1 else np.ravel_multi_index(tuple(places.T), sizes)
+        if len(values) != len(flat) or len(flat) != len(np.unique(flat)) or (flat < 0).any():
+            raise ValueError("its indices are negative, twice, or not as many as its values")
+        dense = np.full(math.prod(sizes), "" if values.dtype == object else 0, values.dtype)
+        dense[flat] = values
+        return numpy_helper.from_array(dense.reshape(sizes), name)
+    except (IndexError, TypeError, ValueError) as error:
         raise ModelError(f"{where} is broken: {short_reason(error)}.") from None

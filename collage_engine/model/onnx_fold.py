@@ -37,36 +37,35 @@ def constants_to_initializers(draft: Draft) -> None:
     """Turns Constant nodes into initializers.
 
     Raises:
-        ModelError: A constant holds no numbers.
+        ModelError: A constant has no value, or several.
     """
     kept = []
     for op in draft.ops:
         if op.type != "Constant" or op.domain:
             kept.append(op)
             continue
-        values = _constant_value(op, draft.path)
-        if values is None:
-            raise ModelError(
-                f"{draft.path}: the constant '{op.name}' holds no numbers: not supported."
-            )
-        draft.constants[op.outputs[0]] = values
+        draft.constants[op.outputs[0]] = _constant_value(op, draft.path)
     draft.ops = kept
 
 
-def _constant_value(op: Op, path: str) -> np.ndarray | None:
-    for name, dtype in (
-        ("value", None),
-        ("value_float", np.float32),
-        ("value_floats", np.float32),
-        ("value_int", np.int64),
-        ("value_ints", np.int64),
-    ):
-        value = op.attribute(name)
-        if value is not None:
-            if dtype is not None:
-                return np.array(value, dtype)
-            return tensor_array(value, f"{path}: the constant '{op.name}'")
-    return None
+def _constant_value(op: Op, path: str) -> np.ndarray:
+    """Return the value of a Constant, none of which is sparse any more (``write_plainly``).
+
+    Raises:
+        ModelError: It has no value, or several.
+    """
+    if len(op.attributes) != 1:
+        raise ModelError(
+            f"{path}: the constant '{op.name}' needs one value and has {len(op.attributes)}."
+        )
+    (name,) = op.attributes
+    value = op.attribute(name)
+    if name == "value":
+        return tensor_array(value, f"{path}: the constant '{op.name}'")
+    if name == "value_strings":
+        value = [text.decode() for text in value]
+    kind = {"value_float": np.float32, "value_int": np.int64, "value_string": object}
+    return np.array(value, kind[name.removesuffix("s")])
 
 
 def fold(draft: Draft) -> None:

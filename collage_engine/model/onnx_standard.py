@@ -55,7 +55,7 @@ def check_standard(model: ModelProto, path: str) -> None:
     """
     newest = defs.onnx_opset_version()
     for imported in model.opset_import:
-        if imported.domain in ("", "ai.onnx") and imported.version > newest:
+        if not imported.domain and imported.version > newest:
             raise ModelError(
                 f"{path} uses ONNX operator set {imported.version}; {newest} is the newest that is "
                 f"known here: export the model with operator set {newest} or an older one."
@@ -81,8 +81,8 @@ def in_known_opset(model: ModelProto, path: str) -> ModelProto:
     Raises:
         ModelError: ONNX's converter does not bring the model to a newer operator set.
     """
-    version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
-    if version is None and all(n.domain not in ("", "ai.onnx") for n in model.graph.node):
+    version = next((o.version for o in model.opset_import if not o.domain), None)
+    if version is None and all(n.domain for n in model.graph.node):
         model.opset_import.add().version = SOFTMAX_OF_ONE_AXIS
     elif version is not None and version < OLDEST_OPSET:
         try:
@@ -164,7 +164,7 @@ def _skeleton(model: ModelProto) -> ModelProto:
     copy.ir_version = min(max(model.ir_version, 8), onnx.IR_VERSION)
     copy.producer_name = "collage"
     copy.opset_import.extend(model.opset_import)
-    if not any(each.domain in ("", "ai.onnx") for each in copy.opset_import):
+    if all(each.domain for each in copy.opset_import):
         copy.opset_import.add().version = 1
     copy.functions.extend(model.functions)
     graph = copy.graph
@@ -201,7 +201,7 @@ def _set_apart(model: ModelProto) -> None:
     local = {(f.domain, f.name) for f in model.functions}
     bodies = [node for f in model.functions for node in f.node]
     for node in with_branches((*model.graph.node, *bodies)):
-        plain = node.domain in ("", "ai.onnx") and (node.domain, node.op_type) not in local
+        plain = not node.domain and (node.domain, node.op_type) not in local
         if plain and not is_standard(node):
             node.domain = _OF_RUNTIMES
     for imports in (model.opset_import, *(f.opset_import for f in model.functions)):

@@ -112,7 +112,7 @@ def _hash(tensor: TensorProto) -> str:
 
 def type_name(node: NodeProto) -> str:
     """Return a node's type, with its domain where it is not the standard's."""
-    domain = f"{node.domain}." if node.domain not in ("", "ai.onnx") else ""
+    domain = f"{node.domain}." if node.domain else ""
     return f"{domain}{node.op_type}"
 
 
@@ -128,7 +128,7 @@ def is_standard(node: NodeProto) -> bool:
     Runtimes have operators of their own in the standard's domain, too, such as ONNX Runtime's
     SimplifiedLayerNormalization. They are like those of any other domain.
     """
-    return node.domain in ("", "ai.onnx") and node.op_type in _standard_operators()
+    return not node.domain and node.op_type in _standard_operators()
 
 
 def attributes_of_node(node: NodeProto, opset: int) -> dict[str, Any]:

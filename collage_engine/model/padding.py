@@ -101,7 +101,7 @@ class _Proof:
         plain = without_functions(in_known_opset(plain, "the model"))
         self.graph, self.dim = plain.graph, dim
         domains = {each.domain: each.version for each in plain.opset_import}
-        self.opset = domains.get("", domains.get("ai.onnx", 1))
+        self.opset = domains.get("", 1)
         self.axes: dict[str, set[int]] = {}
         """The axes of each value that the padding reaches."""
         self.sizes: dict[str, Sequence[Size]] = {}
@@ -112,7 +112,7 @@ class _Proof:
         for output in plain.graph.output:
             output.type.tensor_type.ClearField("shape")
         for each in plain.opset_import:
-            if each.domain in ("", "ai.onnx") and each.version >= SOFTMAX_OF_ONE_AXIS:
+            if not each.domain and each.version >= SOFTMAX_OF_ONE_AXIS:
                 each.version = max(each.version, _FOLLOWS_SIZES)
         graph = shape_inference.infer_shapes(plain, data_prop=True).graph
         values = (*graph.input, *graph.value_info, *graph.output)
@@ -167,7 +167,7 @@ class _Proof:
             self.constants[node.output[0]] = node.attribute[0].t
         if not padded and not sized:
             return
-        if node.domain not in ("", "ai.onnx"):
+        if node.domain:
             raise _Mixes
         if node.op_type == "Expand" and {*sized} <= {node.input[1]} - self.axes.keys():
             self._keep(node.output[0], self._expanded(node))

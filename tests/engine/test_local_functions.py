@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
-from collage_engine.model.importer import ImportedModel, import_onnx
+from collage_engine.lowering.reference import original_outputs
+from collage_engine.model.importer import ImportedModel, import_model, import_onnx
 from collage_engine.support.errors import ModelError
 from tests.support.model_runs import run_onnx
 from tests.support.written import written
@@ -167,3 +169,31 @@ def test_values_that_the_standard_declares_for_operators_that_it_writes_out(
     swish = X / (1 + np.exp(-X * given.get("alpha", 1.0)))
     wanted = swish if kind == "Swish" else np.maximum(X, 0) + np.minimum(0, np.expm1(X))
     np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-7)
+
+
+def test_the_standards_domain_may_be_written_in_two_ways(tmp_path: Path) -> None:
+    """Once as ``ai.onnx``: in the imports, nodes, functions and branches of a file."""
+    text = """(float[4] x, bool c) => (y) {
+        a = ai.onnx.Relu(x)
+        b = my.Twice(a)
+        y = ai.onnx.If(c) <
+            then_branch = g1 () => (t) { t = ai.onnx.Exp(b) },
+            else_branch = g2 () => (e) { e = ai.onnx.Neg(b) }
+        >
+    } <opset_import: ["ai.onnx": 20], domain: "my"> Twice (x) => (y) {
+        two = ai.onnx.Constant<value_float = 2.0>()
+        y = ai.onnx.Mul(x, two)
+    }"""
+    model = written(text, opset=20, more='"my": 1')
+    model.opset_import[0].domain = "ai.onnx"
+    onnx.save(model, tmp_path / "m.onnx")
+    imported = import_model(tmp_path / "m.onnx")
+    assert [n.op_type for n in imported.onnx.graph.node] == ["Relu", "Mul", "If"]
+    for c in (True, False):
+        inputs = {"x": X, "c": np.array(c)}
+        twice = 2 * np.maximum(X, 0)
+        for given in (
+            run_onnx(imported.onnx, inputs),
+            [*original_outputs(imported, inputs).values()],
+        ):
+            np.testing.assert_allclose(given[0], np.exp(twice) if c else -twice, rtol=1e-6)

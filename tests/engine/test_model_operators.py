@@ -10,6 +10,7 @@ import pytest
 from onnx import ModelProto, TensorProto
 
 from collage_engine.model.importer import import_onnx
+from collage_engine.support.errors import ModelError
 from tests.support.model_runs import relative_error, run_onnx, run_relax
 from tests.support.onednn_checks import weights
 from tests.support.toolchain_cases import Net, Tensor, one_node
@@ -297,3 +298,46 @@ def test_a_scatter_that_reaches_a_part_of_the_data_stays_onnx() -> None:
     )
     graph = import_onnx(model, "scatter.onnx").graph
     assert [graph.nodes[index].op for index in graph.operators] == ["onnx:ScatterElements"]
+
+
+ALONE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "ReduceL1": np.abs,
+    "ReduceL2": np.abs,
+    "ReduceLogSum": np.log,
+    "ReduceSumSquare": np.square,
+} | dict.fromkeys(("ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceSum"), np.copy)
+"""What a reduction over no axes does to each number, by the standard's text."""
+
+
+@pytest.mark.parametrize("kind", ALONE)
+@pytest.mark.parametrize("axes", [(), (ints(),), ((0,),)], ids=["none", "empty", "given"])
+def test_a_reduction_over_no_axes_still_does_the_rest(kind: str, axes: tuple) -> None:
+    model = one_node(kind, X, *axes, opset=18, noop_with_empty_axes=1, keepdims=0)
+    sizes = {}
+    for value in model.graph.input[1:]:
+        value.type.tensor_type.elem_type = TensorProto.INT64
+        sizes[value.name] = (0,)
+    module = import_onnx(model, "case.onnx", sizes).module
+    x = np.linspace(0.5, 100, 24, dtype=np.float32).reshape(X)
+    x = x if kind == "ReduceLogSum" else x - 40
+    given = run_relax(module, [x, ints()][: 1 + len(sizes)])[0]
+    np.testing.assert_allclose(given, ALONE[kind](x), rtol=1e-6)
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["constants", "inputs"])
+def test_a_normalization_of_old_operator_sets_has_a_mean_for_each_value(held: bool) -> None:
+    parameters = [abs(weights(3, 4)) + at for at in range(4)]
+    given = parameters if held else [(3, 4)] * 4
+    model = one_node("BatchNormalization", X, *given, opset=8, spatial=0, epsilon=0.1)
+    imported = import_onnx(model, "case.onnx")
+    x = weights(*X)
+    inputs = [x] if held else [x, *parameters]
+    scale, shift, mean, variance = parameters
+    np.testing.assert_allclose(
+        run_relax(imported.module, inputs)[0],
+        (x - mean) / np.sqrt(variance + 0.1) * scale + shift,
+        atol=1e-5,
+    )
+    wrong = one_node("BatchNormalization", X, *batch_norm(3), opset=8, spatial=0)
+    with pytest.raises(ModelError, match=r"spatial=0\) needs .* sizes, \[3, 4\]"):
+        import_onnx(wrong, "case.onnx")

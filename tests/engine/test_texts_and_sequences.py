@@ -22,12 +22,16 @@ from tests.zoo.net import Net
 
 JOINED = written(
     """(string[3] a, string[3] b) => (string[3] ab, bool[3] same) {
-        [join] ab = StringConcat(a, b)
+        end = Constant<value_string="!">()
+        each = Constant<value_strings=["", "é", "-"]>()
+        [join] joined = StringConcat(a, b)
+        [marked] marked = StringConcat(joined, each)
+        [ended] ab = StringConcat(marked, end)
         [compare] same = Equal(a, b)
     }""",
     opset=20,
 )
-"""Two texts joined, and which of the first are months."""
+"""Two texts and constant ones joined, and which of the two are equal."""
 DOUBLED = written(
     """(seq(float[]) many, float[2,3] one) => (seq(float[]) more, float[2,3] sum) {
         [insert] more = SequenceInsert(many, one)
@@ -86,7 +90,7 @@ def test_a_model_of_texts_is_exported_and_run(tmp_path: Path) -> None:
         "a, b = ['é', 'x', ''], ['y', 'x', '']\n"
         "print([v.tolist() for v in model({'a': a, 'b': b})])",
     )
-    assert said.strip() == "[['éy', 'xx', ''], [False, True, True]]"
+    assert said.strip() == "[['éy!', 'xxé!', '-!'], [False, True, True]]"
 
 
 def test_a_model_of_sequences_is_exported_and_run(tmp_path: Path) -> None:

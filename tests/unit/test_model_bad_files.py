@@ -17,7 +17,7 @@ from collage_engine.model.dimensions import set_shapes
 from collage_engine.model.importer import import_onnx
 from collage_engine.model.onnx_checks import check_graph
 from collage_engine.model.onnx_cleanup import MOST_NODES, clean_up, without_functions
-from collage_engine.model.onnx_file import read_model
+from collage_engine.model.onnx_file import read_model, write_plainly
 from collage_engine.support.errors import ModelError, UsageError
 from tests import zoo
 from tests.support.written import written
@@ -109,7 +109,7 @@ def test_no_outputs() -> None:
         check_graph(model, "m.onnx")
 
 
-def test_optionals_maps_and_sparse_tensors() -> None:
+def test_optionals_and_maps() -> None:
     model = _tiny()
     kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(1, [2]))
     model.graph.input[0].type.CopyFrom(helper.make_optional_type_proto(kind))
@@ -119,13 +119,57 @@ def test_optionals_maps_and_sparse_tensors() -> None:
     model.graph.input[0].type.CopyFrom(helper.make_sequence_type_proto(kind))
     with pytest.raises(ModelError, match="input 'x' is a sequence of what"):
         check_graph(model, "m.onnx")
+
+
+def _sparse(values: list[float], places: list, sizes: list[int]) -> onnx.SparseTensorProto:
+    return helper.make_sparse_tensor(
+        numpy_helper.from_array(np.array(values, np.float32), "thin"),
+        numpy_helper.from_array(np.array(places, np.int64), "where"),
+        sizes,
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "places", "sizes", "said"),
+    [
+        ([1], [-1], [9], "negative, twice"),
+        ([1, 2], [3, 3], [9], "negative, twice"),
+        ([1, 2], [3], [9], "not as many"),
+        ([1], [9], [9], "out of bounds"),
+        ([1], [[0, 3]], [3, 3], "is broken: invalid entry"),
+        ([1], [0], [1 << 31, 1 << 31], "fits into no memory"),
+    ],
+)
+def test_sparse_tensors_that_no_dense_one_can_be_made_of(values, places, sizes, said) -> None:
     model = _tiny()
-    values = numpy_helper.from_array(np.ones(1, np.float32), "thin")
-    places = numpy_helper.from_array(np.zeros(1, np.int64), "where")
-    sparse = helper.make_sparse_tensor(values, places, [9])
+    model.graph.sparse_initializer.append(_sparse(values, places, sizes))
+    with pytest.raises(ModelError, match=f"m.onnx: the sparse tensor 'thin' .*{said}"):
+        write_plainly(model, "m.onnx")
+
+
+@pytest.mark.parametrize("places", [[1, 4], [[0, 1], [1, 1]]])
+def test_sparse_tensors_become_dense(places: list) -> None:
+    model = _tiny()
+    sparse = _sparse([5, 7], places, [2, 3])
+    held = helper.make_node("Constant", [], ["held"], sparse_value=sparse)
+    branch = helper.make_graph([held], "branch", [], [])
+    branch.sparse_initializer.append(sparse)
     model.graph.sparse_initializer.append(sparse)
-    with pytest.raises(ModelError, match="sparse tensor 'thin'"):
-        check_graph(model, "m.onnx")
+    model.graph.node.append(helper.make_node("If", ["c"], ["y"], then_branch=branch))
+    write_plainly(model, "m.onnx")
+    inner = model.graph.node[-1].attribute[0].g
+    assert not model.graph.sparse_initializer and not inner.sparse_initializer
+    assert inner.node[0].attribute[0].name == "value"
+    dense = (model.graph.initializer[-1], inner.initializer[0], inner.node[0].attribute[0].t)
+    for tensor in dense:
+        np.testing.assert_array_equal(numpy_helper.to_array(tensor), [[0, 5, 0], [0, 7, 0]])
+
+
+def test_several_versions_of_the_standards_operators_are_refused() -> None:
+    model = _tiny()
+    model.opset_import.append(helper.make_opsetid("ai.onnx", model.opset_import[0].version - 1))
+    with pytest.raises(ModelError, match=r"in several versions \(\d+, \d+\): keep"):
+        write_plainly(model, "m.onnx")
 
 
 def test_unknown_sizes_ask_for_the_option_that_gives_them() -> None:

@@ -30,11 +30,27 @@ def types(found: Draft) -> list[str]:
     return [op.type for op in found.ops]
 
 
-def test_constants_become_initializers():
-    value = numpy_helper.from_array(np.float32([1, 2]))
-    d = draft(node("Constant", [], ["k"], value=value), node("Add", ["x", "k"], ["y"]))
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        ({"value": numpy_helper.from_array(np.float32([1, 2]))}, np.float32([1, 2])),
+        ({"value_float": 0.5}, np.float32(0.5)),
+        ({"value_floats": [0.5, 2]}, np.float32([0.5, 2])),
+        ({"value_int": 3}, np.int64(3)),
+        ({"value_ints": [3]}, np.int64([3])),
+        ({"value_string": "é"}, np.array("é", object)),
+        ({"value_strings": ["é", ""]}, np.array(["é", ""], object)),
+    ],
+)
+def test_constants_become_initializers(value: dict, wanted: np.ndarray) -> None:
+    d = draft(node("Constant", [], ["k"], **value), node("Add", ["x", "k"], ["y"]))
     passes.constants_to_initializers(d)
-    assert types(d) == ["Add"] and d.constants["k"].tolist() == [1, 2]
-    d = draft(node("Constant", [], ["k"], value_string="a"), node("Add", ["x", "k"], ["y"]))
-    with pytest.raises(ModelError, match=r"^m\.onnx: the constant 'k' holds no numbers"):
+    assert types(d) == ["Add"] and d.constants["k"].dtype == wanted.dtype
+    np.testing.assert_array_equal(d.constants["k"], wanted)
+
+
+@pytest.mark.parametrize("values", [{}, {"value_int": 1, "value_float": 1.0}])
+def test_a_constant_has_one_value(values: dict) -> None:
+    d = draft(node("Constant", [], ["k"], **values), node("Add", ["x", "k"], ["y"]))
+    with pytest.raises(ModelError, match=r"^m\.onnx: the constant 'k' needs one value and has"):
         passes.constants_to_initializers(d)

@@ -139,7 +139,7 @@ class OnnxFedToolchain(CppToolchain):
         """
         from collage_engine.model.onnx_outer_values import with_branches
 
-        opsets = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
+        opsets = [o.version for o in model.opset_import if not o.domain]
         nodes = chain(model.graph.node, *(function.node for function in model.functions))
         opset = max((*opsets, least_opset))
         wrong = (node.op_type for node in with_branches(nodes) if self.misreads(node, opset))
