@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
+from collage_engine.lowering.definitions import by_definition, is_affected
 from collage_engine.model.formats import values_of
 from collage_engine.model.mapped_weights import MAPPED_FROM_BYTES, mapped_weights, with_own_weights
 from collage_engine.model.numpy_types import numpy_type
 from collage_engine.model.observed_types import Evaluate, evaluate_by_definition
 from collage_engine.model.onnx_cleanup import without_functions
-from collage_engine.model.onnx_file import read_model
+from collage_engine.model.onnx_file import read_model, read_without_weights
 from collage_engine.records.graph import TensorType
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.support.errors import (
@@ -231,8 +232,8 @@ def shaped(array: np.ndarray, kind: TensorType) -> np.ndarray:
 def run_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """Run an ONNX model as written, with nothing optimised.
 
-    The toolchain that evaluates ONNX runs it; ONNX's own reference evaluator does where its package
-    is not installed.
+    The toolchain that evaluates ONNX runs it, with nodes written out where its kernels may be wrong
+    (``definitions``); ONNX's own reference evaluator does where its package is not installed.
 
     Args:
         model: The model, or the path of its file.
@@ -241,8 +242,14 @@ def run_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     Returns:
         The outputs in the model's order.
     """
-    source = str(model) if isinstance(model, Path) else model.SerializeToString()
-    weights = {} if isinstance(model, Path) else mapped_weights(model.graph.initializer)
+    defined = model
+    if not isinstance(model, Path):
+        defined = by_definition(model)
+    elif is_affected(read_without_weights(model)):
+        defined = by_definition(read_model(model)[0])
+    named = isinstance(defined, Path)
+    source = str(defined) if named else defined.SerializeToString()
+    weights = {} if named else mapped_weights(defined.graph.initializer)
     try:
         session = onnx_evaluator().open_onnx(source, weights=weights)
     except ToolchainError:

@@ -1,0 +1,440 @@
+"""Writes nodes of a model by their definitions where a runtime's kernels may leave these.
+
+What evaluates models is a runtime, too, and its kernels are as wrong as others': on processors
+without instructions for 8 bits (VNNI) it adds products of uint8 and int8 in pairs of 16 bits, which
+saturate; normalisations far from zero lose their digits; a Sigmoid of -20 is 0; the maximum of NaN
+is a number. So its evaluation is the truth only of a model in which such nodes are written by
+others that are exact, or are computed in float64:
+
+- Products of whole numbers are products of float64, which holds every sum up to 2^53. There is no
+  convolution of float64; a convolution of float32 is exact while sums stay below 2^24, which four
+  of them over digits to the base 16 do up to 65,536 products for each value.
+- Normalisations, Softmax and Sigmoid are computed in float64.
+- A maximum over values of which one is NaN is NaN.
+
+Results keep their names and element types, and are rounded to these only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    helper,
+    numpy_helper,
+    shape_inference,
+)
+
+from collage_engine.model.onnx_cleanup import without_functions
+from collage_engine.model.onnx_outer_values import with_branches
+
+FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
+RANGES: dict[int, tuple[float, float]] = {
+    TensorProto.UINT8: (0.0, 255.0),
+    TensorProto.INT8: (-128.0, 127.0),
+}
+ROUNDS = 1.5 * 2.0**52
+"""Added to a float64 below 2^51 and subtracted again it rounds to the nearest whole number, halves
+to even; Round is no operator of opset 10."""
+SMALL_BYTES = 4096
+"""Bytes of a weight up to which its values take part in inference, since they may be sizes. Chosen:
+the sizes of any shape are a few hundred bytes."""
+MICROSOFT = "com.microsoft"
+
+Types = dict[str, tuple[int, int | None]]
+"""Element type and rank (None: unknown) of values by name."""
+
+
+def by_definition(model: ModelProto) -> ModelProto:
+    """Return a model whose evaluation is what the standard says; itself where nothing changes.
+
+    Args:
+        model: The model, which stays as it is.
+    """
+    if not is_affected(model):
+        return model
+    copy = ModelProto()
+    copy.CopyFrom(without_functions(model))
+    for node in copy.graph.node if model.functions else ():
+        node.name = ""  # what takes the place of a call shares its name
+    opset = max([i.version for i in copy.opset_import if i.domain in ("", "ai.onnx")] or [1])
+    _rewrite(copy.graph, _types(copy), opset)
+    return copy
+
+
+def is_affected(model: ModelProto) -> bool:
+    """Tell whether a model holds a node that ``by_definition`` may write by others."""
+    nodes = [*model.graph.node, *(node for f in model.functions for node in f.node)]
+    return any(_key(node) in _DEFINITIONS for node in with_branches(nodes))
+
+
+def _key(node: NodeProto) -> tuple[str, str]:
+    return ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
+
+
+def _rewrite(graph: GraphProto, types: Types, opset: int) -> None:
+    nodes = []
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _rewrite(attribute.g, types, opset)
+        define = _DEFINITIONS.get(_key(node))
+        writer = _Writer(node, types, opset)
+        if define is None or not define(writer):
+            nodes.append(node)
+        else:
+            nodes += writer.nodes
+    written = GraphProto(node=nodes)
+    del graph.node[:]
+    graph.node.extend(written.node)
+
+
+def _types(model: ModelProto) -> Types:
+    """Return what is known of values without the large weights, which become inputs."""
+    light = ModelProto(ir_version=model.ir_version)
+    light.opset_import.extend(model.opset_import)
+    light.graph.node.extend(model.graph.node)
+    light.graph.input.extend(model.graph.input)
+    light.graph.output.extend(model.graph.output)
+    light.graph.value_info.extend(model.graph.value_info)
+    inputs = {value.name for value in model.graph.input}
+    for tensor in model.graph.initializer:
+        if len(tensor.raw_data) <= SMALL_BYTES and not tensor.external_data:
+            light.graph.initializer.append(tensor)
+        elif tensor.name not in inputs:
+            light.graph.input.append(
+                helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            )
+    with contextlib.suppress(RuntimeError, ValueError, TypeError, shape_inference.InferenceError):
+        light = shape_inference.infer_shapes(light)  # else what is declared remains
+    types: Types = {}
+    graphs = [light.graph]
+    for graph in graphs:
+        graphs += [a.g for node in graph.node for a in node.attribute if a.HasField("g")]
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            kind = value.type.tensor_type
+            rank = len(kind.shape.dim) if kind.HasField("shape") else None
+            if kind.elem_type:
+                types[value.name] = kind.elem_type, rank
+        types |= {t.name: (t.data_type, len(t.dims)) for t in graph.initializer}
+    return types
+
+
+class _Writer:
+    """Writes the nodes that take the place of one node."""
+
+    def __init__(self, node: NodeProto, types: Types, opset: int) -> None:
+        self.node = node
+        self.types = types
+        self.opset = opset
+        self.nodes: list[NodeProto] = []
+        self.attributes = {a.name: a for a in node.attribute}
+
+    def __call__(
+        self, op: str, *inputs: str, given: Iterable[AttributeProto] = (), **attributes: Any
+    ) -> str:
+        """Write a node of the standard with one output; return the output's name."""
+        result = f"{next(filter(None, self.node.output))}/definition/{len(self.nodes)}"
+        node = helper.make_node(op, inputs, [result], **attributes)
+        node.attribute.extend(given)
+        self.nodes.append(node)
+        return result
+
+    def input(self, place: int) -> str:
+        """Return the name of an input of the node; empty where it is left out."""
+        return self.node.input[place] if place < len(self.node.input) else ""
+
+    def attribute(self, name: str, default: float) -> float:
+        """Return the value of a numeric attribute."""
+        found = self.attributes.get(name)
+        return float(helper.get_attribute_value(found)) if found is not None else default
+
+    def type_of(self, value: str, default: int = TensorProto.FLOAT) -> int:
+        """Return the element type of a value."""
+        return self.types.get(value, (default, None))[0]
+
+    def constant(self, value: Any, dtype: Any = np.float64) -> str:
+        """Write a constant."""
+        return self("Constant", value=numpy_helper.from_array(np.asarray(value, dtype)))
+
+    def sizes(self, value: str, *sizes: int) -> str:
+        """Write a value in another shape; a size of 0 stays as it is, -1 is what remains."""
+        return self("Reshape", value, self.constant(sizes, np.int64))
+
+    def double(self, value: str) -> str:
+        """Write a value in float64."""
+        return self("Cast", value, to=TensorProto.DOUBLE)
+
+    def rows(self, value: str) -> str:
+        """Write a vector with an element for each row of a matrix, in float64, as a column."""
+        wide = self.double(value)
+        return self.sizes(wide, -1, 1) if self.types.get(value, (0, None))[1] == 1 else wide
+
+    def shifted(self, value: str, zero: str, *, by_row: bool = False) -> str:
+        """Write a whole number less its zero point, in float64."""
+        wide = self.double(value)
+        if not zero:
+            return wide
+        return self("Sub", wide, self.rows(zero) if by_row else self.double(zero))
+
+    def cast(self, value: str, element: int, output: str) -> bool:
+        """Write a value in an element type as an output of the node."""
+        self.nodes.append(helper.make_node("Cast", [value], [output], to=element))
+        return True
+
+    def quantised(self, value: str, zero: str, output: str) -> bool:
+        """Write a value in steps, rounded and saturated in the type of its zero point."""
+        element = self.type_of(zero, TensorProto.UINT8)
+        low, high = RANGES[element]
+        magic = self.constant(ROUNDS)
+        whole = self("Sub", self("Add", value, magic), magic)
+        if zero:
+            whole = self("Add", whole, self.double(zero))
+        inside = self("Max", self("Min", whole, self.constant(high)), self.constant(low))
+        return self.cast(inside, element, output)
+
+    def mean(self, value: str) -> str:
+        """Write the mean along the last of three axes."""
+        if self.opset < AXES_ARE_INPUTS:
+            return self("ReduceMean", value, axes=[2], keepdims=1)
+        return self("ReduceMean", value, self.constant([2], np.int64), keepdims=1)
+
+
+AXES_ARE_INPUTS = 18
+"""Operator set from which on the axes of ReduceMean are an input (ONNX, changelog)."""
+
+
+def _matrix_product(w: _Writer) -> bool:
+    a, b, a_zero, b_zero = (w.input(place) for place in range(4))
+    product = w("MatMul", w.shifted(a, a_zero, by_row=True), w.shifted(b, b_zero))
+    return w.cast(product, TensorProto.INT32, w.node.output[0])
+
+
+def _quantised_matrix_product(w: _Writer) -> bool:
+    a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = (w.input(place) for place in range(8))
+    product = w("MatMul", w.shifted(a, a_zero, by_row=True), w.shifted(b, b_zero))
+    scales = w("Mul", w.rows(a_scale), w.double(b_scale))
+    steps = w("Div", w("Mul", product, scales), w.double(scale))
+    return w.quantised(steps, zero, w.node.output[0])
+
+
+def _product_as_float(w: _Writer) -> bool:
+    a, b, a_scale, b_scale, a_zero, b_zero, bias = (w.input(place) for place in range(7))
+    return _dequantised_product(w, (a, a_scale, a_zero), (b, b_scale, b_zero), bias)
+
+
+def _product_of_floats(w: _Writer) -> bool:
+    a, b, b_scale, b_zero, bias = (w.input(place) for place in range(5))
+    names = [f"{w.node.output[0]}/definition/{what}" for what in ("data", "scale", "zero")]
+    w.nodes.append(helper.make_node("DynamicQuantizeLinear", [a], names))
+    data, scale, zero = names
+    return _dequantised_product(w, (data, scale, zero), (b, b_scale, b_zero), bias)
+
+
+def _dequantised_product(
+    w: _Writer, left: tuple[str, str, str], right: tuple[str, str, str], bias: str
+) -> bool:
+    """Write a product of values that come with their scales and zero points, as a float."""
+    (a, a_scale, a_zero), (b, b_scale, b_zero) = left, right
+    product = w("MatMul", w.shifted(a, a_zero), w.shifted(b, b_zero))
+    value = w("Mul", product, w("Mul", w.double(a_scale), w.double(b_scale)))
+    if bias:
+        value = w("Add", value, w.double(bias))
+    return w.cast(value, w.type_of(a_scale), w.node.output[0])
+
+
+def _quantised_gemm(w: _Writer) -> bool:
+    a, a_scale, a_zero, b, b_scale, b_zero, c, scale, zero = (w.input(place) for place in range(9))
+    left, right = w.shifted(a, a_zero), w.double(b)
+    if w.attribute("transA", 0):
+        left = w("Transpose", left, perm=[1, 0])
+    if w.attribute("transB", 0):
+        right = w("Transpose", right, perm=[1, 0])
+    if b_zero:
+        right = w("Sub", right, w.double(b_zero))
+    product = w("MatMul", left, right)
+    if c:
+        product = w("Add", product, w.double(c))
+    scales = w("Mul", w.double(a_scale), w.double(b_scale))
+    scales = w("Mul", scales, w.constant(w.attribute("alpha", 1)))
+    value = w("Mul", product, scales)
+    if scale:
+        return w.quantised(w("Div", value, w.double(scale)), zero, w.node.output[0])
+    return w.cast(value, w.type_of(a_scale), w.node.output[0])
+
+
+def _quantised_attention(w: _Writer) -> bool:
+    data, weight, bias, scale, weight_scale, mask, zero, weight_zero, past = (
+        w.input(place) for place in range(9)
+    )
+    element = w.type_of(scale)
+    floats = [
+        w("Cast", w("Mul", w.shifted(value, z), w.double(s)), to=element)
+        for value, z, s in ((data, zero, scale), (weight, weight_zero, weight_scale))
+    ]
+    node = helper.make_node(
+        "Attention", [*floats, bias, mask, past], w.node.output, domain=MICROSOFT
+    )
+    node.attribute.extend(w.node.attribute)
+    w.nodes.append(node)
+    return True
+
+
+def _convolution(w: _Writer) -> bool:
+    data, weight, zero, weight_zero = (w.input(place) for place in range(4))
+    total = _exact_convolution(w, w.shifted(data, zero), _by_channel(w, weight, weight_zero))
+    return w.cast(total, TensorProto.INT32, w.node.output[0])
+
+
+def _quantised_convolution(w: _Writer) -> bool:
+    data, data_scale, data_zero, weight, weight_scale, weight_zero, scale, zero, bias = (
+        w.input(place) for place in range(9)
+    )
+    total = _exact_convolution(w, w.shifted(data, data_zero), _by_channel(w, weight, weight_zero))
+    flat = w.sizes(total, 0, 0, -1)
+    if bias:
+        flat = w("Add", flat, w.sizes(w.double(bias), -1, 1))
+    scales = w.sizes(w("Mul", w.double(data_scale), w.double(weight_scale)), -1, 1)
+    steps = w("Div", w("Mul", flat, scales), w.double(scale))
+    flat = f"{w.node.output[0]}/definition/flat"
+    w.quantised(steps, zero, flat)
+    w.nodes.append(helper.make_node("Reshape", [flat, w("Shape", total)], w.node.output))
+    return True
+
+
+def _by_channel(w: _Writer, weight: str, zero: str) -> str:
+    """Write a convolution's weights less their zero points, of which each channel may have one."""
+    wide = w.double(weight)
+    if not zero:
+        return wide
+    flat = w("Sub", w.sizes(wide, 0, -1), w.sizes(w.double(zero), -1, 1))
+    return w("Reshape", flat, w("Shape", wide))
+
+
+def _exact_convolution(w: _Writer, data: str, weight: str) -> str:
+    """Write a convolution of whole numbers within ±255, given and returned in float64."""
+    parts = [
+        w("Mul", w.double(w("Conv", a, b, given=w.node.attribute)), w.constant(a_unit * b_unit))
+        for a, a_unit in _digits(w, data)
+        for b, b_unit in _digits(w, weight)
+    ]
+    return w("Sum", *parts)
+
+
+def _digits(w: _Writer, value: str) -> Sequence[tuple[str, float]]:
+    """Write the digits of whole numbers to the base 16, in float32; return them with their units.
+
+    The lower one is 0 to 15, the higher one of numbers within ±255 is -16 to 15.
+    """
+    base = w.constant(16)
+    high = w("Floor", w("Div", value, base))
+    low = w("Sub", value, w("Mul", high, base))
+    return [(w("Cast", each, to=TensorProto.FLOAT), u) for each, u in ((high, 16.0), (low, 1.0))]
+
+
+def _in_float64(w: _Writer) -> bool:
+    """Compute the node itself in float64."""
+    node = NodeProto()
+    node.CopyFrom(w.node)
+    node.input[:] = [w.double(value) if value else "" for value in w.node.input]
+    node.output[:] = [f"{value}/definition" if value else "" for value in w.node.output]
+    if w.node.op_type == "GroupNormalization" and w.opset >= STASH_TYPE:
+        del node.attribute[:]
+        node.attribute.extend(a for a in w.node.attribute if a.name != "stash_type")
+        node.attribute.append(helper.make_attribute("stash_type", TensorProto.DOUBLE))
+    w.nodes.append(node)
+    for made, wanted in zip(node.output, w.node.output, strict=True):
+        if wanted:
+            w.cast(made, w.type_of(wanted), wanted)
+    return True
+
+
+STASH_TYPE = 21
+"""Operator set from which on GroupNormalization says in which type it normalises (ONNX)."""
+
+
+def _sigmoid(w: _Writer) -> bool:
+    growth = w("Exp", w("Neg", w.double(w.input(0))))
+    value = w("Reciprocal", w("Add", growth, w.constant(1)))
+    return w.cast(value, w.type_of(w.input(0)), w.node.output[0])
+
+
+def _instance_normalisation(w: _Writer) -> bool:
+    data, scale, bias = w.node.input
+    flat = w.sizes(w.double(data), 0, 0, -1)
+    centred = w("Sub", flat, w.mean(flat))
+    epsilon = w.constant(w.attribute("epsilon", 1e-5))
+    deviation = w("Sqrt", w("Add", w.mean(w("Mul", centred, centred)), epsilon))
+    value = w("Mul", w("Div", centred, deviation), w.sizes(w.double(scale), -1, 1))
+    value = w("Add", value, w.sizes(w.double(bias), -1, 1))
+    value = w("Reshape", value, w("Shape", data))
+    return w.cast(value, w.type_of(data), w.node.output[0])
+
+
+def _normalisation_of_sum(w: _Writer) -> bool:
+    """Write SkipLayerNormalization, unless its mean or deviation is an output, too."""
+    result, mean, deviation, total = (*w.node.output, "", "", "")[:4]
+    if mean or deviation:
+        return False
+    element = w.type_of(w.input(0))
+    data, skip, scale, shift, bias = (w.input(place) for place in range(5))
+    value = w("Sum", *(w.double(part) for part in (data, skip, bias) if part))
+    if total:
+        w.cast(value, element, total)
+    inputs = [value, *(w.double(part) for part in (scale, shift) if part)]
+    value = w("LayerNormalization", *inputs, axis=-1, epsilon=w.attribute("epsilon", 1e-12))
+    return w.cast(value, element, result)
+
+
+def _with_nan(w: _Writer) -> bool:
+    """Compute a maximum or minimum, and write NaN wherever one of its values is NaN."""
+    data, *axes = w.node.input
+    element = w.type_of(data, TensorProto.UNDEFINED)
+    if element not in FLOATS or w.opset < IS_NAN:
+        return False
+    node = NodeProto()
+    node.CopyFrom(w.node)
+    node.output[0] = f"{w.node.output[0]}/definition"
+    w.nodes.append(node)
+    marks = w("Cast", w("IsNaN", data), to=TensorProto.FLOAT)
+    largest = w(w.node.op_type.replace("Min", "Max"), marks, *axes, given=w.node.attribute)
+    marked = w("Greater", largest, w.constant(0, np.float32))
+    nan = w.constant(np.nan, helper.tensor_dtype_to_np_dtype(element))
+    chosen = helper.make_node("Where", [marked, nan, node.output[0]], w.node.output[:1])
+    w.nodes.append(chosen)
+    return True
+
+
+IS_NAN = 9
+"""Operator set from which on there are IsNaN and Where (ONNX, changelog)."""
+
+_DEFINITIONS: dict[tuple[str, str], Callable[[_Writer], bool]] = {
+    ("", "MatMulInteger"): _matrix_product,
+    ("", "QLinearMatMul"): _quantised_matrix_product,
+    ("", "ConvInteger"): _convolution,
+    ("", "QLinearConv"): _quantised_convolution,
+    (MICROSOFT, "MatMulIntegerToFloat"): _product_as_float,
+    (MICROSOFT, "DynamicQuantizeMatMul"): _product_of_floats,
+    (MICROSOFT, "QGemm"): _quantised_gemm,
+    (MICROSOFT, "QAttention"): _quantised_attention,
+    ("", "GroupNormalization"): _in_float64,
+    ("", "LayerNormalization"): _in_float64,
+    ("", "LogSoftmax"): _in_float64,
+    ("", "Softmax"): _in_float64,
+    ("", "InstanceNormalization"): _instance_normalisation,
+    (MICROSOFT, "SkipLayerNormalization"): _normalisation_of_sum,
+    ("", "Sigmoid"): _sigmoid,
+    ("", "MaxPool"): _with_nan,
+    ("", "GlobalMaxPool"): _with_nan,
+    ("", "ReduceMax"): _with_nan,
+    ("", "ReduceMin"): _with_nan,
+}
+"""By domain and type how a node is written; the function tells whether it wrote it."""
