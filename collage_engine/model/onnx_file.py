@@ -5,13 +5,23 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import re
+from collections.abc import Iterable, Iterator
 from itertools import starmap
 from pathlib import Path
 
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, helper, numpy_helper
+from onnx import (
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    SparseTensorProto,
+    TensorProto,
+    helper,
+    numpy_helper,
+)
 
 from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.model.mapped_weights import is_mapped, mapped_array
@@ -56,7 +66,7 @@ def read_without_weights(path: str | Path) -> ModelProto:
         ModelError: It is no ONNX model, or is truncated.
     """
     model = parse_model(read_bytes(Path(path)), str(path))
-    _name_standard(model, str(path))
+    _name_plainly(model, str(path))
     return model
 
 
@@ -112,7 +122,8 @@ def tensor_array(tensor: TensorProto, where: str) -> np.ndarray:
 def write_plainly(model: ModelProto, path: str) -> None:
     """Write what the standard lets a file say in two ways in one of them, in place.
 
-    The standard's own domain is ``""``, never ``ai.onnx``; sparse tensors are dense.
+    The standard's own domain is ``""``, never ``ai.onnx``; sparse tensors are dense; a size has a
+    name only where it says something: PaddlePaddle's exporter calls every open size ``?``.
 
     Args:
         model: The model, with its weights.
@@ -122,8 +133,8 @@ def write_plainly(model: ModelProto, path: str) -> None:
         ModelError: A sparse tensor is broken, or does not fit into memory as a dense one; or two
             versions of the standard's operator set are imported.
     """
-    nodes = _name_standard(model, path)
-    for graph in (model.graph, *(a.g for n in nodes for a in n.attribute if a.HasField("g"))):
+    nodes = _name_plainly(model, path)
+    for graph in (model.graph, *_branches(nodes)):
         graph.initializer.extend(
             _dense(sparse, sparse.values.name, path) for sparse in graph.sparse_initializer
         )
@@ -135,8 +146,12 @@ def write_plainly(model: ModelProto, path: str) -> None:
                 attribute.CopyFrom(helper.make_attribute("value", dense))
 
 
-def _name_standard(model: ModelProto, path: str) -> list[NodeProto]:
-    """Name the standard's own domain ``""`` everywhere, in place, and return all nodes.
+def _branches(nodes: Iterable[NodeProto]) -> Iterator[GraphProto]:
+    return (a.g for node in nodes for a in node.attribute if a.HasField("g"))
+
+
+def _name_plainly(model: ModelProto, path: str) -> list[NodeProto]:
+    """Write the standard's domain and the names of sizes plainly, in place; return all nodes.
 
     Raises:
         ModelError: Two versions of its operator set are imported, of which runtimes take the first
@@ -159,7 +174,17 @@ def _name_standard(model: ModelProto, path: str) -> list[NodeProto]:
     for named in (*nodes, *model.functions):
         if named.domain in _STANDARD:
             named.domain = ""
+    for graph in (model.graph, *_branches(nodes)):
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.HasField("dim_param") and not _names_a_size(dim.dim_param):
+                    dim.ClearField("dim_param")
     return nodes
+
+
+def _names_a_size(name: str) -> bool:
+    """Tell whether a size's name can tell it from others: not ``?``, ``-1``, or ``None``."""
+    return name != "None" and re.fullmatch(r"[^?]*[^\W\d?][^?]*", name) is not None
 
 
 def _dense(sparse: SparseTensorProto, name: str, path: str) -> TensorProto:
