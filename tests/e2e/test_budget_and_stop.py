@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ import pytest
 from collage_engine import api
 from collage_engine.store.store import Store
 from tests.support.caches import fresh_cache
-from tests.support.command import started
+from tests.support.command import collage, started
 from tests.support.toolchain_models import convolutions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -138,3 +141,20 @@ def test_after_a_pin_a_quick_confirmation_compares_with_the_run_before(
         "no baseline beside the best one and those with a placement's very cover"
     )
     assert api.run_artifact(tmp_path / "out")["max_rel_error"] < 1e-4
+
+
+def test_strict_exports_nothing_while_others_compute(cache: Path, tmp_path: Path) -> None:
+    others = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        for _ in range(os.cpu_count() or 1)
+    ]
+    try:
+        done = collage("place", MNIST, "-o", tmp_path / "out", "--strict", cache=cache)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    assert done.returncode == 1
+    (said,) = [line for line in done.stderr.splitlines() if "--strict" in line]
+    assert "other programs use" in said and "run it again" in said
+    assert not (tmp_path / "out").exists()

@@ -14,9 +14,6 @@ import pytest
 
 from tests.support.bare_environment import ROOT, BareEnvironment
 
-FIRST_ANSWER_S = 20.0
-"""Seconds from the command to the first placement, of which README speaks."""
-
 
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(
@@ -42,7 +39,6 @@ def test_a_model_is_placed_where_no_compiler_is(tmp_path: Path) -> None:
     place += ("--session", "s.collage")
     document = json.loads(bare.collage(*place, **environment))
     print(f"first placement after {document['first_answer_s']:.1f} s")
-    assert document["first_answer_s"] < FIRST_ANSWER_S
     available = {each["name"] for each in document["toolchains"] if each["available"]}
     assert available >= {"tvm", "onnxruntime", "onednn", "openvino", "openblas"}
     assert document["max_rel_error"] < 1e-4

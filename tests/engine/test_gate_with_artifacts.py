@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import shutil
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+import yaml
 
 from collage_engine.cli.main import main
 from collage_engine.model.importer import import_model
@@ -13,6 +20,8 @@ from tests.support.artifact_cases import MNIST, artifact_of
 from tests.support.covers import candidate_on
 from tests.support.plain_toolchain import PLAIN, register
 from tests.support.slowed_artifact import slowed_copy
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +65,27 @@ def test_a_changed_artifact_is_not_compared(artifact, capsys):
 def test_an_artifact_that_says_no_time_cannot_be_slower_than_that(artifact, capsys):
     assert main(["run", str(artifact), "--fail-if-slower", "5%"]) == 2
     assert "--fail-if-slower" in capsys.readouterr().err
+
+
+def test_the_action_in_the_examples_is_a_gate(artifact: Path, tmp_path: Path) -> None:
+    """Its command runs, on less time, and writes the files that its later steps read."""
+    action = yaml.safe_load((ROOT / "resources" / "examples" / "github-action.yml").read_text())
+    steps = action["jobs"]["speed"]["steps"]
+    (command,) = [step["run"] for step in steps if step.get("run", "").startswith("collage check")]
+    assert "--budget 2m" in command
+    command = command.replace("--budget 2m", "--budget 20s")
+    shutil.copyfile(ROOT / "resources" / "models" / "mnist.onnx", tmp_path / "model.onnx")
+    shutil.copytree(artifact, tmp_path / "released")
+    done = subprocess.run(
+        [sys.executable, "-m", "collage_engine", *shlex.split(command)[1:]],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    (uploaded,) = [step["with"]["path"] for step in steps if "upload" in step.get("uses", "")]
+    assert ElementTree.parse(tmp_path / uploaded).getroot().tag == "testsuite"
+    shown = [step["run"].split()[1] for step in steps if "SUMMARY" in step.get("run", "")]
+    assert all((tmp_path / name).read_text().strip() for name in shown) and shown
