@@ -33,6 +33,7 @@ from onnx import (
     shape_inference,
 )
 
+from collage_engine.model.mapped_weights import LEAST_BYTES, is_mapped
 from collage_engine.model.onnx_cleanup import without_functions
 from collage_engine.model.onnx_outer_values import with_branches
 
@@ -44,9 +45,6 @@ RANGES: dict[int, tuple[float, float]] = {
 ROUNDS = 1.5 * 2.0**52
 """Added to a float64 below 2^51 and subtracted again it rounds to the nearest whole number, halves
 to even; Round is no operator of opset 10."""
-SMALL_BYTES = 4096
-"""Bytes of a weight up to which its values take part in inference, since they may be sizes. Chosen:
-the sizes of any shape are a few hundred bytes."""
 MICROSOFT = "com.microsoft"
 
 Types = dict[str, tuple[int, int | None]]
@@ -98,7 +96,10 @@ def _rewrite(graph: GraphProto, types: Types, opset: int) -> None:
 
 
 def _types(model: ModelProto) -> Types:
-    """Return what is known of values without the large weights, which become inputs."""
+    """Return what is known of values without the large weights, which become inputs.
+
+    Values of small ones take part in the inference, since they may be sizes.
+    """
     light = ModelProto(ir_version=model.ir_version)
     light.opset_import.extend(model.opset_import)
     light.graph.node.extend(model.graph.node)
@@ -107,7 +108,7 @@ def _types(model: ModelProto) -> Types:
     light.graph.value_info.extend(model.graph.value_info)
     inputs = {value.name for value in model.graph.input}
     for tensor in model.graph.initializer:
-        if len(tensor.raw_data) <= SMALL_BYTES and not tensor.external_data:
+        if tensor.ByteSize() <= LEAST_BYTES and not is_mapped(tensor):
             light.graph.initializer.append(tensor)
         elif tensor.name not in inputs:
             light.graph.input.append(

@@ -18,11 +18,20 @@ import onnx
 
 from collage_engine.lowering.definitions import by_definition, is_affected
 from collage_engine.model.formats import values_of
-from collage_engine.model.mapped_weights import MAPPED_FROM_BYTES, mapped_weights, with_own_weights
+from collage_engine.model.mapped_weights import (
+    LEAST_BYTES,
+    MAPPED_FROM_BYTES,
+    MAPPED_TYPES,
+    Place,
+    is_mapped,
+    keep_in_file,
+    mapped_weights,
+    with_own_weights,
+)
 from collage_engine.model.numpy_types import numpy_type
 from collage_engine.model.observed_types import Evaluate, evaluate_by_definition
 from collage_engine.model.onnx_cleanup import without_functions
-from collage_engine.model.onnx_file import read_model, read_without_weights
+from collage_engine.model.onnx_file import read_model, read_without_weights, tensor_array
 from collage_engine.records.graph import TensorType
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.support.errors import (
@@ -242,19 +251,44 @@ def run_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     Returns:
         The outputs in the model's order.
     """
-    defined = model
-    if not isinstance(model, Path):
-        defined = by_definition(model)
-    elif is_affected(read_without_weights(model)):
-        defined = by_definition(read_model(model)[0])
-    named = isinstance(defined, Path)
-    source = str(defined) if named else defined.SerializeToString()
-    weights = {} if named else mapped_weights(defined.graph.initializer)
+    weights: dict[str, np.ndarray] = {}
+    if isinstance(model, Path) and not is_affected(read_without_weights(model)):
+        source = str(model)
+    else:
+        light, weights = _without_weights(
+            read_model(model)[0] if isinstance(model, Path) else model
+        )
+        source = by_definition(light).SerializeToString()
     try:
         session = onnx_evaluator().open_onnx(source, weights=weights)
     except ToolchainError:
         return evaluate_onnx(model, feeds)
     return session.run(None, feeds)
+
+
+def _without_weights(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """Return a copy of a model without its large weights, and these by name.
+
+    A session takes them as arrays, which is faster than a message that holds them: 0.02 s against
+    0.2 s for 108 MB.
+    """
+    light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    light.functions.extend(model.functions)
+    weights = mapped_weights(model.graph.initializer)
+    graph = light.graph
+    graph.name = model.graph.name
+    for field in ("node", "input", "output", "value_info", "sparse_initializer"):
+        getattr(graph, field).extend(getattr(model.graph, field))
+    for tensor in model.graph.initializer:
+        large = tensor.data_type in MAPPED_TYPES and tensor.ByteSize() > LEAST_BYTES
+        if not large or is_mapped(tensor):
+            graph.initializer.append(tensor)
+            continue
+        weights[tensor.name] = tensor_array(tensor, tensor.name)
+        named = graph.initializer.add(name=tensor.name, data_type=tensor.data_type)
+        named.dims.extend(tensor.dims)
+        keep_in_file(named, Place(Path(tensor.name), 0, weights[tensor.name].nbytes))
+    return light, weights
 
 
 def evaluate_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
