@@ -23,10 +23,10 @@ Evaluate = Callable[[ModelProto, Mapping[str, np.ndarray]], list[np.ndarray]]
 """Runs a model on inputs by name; gives its outputs in their order."""
 Types = dict[str, tuple[int, tuple[int, ...] | None]]
 """Element type (0: unknown) and shape (None: unknown) of values by name."""
-SAMPLES = ("zeros", "ones", "normal")
+SAMPLES = ("zeros", "ones", "twos", "normal")
 """The inputs that a model is run on. Chosen: integers may be indices, of which 0 is valid in every
-table and 1 in most; a loop that ends when values get small ends at once on zeros, and later on
-others."""
+table and 1 in most, and may say how long something is, so that 2 makes another size than 1; a loop
+that ends when values get small ends at once on zeros, and later on others."""
 FEWEST = 2
 """Samples that must have run for a size to be taken as fixed: the fewest that can differ."""
 
@@ -137,10 +137,9 @@ def sample_inputs(model: ModelProto, sample: str) -> dict[str, np.ndarray]:
         tensor = value.type.tensor_type
         shape = tuple(d.dim_value for d in tensor.shape.dim)
         dtype = numpy_type(dtype_name(tensor.elem_type))
-        if sample == "zeros":
-            made[value.name] = np.zeros(shape, dtype)
-        elif sample == "ones" or not np.issubdtype(dtype, np.floating):
-            made[value.name] = np.ones(shape, dtype)
-        else:
+        if sample == "normal" and np.issubdtype(dtype, np.floating):
             made[value.name] = random.standard_normal(shape).astype(dtype)
+        else:
+            number = {"zeros": 0, "twos": 2}.get(sample, 1)
+            made[value.name] = np.full(shape, number).astype(dtype)
     return made

@@ -18,7 +18,7 @@ from collage_engine.model import onnx_affine, onnx_expand
 from collage_engine.model.draft import Draft, node_name
 from collage_engine.model.onnx_checks import check_operators
 from collage_engine.model.onnx_fold import constants_to_initializers, fold
-from collage_engine.model.onnx_outer_values import with_branches
+from collage_engine.model.onnx_outer_values import branches, with_branches
 from collage_engine.model.onnx_pads import explicit_pads, pads_into_convolutions
 from collage_engine.model.onnx_quantized import dequantize_per_reader
 from collage_engine.model.onnx_standard import check_inference, check_sizes, infer_loosely
@@ -93,10 +93,14 @@ def check_types(draft: Draft) -> None:
 
 
 def _undeclared(draft: Draft) -> ModelProto:
-    """Returns the draft without weights and without what its file says about sizes of outputs."""
+    """Returns the draft without weights and without what its file says about sizes of results."""
     skeleton = draft.to_model(skeleton=True)
-    for output in skeleton.graph.output:
-        # What the file says may hold the names of sizes that are numbers by now.
+    within = list(branches(with_branches(skeleton.graph.node)))
+    for branch in within:
+        del branch.value_info[:]
+    for output in (o for graph in (skeleton.graph, *within) for o in graph.output):
+        # It may hold names of sizes that are numbers by now. Runtimes overlook what is wrong in it,
+        # and ONNX's strict inference gives up.
         if output.type.WhichOneof("value") == "tensor_type":
             output.type.tensor_type.ClearField("shape")
     return skeleton

@@ -6,7 +6,6 @@ import hashlib
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator
 from itertools import starmap
 from pathlib import Path
 
@@ -14,7 +13,6 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import (
-    GraphProto,
     ModelProto,
     NodeProto,
     SparseTensorProto,
@@ -26,7 +24,7 @@ from onnx import (
 from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.model.mapped_weights import is_mapped, mapped_array
 from collage_engine.model.onnx_external import load_external_data
-from collage_engine.model.onnx_outer_values import with_branches
+from collage_engine.model.onnx_outer_values import branches, with_branches
 from collage_engine.support.errors import ModelError, UsageError
 from collage_engine.support.files import open_regular
 from collage_engine.support.reasons import short_reason
@@ -134,7 +132,7 @@ def write_plainly(model: ModelProto, path: str) -> None:
             versions of the standard's operator set are imported.
     """
     nodes = _name_plainly(model, path)
-    for graph in (model.graph, *_branches(nodes)):
+    for graph in (model.graph, *branches(nodes)):
         graph.initializer.extend(
             _dense(sparse, sparse.values.name, path) for sparse in graph.sparse_initializer
         )
@@ -144,10 +142,6 @@ def write_plainly(model: ModelProto, path: str) -> None:
             if node.op_type == "Constant" and attribute.HasField("sparse_tensor"):
                 dense = _dense(attribute.sparse_tensor, node.output[0], path)
                 attribute.CopyFrom(helper.make_attribute("value", dense))
-
-
-def _branches(nodes: Iterable[NodeProto]) -> Iterator[GraphProto]:
-    return (a.g for node in nodes for a in node.attribute if a.HasField("g"))
 
 
 def _name_plainly(model: ModelProto, path: str) -> list[NodeProto]:
@@ -174,7 +168,7 @@ def _name_plainly(model: ModelProto, path: str) -> list[NodeProto]:
     for named in (*nodes, *model.functions):
         if named.domain in _STANDARD:
             named.domain = ""
-    for graph in (model.graph, *_branches(nodes)):
+    for graph in (model.graph, *branches(nodes)):
         for value in (*graph.input, *graph.output, *graph.value_info):
             for dim in value.type.tensor_type.shape.dim:
                 if dim.HasField("dim_param") and not _names_a_size(dim.dim_param):

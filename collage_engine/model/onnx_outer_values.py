@@ -20,6 +20,11 @@ def with_branches(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
                 yield from with_branches(attribute.g.node)
 
 
+def branches(nodes: Iterable[NodeProto]) -> Iterator[GraphProto]:
+    """Yield the branches of nodes, without those within them."""
+    return (a.g for node in nodes for a in node.attribute if a.HasField("g"))
+
+
 def outer_values(node: NodeProto) -> tuple[str, ...]:
     """Return values that a node's branches read and do not make, in order of their first use."""
     found: dict[str, None] = {}

@@ -125,6 +125,50 @@ def test_what_the_branch_that_is_taken_hides_has_an_open_size() -> None:
     assert str(model.outputs[0][1]) == "int64[1,?]"
 
 
+@pytest.mark.parametrize("declared", ["nothing", "branches", "values", "body"])
+def test_what_a_loops_branches_declare_of_their_values_is_not_believed(declared: str) -> None:
+    """As PaddlePaddle writes a table's structure: ranks of the one branch stand in the other."""
+    model = written(
+        """(float[4,3] x, int64 steps) => (float[n,m] y) {
+            go = Constant<value = bool {1}>()
+            last, largest = Loop(steps, go, x) <
+              body = b (int64 i, bool c, float[4,3] s) => (d, t, h) {
+                d = Identity(c)
+                zero = Constant<value_int=0>()
+                first = Equal(i, zero)
+                v = If(first) <
+                    then_branch = g1 () => (a) { a = ReduceSum<keepdims=0>(s, one) },
+                    else_branch = g2 () => (b) { b = ReduceSum<keepdims=1>(s, one) }
+                >
+                m = ReduceMax<keepdims=0>(v)
+                t = Add(s, m)
+                h = Reshape(m, one)
+            }>
+            y = Slice(largest, start, end)
+        }""",
+        {"one": np.array([1]), "start": np.array([0]), "end": np.array([2])},
+        opset=17,
+    )
+    body = next(a.g for n in model.graph.node for a in n.attribute if a.name == "body")
+    choice = next(n for n in body.node if n.op_type == "If")
+    for branch, wrong in zip(choice.attribute, ([4, 1], [4]), strict=True):
+        value = helper.make_tensor_value_info(branch.g.output[0].name, TensorProto.FLOAT, wrong)
+        if declared == "branches":
+            branch.g.output[0].CopyFrom(value)
+        elif declared == "values":
+            branch.g.value_info.append(value)
+    if declared == "body":
+        body.output[2].CopyFrom(helper.make_tensor_value_info("h", TensorProto.FLOAT, [4, 4]))
+    imported = import_onnx(model)
+    assert imported.outputs[0][1].is_open
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    largest = [x.sum(1).max()]
+    largest.append((x + largest[0]).sum(1).max())
+    for steps in (0, 1, 3):
+        (y,) = run_onnx(imported.onnx, {"x": x, "steps": np.array(steps)})
+        np.testing.assert_allclose(y.ravel(), largest[:steps])
+
+
 def test_quantized_operators_become_dequantize_float_quantize() -> None:
     net = Net("qlinear", opset=13)
     x = net.input("x", [1, 3, 6, 6], "uint8")
