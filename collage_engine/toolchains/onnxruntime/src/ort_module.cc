@@ -248,9 +248,20 @@ class OrtModule : public PlanModule {
                files_.buffers(), files_.sizes(), files_.count());
     }
     if (Has(plan, "providers")) OpenDevice(plan, options.get());
-    api.Call(kCreateSessionFromArray, static_cast<const void*>(environment.env()),
-             static_cast<const void*>(model.data), model.size,
-             static_cast<const void*>(options.get()), session_.out());
+    auto open = [&](const char* exact) {
+      api.Call(kAddSessionConfigEntry, options.get(),
+               static_cast<const char*>("session.x64quantprecision"), exact);
+      api.Call(kCreateSessionFromArray, static_cast<const void*>(environment.env()),
+               static_cast<const void*>(model.data), model.size,
+               static_cast<const void*>(options.get()), session_.out());
+    };
+    // Without it, processors without VNNI add products of uint8 and int8 in pairs of 16 bits, which
+    // saturate. There it refuses some products of int8 by int8, which are exact as they are.
+    try {
+      open("1");
+    } catch (const ffi::Error&) {
+      open("0");
+    }
     for (const std::string& name : input_names_) input_chars_.push_back(name.c_str());
     for (const std::string& name : output_names_) output_chars_.push_back(name.c_str());
     void* memory = stream_ ? device_memory_.get() : environment.memory();
