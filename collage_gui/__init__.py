@@ -7,8 +7,8 @@
 * ``main_window``: the tabs, the engine behind them, recovery copies, actions, menus and toolbar.
 * ``graph_view``: the graph on the screen: arrays for painting, one painter, gestures, minimap.
 * ``panels``: everything around the graph; each panel listens to the parts of a document.
-* ``design_units``: the few units from which distances, delays and lengths of texts follow.
 
-Requests go to the engine through ``document.requests`` and ``engine_client``; answers and
+``theme`` has the colours, and the units from which distances, delays and lengths of texts follow.
+Requests go to the engine through ``engine_client``; answers and
 notifications come back through the parts, whose signals the panels and controllers follow.
 """

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from collage_engine.drawing.box_styles import MODES, Mode
-from collage_gui.design_units import STEP
-from collage_gui.preferences import THEMES
+from collage_gui.preferences import STEP, THEMES
 
 if TYPE_CHECKING:
     from collage_gui.document_window.window import DocumentWindow

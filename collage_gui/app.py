@@ -45,7 +45,7 @@ def start_with_files(window: MainWindow, paths: Sequence[str]) -> None:
     """
     from PySide6.QtCore import QTimer
 
-    from collage_gui.design_units import INSTANT_MS
+    from collage_gui.theme import INSTANT_MS
 
     window.engine.start()
     for path in paths:
@@ -70,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     """
     made = parser()
     options = made.parse_args(arguments)
-    from collage_gui.connections import parse_connection
+    from collage_gui.engine_client import parse_connection
 
     connection = None
     if options.engine:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from PySide6.QtCore import QEvent, QObject
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QWidget
 
-from collage_gui.design_units import UNIT
 from collage_gui.messages import Message, Messages
+from collage_gui.theme import UNIT
 from collage_gui.widgets import lay_out, push_button, text_label, tool_button
 
 

@@ -1,4 +1,4 @@
-"""Runs the engine for the desktop: a process that answers requests and sends notifications.
+"""Runs the engine for the desktop: where it runs, its process, and what documents ask it.
 
 The window must survive anything that process does. It may crash (its requests fail with the
 reason, ``stopped`` is emitted), hang (a watchdog pings it and says so), flood (lines are read
@@ -9,21 +9,92 @@ for are dropped), speak another version or no protocol at all. Nothing here bloc
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
-from PySide6.QtCore import QObject, QProcess, QTimer, Signal
+from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signal
 
+import collage_engine
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import protocol
 from collage_engine.support.files import LARGEST_TEXT
 from collage_engine.support.typed import decode
-from collage_gui.connections import Connection, python_environment
-from collage_gui.design_units import ATTENTION_MS, FLOW_MS, FRAME_S
+from collage_gui.theme import ATTENTION_MS, FLOW_MS, FRAME_S
+
+Kind = Literal["local", "ssh", "command"]
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A way to start an engine: which program, and on which machine.
+
+    ``target`` is a host for ``ssh``, and a command line for ``command``.
+    """
+
+    kind: Kind = "local"
+    target: str = ""
+
+    @property
+    def command(self) -> list[str]:
+        """Returns the command line that starts the engine."""
+        if self.kind == "ssh":
+            # A password prompt would hang a process without a terminal, and so would a host that is
+            # gone: ssh ends when it has not answered three times.
+            options = ["-o", "BatchMode=yes", "-o", "ServerAliveInterval=15"]
+            return ["ssh", *options, "--", self.target, "collage", "serve"]
+        if self.kind == "command":
+            return shlex.split(self.target)
+        return [sys.executable, "-P", "-m", "collage_engine", "serve"]
+
+    @property
+    def is_remote(self) -> bool:
+        """Tells whether it is another machine, to which models must be sent by value."""
+        return self.kind == "ssh"
+
+    @property
+    def title(self) -> str:
+        """Says where the engine runs, as the window says it."""
+        return {
+            "local": "this machine",
+            "ssh": f"ssh {self.target}",
+            "command": "a given command",
+        }[self.kind]
+
+
+def parse_connection(text: str) -> Connection:
+    """Read a connection as it is typed.
+
+    Args:
+        text: ``local``, ``ssh:HOST`` or ``command:…``.
+
+    Raises:
+        ValueError: The text is none of these.
+    """
+    kind, _, target = text.partition(":")
+    if kind == "local":
+        return Connection()
+    if kind in ("ssh", "command") and target.strip():
+        target = target.strip()
+        if kind == "ssh" and target.startswith("-"):
+            raise ValueError(f"{target!r} is no host name")
+        return Connection(kind, target)  # type: ignore[arg-type]
+    raise ValueError(f"{text!r}: a connection is local, ssh:HOST or command:…")
+
+
+def python_environment() -> QProcessEnvironment:
+    """Returns an environment in which Python finds the same packages, also from a checkout."""
+    environment = QProcessEnvironment.systemEnvironment()
+    root = os.path.dirname(os.path.dirname(os.path.abspath(collage_engine.__file__)))
+    known = environment.value("PYTHONPATH")
+    environment.insert("PYTHONPATH", root + (os.pathsep + known if known else ""))
+    return environment
+
 
 HELLO_S = 90.0
 """An engine that has not greeted by then is given up, in seconds; chosen: on a machine whose
@@ -321,3 +392,60 @@ def model_by_value(path: str) -> protocol.ModelOpen:
     """
     with open(path, "rb") as file:
         return protocol.ModelOpen(content=file.read(), name=os.path.basename(path))
+
+
+class EngineRequests(QObject):
+    """Sends the requests of one document and drops answers that have become outdated."""
+
+    failed = Signal(str)
+    """A request failed: one sentence for the banner."""
+
+    def __init__(self, client: EngineClient, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.client = client
+        self.handle = ""
+        """The engine's name of the document; empty while the engine does not have it."""
+        self._newest: dict[str, int] = {}
+
+    def send(
+        self,
+        method: str,
+        params: Any,
+        then: Callable[[Any], None] | None = None,
+        failed: Callable[[str], None] | None = None,
+        topic: str = "",
+    ) -> None:
+        """Send a request.
+
+        Args:
+            method: A method of the service's protocol.
+            params: Its parameters.
+            then: Called with the answer.
+            failed: Called with a sentence when the request fails; without it, ``self.failed``
+                is emitted.
+            topic: An answer is dropped when a newer request of the same topic has been sent
+                since, or the topic was dropped. Answers without a topic always arrive.
+        """
+        number = self._newest[topic] = self._newest.get(topic, 0) + 1
+
+        def is_current() -> bool:
+            return not topic or self._newest[topic] == number
+
+        def on_result(result: Any) -> None:
+            if is_current() and then is not None:
+                then(result)
+
+        def on_error(reason: str) -> None:
+            if is_current():
+                (failed or self.failed.emit)(reason)
+
+        self.client.request(method, params, on_result, on_error)
+
+    def drop(self, topic: str) -> None:
+        """Drop the answers of this topic that are still awaited."""
+        self._newest[topic] = self._newest.get(topic, 0) + 1
+
+    def drop_all(self) -> None:
+        """Drop all awaited answers that have a topic."""
+        for topic in self._newest:
+            self._newest[topic] += 1

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from collage_gui.design_units import ATTENTION_MS
+from collage_gui.theme import ATTENTION_MS
 
 _numbers = itertools.count()
 
@@ -80,3 +80,19 @@ class Messages(QObject):
     def newest(self) -> Message | None:
         """Returns the message that came last, of those that still hold."""
         return max(self._by_topic.values(), key=lambda each: each.number, default=None)
+
+
+class DocumentLog(QObject):
+    """The log of one document, of which its panel keeps the newest lines."""
+
+    added = Signal(str, str)
+    """Level and text of a new line."""
+
+    def add(self, level: str, text: str) -> None:
+        """Append a line.
+
+        Args:
+            level: ``info``, ``warning``, ``error``, or ``engine`` for its standard error.
+            text: One line.
+        """
+        self.added.emit(level, text)

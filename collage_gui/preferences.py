@@ -8,7 +8,10 @@ from typing import Any
 from PySide6.QtCore import QObject, QSettings, Signal
 
 from collage_engine.records.settings import RunSettings
-from collage_gui.design_units import STEP
+
+STEP = 1.2
+"""Factor of one step of what grows in steps, the size of text and the scale of the graph: the
+minor third, 6 : 5, of typographic scales (Bringhurst, 8.2)."""
 
 THEMES = {
     "system": "Follow the system",

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from PySide6.QtCore import QObject
 from PySide6.QtNetwork import QLocalServer, QLocalSocket
 
-from collage_gui.design_units import FLOW_MS
+from collage_gui.theme import FLOW_MS
 
 
 def server_name(settings: str) -> str:

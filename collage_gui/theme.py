@@ -13,8 +13,28 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QGuiApplication, QPalette
 from PySide6.QtWidgets import QApplication
 
-from collage_gui.assets import asset
+from collage_engine.support.resources import resource
 from collage_gui.preferences import Preferences
+
+UNIT = 8
+"""Pixels of the grid on which widgets lie: gaps and sizes are multiples or halves of it, as in
+Material Design (m3.material.io, "Layout, Spacing")."""
+INSTANT_MS, FLOW_MS, ATTENTION_MS = 100, 1_000, 10_000
+"""Nielsen's limits on response times (Usability Engineering, 1993, section 5.5), in milliseconds:
+what comes within the first seems to come at once, within the second a train of thought is not
+interrupted, and for the third the attention is kept."""
+FRAME_S = 1 / 60
+"""Seconds between two pictures of a usual screen, of 60 Hz: what works longer without a break can
+be seen to jerk."""
+COLUMN_LETTERS, LINE_LETTERS = 50, 66
+"""Letters of a line beside another column, and of one that stands alone (Bringhurst, The Elements
+of Typographic Style, 2.1.2)."""
+NAME_LETTERS = 10
+"""Letters of a name that are shown wherever it has to be cut; chosen, since fewer do not tell the
+names of a model's operators apart."""
+KEPT = 2_000
+"""Entries that a log or a history keeps; chosen, so that a flood of them costs no noticeable
+memory."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +197,7 @@ class Theme(QObject):
 def _load_fonts() -> list[str]:
     families: list[str] = []
     for name in ("Inter-Regular.otf", "Inter-Medium.otf", "Inter-SemiBold.otf"):
-        number = QFontDatabase.addApplicationFont(str(asset(f"fonts/{name}")))
+        number = QFontDatabase.addApplicationFont(str(resource(f"fonts/{name}")))
         if number >= 0:
             families += QFontDatabase.applicationFontFamilies(number)
     return [*dict.fromkeys(families), "Inter", "Segoe UI", "Noto Sans", "DejaVu Sans"]
@@ -210,8 +230,8 @@ def _sheet(theme: Theme) -> str:
     from collage_engine.drawing.palette import mix
 
     values = {key: str(value) for key, value in vars(c).items()}
-    values["icons"] = asset("icons").as_posix()
+    values["icons"] = resource("icons").as_posix()
     values["selected"] = mix(c.panel, c.focus, 0.35 if c.name == "contrast" else 0.2)
     for key, size in (("heading", 14), ("title", 26), ("small", 11.5)):
         values[key] = str(theme.scaled(size))
-    return Template(asset("style.qss").read_text(encoding="utf-8")).substitute(values)
+    return Template(resource("style.qss").read_text(encoding="utf-8")).substitute(values)

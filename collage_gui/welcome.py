@@ -20,12 +20,12 @@ from PySide6.QtWidgets import (
 
 from collage_engine.drawing.columns import AT_A_GLANCE
 from collage_engine.records.toolchain import ToolchainState
+from collage_engine.support.resources import resource
 from collage_engine.wording.formatting import elide
 from collage_engine.wording.toolchains import toolchain_title
-from collage_gui.assets import asset
-from collage_gui.design_units import LINE_LETTERS, UNIT
 from collage_gui.preferences import Preferences
 from collage_gui.recovery import Copy
+from collage_gui.theme import LINE_LETTERS, UNIT
 from collage_gui.widgets import lay_out, named, plain_tip, push_button, text_label
 
 STARTING = (
@@ -59,7 +59,8 @@ class WelcomePage(QWidget):
         titles = (text_label("Collage Explorer", "title"), text_label(line, "quiet"))
         texts = lay_out(QVBoxLayout(), *titles, gap=0.5)
         emblem = QLabel()
-        emblem.setPixmap(QIcon(str(asset("icons/collage-explorer.svg"))).pixmap(8 * UNIT, 8 * UNIT))
+        icon = QIcon(str(resource("icons/collage-explorer.svg")))
+        emblem.setPixmap(icon.pixmap(8 * UNIT, 8 * UNIT))
         mark = (emblem, 0, Qt.AlignmentFlag.AlignTop)
         head = lay_out(QHBoxLayout(), mark, (texts, 1), gap=2)
         self.sample = push_button("Open the sample model", "openSample", self.sample_wanted)

@@ -30,7 +30,7 @@ from PySide6.QtWidgets import (
 from collage_engine.support.durations import parse_duration
 from collage_engine.support.errors import InvalidValue
 from collage_engine.wording.formatting import as_sentence, duration_text
-from collage_gui.design_units import NAME_LETTERS, UNIT
+from collage_gui.theme import NAME_LETTERS, UNIT
 
 W = TypeVar("W", bound=QWidget)
 Box = TypeVar("Box", bound=QBoxLayout)

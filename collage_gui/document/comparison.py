@@ -10,9 +10,9 @@ from collage_engine.records.answers import Comparison
 from collage_engine.records.placement import Baseline
 from collage_engine.service import protocol
 from collage_engine.wording.figures import best_baseline, is_decided, latency_us
-from collage_gui.document.requests import EngineRequests
 from collage_gui.document.runs import Runs
-from collage_gui.document.shown_placement import ShownPlacement
+from collage_gui.document.shown import ShownPlacement
+from collage_gui.engine_client import EngineRequests
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from collage_engine.records.answers import ExplainAnswer, SearchAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import UNKNOWN, Cost
 from collage_engine.service import protocol
-from collage_gui.design_units import FLOW_MS, INSTANT_MS
-from collage_gui.document.log import DocumentLog
-from collage_gui.document.requests import EngineRequests
+from collage_gui.engine_client import EngineRequests
+from collage_gui.messages import DocumentLog
+from collage_gui.theme import FLOW_MS, INSTANT_MS
 
 
 class CostTable(QObject):

@@ -23,15 +23,13 @@ from collage_engine.wording.baselines import baseline_title
 from collage_gui.document.comparison import ReferenceComparison
 from collage_gui.document.cost_table import CostTable
 from collage_gui.document.execution import Execution
-from collage_gui.document.log import DocumentLog
 from collage_gui.document.pin_set import PinSet
 from collage_gui.document.questions import Questions
-from collage_gui.document.requests import EngineRequests
 from collage_gui.document.runs import Runs
-from collage_gui.document.selection import Selection
 from collage_gui.document.shapes import Shapes
-from collage_gui.document.shown_placement import Shown, ShownPlacement
-from collage_gui.engine_client import EngineClient, model_by_value
+from collage_gui.document.shown import Selection, Shown, ShownPlacement
+from collage_gui.engine_client import EngineClient, EngineRequests, model_by_value
+from collage_gui.messages import DocumentLog
 
 
 class Document(QObject):
@@ -389,3 +387,64 @@ class Document(QObject):
             self.execution.show_provisional(event.run)
         elif isinstance(event, Done):
             self.execution.end_run(event.state, event.run, event.reason)
+
+
+class RunQueue(QObject):
+    """Knows the open documents, of which one runs and others may wait, in order."""
+
+    changed = Signal()
+    """A signal that a document began or ceased to wait."""
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._documents: list[Document] = []
+        self._waiting: dict[Document, Callable[[], None]] = {}
+
+    def add(self, document: Document) -> None:
+        """Take care of a document from now on."""
+        self._documents.append(document)
+        document.execution.running_changed.connect(self._start_next)
+        document.shapes.changed.connect(self._start_next)
+
+    def remove(self, document: Document) -> None:
+        """Forget a document that is closed."""
+        self._documents.remove(document)
+        self.withdraw(document)
+        self._start_next()
+
+    def ask(self, document: Document, start: Callable[[], None]) -> Document | None:
+        """Start at once, or as soon as nothing else runs.
+
+        Args:
+            document: The document that is to run.
+            start: Starts its run.
+
+        Returns:
+            The document whose run is waited for; None where the run has begun.
+        """
+        busy = self._running()
+        if busy is None:
+            start()
+        elif document not in self._waiting:
+            self._waiting[document] = start
+            self.changed.emit()
+        return busy
+
+    def waits(self, document: Document) -> bool:
+        """Tells whether a document waits for its turn."""
+        return document in self._waiting
+
+    def withdraw(self, document: Document) -> None:
+        """Take back a run that waits."""
+        if self._waiting.pop(document, None) is not None:
+            self.changed.emit()
+
+    def _running(self) -> Document | None:
+        return next((each for each in self._documents if each.running), None)
+
+    def _start_next(self) -> None:
+        if self._waiting and self._running() is None:
+            document = next(iter(self._waiting))
+            start = self._waiting.pop(document)
+            self.changed.emit()
+            start()

@@ -18,11 +18,11 @@ from collage_engine.support.typed import convert
 from collage_engine.wording.figures import latency_us
 from collage_engine.wording.formatting import STAGE_TITLES, counted, duration_text
 from collage_gui.document.cost_table import CostTable
-from collage_gui.document.log import DocumentLog
 from collage_gui.document.pin_set import PinSet
-from collage_gui.document.requests import EngineRequests
 from collage_gui.document.runs import Runs
-from collage_gui.document.shown_placement import Shown, ShownPlacement
+from collage_gui.document.shown import Shown, ShownPlacement
+from collage_gui.engine_client import EngineRequests
+from collage_gui.messages import DocumentLog
 
 
 class Execution(QObject):

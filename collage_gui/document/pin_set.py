@@ -1,4 +1,4 @@
-"""Keeps the pins of one document and what became of them."""
+"""Keeps the pins of one document and what became of them, and writes them as people do."""
 
 from __future__ import annotations
 
@@ -8,10 +8,46 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QUndoCommand, QUndoStack
 
-from collage_engine.records.pin import Pin, PinVerdict
+from collage_engine.drawing.operators import OperatorGraph
+from collage_engine.records.pin import Pin, PinVerdict, written_name
 from collage_engine.service import protocol
-from collage_gui.document.requests import EngineRequests
-from collage_gui.document.shown_placement import Shown, ShownPlacement
+from collage_engine.wording.toolchains import toolchain_title
+from collage_gui.document.shown import Shown, ShownPlacement
+from collage_gui.engine_client import EngineRequests
+
+PIN_DEMANDS = {
+    "on": "on {toolchain}",
+    "never": "never on {toolchain}",
+    "exactly": "exactly one partition",
+    "exactly on": "exactly one partition of {toolchain}",
+    "together": "together in one partition",
+    "device": "on device {device}",
+}
+"""The sentence of what a pin demands, by the pin's kind."""
+
+MARKS = {"on": "●", "never": "⊘", "exactly": "▣", "together": "∪", "device": "@"}
+"""The mark of each kind of pin in the graph and in tables."""
+
+
+def pin_demand(pin: Pin) -> str:
+    """Returns what a pin demands, e.g. ``never on oneDNN``."""
+    kind = "exactly on" if pin.kind == "exactly" and pin.toolchain else pin.kind
+    template = PIN_DEMANDS[kind]
+    return template.format(toolchain=toolchain_title(pin.toolchain), device=pin.device)
+
+
+def command_line_text(graph: OperatorGraph, pin: Pin) -> str:
+    """Returns a pin as the command line writes it, e.g. ``/conv1/Conv=!tvm``."""
+    # An ONNX node that was lowered to several operators is named once.
+    names = dict.fromkeys(map(graph.name, pin.nodes))
+    demand = {
+        "on": pin.toolchain,
+        "never": f"!{pin.toolchain}",
+        "together": "together",
+        "device": f"@{pin.device}",
+        "exactly": "exactly" + (f":{pin.toolchain}" if pin.toolchain else ""),
+    }[pin.kind]
+    return ",".join(map(written_name, names)) + f"={demand}"
 
 
 class PinSet(QObject):

@@ -7,11 +7,10 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from collage_engine.records.answers import ExplainAnswer, InsideAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.service import protocol
-from collage_gui.design_units import INSTANT_MS
 from collage_gui.document.cost_table import CostTable
-from collage_gui.document.requests import EngineRequests
-from collage_gui.document.selection import Selection
-from collage_gui.document.shown_placement import ShownPlacement
+from collage_gui.document.shown import Selection, ShownPlacement
+from collage_gui.engine_client import EngineRequests
+from collage_gui.theme import INSTANT_MS
 
 
 class Questions(QObject):

@@ -16,8 +16,8 @@ from collage_engine.wording.baselines import baseline_title
 from collage_engine.wording.toolchains import learn
 from collage_gui.document.cost_table import CostTable
 from collage_gui.document.pin_set import PinSet
-from collage_gui.document.requests import EngineRequests
-from collage_gui.document.shown_placement import Shown, ShownPlacement, same_placement
+from collage_gui.document.shown import Shown, ShownPlacement, same_placement
+from collage_gui.engine_client import EngineRequests
 
 
 class SetValue(QUndoCommand):

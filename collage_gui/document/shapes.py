@@ -13,8 +13,8 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import STOPPED_BUDGET_S, ShapeRow
 from collage_engine.service import protocol
 from collage_gui.document.execution import Execution
-from collage_gui.document.requests import EngineRequests
 from collage_gui.document.runs import Runs
+from collage_gui.engine_client import EngineRequests
 
 Switch = Callable[[protocol.ShapeEntry, Callable[[], None]], None]
 """Shows the document of a shape, and calls back when its graph has arrived."""

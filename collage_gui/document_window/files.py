@@ -9,7 +9,7 @@ from PySide6.QtCore import QUrl
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QFileDialog, QWidget
 
-from collage_gui.assets import asset
+from collage_engine.support.resources import resource
 from collage_gui.document.document import Document
 from collage_gui.messages import Messages
 
@@ -35,7 +35,7 @@ class DocumentFiles:
         The sample model lies in the installed package, where nothing of the user's belongs.
         """
         folder = os.path.dirname(self._document.session_path or self._document.path)
-        packaged = os.path.dirname(str(asset("models")))
+        packaged = os.path.dirname(str(resource("models")))
         return os.path.expanduser("~") if folder.startswith(packaged) else folder
 
     def ask_save(self, title: str, name: str, kind: str) -> str:

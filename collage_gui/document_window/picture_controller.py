@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QFont, QGuiApplication
@@ -20,14 +20,95 @@ from collage_engine.drawing.rounding import OperatorRounding, operator_roundings
 from collage_engine.drawing.scene import Scene, outlines
 from collage_gui.document.comparison import Reference
 from collage_gui.document.document import Document
-from collage_gui.document.shown_placement import Shown
-from collage_gui.document_window import collapsed_groups
+from collage_gui.document.pin_set import MARKS
+from collage_gui.document.shown import Shown
 from collage_gui.graph_view.painter import PaintTheme
 from collage_gui.graph_view.picture import Marks, Picture
 from collage_gui.graph_view.view import GraphView, boxes_outside
-from collage_gui.panels.pin_text import MARKS
 from collage_gui.preferences import Preferences
 from collage_gui.theme import Theme
+
+
+def expand(collapsed: frozenset[str], group: str, groups: Mapping[str, Group]) -> frozenset[str]:
+    """Open a collapsed group; the groups directly inside it stay collapsed.
+
+    Args:
+        collapsed: Ids of the groups that are drawn as one box.
+        group: Id of the group to open.
+        groups: Every group by its id.
+    """
+    return (collapsed - {group}) | _inside({group}, groups)
+
+
+def expand_around(
+    collapsed: frozenset[str], operators: Iterable[int], groups: Mapping[str, Group]
+) -> frozenset[str]:
+    """Open the groups that hide operators, and only those.
+
+    Args:
+        collapsed: Ids of the groups that are drawn as one box.
+        operators: The operators that must have boxes of their own.
+        groups: Every group by its id.
+    """
+    wanted = set(operators)
+
+    def hiding(ids: Iterable[str]) -> set[str]:
+        return {g for g in ids if g in groups and not wanted.isdisjoint(groups[g].members)}
+
+    closed = hiding(collapsed)
+    while closed:
+        collapsed = (collapsed - closed) | _inside(closed, groups)
+        closed = hiding(collapsed)
+    return collapsed
+
+
+def innermost_open_group(
+    collapsed: frozenset[str], operator: int, groups: Mapping[str, Group]
+) -> Group | None:
+    """Returns the smallest name scope around an operator that is not collapsed.
+
+    Args:
+        collapsed: Ids of the groups that are drawn as one box.
+        operator: An operator number.
+        groups: Every group by its id.
+    """
+    around = [
+        group
+        for group in groups.values()
+        if operator in group.members and group.id not in collapsed and group.kind != "partition"
+    ]
+    hidden = max(
+        (
+            len(groups[g].members)
+            for g in collapsed
+            if g in groups and operator in groups[g].members
+        ),
+        default=0,
+    )
+    return min(
+        (group for group in around if len(group.members) > hidden),
+        key=lambda group: len(group.members),
+        default=None,
+    )
+
+
+def collapse(
+    collapsed: frozenset[str], chosen: Group, groups: Mapping[str, Group]
+) -> frozenset[str]:
+    """Collapses a group; the collapsed groups inside it need no box of their own any more.
+
+    Args:
+        collapsed: Ids of the groups that are drawn as one box.
+        chosen: The group to collapse.
+        groups: Every group by its id.
+    """
+    members = set(chosen.members)
+    inside = {g for g in collapsed if g in groups and members.issuperset(groups[g].members)}
+    return (collapsed - inside) | {chosen.id}
+
+
+def _inside(opened: set[str], groups: Mapping[str, Group]) -> frozenset[str]:
+    return frozenset(group.id for group in groups.values() if group.parent in opened)
 
 
 class PictureController(QObject):
@@ -194,9 +275,9 @@ class PictureController(QObject):
             self.lay_out(focus=graph.nodes[node])
             return
         groups = self.groups()
-        group = collapsed_groups.innermost_open_group(self.collapsed, primary, groups)
+        group = innermost_open_group(self.collapsed, primary, groups)
         if group is not None:
-            self.collapsed = collapsed_groups.collapse(self.collapsed, group, groups)
+            self.collapsed = collapse(self.collapsed, group, groups)
             self.lay_out(focus=group.members)
 
     def open_box(self, box: int) -> None:
@@ -205,7 +286,7 @@ class PictureController(QObject):
         item = self.drawn.scene.display.boxes[box]
         if item.kind == "group" and item.group is not None:
             groups = self.groups()
-            self.collapsed = collapsed_groups.expand(self.collapsed, item.group, groups)
+            self.collapsed = expand(self.collapsed, item.group, groups)
             self.lay_out(focus=groups[item.group].members)
         elif self.opens(box):
             self.opened |= {self.drawn.scene.graph.node_of[item.members[0]]}
@@ -228,7 +309,7 @@ class PictureController(QObject):
 
     def show_operator(self, operator: int) -> None:
         """Bring an operator into view, opening the groups that hide it."""
-        opened = collapsed_groups.expand_around(self.collapsed, [operator], self.groups())
+        opened = expand_around(self.collapsed, [operator], self.groups())
         if opened != self.collapsed:
             self.collapsed = opened
             self.lay_out(focus=[operator])

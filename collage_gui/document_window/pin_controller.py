@@ -12,12 +12,18 @@ from collage_engine.records.pin import PinKind
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.wording.formatting import elide
 from collage_engine.wording.toolchains import toolchain_title
-from collage_gui.design_units import LINE_LETTERS
 from collage_gui.document.document import Document
-from collage_gui.document.pin_edits import make_pin, pins_as_now, with_pin, without_nodes
-from collage_gui.document.pin_prices import measure_text, pin_prices
+from collage_gui.document.pin_prices import (
+    make_pin,
+    measure_text,
+    pin_prices,
+    pins_as_now,
+    with_pin,
+    without_nodes,
+)
 from collage_gui.graph_view.view import GraphView
 from collage_gui.panels.tables import toolchain_icon
+from collage_gui.theme import LINE_LETTERS
 from collage_gui.widgets import plain_tip
 
 

@@ -11,8 +11,7 @@ from collage_engine.wording.figures import (
     few_measured_sentence,
 )
 from collage_engine.wording.formatting import as_sentence, duration_text
-from collage_gui.document.document import Document
-from collage_gui.document.run_queue import RunQueue
+from collage_gui.document.document import Document, RunQueue
 from collage_gui.messages import Messages
 from collage_gui.panels.run_settings import RunSettingsPanel
 from collage_gui.preferences import Preferences

@@ -19,7 +19,7 @@ from collage_engine.wording.figures import (
     toolchains_text,
 )
 from collage_gui.document.document import Document
-from collage_gui.document.shown_placement import Shown
+from collage_gui.document.shown import Shown
 from collage_gui.document_window.picture_controller import PictureController
 from collage_gui.graph_view.picture import Picture
 from collage_gui.graph_view.view import GraphView

@@ -18,14 +18,10 @@ from PySide6.QtWidgets import (
 
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.banner import Banner
-from collage_gui.design_units import COLUMN_LETTERS
-from collage_gui.document.document import Document
-from collage_gui.document.run_queue import RunQueue
-from collage_gui.document_window.answer_line import AnswerLine
+from collage_gui.document.document import Document, RunQueue
 from collage_gui.document_window.export_controller import ExportController
 from collage_gui.document_window.files import DocumentFiles
 from collage_gui.document_window.find_bar import FindBar
-from collage_gui.document_window.panels import Panels
 from collage_gui.document_window.picture_controller import PictureController
 from collage_gui.document_window.pin_controller import PinController
 from collage_gui.document_window.run_controller import RunController
@@ -33,11 +29,47 @@ from collage_gui.document_window.shapes_controller import ShapesController
 from collage_gui.document_window.split_view import SplitController, SplitWidget
 from collage_gui.graph_view.view import GraphView
 from collage_gui.messages import Messages
+from collage_gui.panels.node import NodePanel
+from collage_gui.panels.outline import Outline
+from collage_gui.panels.partitions import PartitionsPanel
+from collage_gui.panels.pins import PinsPanel
 from collage_gui.panels.precision_slider import PrecisionSlider
-from collage_gui.panels.progress import ProgressStrip
+from collage_gui.panels.progress import LogPanel, ProgressStrip
+from collage_gui.panels.run_headline import AnswerLine
+from collage_gui.panels.run_settings import RunSettingsPanel
+from collage_gui.panels.runs import RunsPanel
 from collage_gui.preferences import Preferences
-from collage_gui.theme import Theme
+from collage_gui.theme import COLUMN_LETTERS, Theme
 from collage_gui.widgets import SideWindow, lay_out, letters_px, named
+
+
+class Panels:
+    """Makes the panels; each one listens to the document by itself."""
+
+    def __init__(
+        self,
+        document: Document,
+        theme: Theme,
+        preferences: Preferences,
+        actions: Mapping[str, QAction],
+    ) -> None:
+        self.partitions = PartitionsPanel(document, theme)
+        self.pins = PinsPanel(document, theme, actions)
+        self.node = NodePanel(document, theme, actions)
+        self.runs = RunsPanel(document, theme, actions)
+        self.outline = Outline(document)
+        """Stands beside the graph where it is wanted, and not among the tabs."""
+        self.run_settings = RunSettingsPanel(document, preferences, actions)
+        self.tabs = {
+            "Partitions": self.partitions,
+            "Node": self.node,
+            "Pins": self.pins,
+            "Runs": self.runs,
+        }
+        """The panels beside the graph, by what their tabs are called."""
+        self.log = LogPanel(document.log, theme)
+        """Stands in a window of its own, like the settings of the next run."""
+
 
 PANELS_SHARE = 0.3
 """Share of the window that the panels take until the user widens them; chosen, so that the graph

@@ -19,11 +19,11 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QAbstractScrollArea, QSizePolicy, QWidget
 
 from collage_engine.drawing.columns import LEGIBLE_SCALE
-from collage_gui.design_units import UNIT
 from collage_gui.graph_view.legend import Legend
 from collage_gui.graph_view.minimap import Minimap
 from collage_gui.graph_view.painter import Painting, PaintTheme
 from collage_gui.graph_view.picture import Marks, Picture
+from collage_gui.theme import UNIT
 
 LARGEST_SCALE = 4.0
 """Pixels of one scene unit at most: WCAG 2.2 has text enlarged to 400 % (1.4.10)."""

@@ -34,8 +34,8 @@ from collage_engine.drawing.columns import BOX_HEIGHT, LEGIBLE_PX, LEGIBLE_SCALE
 from collage_engine.drawing.palette import Look, mix, toolchain_look
 from collage_engine.drawing.scene import skip_curve
 from collage_engine.wording.formatting import DASH
-from collage_gui.design_units import STEP as TEXT_STEP
 from collage_gui.graph_view.picture import Marks, Picture
+from collage_gui.preferences import STEP as TEXT_STEP
 from collage_gui.theme import Colours
 
 MOST_OF_TWO_LINES, SHARE_BAR = 16.0, 6.0

@@ -11,9 +11,9 @@ from PySide6.QtCore import QFileSystemWatcher, QObject, Qt, Signal
 from PySide6.QtGui import QAction, QIcon
 from PySide6.QtWidgets import QFileDialog, QMessageBox, QTabBar, QTabWidget, QWidget
 
+from collage_engine.support.resources import resource
 from collage_gui import recovery
-from collage_gui.assets import asset
-from collage_gui.document.run_queue import RunQueue
+from collage_gui.document.document import RunQueue
 from collage_gui.engine_client import EngineClient
 from collage_gui.main_window.recovery_copies import RecoveryCopies
 from collage_gui.messages import Messages
@@ -105,7 +105,7 @@ class Documents(QObject):
 
     def open_sample(self) -> None:
         """Open the model that is packaged with the program."""
-        self.open_path(str(asset("models/mnist.onnx")))
+        self.open_path(str(resource("models/mnist.onnx")))
 
     def open_path(self, path: str, copy: recovery.Copy | None = None) -> DocumentWindow:
         """Open a model or a session in a new tab, or show the tab that it has already.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, QTimer
 
 from collage_gui import recovery
-from collage_gui.design_units import FLOW_MS
 from collage_gui.engine_client import EngineClient
+from collage_gui.theme import FLOW_MS
 
 if TYPE_CHECKING:
     from collage_gui.document.document import Document

@@ -28,8 +28,7 @@ from collage_gui import recovery
 from collage_gui.actions import ActionSpec
 from collage_gui.banner import Banner
 from collage_gui.command_palette import CommandPalette
-from collage_gui.connections import Connection
-from collage_gui.engine_client import EngineClient
+from collage_gui.engine_client import Connection, EngineClient
 from collage_gui.main_window.action_set import ActionSet, Menus
 from collage_gui.main_window.documents import Documents
 from collage_gui.main_window.engine import Engine

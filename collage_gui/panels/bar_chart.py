@@ -17,8 +17,7 @@ from PySide6.QtGui import QColor, QFontMetricsF, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QStackedWidget
 
 from collage_engine.wording.formatting import time_text
-from collage_gui.design_units import UNIT
-from collage_gui.theme import Theme
+from collage_gui.theme import UNIT, Theme
 from collage_gui.widgets import text_label
 
 NEUTRAL = "#8a9199"

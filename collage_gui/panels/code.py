@@ -14,7 +14,7 @@ from PySide6.QtWidgets import (
 
 from collage_engine.wording.formatting import short_operator
 from collage_gui.document.document import Document
-from collage_gui.panels.copying import allow_copying
+from collage_gui.panels.tables import allow_copying
 from collage_gui.theme import Theme
 from collage_gui.widgets import lay_out, named, text_label
 

@@ -9,10 +9,9 @@ from PySide6.QtWidgets import QAbstractItemView, QTreeWidget, QTreeWidgetItem
 from collage_engine.drawing.groups import LEGIBLE_BOXES
 from collage_engine.wording.formatting import counted, node_shapes
 from collage_engine.wording.toolchains import toolchain_title
-from collage_gui.design_units import NAME_LETTERS
 from collage_gui.document.document import Document
-from collage_gui.panels.copying import allow_copying
-from collage_gui.panels.tables import toolchain_icon
+from collage_gui.panels.tables import allow_copying, toolchain_icon
+from collage_gui.theme import NAME_LETTERS
 from collage_gui.widgets import letters_px, plain_tip
 
 TOOLCHAIN = 2

@@ -22,7 +22,7 @@ from collage_engine.wording.runs import (
     ABOUT_EXPECTED,
 )
 from collage_gui.document.document import Document
-from collage_gui.panels.cost_text import cost_tip
+from collage_gui.panels.candidates import cost_tip
 from collage_gui.panels.tables import Column, RowsModel, Table, border_text, toolchain_column
 from collage_gui.theme import Theme
 from collage_gui.widgets import filter_field, lay_out, text_label

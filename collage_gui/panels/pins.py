@@ -13,7 +13,7 @@ from collage_engine.wording.figures import latency_text, latency_us
 from collage_engine.wording.formatting import counted, gain_text
 from collage_gui.document.document import Document
 from collage_gui.document.pin_prices import price_of_pin, unmeasured_of_pin
-from collage_gui.panels.pin_text import MARKS, pin_demand
+from collage_gui.document.pin_set import MARKS, pin_demand
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
 from collage_gui.widgets import action_button, lay_out, push_button, text_label

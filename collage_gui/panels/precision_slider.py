@@ -7,8 +7,8 @@ from PySide6.QtWidgets import QHBoxLayout, QSlider, QWidget
 
 from collage_engine.drawing.rounding import RoundingCurve, RoundingPoint
 from collage_engine.wording.formatting import significant, time_text
-from collage_gui.design_units import UNIT
 from collage_gui.document.document import Document
+from collage_gui.theme import UNIT
 from collage_gui.widgets import ElidedLabel, lay_out, named, push_button, text_label
 
 LEAST, MOST = 0.001, 0.05

@@ -1,20 +1,64 @@
-"""Shows a run's progress in a strip below the graph while the engine works."""
+"""Shows a run's progress in a strip below the graph, and what the engine reports in a log."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
 
-from PySide6.QtCore import Qt, QTimer
-from PySide6.QtGui import QAction
-from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtCore import QSize, Qt, QTime, QTimer
+from PySide6.QtGui import QAction, QColor, QTextCharFormat
+from PySide6.QtWidgets import (
+    QHBoxLayout,
+    QPlainTextEdit,
+    QProgressBar,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
 
 from collage_engine.records.event import Progress
 from collage_engine.wording.figures import latency_text, toolchains_text
 from collage_engine.wording.formatting import STAGE_TITLES, duration_text
-from collage_gui.design_units import FLOW_MS, UNIT
 from collage_gui.document.document import Document
-from collage_gui.widgets import ElidedLabel, action_button, lay_out, named, plain_tip
+from collage_gui.messages import DocumentLog
+from collage_gui.theme import FLOW_MS, KEPT, UNIT, Theme
+from collage_gui.widgets import ElidedLabel, action_button, lay_out, letters_px, named, plain_tip
+
+
+class LogPanel(QPlainTextEdit):
+    """Shows a document's log, and follows its end."""
+
+    def __init__(self, log: DocumentLog, theme: Theme) -> None:
+        super().__init__()
+        self.theme = theme
+        self.setObjectName("logPanel")
+        self.setAccessibleName("Log")
+        self.setReadOnly(True)
+        self.setMaximumBlockCount(KEPT)
+        self.setFrameShape(QPlainTextEdit.Shape.NoFrame)
+        self.setPlaceholderText("What the engine reports appears here.")
+        self.setFont(theme.mono())
+        theme.changed.connect(lambda: self.setFont(theme.mono()))
+        log.added.connect(self.add)
+
+    def sizeHint(self) -> QSize:
+        """Return the size of a terminal, of 80 × 24 letters."""
+        return QSize(letters_px(self, 80), 24 * self.fontMetrics().lineSpacing())
+
+    def add(self, level: str, text: str) -> None:
+        """Append a line in the colour of its level."""
+        colours = self.theme.colours
+        form = QTextCharFormat()
+        tint = {"warning": colours.bad, "error": colours.bad, "engine": colours.quiet}
+        form.setForeground(QColor(tint.get(level, colours.text)))
+        bar = self.verticalScrollBar()
+        at_end = bar.value() >= bar.maximum() - 4
+        mark = {"warning": "Warning: ", "error": "Error: "}.get(level, "")
+        self.setCurrentCharFormat(form)
+        self.appendPlainText(f"{QTime.currentTime().toString('HH:mm:ss')}  {mark}{text}")
+        if at_end:
+            bar.setValue(bar.maximum())
+
 
 STEPS = {
     "enumerate": "Candidates",

@@ -17,7 +17,7 @@ from collage_engine.wording.alternatives import ABOUT_COLUMNS, TITLES, WhyRow, w
 from collage_engine.wording.formatting import counted, node_shapes, time_text
 from collage_engine.wording.toolchains import toolchain_title
 from collage_gui.document.document import Document
-from collage_gui.panels.cost_text import partition_text
+from collage_gui.panels.candidates import partition_text
 from collage_gui.theme import Theme
 from collage_gui.widgets import lay_out, named
 

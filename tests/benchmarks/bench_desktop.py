@@ -80,8 +80,8 @@ def start_times() -> list[float]:
 
 def engine_times(model: str, session: str) -> dict[str, float]:
     """Seconds with the real engine: files to pictures, clicks to prices."""
-    from collage_gui.connections import Connection
     from collage_gui.document.pin_prices import pin_prices
+    from collage_gui.engine_client import Connection
     from collage_gui.main_window.window import MainWindow
     from collage_gui.preferences import Preferences
     from collage_gui.theme import Theme

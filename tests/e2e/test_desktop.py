@@ -24,7 +24,7 @@ def test_the_real_engine_killed_while_measuring_goes_on_after_a_restart(
 ) -> None:
     import signal
 
-    from collage_gui.connections import Connection
+    from collage_gui.engine_client import Connection
     from collage_gui.main_window.window import MainWindow
     from collage_gui.preferences import Preferences
     from collage_gui.theme import Theme

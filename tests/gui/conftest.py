@@ -24,8 +24,8 @@ if str(HERE) not in sys.path:
     sys.path.insert(0, str(HERE))
 
 from collage_gui.banner import Banner
-from collage_gui.connections import Connection
 from collage_gui.document_window.window import DocumentWindow
+from collage_gui.engine_client import Connection
 from collage_gui.main_window.window import MainWindow
 from collage_gui.panels.toolchain_list import ToolchainList
 from collage_gui.preferences import Preferences

@@ -21,7 +21,7 @@ sys.path.insert(0, str(HERE.parents[1]))
 
 from PySide6.QtWidgets import QApplication
 
-from collage_gui.connections import Connection
+from collage_gui.engine_client import Connection
 from collage_gui.main_window.window import MainWindow
 from collage_gui.preferences import Preferences
 from collage_gui.theme import Theme

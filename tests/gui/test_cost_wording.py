@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.placement import Partition
 from collage_engine.wording.figures import isolated_us
-from collage_gui.panels.cost_text import cost_tip, partition_text
+from collage_gui.panels.candidates import cost_tip, partition_text
 
 ISOLATED = Cost(state="measured", median_us=10.0, low_us=9.0, high_us=12.0, count=1)
 IN_MODEL = ISOLATED.in_model(15.0, "seen")

@@ -13,8 +13,8 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QMessageBox
 
 from collage_gui import recovery
-from collage_gui.connections import Connection, parse_connection
-from collage_gui.design_units import KEPT
+from collage_gui.engine_client import Connection, parse_connection
+from collage_gui.theme import KEPT
 
 
 def test_an_engine_that_crashes_gives_a_banner_and_a_restart_that_goes_on(drive, tmp_path) -> None:

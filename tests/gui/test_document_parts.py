@@ -12,11 +12,10 @@ from collage_engine.drawing.groups import Group
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.service import protocol
-from collage_gui.connections import Connection
 from collage_gui.document.pin_set import PinSet
-from collage_gui.document.requests import EngineRequests
-from collage_gui.document.shown_placement import Shown, ShownPlacement
-from collage_gui.document_window import collapsed_groups
+from collage_gui.document.shown import Shown, ShownPlacement
+from collage_gui.document_window import picture_controller
+from collage_gui.engine_client import Connection, EngineRequests
 
 
 class RecordingClient(QObject):
@@ -109,10 +108,10 @@ def test_groups_expand_one_level_and_collapse_around_an_operator() -> None:
         )
     }
     closed = frozenset({"outer"})
-    assert collapsed_groups.expand(closed, "outer", groups) == {"inner"}
-    assert collapsed_groups.expand_around(closed, [0], groups) == frozenset()
-    assert collapsed_groups.expand_around(closed, [3], groups) == {"inner"}
-    around = collapsed_groups.innermost_open_group(frozenset({"deep"}), 0, groups)
+    assert picture_controller.expand(closed, "outer", groups) == {"inner"}
+    assert picture_controller.expand_around(closed, [0], groups) == frozenset()
+    assert picture_controller.expand_around(closed, [3], groups) == {"inner"}
+    around = picture_controller.innermost_open_group(frozenset({"deep"}), 0, groups)
     assert around is not None and around.id == "inner"
-    assert collapsed_groups.collapse(frozenset({"deep"}), around, groups) == {"inner"}
-    assert collapsed_groups.innermost_open_group(closed, 0, groups) is None
+    assert picture_controller.collapse(frozenset({"deep"}), around, groups) == {"inner"}
+    assert picture_controller.innermost_open_group(closed, 0, groups) is None

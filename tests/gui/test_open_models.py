@@ -90,7 +90,7 @@ def test_the_sample_on_the_welcome_page_opens(drive, monkeypatch) -> None:
     sample = d.folder / "models" / "mnist.onnx"
     sample.parent.mkdir()
     sample.write_bytes(b"")
-    monkeypatch.setattr(documents, "asset", lambda name: d.folder / name)
+    monkeypatch.setattr(documents, "resource", lambda name: d.folder / name)
     d.qtbot.mouseClick(d.window.welcome.sample, Qt.MouseButton.LeftButton)
     assert d.window.documents.tabs.tabText(0) == "mnist.onnx"
 

@@ -13,7 +13,7 @@ from PySide6.QtCore import Qt
 
 from collage_engine.records.pin import Pin
 from collage_gui.document.pin_prices import PinPrice, pin_prices
-from collage_gui.panels.pin_text import command_line_text
+from collage_gui.document.pin_set import command_line_text
 
 
 def other(toolchain: str) -> str:

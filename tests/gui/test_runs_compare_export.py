@@ -14,10 +14,10 @@ from PySide6.QtWidgets import QFileDialog
 from collage_engine.wording.figures import latency_text, winner_title
 from collage_engine.wording.formatting import time_text
 from collage_gui.document.comparison import Reference
-from collage_gui.document_window.answer_line import AGAIN
 from collage_gui.document_window.files import new_name
 from collage_gui.panels.bar_chart import Bar, BarChart, axis_end
 from collage_gui.panels.run_bars import run_bars
+from collage_gui.panels.run_headline import AGAIN
 from tests.gui.conftest import check
 
 
