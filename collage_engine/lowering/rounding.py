@@ -10,12 +10,16 @@ one of a thousand elements only.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members
 from collage_engine.records.numbering import NodeSet
 
+ROUNDS = re.compile(r"quantize|onnx:(com\.microsoft\.)?(QuantizeLinear|QLinear\w+|QGemm)")
+"""Operators that round to 8 bits: those of the dataflow graph, and opaque ones."""
 SHARE = 1e-3
 """Share of the elements that may be more than one step apart, where roundings follow each other.
 Chosen."""
@@ -29,20 +33,20 @@ def roundings(graph: DataflowGraph, nodes: NodeSet) -> dict[int, int]:
         nodes: The set.
 
     Returns:
-        By node index, the most quantize calls on a path inside the set that ends at the node.
+        By node index, the most of them on a path inside the set that ends at the node.
     """
     depth: dict[int, int] = {}
     for index in members(nodes):
         node = graph.nodes[index]
         before = max((depth.get(i, 0) for i in node.inputs), default=0)
-        depth[index] = before + (node.op == "quantize")
+        depth[index] = before + (ROUNDS.fullmatch(node.op) is not None)
     return depth
 
 
 def is_quantised(graph: DataflowGraph, index: int) -> bool:
     """Tell whether an 8-bit value stands for a float, and may be off by a step.
 
-    It does where it comes from a quantize call through operators that keep its type. A class or a
+    It does where an operator that rounds made it, and others handed it on in its type. A class or a
     count that is turned into 8 bits stands for itself.
 
     Args:
@@ -55,7 +59,7 @@ def is_quantised(graph: DataflowGraph, index: int) -> bool:
     waiting, seen = [index], {index}
     while waiting:
         node = graph.nodes[waiting.pop()]
-        if node.op == "quantize":
+        if ROUNDS.fullmatch(node.op):
             return True
         for source in node.inputs:
             if source not in seen and any(

@@ -52,6 +52,14 @@ MODELS = {
         c = Add(x1, b)
         y = Abs(c)
     }""",
+    # Sums of products of 8 bits over their whole range, which exceed 16 bits.
+    "whole numbers": """(float[4,32] x, int8[32,8] w0, float[8] w1) => (sums, y) {
+        quantised, scale, zero = DynamicQuantizeLinear(x)
+        sums = MatMulInteger(quantised, w0, zero)
+        a = Cast <to = 1> (sums)
+        b = Mul(a, scale)
+        y = Add(b, w1)
+    }""",
     # Values that are moved and not computed, a split, and results that are no floats.
     "shapes": """(float[2,8] x) => (turned, largest) {
         left, right = Split <axis = 1> (x)
@@ -69,7 +77,10 @@ DEVICE_MODELS = {
 
 
 def model_of(graph: str) -> ModelProto:
-    """Return the model of a graph, whose inputs that are called w0, w1, … are random weights."""
+    """Return the model of a graph, whose inputs that are called w0, w1, … are random weights.
+
+    Whole numbers are over the whole range of their type.
+    """
     text = f'<ir_version: 8, opset_import: ["" : {OPSET}]> check {graph}'
     made = parser.parse_model(text)
     random = np.random.default_rng(0)
@@ -80,7 +91,12 @@ def model_of(graph: str) -> ModelProto:
             made.graph.input.append(value)
             continue
         kind = value.type.tensor_type
-        values = random.standard_normal([d.dim_value for d in kind.shape.dim]) * 0.3
-        array = values.astype(helper.tensor_dtype_to_np_dtype(kind.elem_type))
-        made.graph.initializer.append(numpy_helper.from_array(array, value.name))
+        shape = [d.dim_value for d in kind.shape.dim]
+        dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
+        if dtype.kind in "iu":
+            ends = np.iinfo(dtype)
+            values = random.integers(ends.min, ends.max, shape, dtype, endpoint=True)
+        else:
+            values = (random.standard_normal(shape) * 0.3).astype(dtype)
+        made.graph.initializer.append(numpy_helper.from_array(values, value.name))
     return shape_inference.infer_shapes(made, strict_mode=True)

@@ -1,0 +1,39 @@
+"""Candidates that multiply whole numbers of 8 bits over their whole range are right, or refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from collage_engine.candidates.menu import source_of
+from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.extract import function_of
+from collage_engine.lowering.reference import TrueValues, run_onnx
+from collage_engine.model.importer import import_onnx
+from collage_engine.partition.enumerate import enumerate_candidates
+from collage_engine.timing.bench import check
+from collage_engine.toolchains import registry
+from tests.support.toolchain_cases import available, default_instance
+from tests.support.whole_number_cases import CASES, full_range_inputs
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", ["onnxruntime", "tvm"])
+def test_every_candidate_is_right(name: str, case: str, tmp_path: Path) -> None:
+    """True values are exact sums, so that no kernel that saturates passes, and none is refused
+    that is right."""
+    model = import_onnx(CASES[case](), evaluate=run_onnx)
+    values = TrueValues.record(model, full_range_inputs(model), tmp_path)
+    toolchain = available(registry.get(name))
+    instance = default_instance(toolchain)
+    graph = model.graph
+    found = list(enumerate_candidates(graph, [source_of(graph, toolchain, instance)]))
+    taken = [c for c in found if not (c.takes or c.gives)]
+    for number, candidate in enumerate((*taken[:: max(1, len(taken) // 6)], *taken[-1:])):
+        function = function_of(model, instance, candidate.nodes, f"case_{number}")
+        with compile_function(function) as compiled:
+            outputs = compiled.run(values.inputs_of(function))
+        check(function, outputs, values.outputs_of(function))
+    own = case.startswith("own") or case == "dynamic convolution"
+    assert taken or (name == "tvm" and own)
