@@ -69,7 +69,7 @@ def test_the_notebook_runs_from_the_first_cell_to_the_last(tmp_path):
 
 CALLS = """
 import sys
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -87,6 +87,15 @@ for outputs in (model(x, y), model(feeds), model(**feeds), model(x, **{"y:0": y}
 assert [each.tolist() for each in model.run(None, feeds)] == [total.tolist(), product.tolist()]
 (only,) = model.run(["the product"], feeds)
 assert (only == 15).all()
+# Numbers of another type, as long as nothing is lost, and what a caller does with an output.
+for same in (y.tolist(), y.astype(np.int64), y.astype(np.float64), y[:, ::-1]):
+    assert (model(x, same)["sum"] == 8).all()
+kept = model(x, y)["sum"]
+kept[...] = 0
+assert (model(x, y)["sum"] == 8).all() and (kept == 0).all()
+with ThreadPoolExecutor(4) as pool:
+    squares = pool.map(lambda n: (n, model(x * n, y * n)["the product"]), range(200))
+    assert all((product == 15 * n * n).all() for n, product in squares)
 
 
 def refused(*arrays, kind=ValueError, **named):
@@ -102,7 +111,7 @@ refused(x)
 refused({**feeds, "z": x})
 refused(x, y, x)
 refused(x, y, x=x)
-refused(x, y.astype(np.float64))
+refused(x, y.astype(np.float64) + 1e-12)
 refused(x, y[:1])
 try:
     model(x, y)["difference"]

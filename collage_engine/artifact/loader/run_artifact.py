@@ -50,6 +50,7 @@ import queue
 import re
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -77,6 +78,10 @@ REGION = re.compile(
     re.M,
 )
 """A region of private memory that belongs to no file, in ``/proc/self/smaps``."""
+PLAIN_TYPES = {"float16", "float32", "float64"} | {
+    f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)
+}
+"""Element types that NumPy takes from a tensor as they lie in memory."""
 BENCHMARK_S = 2.0
 """Seconds of calls that are timed; chosen."""
 
@@ -388,8 +393,78 @@ def values_of(manifest, which) -> tuple[Value, ...]:
     return tuple(found)
 
 
+class Input:
+    """A model's input: the tensor that each call fills, and what may be put into it.
+
+    Args:
+        about: The manifest's entry.
+        make: Makes a tensor of a shape and an element type, in the device's memory.
+        on_host: Whether that is memory of this process.
+    """
+
+    def __init__(self, about, make, on_host):
+        import numpy as np
+
+        self.name, self.shape = about["name"], tuple(about["shape"])
+        self.kind, self.dtype = about["dtype"], numpy_dtype(about["dtype"])
+        self._is_text = self.kind == "string"
+        shape, kind = self.shape, self.kind
+        if self._is_text:
+            shape, kind = (*shape, TEXT_BYTES), "uint8"
+        self.tensor = make(shape, kind)
+        self._bytes = math.prod(self.shape) * self.dtype.itemsize
+        self._memory = None
+        if on_host and self._bytes:
+            memory = (ctypes.c_char * self._bytes).from_address(self.tensor.data_ptr())
+            self._memory = np.frombuffer(memory, self.dtype).reshape(self.shape)
+
+    def fill(self, value):
+        """Copy a value into the tensor.
+
+        Args:
+            value: An array, or what NumPy makes one of: lists may hold any numbers of the same
+                kind, arrays of another element type only such as lose nothing by the conversion.
+        """
+        import numpy as np
+
+        array = np.asarray(value)
+        if array is not value and np.can_cast(array.dtype, self.dtype, "same_kind"):
+            array = array.astype(self.dtype)
+        if array.dtype != self.dtype or array.shape != self.shape:
+            array = self._converted(array)
+        if self._memory is not None:
+            self._memory[...] = array
+        elif self._bytes:
+            array = np.ascontiguousarray(array)
+            if self._is_text:
+                array = np.frombuffer(array.tobytes(), np.uint8).reshape(*self.shape, TEXT_BYTES)
+            self.tensor.copyfrom(array)
+
+    def _converted(self, array):
+        """Return an array of the input's own type.
+
+        Raises:
+            ValueError: Its shape is another one, or the conversion would lose something.
+        """
+        if self._is_text and array.dtype.kind in "OSU":
+            array = encoded(array)
+        if array.shape == self.shape and array.dtype.kind in "iuf" and self.dtype.kind in "iuf":
+            import numpy as np
+
+            with np.errstate(invalid="ignore", over="ignore"):
+                own = array.astype(self.dtype)
+                if np.array_equal(own.astype(array.dtype), array):
+                    return own
+        if array.shape != self.shape or array.dtype != self.dtype:
+            raise ValueError(
+                f"input {self.name!r} must be {self.kind}{list(self.shape)}, "
+                f"not {array.dtype}{list(array.shape)}"
+            )
+        return array
+
+
 class Model(Called):
-    """A loaded artifact for one shape.
+    """A loaded artifact for one shape; of calls from several threads each waits its turn.
 
     Args:
         folder: The artifact, which was ``opened`` after its environment was set.
@@ -404,7 +479,6 @@ class Model(Called):
         import tvm
         from tvm.runtime.vm import VirtualMachine
 
-        self._tvm = tvm
         kind = self.manifest.get("device", "cpu")
         if kind == "cuda":
             load_cuda(folder)
@@ -415,6 +489,14 @@ class Model(Called):
             library = tvm.runtime.load_module(str(module))
         self.vm = VirtualMachine(library, self.device)
         self.main = self.vm["main"]
+        self._turn = threading.Lock()
+        self._on_host = kind == "cpu"
+
+        def make(shape, dtype):
+            return tvm.runtime.empty(shape, dtype, self.device)
+
+        self._inputs = [Input(about, make, self._on_host) for about in manifest["inputs"]]
+        self._kinds = [about["dtype"] for about in manifest["outputs"]]
         self.load_seconds = time.perf_counter() - start
         """Without the check of the files and the first run."""
         self.first_result_seconds = None
@@ -427,55 +509,44 @@ class Model(Called):
         the first."""
 
     def bind(self, inputs):
-        """Returns the tensors of the inputs, in the model's order."""
-        import numpy as np
-
-        tensors = []
-        for about in self.manifest["inputs"]:
-            name, dtype, shape = about["name"], about["dtype"], tuple(about["shape"])
-            if name not in inputs:
-                raise ValueError(f"input {name!r} is missing")
-            array = np.asarray(inputs[name])
-            if dtype == "string" and array.dtype.kind in "OSU":
-                array = encoded(array)
-            if array.shape != shape or array.dtype != numpy_dtype(dtype):
-                raise ValueError(
-                    f"input {name!r} must be {dtype}{list(shape)}, "
-                    f"not {array.dtype}{list(array.shape)}"
-                )
-            if dtype == "string":
-                dtype, shape = "uint8", (*shape, TEXT_BYTES)
-                array = np.frombuffer(array.tobytes(), np.uint8)
-            tensor = self._tvm.runtime.empty(shape, dtype, self.device)
-            tensor.copyfrom(np.ascontiguousarray(array).reshape(shape))
-            tensors.append(tensor)
-        return tensors
+        """Copy inputs into the model's own tensors; return these, in the model's order."""
+        for about in self._inputs:
+            if about.name not in inputs:
+                raise ValueError(f"input {about.name!r} is missing")
+            about.fill(inputs[about.name])
+        return [about.tensor for about in self._inputs]
 
     def invoke(self, tensors):
         """Run the module on bound inputs, and wait until the device is done."""
+        if self.first_result_seconds is not None and self._on_host:
+            return self.main(*tensors)
         start = time.perf_counter()
         result = self.main(*tensors)
-        if self.manifest.get("device", "cpu") != "cpu":
+        if not self._on_host:
             self.device.sync()
         if self.first_result_seconds is None:
             self.first_result_seconds = self.load_seconds + time.perf_counter() - start
         return result
 
     def _outputs(self, inputs):
+        with self._turn:
+            result = self.invoke(self.bind(inputs))
+            tensors = [result] if len(self._kinds) == 1 else result
+            return [
+                self._copy(tensor, kind) for tensor, kind in zip(tensors, self._kinds, strict=True)
+            ]
+
+    def _copy(self, tensor, kind):
+        """Return an output as an array of its own: the tensor may be an input or a constant."""
         import numpy as np
 
-        result = self.invoke(self.bind(inputs))
-        kinds = [about["dtype"] for about in self.manifest["outputs"]]
-        outputs = []
-        for tensor, kind in zip([result] if len(kinds) == 1 else result, kinds, strict=True):
-            array, dtype = tensor.numpy(), numpy_dtype(kind)
-            if kind == "string":
-                texts = array.reshape(-1).view(dtype).reshape(array.shape[:-1])
-                array = np.char.decode(texts, "utf-8") if texts.size else texts
-            elif array.dtype != dtype:
-                array = array.view(dtype)
-            outputs.append(array)
-        return outputs
+        if self._on_host and kind in PLAIN_TYPES:
+            return np.from_dlpack(tensor).copy()
+        array, dtype = tensor.numpy(), numpy_dtype(kind)
+        if kind == "string":
+            texts = array.reshape(-1).view(dtype).reshape(array.shape[:-1])
+            return np.char.decode(texts, "utf-8") if texts.size else texts
+        return array if array.dtype == dtype else array.view(dtype)
 
 
 def shapes_of(entry) -> dict[str, tuple[int, ...]]:
