@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from onnx import TensorProto, numpy_helper
 
 from collage_engine.candidates.menu import source_of
 from collage_engine.lowering.compile import compile_function
@@ -14,6 +15,7 @@ from collage_engine.model.importer import import_onnx
 from collage_engine.partition.enumerate import enumerate_candidates
 from collage_engine.timing.bench import check
 from collage_engine.toolchains import registry
+from collage_engine.toolchains.openvino.reading import saturates
 from tests.support.toolchain_cases import available, default_instance
 from tests.support.whole_number_cases import CASES, full_range_inputs
 
@@ -37,3 +39,26 @@ def test_every_candidate_is_right(name: str, case: str, tmp_path: Path) -> None:
         check(function, outputs, values.outputs_of(function))
     own = case.startswith("own") or case == "dynamic convolution"
     assert taken or (name == "tvm" and own)
+
+
+@pytest.mark.parametrize(
+    ("case", "wrong"),
+    [
+        ("around MatMul", True),
+        ("around MatMul int8", True),
+        ("quantised convolution", True),
+        ("integer product", False),
+        ("ties", False),
+    ],
+)
+def test_a_toolchain_that_saturates_is_refused_by_its_rule(case: str, wrong: bool) -> None:
+    """Whether a sample shows it must not decide: other inputs may."""
+    models = [CASES[case](), import_onnx(CASES[case](), evaluate=run_onnx).onnx]
+    assert [saturates(model, ("avx2", "fma")) for model in models] == [wrong, wrong]
+    assert not any(saturates(model, ("avx2", "avx_vnni")) for model in models)
+    for model in models:
+        for tensor in model.graph.initializer:
+            if tensor.data_type == TensorProto.INT8:
+                small = numpy_helper.to_array(tensor) // 2
+                tensor.CopyFrom(numpy_helper.from_array(small, tensor.name))
+    assert not any(saturates(model, ("avx2", "fma")) for model in models)

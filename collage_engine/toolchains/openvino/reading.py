@@ -1,11 +1,13 @@
-"""Knows the ONNX nodes that OpenVINO's frontend reads as something else."""
+"""Knows the ONNX nodes that OpenVINO reads as something else, or computes wrongly."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onnx import NodeProto
+    from collections.abc import Collection
+
+    from onnx import ModelProto, NodeProto
 
 MISREAD: dict[str, int | None] = {
     "Softmax": 13,
@@ -21,6 +23,45 @@ It takes Softmax's axis of old opsets for that of new ones, reduces over all axe
 ReduceLogSumExp, and overlooks Attention's window. Of LRN's bias it takes the whole part only; with
 a whole bias its results are ONNX Runtime's to 1e-6 (sizes 3 and 5, four exponents).
 """
+
+
+VNNI = frozenset(("avx512_vnni", "avx_vnni", "amx_int8"))
+"""Instruction sets that add products of 8 bits in 32 bits, as Linux names them."""
+LARGEST_WEIGHT = 64
+"""Largest size of weights of which two products with a uint8 fit 16 bits: 2 * 255 * 64 = 32,640."""
+
+
+def saturates(model: ModelProto, flags: Collection[str]) -> bool:
+    """Tell whether sums in 8-bit products of a model may exceed what the processor adds.
+
+    On x86-64 without VNNI OpenVINO's kernels add products of uint8 and int8 in pairs of 16 bits;
+    they make int8 activations uint8. Seen with OpenVINO 2026.4 as an EPYC of Zen 2: 22 steps of 255
+    off in a MatMul between DequantizeLinear and QuantizeLinear, 14 in a Conv.
+
+    Args:
+        model: The model.
+        flags: The processor's instruction sets.
+    """
+    import numpy as np
+    from onnx import TensorProto
+
+    from collage_engine.model.onnx_file import tensor_array
+
+    if "avx2" not in flags or not VNNI.isdisjoint(flags):
+        return False
+    weights = {tensor.name: tensor for tensor in model.graph.initializer}
+    read: list[str] = []
+    rounded = False
+    for node in model.graph.node:
+        if node.op_type.startswith("QLinear") or node.op_type == "DequantizeLinear":
+            rounded |= node.input[0] not in weights
+            read += [name for name in node.input if name in weights]
+    return rounded and any(
+        weights[name].data_type == TensorProto.INT8
+        and np.abs(tensor_array(weights[name], name).astype(np.int16)).max(initial=0)
+        > LARGEST_WEIGHT
+        for name in read
+    )
 
 
 def misreads(node: NodeProto, opset: int) -> bool:

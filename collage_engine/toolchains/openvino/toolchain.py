@@ -6,11 +6,12 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collage_engine.machine.device import processor
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
     ToolchainAbout,
 )
-from collage_engine.support.errors import ToolchainError
+from collage_engine.support.errors import ToolchainError, UnsupportedError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.openvino import wheel
 from collage_engine.toolchains.runtime import weight_files
@@ -79,10 +80,19 @@ class OpenVinoToolchain(OnnxFedToolchain):
         return misreads(node, opset)
 
     def plan_of(self, function: Function, model: ModelProto) -> tuple[dict[str, Any], bytes]:
-        """Return the plan and the weights of a function, for its C++ runtime."""
+        """Return the plan and the weights of a function, for its C++ runtime.
+
+        Raises:
+            UnsupportedError: Its sums of 8-bit products may saturate on this processor.
+        """
         from collage_engine.model.mapped_weights import is_mapped
         from collage_engine.toolchains.openvino.intermediate import from_onnx, to_ir, write_ir
+        from collage_engine.toolchains.openvino.reading import saturates
 
+        if saturates(model, processor().flags):
+            raise UnsupportedError(
+                "OpenVINO's sums of 8-bit products saturate on a processor without VNNI"
+            )
         found = from_onnx(model)
         kinds = [*map(function.input_type, function.inputs)]
         kinds += map(function.output_type, function.outputs)
