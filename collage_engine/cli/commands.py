@@ -375,10 +375,12 @@ def _write(path: str | Path, content: bytes | str) -> None:
 
 
 def _store(options: argparse.Namespace) -> int:
+    from collage_engine.lowering.kernel_cache import kernel_files, remove_least_used
     from collage_engine.store.store import Store
 
     if options.action == "info":
-        info = Store().info()
+        sizes = [file.stat().st_size for file in kernel_files()]
+        info = msgspec.structs.replace(Store().info(), kernels=len(sizes), kernel_bytes=sum(sizes))
         _tell(options, info, lambda: output.print_store(info))
     elif options.action == "export":
         count = Store().export(Path(options.file))
@@ -388,6 +390,9 @@ def _store(options: argparse.Namespace) -> int:
         say(f"{counted(count, 'new measurement')} taken from {options.file}")
     else:
         say(f"{counted(Store().clear(), 'measurement')} forgotten")
+        count = len(list(kernel_files()))
+        remove_least_used(0)
+        say(f"{counted(count, 'compiled kernel')} removed")
     return 0
 
 

@@ -267,6 +267,7 @@ def signed(us: float) -> str:
 
 def print_store(info: StoreInfo) -> None:
     """Print where the measurements are, how many, of what and since when."""
+    say(f"compiled kernels: {info.kernels}, {bytes_text(info.kernel_bytes)}")
     say(f"file: {info.path}")
     if not info.exists:
         say("it does not exist yet: nothing has been measured")

@@ -432,14 +432,14 @@ def _add_search_command(commands: Commands) -> None:
 
 
 def _add_store_command(commands: Commands) -> None:
-    store = commands.add_parser("store", help="the machine's measurements")
+    store = commands.add_parser("store", help="the machine's measurements and compiled kernels")
     actions = store.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_json(actions.add_parser("info", help="where it is and what it holds"), "store")
     writes = actions.add_parser("export", help="write all measurements to a file, as JSON lines")
     reads = actions.add_parser("import", help="take measurements from a file of `export`")
     for action in (writes, reads):
         action.add_argument("file")
-    actions.add_parser("clear", help="forget every measurement")
+    actions.add_parser("clear", help="forget every measurement, and remove the compiled kernels")
 
 
 def _add_farm_command(commands: Commands) -> None:

@@ -97,7 +97,7 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
     import tvm
 
     from collage_engine.kernels.marks import count_unscheduled
-    from collage_engine.lowering.device_build import build_module
+    from collage_engine.lowering.executable import build_module
     from collage_engine.toolchains.capabilities import libraries_for
     from collage_engine.toolchains.registry import get
     from collage_engine.toolchains.runtime.cuda import CUDART, cudart_library
@@ -128,6 +128,7 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
     except Exception as error:
         reason = short_reason(error)
         raise ToolchainError(f"TVM cannot build the placement: {reason}") from error
+    renamed = getattr(executable, "names", {})  # an executable for a device keeps their names
     libraries: dict[str, RuntimeLibrary] = {}
     for name in dict.fromkeys(name for part in cover for name in part.instance.runtimes):
         users = [f for f in functions if name in f.instance.runtimes]
@@ -140,7 +141,9 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
             libraries.setdefault(bridge.name, bridge)
     about = BuiltModule(
         parts=tuple(cover[position] for position in order),
-        kernels=tuple(Kernel(name=c.kernel, part=c.partition) for c in assembled.calls),
+        kernels=tuple(
+            Kernel(name=renamed.get(c.kernel, c.kernel), part=c.partition) for c in assembled.calls
+        ),
         libraries=tuple(libraries.values()),
         environment=environment_of(cover, threads, spin),
         threads=threads,

@@ -125,14 +125,14 @@ class NativeCompiled(Compiled):
         from tvm import relax
         from tvm.runtime import cpu
 
-        from collage_engine.kernels.stack_buffers import PIPELINE
-        from collage_engine.lowering.target import build_target, use_threads
+        from collage_engine.lowering.executable import build_module
+        from collage_engine.lowering.target import use_threads
 
         assert isinstance(toolchain, LowersToTir)
         self.lowered = toolchain.lower(function)
         use_threads(function.instance.threads)
         try:
-            executable = relax.build(self.lowered, build_target(), tir_pipeline=PIPELINE)
+            executable = build_module(self.lowered, "")
         except Exception as error:
             raise ToolchainError(f"TVM cannot build it: {short_reason(error)}") from error
         self.vm = relax.VirtualMachine(executable, cpu())

@@ -98,7 +98,7 @@ class CudaCompiled(Compiled):
     def _native(self, copies: int) -> list[Callable[..., Any]]:
         from tvm import relax
 
-        from collage_engine.lowering.device_build import build_module
+        from collage_engine.lowering.executable import build_module
 
         assert isinstance(self.toolchain, LowersToTir)
         lowered = self.toolchain.lower(self.function)

@@ -4,24 +4,19 @@ TVM's wheel compiles kernels when a device is there, and leaves their source in 
 not, to be compiled by Python on the machine that loads it. An artifact has to run without Python
 and without a compiler, so whatever is exported is compiled here, by nvrtc.
 
-Compiled code is kept between processes and runs, beside the compiled runtimes: a kernel takes a
-second to compile; the same ones come up in the measuring, in every cover that is built, and in
-tomorrow's run.
+Compiled code is kept between processes and runs, with the processor's (``kernel_cache.py``).
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import hashlib
 import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from collage_engine.lowering.kernel_cache import digest_of, keep_kernel, read_kernel
 from collage_engine.support.errors import ToolchainError
-from collage_engine.support.files import write_atomically
 from collage_engine.support.reasons import compiler_reason
-from collage_engine.toolchains.runtime.builder import build_folder
 from collage_engine.toolchains.runtime.cuda import cuda_includes, nvrtc
 
 KIND = b"cuda"
@@ -44,21 +39,12 @@ def compile_cubin(source: str, architecture: str) -> bytes:
     libraries = nvrtc()
     if not libraries:
         raise ToolchainError("no CUDA compiler: pip install nvidia-cuda-nvrtc")
-    text = f"2\0{libraries[0].stat().st_size}\0{architecture}\0{source}"
-    key = hashlib.sha256(text.encode()).hexdigest()[:32]
-    if key not in _compiled:
-        file = build_folder() / "cubins" / f"{key}.cubin"
-        try:
-            _compiled[key] = file.read_bytes()
-        except OSError:
-            _compiled[key] = _by_nvrtc(libraries, source, architecture)
-            with contextlib.suppress(OSError):  # where the folder cannot be written nothing is kept
-                file.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(file, _compiled[key])
-    return _compiled[key]
-
-
-_compiled: dict[str, bytes] = {}
+    key = digest_of("cubin", str(libraries[0].stat().st_size), architecture, source)
+    code = read_kernel(key)
+    if code is None:
+        code = _by_nvrtc(libraries, source, architecture)
+        keep_kernel(key, code)
+    return code
 
 
 def compile_for_tvm(architecture: str) -> None:

@@ -79,9 +79,9 @@ def executable_of(function: Function, name: str) -> Any:
     from tvm import relax
     from tvm.ir import Tuple
 
-    from collage_engine.lowering.device_build import build_module
+    from collage_engine.kernels.stack_buffers import PIPELINE
     from collage_engine.lowering.extract import relax_type
-    from collage_engine.lowering.target import use_threads
+    from collage_engine.lowering.target import build_target, use_threads
 
     builder = relax.BlockBuilder()
     params = [relax.Var(f"v{i}", relax_type(function.input_type(i))) for i in function.inputs]
@@ -94,4 +94,5 @@ def executable_of(function: Function, name: str) -> Any:
             result = builder.emit_output(results[0] if len(results) == 1 else Tuple(results))
         builder.emit_func_output(result)
     use_threads(function.instance.threads)
-    return build_module(compiled.module(), "").mod
+    # A device's module may be run in this process and exported, which only TVM's own way bears.
+    return relax.build(compiled.module(), build_target(), tir_pipeline=PIPELINE).mod

@@ -41,6 +41,10 @@ class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
     newest: str | None = None
     writable: bool = True
     """Whether measurements can be added to it here."""
+    kernels: int = 0
+    """Compiled kernels that are kept on this machine."""
+    kernel_bytes: int = 0
+    """Bytes of their files."""
 
 
 def now_text() -> str:

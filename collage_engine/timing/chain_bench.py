@@ -202,7 +202,7 @@ class ChainBench:
         import tvm
         from tvm import relax
 
-        from collage_engine.lowering.device_build import build_module
+        from collage_engine.lowering.executable import build_module
         from collage_engine.lowering.extract import function_of
         from collage_engine.lowering.rewrite import assemble
         from collage_engine.lowering.target import device_of, use_threads

@@ -24,6 +24,7 @@ from collage_engine.cli import output, print_run
 from collage_engine.cli.main import main
 from collage_engine.cli.screen import Columns, as_text, complain, say
 from collage_engine.drawing.progress import ProgressReport
+from collage_engine.lowering.kernel_cache import digest_of, keep_kernel
 from collage_engine.machine.logs import PrintableFormatter
 from collage_engine.records.answers import Alternative, ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
@@ -181,6 +182,7 @@ def test_into_a_file_it_is_one_line_a_stage():
 @pytest.fixture
 def store(tmp_path, monkeypatch):
     monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("COLLAGE_BUILD_DIR", raising=False)
     with Store() as made:
         made.put(Measurement(key="k", cost=Cost(state="measured", median_us=5.0), label="conv"))
         yield made
@@ -193,6 +195,17 @@ def test_info(store, capsys):
     assert found["measurements"] == 1 and found["path"] == str(store.path)
     assert main(["store", "info"]) == 0
     assert "measurements: 1" in capsys.readouterr().out
+
+
+def test_compiled_kernels_are_counted_and_cleared(store, capsys):
+    keep_kernel(digest_of("kernel"), bytes(1000))
+    assert main(["store", "info"]) == 0
+    assert "compiled kernels: 1, 1.01 KiB" in capsys.readouterr().out
+    assert main(["store", "clear"]) == 0
+    assert "1 compiled kernel removed" in capsys.readouterr().out
+    assert store.info().measurements == 0
+    assert main(["store", "info", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kernels"] == 0
 
 
 HOSTILE = "conv\x1b]0;PWNED\x07\x9b31m\u202eevil\x7f"

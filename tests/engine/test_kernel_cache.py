@@ -1,0 +1,219 @@
+"""Compiled kernels are files: hits, misses, damage, folders that cannot be written, eviction."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax, te, tirx
+
+from collage_engine.lowering import kernel_cache
+from collage_engine.lowering.executable import build_module
+from collage_engine.lowering.kernel_cache import (
+    compiled_kernels,
+    digest_of,
+    keep_kernel,
+    kernel_files,
+    read_kernel,
+    remove_least_used,
+    with_kernel_names,
+)
+from collage_engine.lowering.target import build_target
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder of kernels."""
+    monkeypatch.setenv("COLLAGE_BUILD_DIR", str(tmp_path / "native"))
+    monkeypatch.setattr(kernel_cache, "_not_kept", {})
+    return tmp_path / "native"
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kernels that are compiled from now on, all of them in this process."""
+    names: list[str] = []
+    compile_ = kernel_cache._compile
+
+    def note(name: str, function: Any, target: Any) -> bytes:
+        names.append(name)
+        return compile_(name, function, target)
+
+    monkeypatch.setattr(kernel_cache, "_compile", note)
+    monkeypatch.setattr(kernel_cache, "allowed_processors", lambda: (0,))
+    return names
+
+
+def scaled(factor: float, size: int = 8, name: str = "A") -> tirx.PrimFunc:
+    source = te.placeholder((size,), name=name, dtype="float32")
+    result = te.compute((size,), lambda i: source[i] * tirx.const(factor, "float32"), name="B")
+    return te.create_prim_func([source, result]).without_attr("global_symbol")
+
+
+def module_of(*functions: tirx.PrimFunc, name: str = "scale") -> tvm.IRModule:
+    """Returns a module whose main applies the functions, one after the other."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((8,), "float32"))
+    value: Any = x
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            for function in functions:
+                kernel = builder.add_func(function, name)
+                value = builder.emit(
+                    relax.call_tir(kernel, (value,), relax.TensorType((8,), "float32"))
+                )
+            value = builder.emit_output(value)
+        builder.emit_func_output(value)
+    return builder.get()
+
+
+def run(module: tvm.IRModule) -> np.ndarray:
+    machine = relax.VirtualMachine(build_module(module, ""), tvm.cpu())
+    result = machine["main"](tvm.runtime.tensor(np.arange(8, dtype="float32")))
+    values: np.ndarray = result.numpy()
+    return values
+
+
+def times(*factors: float) -> np.ndarray:
+    values: np.ndarray = np.arange(8, dtype="float32") * np.prod(factors, dtype="float32")
+    return values
+
+
+def test_a_kernel_is_compiled_once(compiled: list[str]) -> None:
+    assert np.array_equal(run(module_of(scaled(3.0))), times(3.0))
+    assert len(compiled) == 1
+    assert np.array_equal(run(module_of(scaled(3.0, name="other"), name="scale7")), times(3.0))
+    assert len(compiled) == 1, "names of variables, and numbers, decide about nothing"
+    assert np.array_equal(run(module_of(scaled(3.0), scaled(5.0))), times(15.0))
+    assert len(compiled) == 2, "only the new one"
+
+
+def test_another_target_or_another_compiler_is_another_kernel(
+    compiled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = build_target()
+    older = tvm.target.Target({**dict(target.export()), "mcpu": "x86-64-v2"})
+
+    def name(target: Any) -> str:
+        return next(iter(with_kernel_names(module_of(scaled(3.0)), target)[1].values()))
+
+    assert name(target) == name(target) != name(older)
+    before = name(target)
+    monkeypatch.setattr(kernel_cache, "_compiler", lambda: "another one")
+    assert name(target) != before
+
+
+def test_all_processors_compile(monkeypatch: pytest.MonkeyPatch, compiled: list[str]) -> None:
+    monkeypatch.setattr(kernel_cache, "allowed_processors", lambda: (0, 1, 2))
+    factors = [1.0 + k / 64 for k in range(9)]
+    assert np.allclose(run(module_of(*map(scaled, factors))), times(*factors), rtol=1e-6)
+    assert compiled == [], "other processes did"
+    assert len(list(kernel_files())) == len(factors)
+
+
+def test_what_another_process_fails_at_is_raised_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_cache, "allowed_processors", lambda: (0, 1))
+    here = os.getpid()
+
+    def fail(name: str, function: Any, target: Any) -> bytes:
+        if os.getpid() != here:
+            os._exit(1)
+        raise ValueError(f"no code for {name}")
+
+    monkeypatch.setattr(kernel_cache, "_compile", fail)
+    functions = {"a_1": scaled(2.0), "a_2": scaled(3.0)}
+    with pytest.raises(ValueError, match="no code for a_1"):
+        compiled_kernels(functions, build_target())
+
+
+def test_a_damaged_file_is_compiled_again(compiled: list[str]) -> None:
+    run(module_of(scaled(3.0)))
+    (file,) = kernel_files()
+    whole = file.read_bytes()
+    for damaged in (b"", whole[:-1], whole[: len(whole) // 2], whole[:99] + b"x" + whole[100:]):
+        file.write_bytes(damaged)
+        compiled.clear()
+        assert np.array_equal(run(module_of(scaled(3.0))), times(3.0))
+        assert len(compiled) == 1
+        assert file.read_bytes() == whole
+
+
+def test_without_a_folder_that_can_be_written_a_process_compiles_once(
+    folder: Path, compiled: list[str]
+) -> None:
+    folder.write_text("no folder")
+    for _ in range(2):
+        assert np.array_equal(run(module_of(scaled(3.0))), times(3.0))
+    assert len(compiled) == 1
+    assert folder.read_text() == "no folder"
+
+
+def test_a_full_disk_keeps_nothing(monkeypatch: pytest.MonkeyPatch, compiled: list[str]) -> None:
+    def full(file: Path, content: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(kernel_cache, "write_atomically", full)
+    for _ in range(2):
+        assert np.array_equal(run(module_of(scaled(3.0))), times(3.0))
+    assert len(compiled) == 1
+    assert not list(kernel_files())
+
+
+def keep(names: Sequence[str], size: int) -> list[Path]:
+    """Keeps kernels that were used one after the other, each an hour later."""
+    for name in names:
+        keep_kernel(digest_of(name), bytes(size))
+    files = {file.name: file for file in kernel_files()}
+    for hour, name in enumerate(names):
+        moment = time.time() - 3600 * (10 + len(names) - hour)
+        os.utime(files[digest_of(name)], (moment, moment))
+    return [files[digest_of(name)] for name in names]
+
+
+def test_the_least_recently_used_leave() -> None:
+    files = keep("abcdefgh", 1000)
+    assert read_kernel(digest_of("a")) == bytes(1000)  # it is the last one used now
+    remove_least_used(8 * 1032)
+    assert all(file.exists() for file in files), "there is room for all"
+    remove_least_used(8 * 1032 - 1)
+    assert [file.exists() for file in files] == [True, False, *[True] * 6]
+    remove_least_used(3 * 1032)
+    assert [file.exists() for file in files] == [True, *[False] * 5, *[True] * 2]
+    remove_least_used(0)
+    assert not list(kernel_files())
+
+
+def test_the_first_write_of_a_process_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = keep("abcd", 1000)
+    monkeypatch.setattr(kernel_cache, "MOST_BYTES", 4 * 1032)
+    monkeypatch.setattr(kernel_cache, "_looked", [])
+    keep_kernel(digest_of("e"), bytes(1000))
+    assert [file.exists() for file in files] == [False, True, True, True]
+
+
+TWO_PROCESSES = """
+import sys
+from tests.engine.test_kernel_cache import module_of, run, scaled, times
+factors = [1.0 + k / 64 for k in range(12)]
+import numpy as np
+assert np.allclose(run(module_of(*map(scaled, factors))), times(*factors), rtol=1e-6)
+"""
+
+
+def test_two_processes_at_once(folder: Path, compiled: list[str]) -> None:
+    command = [sys.executable, "-c", TWO_PROCESSES]
+    both = [subprocess.Popen(command, cwd=Path(__file__).parents[2]) for _ in range(2)]
+    assert [process.wait() for process in both] == [0, 0]
+    assert len(list(kernel_files())) == 12
+    assert not list(folder.rglob("*.partial"))
+    factors = [1.0 + k / 64 for k in range(12)]
+    run(module_of(*map(scaled, factors)))
+    assert compiled == [], "this process takes what they have kept"
