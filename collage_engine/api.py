@@ -92,6 +92,7 @@ def place(
     budget: str | float = "10m",
     inputs: Inputs | Sequence[Inputs] = (),
     shapes: Sizes | None = None,
+    keep_inputs: Sequence[str] = (),
     toolchains: Sequence[str] = (),
     precision: str = "float32",
     pins: Sequence[str] = (),
@@ -112,6 +113,7 @@ def place(
             ``collage place --inputs``, or dictionaries of arrays by input name. Each is a sample;
             outputs are checked on all of them, and times are those of the first.
         shapes: Sizes of the inputs whose shapes the model leaves open.
+        keep_inputs: Inputs that stay inputs although the file holds values for them.
         toolchains: Toolchains to use, in order of preference; by default every available one.
         precision: The lowest that may be computed in: ``"float32"``, ``"bf16"``, ``"int8"`` …
         pins: Pins, written as for ``collage place --pin``.
@@ -131,7 +133,8 @@ def place(
         threads=threads,
         budget_s=parse_duration(budget) if isinstance(budget, str) else budget,
         inputs_npz=input_archive(given),
-        shapes=_typed("shapes", shapes or {}, Sizes),
+        shapes=dict.fromkeys(_typed("keep_inputs", keep_inputs, tuple[str, ...]), ())
+        | _typed("shapes", shapes or {}, Sizes),
         toolchains=_typed("toolchains", toolchains, tuple[str, ...]),
         precision=_typed("precision", LONG.get(precision, precision), Precision),
         **settings,
@@ -195,7 +198,8 @@ def open_model(
         model: The ``.onnx`` file; or its bytes, or an ``onnx.ModelProto``, with all weights inside.
             A model in memory is kept in a file as long as the session is open: a session that is
             saved and loaded later can show it, but not measure it.
-        shapes: Sizes of the inputs whose shapes the model leaves open.
+        shapes: Sizes of the inputs whose shapes the model leaves open. An input for which the file
+            holds a value stays an input if it is among them; ``()`` means the value's sizes.
         listener: Takes the events of everything that is done with the session.
 
     Returns:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from collage_engine.candidates.input_files import Arrays, read_samples
+from collage_engine.candidates.input_files import Arrays, read_samples, stated_sizes
 from collage_engine.lowering.accuracy import (
     counts_values,
     errors,
@@ -30,7 +30,8 @@ from collage_engine.records.accuracy import RunTolerance
 from collage_engine.records.numbering import NodeSet
 from collage_engine.records.precision import TOLERANCES
 from collage_engine.records.settings import RunSettings
-from collage_engine.support.reasons import short_reason
+from collage_engine.support.errors import UsageError
+from collage_engine.support.reasons import short_reason, shown
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -187,6 +188,12 @@ def _given(model: ImportedModel, settings: RunSettings) -> list[tuple[Arrays, Ar
     if settings.inputs_npz is None:
         return []
     wanted = {name: (tuple(kind.shape), numpy_type(kind.dtype)) for name, kind in model.inputs}
+    for name in stated_sizes(settings.inputs_npz, list(wanted)):
+        if name in model.defaults:
+            raise UsageError(
+                f"--inputs: {shown(name)!r} has a value in the model's file and is a constant: "
+                f"leave it out, or keep it as an input with --keep-inputs {shown(name)}"
+            )
     outputs = {
         name: None if kind.is_open else (tuple(kind.shape), numpy_type(kind.dtype))
         for name, kind in model.outputs

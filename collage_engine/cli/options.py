@@ -154,13 +154,19 @@ def add_shape_option(parser: argparse.ArgumentParser, default: str) -> None:
     )
 
 
+def _fixed_shapes(options: argparse.Namespace) -> dict[str, tuple[int, ...]]:
+    """Return sizes by input; inputs that are to keep those of their values have none."""
+    kept = dict.fromkeys(getattr(options, "keep_inputs", ()), ())
+    return kept | _by_name("--shape", options.shape)
+
+
 def shape_choices(options: argparse.Namespace) -> tuple[ShapeChoice, ...]:
     """Return the shapes that the user asked for; none without ``--dim`` and ``--shapes``.
 
     Raises:
         UsageError: The file is no list of shapes, or both options are given.
     """
-    fixed = _by_name("--shape", options.shape)
+    fixed = _fixed_shapes(options)
     if options.shapes_file is None:
         found = combined(_by_name("--dim", options.dim), fixed) if options.dim else ()
     elif options.dim:
@@ -213,6 +219,13 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=1,3,224,224",
         help="sizes of an input whose shape the model leaves open; repeatable",
+    )
+    group.add_argument(
+        "--keep-inputs",
+        type=names,
+        action="extend",
+        metavar="A,B,…",
+        help="inputs that stay inputs although the file holds values for them; repeatable",
     )
     group.add_argument(
         "--precision",
@@ -271,7 +284,7 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
         given["precision"] = LONG.get(given["precision"], given["precision"])
     return RunSettings(
         **given,
-        shapes=_by_name("--shape", options.shape),
+        shapes=_fixed_shapes(options),
         inputs_npz=input_archive(getattr(options, "inputs", ())),
         placements=tuple(_placement(path) for path in getattr(options, "placement", ())),
     )

@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 
 from collage_engine.lowering.definitions import by_definition, is_affected
+from collage_engine.model.dimensions import drop_values
 from collage_engine.model.formats import values_of
 from collage_engine.model.mapped_weights import (
     LEAST_BYTES,
@@ -334,6 +335,9 @@ def original_outputs(
     """
     path = Path(model.record.path) if model.record.path else None
     source: Any = path if path is not None and path.is_file() else model.onnx
+    if path is not None and path is source and model.keeps_inputs:
+        source = read_model(path)[0]  # in old formats runtimes take none of these as inputs
+        drop_values(source, model.record.shapes)
     try:
         results = run_onnx(source, inputs)
     except Exception as refusal:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from onnx import ModelProto, TensorShapeProto, ValueInfoProto
 
@@ -33,6 +33,37 @@ def open_inputs(model: ModelProto) -> dict[str, ValueInfoProto]:
     """Return the graph's inputs by name, without those that are weights."""
     weights = {tensor.name for tensor in model.graph.initializer}
     return {value.name: value for value in model.graph.input if value.name not in weights}
+
+
+def kept_sizes(model: ModelProto, shapes: Mapping[str, tuple[int, ...]], path: str) -> Shapes:
+    """Return the shapes, with the sizes of inputs that keep theirs.
+
+    An input for which the file holds a value, too (an initializer), becomes a constant unless the
+    user names it: with ``--keep-inputs``, which is no sizes here, or with its sizes.
+
+    Raises:
+        UsageError: What is to be kept is a constant of the file, or an input without a value.
+    """
+    values = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
+    inputs = {value.name: value.type.tensor_type.shape.dim for value in model.graph.input}
+    kept = dict(shapes)
+    for name, sizes in shapes.items():
+        if name in values and name in inputs:
+            kept[name] = sizes or values[name]
+        elif name in values or (inputs.get(name) and not sizes):
+            what = "a constant and no input" if name in values else "an input that has no value"
+            raise UsageError(f"{_shape_option(name, sizes)}: it is {what} in {path}.")
+    return kept
+
+
+def drop_values(model: ModelProto, names: Container[str]) -> bool:
+    """Drop the values that a file holds for these inputs, in place; tell whether there are any."""
+    inputs = {value.name for value in model.graph.input if value.name in names}
+    tensors = model.graph.initializer
+    places = [place for place, tensor in enumerate(tensors) if tensor.name in inputs]
+    for place in reversed(places):
+        del tensors[place]
+    return bool(places)
 
 
 def open_sizes(model: ModelProto) -> OpenSizes:
@@ -178,7 +209,7 @@ def input_shapes(
     for name in dims:
         if name not in places:
             raise UsageError(f"--dim {name}: {path} has no such dimension ({_has(inputs, names)}).")
-    found = {name: tuple(sizes) for name, sizes in shapes.items()}
+    found = kept_sizes(model, shapes, path)
     options = {name: _shape_option(name, sizes) for name, sizes in found.items()}
     for name, sizes in (arrays or {}).items():
         if name in inputs and name not in found and not _is_fixed(inputs[name]):
@@ -207,7 +238,7 @@ def input_shapes(
 
 
 def _shape_option(name: str, sizes: tuple[int, ...]) -> str:
-    return f"--shape {name}={','.join(map(str, sizes))}"
+    return f"--shape {name}={','.join(map(str, sizes))}" if sizes else f"--keep-inputs {name}"
 
 
 def _is_fixed(value: ValueInfoProto) -> bool:
@@ -261,7 +292,8 @@ def set_shapes(model: ModelProto, shapes: Mapping[str, tuple[int, ...]], path: s
     for name, shape in shapes.items():
         if name not in inputs:
             known = ", ".join(f"'{n}'" for n in inputs) or "none"
-            raise UsageError(f"--shape {name}: {path} has no such input (it has {known}).")
+            option = "--shape" if shape else "--keep-inputs"
+            raise UsageError(f"{option} {name}: {path} has no such input (it has {known}).")
         _check_shape(inputs[name], shape, names, _shape_option(name, shape))
     names.check()
     unknown: dict[str, list[int | None] | None] = {}

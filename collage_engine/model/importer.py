@@ -21,7 +21,7 @@ import tvm
 from tvm import relax
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.dimensions import set_shapes
+from collage_engine.model.dimensions import drop_values, kept_sizes, set_shapes
 from collage_engine.model.frontend import Frontend, UnknownType
 from collage_engine.model.observed_types import Evaluate, evaluate_by_definition
 from collage_engine.model.onnx_checks import check_graph
@@ -75,6 +75,12 @@ class ImportedModel:
     _vars: tuple[Any, ...] = field(repr=False)
     _opaque: dict[int, OpaqueOperator] = field(default_factory=dict, repr=False)
     """The opaque operators of the graph, by node index."""
+    defaults: tuple[str, ...] = ()
+    """Inputs of the user's file that became constants, since it holds values for them."""
+    keeps_inputs: bool = False
+    """Whether inputs stayed inputs although the file holds values for them."""
+    ir_version: int = 0
+    """The version of ONNX's format in which the file is written."""
     _arrays: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
 
     @property
@@ -211,6 +217,11 @@ def _import(
     shapes: dict[str, tuple[int, ...]],
     evaluate: Evaluate,
 ) -> ImportedModel:
+    shapes = kept_sizes(model, shapes, path)
+    keeps_inputs = drop_values(model, shapes)
+    held = {tensor.name for tensor in model.graph.initializer}
+    defaults = tuple(value.name for value in model.graph.input if value.name in held)
+    ir_version = model.ir_version
     check_graph(model, path)
     check_standard(model, path)
     model = in_known_opset(model, path)
@@ -246,6 +257,9 @@ def _import(
             (name, nodes[i].type)
             for name, i in zip(graph.record.output_names, graph.record.outputs, strict=True)
         ),
+        defaults=defaults,
+        keeps_inputs=keeps_inputs,
+        ir_version=ir_version,
         _module=module,
         _exprs=exprs,
         _vars=variables,

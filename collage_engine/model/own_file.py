@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from collage_engine.model.dimensions import drop_values
 from collage_engine.model.onnx_file import read_model
 from collage_engine.model.onnx_types import value_info
 from collage_engine.support.errors import ModelError, UsageError
@@ -57,6 +58,7 @@ def own_model(
         return None
     if digest != model.record.sha256:
         return None
+    drop_values(own, model.record.shapes)
     weights = {tensor.name for tensor in own.graph.initializer}
     given = [value for value in own.graph.input if value.name not in weights]
     taken = _in_order(given, graph.record.inputs, inputs, model.inputs)

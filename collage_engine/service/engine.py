@@ -160,7 +160,7 @@ class Engine:
         """Import a model; UsageError or ModelError says what is wrong with it."""
         path, temporary = self._model_file(params)
         shapes = params.shapes
-        if params.inputs_npz is not None:
+        if params.inputs_npz is not None or () in shapes.values():
             (shapes,) = self.input_shapes(path, (ShapeChoice(shapes=shapes),), params.inputs_npz)
         opened = self._admit(self._imported(path, shapes), temporary)
         return p.ModelAnswer(document=opened.handle, model=opened.document.model)

@@ -5,19 +5,25 @@ from __future__ import annotations
 import io
 import pickle
 import zipfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import numpy_helper
 
 from collage_engine.candidates.input_files import stated_sizes
 from collage_engine.candidates.inputs import model_samples, representative_inputs, stated_errors
 from collage_engine.lowering.reference import original_outputs
-from collage_engine.model.importer import ImportedModel, import_onnx
+from collage_engine.model.importer import ImportedModel, import_model, import_onnx
+from collage_engine.model.own_file import own_model
+from collage_engine.records.numbering import NodeIndex, NodeSet
 from collage_engine.records.settings import RunSettings
+from collage_engine.run.stages.samples import default_warnings
 from collage_engine.support.errors import UsageError
 from tests import zoo
+from tests.support.written import written
 from tests.zoo.net import Net
 
 
@@ -181,3 +187,33 @@ def test_the_sizes_of_the_first_sample_are_read_before_the_model() -> None:
     assert stated_sizes(data, ["x", "y"]) == {"x": (1, 4), "y": (5, 0)}
     assert stated_sizes(mixed(a_dot_npz=arrays), ["x"]) == {"x": (7, 3), "y": ()}
     assert stated_sizes(b"PK nothing", ["x"]) == {}
+
+
+@pytest.mark.parametrize("version", [3, 10])
+def test_an_input_with_a_value_is_a_constant_or_is_kept(version: int, tmp_path: Path) -> None:
+    built = written(
+        "(float[2,3] x, float[3] w) => (y) { y = Mul(x, w) }",
+        {"w": np.float32([1, 2, 3])},
+        opset=17,
+    )
+    built.ir_version = version
+    onnx.save(built, tmp_path / "m.onnx")
+    given = RunSettings(
+        inputs_npz=archive(x=npy(np.ones((2, 3), "f")), w=npy(np.float32([5, 6, 7])))
+    )
+    constant = import_model(tmp_path / "m.onnx")
+    assert [name for name, _ in constant.inputs] == ["x"]
+    said = default_warnings(constant)
+    assert len(said) == (version > 3) and all("1 input ('w')" in each for each in said)
+    with pytest.raises(UsageError, match=r"'w' has a value .* with --keep-inputs w"):
+        model_samples(constant, given)
+    kept = import_model(tmp_path / "m.onnx", {"w": ()})
+    assert [name for name, _ in kept.inputs] == ["x", "w"] and not default_warnings(kept)
+    assert kept.record.shapes == {"w": (3,)}
+    (sample,) = model_samples(kept, given)
+    np.testing.assert_array_equal(sample.truth["y"], [[5, 6, 7]] * 2)
+    values = dict.fromkeys(NodeIndex(i) for i in kept.graph.record.inputs)
+    nodes = sum(1 << index for index in kept.graph.operators)
+    own = own_model(kept, NodeSet(nodes), [*values], [*kept.graph.record.outputs])
+    assert own is not None and [value.name for value in own.graph.input] == ["x", "w"]
+    assert not own.graph.initializer

@@ -8,12 +8,13 @@ import json
 import re
 import shlex
 
+import numpy as np
 import onnx
 import pytest
 
-from collage_engine.cli.options import dimension, shape, shape_choices
+from collage_engine.cli.options import dimension, settings_from, shape, shape_choices
 from collage_engine.cli.parser import build_parser
-from collage_engine.model.dimensions import input_shapes, open_sizes, set_shapes
+from collage_engine.model.dimensions import input_shapes, kept_sizes, open_sizes, set_shapes
 from collage_engine.model.onnx_file import write_plainly
 from collage_engine.records.shapes import (
     MOST_SHAPES,
@@ -25,6 +26,7 @@ from collage_engine.records.shapes import (
 )
 from collage_engine.support.errors import ModelError, UsageError
 from collage_engine.wording.shape_table import shape_cells, sharing_sentences
+from tests.support.written import written
 from tests.zoo.net import Net
 
 
@@ -212,6 +214,43 @@ def test_names_that_tell_no_size_from_another_name_nothing(name: str) -> None:
     ) as refusal:
         set_shapes(model, {}, "m.onnx")
     assert "--dim" not in str(refusal.value)
+
+
+def with_values() -> onnx.ModelProto:
+    """``y = x·w + b`` over ``[batch, 3]``; the file holds values for the inputs ``w`` and ``b``."""
+    return written(
+        "(float[batch,3] x, float[rows,2] w, float b) => (y) { p = MatMul(x, w) y = Add(p, b) }",
+        {"w": np.ones((3, 2), np.float32), "b": np.float32(0)},
+        opset=17,
+    )
+
+
+@pytest.mark.parametrize(
+    "options", [["--keep-inputs", "b,w"], ["--keep-inputs", "w", "--keep-inputs", "b"]]
+)
+def test_inputs_that_are_kept_have_the_sizes_of_their_values(options: list[str]) -> None:
+    shapes = settings_from(place(*options)).shapes
+    assert shapes == {"w": (), "b": ()}
+    assert kept_sizes(with_values(), shapes, "m.onnx") == {"w": (3, 2), "b": ()}
+    (choice,) = shape_choices(place(*options, "--dim", "batch=2"))
+    assert input_shapes(with_values(), choice.dims, choice.shapes, "m.onnx") == {
+        "x": (2, 3),
+        "w": (3, 2),
+        "b": (),
+    }
+    assert kept_sizes(with_values(), {"w": (3, 2)}, "m.onnx") == {"w": (3, 2)}
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("x", "it is an input that has no value in m.onnx"), ("z", "no such input")]
+)
+def test_what_is_no_input_with_a_value_cannot_be_kept(name: str, says: str) -> None:
+    model = with_values()
+    with pytest.raises(UsageError, match=f"--keep-inputs {name}: .*{says}"):
+        set_shapes(model, kept_sizes(model, {name: ()}, "m.onnx"), "m.onnx")
+    del model.graph.input[2]
+    with pytest.raises(UsageError, match="--keep-inputs b: it is a constant and no input"):
+        kept_sizes(model, {"b": ()}, "m.onnx")
 
 
 def test_a_models_dimensions_give_the_shapes_of_all_its_inputs():

@@ -15,10 +15,14 @@ from collage_engine.candidates.inputs import (
     unchecked,
 )
 from collage_engine.machine.run_control import RunControl
+from collage_engine.model.importer import ImportedModel
+from collage_engine.model.own_file import FIRST_CONSTANT_INITIALIZERS
 from collage_engine.records.accuracy import RunTolerance
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.task import RunTask
+from collage_engine.support.counted import counted
 from collage_engine.support.errors import MeasureError
+from collage_engine.support.reasons import shown
 from collage_engine.trials.contender import ContenderResult, Sample
 from collage_engine.trials.tolerance import MORE_SAMPLES, is_promised
 
@@ -60,7 +64,7 @@ def draw_samples(task: RunTask, control: RunControl) -> RunSamples:
     not_finite = unchecked(samples)
     if task.out is not None:
         refuse_unchecked([name for name, _ in model.outputs], not_finite, settings)
-    for sentence in sample_warnings(not_finite, settings):
+    for sentence in (*default_warnings(model), *sample_warnings(not_finite, settings)):
         control.warn(sentence)
     given = samples[0].inputs
     tolerance = run_tolerance(model, settings, given, control.cancelled.is_set)
@@ -86,6 +90,21 @@ def draw_samples(task: RunTask, control: RunControl) -> RunSamples:
 LARGE_TOLERANCE = 0.01
 """Share of an output's largest value from which on its tolerance is said at the top; chosen: an
 error of that size is no rounding to whoever reads the numbers."""
+
+
+def default_warnings(model: ImportedModel) -> list[str]:
+    """Return a sentence on inputs that became constants, where the file's format asks for none.
+
+    Older formats list every weight among the inputs.
+    """
+    names = model.defaults
+    if not names or model.ir_version < FIRST_CONSTANT_INITIALIZERS:
+        return []
+    which = ", ".join(map(repr, map(shown, names[:3]))) + (", …" if len(names) > 3 else "")
+    return [
+        f"the file holds values for {counted(len(names), 'input')} ({which}), which are constants "
+        "now; --keep-inputs NAME keeps one as an input"
+    ]
 
 
 def sample_warnings(not_finite: Mapping[str, float], settings: RunSettings) -> list[str]:
