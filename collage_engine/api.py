@@ -47,12 +47,12 @@ from collage_engine.service.input_archive import input_archive
 from collage_engine.service.interrupts import interruptible
 from collage_engine.store.document import Document
 from collage_engine.store.pins import close_names
-from collage_engine.support.counted import counted
-from collage_engine.support.durations import parse_duration
 from collage_engine.support.errors import ArtifactError, CollageError, UsageError
 from collage_engine.support.files import check_writable
+from collage_engine.support.text import counted
+from collage_engine.support.time_limits import parse_duration
 from collage_engine.support.typed import convert
-from collage_engine.wording.runs import ENDING
+from collage_engine.wording.sentences import ENDING
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -645,7 +645,7 @@ class Session:
         Raises:
             UsageError: The run has no placement, or the model is gone, or is not to be written to.
         """
-        from collage_engine.drawing.annotations import layer_settings, node_annotations
+        from collage_engine.drawing.exports import layer_settings, node_annotations
 
         path = str(_path(out).resolve())
         placement = self.run(run).placement
@@ -740,7 +740,7 @@ class PlacedModel:
 
     def __repr__(self) -> str:
         from collage_engine.wording.figures import verdict_sentence
-        from collage_engine.wording.toolchains import learn
+        from collage_engine.wording.titles import learn
 
         learn(self.run.toolchains)
         name = Path(self.session.model.path).name

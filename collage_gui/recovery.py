@@ -16,8 +16,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QStandardPaths
 
-from collage_engine.support.files import write_atomically
-from collage_engine.support.locks import hold_lock, is_locked
+from collage_engine.support.files import hold_lock, is_locked, write_atomically
 
 
 def recovery_folder() -> Path:

@@ -13,7 +13,7 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QGuiApplication, QPalette
 from PySide6.QtWidgets import QApplication
 
-from collage_engine.support.resources import resource
+from collage_engine.support.files import resource
 from collage_gui.preferences import Preferences
 
 UNIT = 8

@@ -18,11 +18,11 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.drawing.columns import AT_A_GLANCE
+from collage_engine.drawing.layout import AT_A_GLANCE
 from collage_engine.records.toolchain import ToolchainState
-from collage_engine.support.resources import resource
-from collage_engine.wording.formatting import elide
-from collage_engine.wording.toolchains import toolchain_title
+from collage_engine.support.files import resource
+from collage_engine.wording.amounts import elide
+from collage_engine.wording.titles import toolchain_title
 from collage_gui.preferences import Preferences
 from collage_gui.recovery import Copy
 from collage_gui.theme import LINE_LETTERS, UNIT

@@ -27,9 +27,9 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.support.durations import parse_duration
 from collage_engine.support.errors import InvalidValue
-from collage_engine.wording.formatting import as_sentence, duration_text
+from collage_engine.support.time_limits import parse_duration
+from collage_engine.wording.amounts import as_sentence, duration_text
 from collage_gui.theme import NAME_LETTERS, UNIT
 
 W = TypeVar("W", bound=QWidget)

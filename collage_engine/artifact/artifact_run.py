@@ -13,8 +13,7 @@ from collage_engine.artifact.manifest import expected_machine, read_manifest, ve
 from collage_engine.lowering.stopwatch import stamp_kernels
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.machine.worker import Worker, WorkerError
-from collage_engine.support.errors import ArtifactError
-from collage_engine.support.reasons import last_line, one_sentence
+from collage_engine.support.errors import ArtifactError, last_line, one_sentence
 from collage_engine.support.time_limits import ANSWER_S, JOB_S, with_weights
 
 

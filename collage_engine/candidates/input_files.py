@@ -19,8 +19,7 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from collage_engine.model.texts import TEXT_TYPE, encoded
-from collage_engine.support.errors import UsageError
-from collage_engine.support.reasons import short_reason, shown
+from collage_engine.support.errors import UsageError, short_reason, shown
 
 ArrayKind = tuple[tuple[int, ...], np.dtype]
 """Shape and element type."""

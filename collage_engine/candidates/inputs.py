@@ -30,8 +30,7 @@ from collage_engine.records.accuracy import RunTolerance
 from collage_engine.records.numbering import NodeSet
 from collage_engine.records.precision import TOLERANCES
 from collage_engine.records.settings import RunSettings
-from collage_engine.support.errors import UsageError
-from collage_engine.support.reasons import short_reason, shown
+from collage_engine.support.errors import UsageError, short_reason, shown
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -26,8 +26,13 @@ from collage_engine.records.refusal import Refusal
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
 from collage_engine.store.keys import KeyContext, KeyMaker
-from collage_engine.support.errors import ToolchainError, ToolchainFault, UsageError
-from collage_engine.support.reasons import MOST_CHARACTERS, first_line
+from collage_engine.support.errors import (
+    MOST_CHARACTERS,
+    ToolchainError,
+    ToolchainFault,
+    UsageError,
+    first_line,
+)
 from collage_engine.support.time_limits import WORK_S
 from collage_engine.support.typed import convert
 from collage_engine.toolchains.asking import asked, asking

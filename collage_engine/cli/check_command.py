@@ -32,14 +32,9 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.service.engine import Engine
 from collage_engine.support.errors import Cancelled, CollageError, UsageError
 from collage_engine.support.files import check_writable, write_atomically
+from collage_engine.support.text import counted
 from collage_engine.support.typed import convert
-from collage_engine.wording.formatting import (
-    bytes_text,
-    counted,
-    duration_text,
-    gain_text,
-    time_text,
-)
+from collage_engine.wording.amounts import bytes_text, duration_text, gain_text, time_text
 
 NOT_COMPARED = 2
 """Exit status where no comparison was possible."""

@@ -20,7 +20,7 @@ from collage_engine.cli.options import settings_from, shape_choices
 from collage_engine.cli.print_run import print_run, print_shapes, run_document
 from collage_engine.cli.screen import ERR, complain, say
 from collage_engine.cli.search_command import search
-from collage_engine.drawing.annotations import LAYER_SETTINGS
+from collage_engine.drawing.exports import LAYER_SETTINGS
 from collage_engine.drawing.progress import ProgressReport
 from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.report_format import ReportFormat
@@ -37,8 +37,9 @@ from collage_engine.support.errors import (
     UsageError,
 )
 from collage_engine.support.files import check_writable, write_atomically
-from collage_engine.wording.formatting import counted, gain_text
-from collage_engine.wording.toolchains import learn
+from collage_engine.support.text import counted
+from collage_engine.wording.amounts import gain_text
+from collage_engine.wording.titles import learn
 
 REPORTS: dict[str, ReportFormat] = {
     ".html": "html",

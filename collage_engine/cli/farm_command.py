@@ -18,7 +18,7 @@ from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.support.errors import Cancelled, CollageError, FarmError, UsageError
-from collage_engine.wording.formatting import time_text
+from collage_engine.wording.amounts import time_text
 
 if TYPE_CHECKING:
     from collage_engine.farm.task import FarmTask

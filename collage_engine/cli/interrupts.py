@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from collage_engine.cli.screen import ERR
 from collage_engine.service.engine import Engine, Listener
 from collage_engine.service.interrupts import interruptible
-from collage_engine.wording.runs import ENDING
+from collage_engine.wording.sentences import ENDING
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from string import Template
 from collage_engine.machine.folders import write_whole
 from collage_engine.records.versions import __version__
 from collage_engine.support.errors import CollageError, UsageError
-from collage_engine.support.resources import resource
+from collage_engine.support.files import resource
 from collage_engine.toolchains.registry import all_names
 
 PACKAGE = "package"

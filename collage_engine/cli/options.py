@@ -20,8 +20,8 @@ from collage_engine.records.shapes import (
     parse_shape,
 )
 from collage_engine.service.input_archive import file_bytes, input_archive
-from collage_engine.support.durations import parse_duration
 from collage_engine.support.errors import InvalidValue, UsageError
+from collage_engine.support.time_limits import parse_duration
 from collage_engine.support.typed import decode
 
 T = TypeVar("T")

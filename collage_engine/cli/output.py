@@ -23,20 +23,12 @@ from collage_engine.records.profile import Diagnosis
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.store.document import Document
 from collage_engine.store.measurement import StoreInfo
-from collage_engine.support.errors import Cancelled, CollageError, InfeasibleError
-from collage_engine.support.reasons import bounded
-from collage_engine.support.text import printable_json
-from collage_engine.wording.accuracy import tolerance_sentences
+from collage_engine.support.errors import Cancelled, CollageError, InfeasibleError, bounded
+from collage_engine.support.text import counted, printable_json
 from collage_engine.wording.alternatives import ABOUT_COLUMNS, TITLES, why_rows
-from collage_engine.wording.facts import changed_facts, run_facts
-from collage_engine.wording.formatting import (
-    bytes_text,
-    counted,
-    gain_text,
-    significant,
-    time_text,
-)
-from collage_engine.wording.toolchains import learn, toolchain_title
+from collage_engine.wording.amounts import bytes_text, gain_text, significant, time_text
+from collage_engine.wording.facts import changed_facts, run_facts, tolerance_sentences
+from collage_engine.wording.titles import learn, toolchain_title
 
 _LOG = logging.getLogger(__name__)
 

@@ -20,9 +20,8 @@ from collage_engine.cli.options import (
     size,
 )
 from collage_engine.records.versions import __version__
-from collage_engine.support.durations import parse_duration
 from collage_engine.support.text import printable
-from collage_engine.support.time_limits import ANSWER_S
+from collage_engine.support.time_limits import ANSWER_S, parse_duration
 
 Commands = Any
 """What ``add_subparsers`` returns; argparse keeps the type to itself."""

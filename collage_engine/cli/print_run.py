@@ -14,7 +14,8 @@ from rich.table import Table
 from collage_engine.cli.screen import Columns, say, show
 from collage_engine.records.placement import Placement, Run
 from collage_engine.support.errors import CollageError
-from collage_engine.wording import objective
+from collage_engine.support.text import counted
+from collage_engine.wording.amounts import as_sentence, spread_text, time_text
 from collage_engine.wording.facts import fact_lines, placement_facts, run_facts
 from collage_engine.wording.figures import (
     clocks_text,
@@ -22,16 +23,18 @@ from collage_engine.wording.figures import (
     estimate_text,
     verdict_sentence,
 )
-from collage_engine.wording.formatting import (
-    as_sentence,
-    counted,
-    spread_text,
-    time_text,
-)
 from collage_engine.wording.latencies import latency_rows
-from collage_engine.wording.objective import deployment_cells, objective_sentences
-from collage_engine.wording.shape_table import COLUMNS, NUMBERS, shape_cells, sharing_sentences
-from collage_engine.wording.toolchains import learn, toolchain_title
+from collage_engine.wording.several_runs import (
+    SHAPE_COLUMNS,
+    SHAPE_NUMBERS,
+    WAY_COLUMNS,
+    WAY_NUMBERS,
+    deployment_cells,
+    objective_sentences,
+    shape_cells,
+    sharing_sentences,
+)
+from collage_engine.wording.titles import learn, toolchain_title
 
 if TYPE_CHECKING:
     from collage_engine.farm.shapes import ShapesPlaced
@@ -45,7 +48,7 @@ def print_shapes(placed: ShapesPlaced, warned: Collection[str] = ()) -> None:
     for run in placed.runs:
         learn(run.toolchains)
     _print_warnings(placed.runs, warned)
-    table = Columns(*COLUMNS, right=NUMBERS, cut=("toolchains",))
+    table = Columns(*SHAPE_COLUMNS, right=SHAPE_NUMBERS, cut=("toolchains",))
     for row in placed.rows:
         table.add(*shape_cells(row))
     show(table.table)
@@ -144,8 +147,8 @@ def _print_objective(run: Run) -> None:
     for sentence in objective_sentences(run):
         say(sentence)
     if run.deployments:
-        numbers = objective.NUMBERS
-        table = Columns("", *objective.COLUMNS, right=numbers, cut=("toolchains",))
+        numbers = WAY_NUMBERS
+        table = Columns("", *WAY_COLUMNS, right=numbers, cut=("toolchains",))
         for row in run.deployments:
             table.add("→" if row.run == run.id else "", *deployment_cells(row))
         show(table.table)

@@ -18,13 +18,9 @@ from collage_engine.drawing.rounding import OperatorRounding, RoundingState
 from collage_engine.drawing.scene import Scene
 from collage_engine.records.operator_titles import onnx_type, short_name
 from collage_engine.records.placement import Partition, Placement
-from collage_engine.wording.formatting import (
-    counted,
-    node_shapes,
-    significant,
-    time_text,
-)
-from collage_engine.wording.toolchains import toolchain_title
+from collage_engine.support.text import counted
+from collage_engine.wording.amounts import node_shapes, significant, time_text
+from collage_engine.wording.titles import toolchain_title
 
 Mode = Literal[
     "toolchain",

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from collage_engine.drawing.columns import AT_A_GLANCE
+from collage_engine.drawing.layout import AT_A_GLANCE
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.records.placement import Placement
 

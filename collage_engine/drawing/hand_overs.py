@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from collage_engine.drawing.scene import Scene
 from collage_engine.records.placement import Conversion, Partition, Placement
-from collage_engine.wording.formatting import bytes_text, time_text
-from collage_engine.wording.toolchains import toolchain_title
+from collage_engine.wording.amounts import bytes_text, time_text
+from collage_engine.wording.titles import toolchain_title
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from collage_engine.records.graph import GraphRecord, Node, nodes_of
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.operator_titles import NodeTitles, short_name
-from collage_engine.support.counted import NAMED
+from collage_engine.support.text import NAMED
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Gives toolchains their colours, letters and patterns, and costs their scales.
 
-The records of toolchains say how they look (``wording/toolchains.py``). Nothing is told by colour
+The records of toolchains say how they look (``wording/titles.py``). Nothing is told by colour
 alone. Costs use a scale of ColorBrewer (Harrower and Brewer 2003).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from collage_engine.wording.toolchains import Pattern, toolchain_state
+from collage_engine.wording.titles import Pattern, toolchain_state
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from rich.table import Column
 from collage_engine.records import event as ev
 from collage_engine.records.placement import Run
 from collage_engine.support.text import printable
-from collage_engine.wording.baselines import baseline_title
+from collage_engine.wording.amounts import duration_text, time_text
 from collage_engine.wording.figures import best_baseline, toolchains_text, winner_title
-from collage_engine.wording.formatting import STAGE_TITLES, duration_text, time_text
-from collage_engine.wording.toolchains import learn
+from collage_engine.wording.sentences import STAGE_TITLES
+from collage_engine.wording.titles import baseline_title, learn
 
 
 class ProgressReport:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import msgspec
 
 from collage_engine.drawing import sections
-from collage_engine.drawing.graphml import placement_graphml
+from collage_engine.drawing.exports import placement_graphml
 from collage_engine.drawing.groups import partitions_help
 from collage_engine.drawing.svg import placement_svg
 from collage_engine.records.candidate import CandidateRecord
@@ -18,14 +18,13 @@ from collage_engine.records.placement import Run
 from collage_engine.records.report_format import ReportFormat
 from collage_engine.records.versions import __version__
 from collage_engine.store.document import Document
-from collage_engine.support.csv_table import csv_table
 from collage_engine.support.errors import UsageError
-from collage_engine.support.text import printable, printable_json
-from collage_engine.wording import objective
-from collage_engine.wording.accuracy import (
+from collage_engine.support.text import csv_table, printable, printable_json
+from collage_engine.wording.amounts import as_sentence, moment_text, spread_text, time_text
+from collage_engine.wording.facts import (
     precision_text,
+    run_facts,
 )
-from collage_engine.wording.facts import run_facts
 from collage_engine.wording.figures import (
     conditions,
     ending_sentences,
@@ -35,17 +34,19 @@ from collage_engine.wording.figures import (
     verdict_sentence,
     winner_title,
 )
-from collage_engine.wording.formatting import (
-    as_sentence,
-    moment_text,
-    spread_text,
-    time_text,
-)
 from collage_engine.wording.latencies import latency_rows
-from collage_engine.wording.objective import deployment_cells, objective_sentences
-from collage_engine.wording.runs import EXPECTED, ISOLATED, LAST_RUN
-from collage_engine.wording.shape_table import COLUMNS, NUMBERS, shape_cells, sharing_sentences
-from collage_engine.wording.toolchains import learn, toolchain_title
+from collage_engine.wording.sentences import EXPECTED, ISOLATED, LAST_RUN
+from collage_engine.wording.several_runs import (
+    SHAPE_COLUMNS,
+    SHAPE_NUMBERS,
+    WAY_COLUMNS,
+    WAY_NUMBERS,
+    deployment_cells,
+    objective_sentences,
+    shape_cells,
+    sharing_sentences,
+)
+from collage_engine.wording.titles import learn, toolchain_title
 
 GRADIENT = [{"stop": 0, "bgColor": "#ffffff"}, {"stop": 1, "bgColor": "#e69f00"}]
 """Model Explorer's colours of the cheapest and the most expensive node."""
@@ -254,7 +255,7 @@ def report_json(document: Document, run: Run) -> bytes:
 def _html(document: Document, run: Run, name: str) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    from collage_engine.support.resources import resource
+    from collage_engine.support.files import resource
 
     template = resource(f"report/{name}")
     environment = Environment(
@@ -300,14 +301,17 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "found": sections.found(run),
         "collapsed": placement is not None and partitions_help(nodes, placement),
         "shapes": sections.table(
-            [(row.run, *shape_cells(row)) for row in run.shapes], COLUMNS, NUMBERS, run.id
+            [(row.run, *shape_cells(row)) for row in run.shapes],
+            SHAPE_COLUMNS,
+            SHAPE_NUMBERS,
+            run.id,
         ),
         "sharing": sharing_sentences(len(run.shapes), run.sharing),
         "objective": objective_sentences(run),
         "deployments": sections.table(
             [(row.run, *deployment_cells(row)) for row in run.deployments],
-            objective.COLUMNS,
-            objective.NUMBERS,
+            WAY_COLUMNS,
+            WAY_NUMBERS,
             run.id,
         ),
         "sum": partition_sum_text(placement) if placement else "",

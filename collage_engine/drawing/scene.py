@@ -7,13 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from collage_engine.drawing.columns import (
-    ALONG_GAP,
-    BOX_HEIGHT,
-    BOX_WIDTH,
-    FAN,
-    Layout,
-)
 from collage_engine.drawing.groups import (
     LEGIBLE_BOXES,
     DisplayGraph,
@@ -25,7 +18,14 @@ from collage_engine.drawing.groups import (
     partitions_help,
     sections,
 )
-from collage_engine.drawing.layout import lay_out
+from collage_engine.drawing.layout import (
+    ALONG_GAP,
+    BOX_HEIGHT,
+    BOX_WIDTH,
+    FAN,
+    Layout,
+    lay_out,
+)
 from collage_engine.drawing.operators import OperatorGraph, operator_graph
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Placement

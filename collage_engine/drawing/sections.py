@@ -8,19 +8,19 @@ from typing import Any
 from collage_engine.records.placement import Run
 from collage_engine.store.compare import compare_runs
 from collage_engine.store.document import Document
-from collage_engine.wording.facts import fact_lines, run_facts
-from collage_engine.wording.figures import drift_text, latency_us, winner_title
-from collage_engine.wording.formatting import (
+from collage_engine.wording.amounts import (
     DASH,
-    STAGE_TITLES,
     bytes_text,
     gain_text,
     moment_text,
     number_text,
     time_text,
 )
+from collage_engine.wording.facts import fact_lines, run_facts
+from collage_engine.wording.figures import drift_text, latency_us, winner_title
 from collage_engine.wording.partition_figures import partition_figures
-from collage_engine.wording.toolchains import toolchain_title
+from collage_engine.wording.sentences import STAGE_TITLES
+from collage_engine.wording.titles import toolchain_title
 
 
 def table(

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
 from collage_engine.drawing.box_styles import BoxStyle, Colouring, LegendEntry, style_boxes
-from collage_engine.drawing.columns import ACROSS_GAP, ARROW, STRIP
 from collage_engine.drawing.hand_overs import HandOver, hand_overs, labels_on_the_left
+from collage_engine.drawing.layout import ACROSS_GAP, ARROW, STRIP
 from collage_engine.drawing.palette import mix
 from collage_engine.drawing.scene import (
     Outline,
@@ -20,7 +20,7 @@ from collage_engine.drawing.scene import (
 )
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Placement
-from collage_engine.wording import formatting
+from collage_engine.wording import amounts
 
 # Names of patterns differ, since a page may hold both drawings and hide one of them.
 _LIGHT = {
@@ -241,9 +241,9 @@ def _box(shown: Scene, box: int, style: BoxStyle, ink: dict[str, str]) -> str:
     limit = max(4, int((x + w - 8 - value_px - left) / TITLE_LETTER_PX))
     out.append(
         f'<text x="{left:.1f}" y="{y + 19:.1f}" font-size="12.5" font-weight="600" '
-        f'fill="{text}">{escape(formatting.elide(style.title, limit))}</text>'
+        f'fill="{text}">{escape(amounts.elide(style.title, limit))}</text>'
         f'<text x="{left:.1f}" y="{y + 36:.1f}" font-size="11" fill="{quiet}">'
-        f"{escape(formatting.elide(style.detail, 22))}</text>"
+        f"{escape(amounts.elide(style.detail, 22))}</text>"
     )
     if style.value:
         out.append(

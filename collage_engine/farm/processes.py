@@ -16,7 +16,7 @@ from collage_engine.farm.certificate import security
 from collage_engine.machine.device import device
 from collage_engine.machine.folders import cache_folder
 from collage_engine.support.errors import FarmError, UsageError
-from collage_engine.support.locks import hold_lock
+from collage_engine.support.files import hold_lock
 
 LOST_MACHINES = 2
 """Machines that a task may lose before it is given up: a model that ends its machines must not end

@@ -20,8 +20,8 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import items_of
 from collage_engine.service.engine import Engine
 from collage_engine.store.shape_rows import best_alone, inputs_of, toolchains_of
-from collage_engine.support.counted import counted
 from collage_engine.support.errors import ArtifactError, ToolchainError
+from collage_engine.support.text import counted
 from collage_engine.support.time_limits import ANSWER_S
 
 _LOG = logging.getLogger(__name__)

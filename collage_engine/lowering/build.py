@@ -21,9 +21,8 @@ from collage_engine.lowering.virtual_machine import (
 )
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.toolchain import RuntimeLibrary
-from collage_engine.support.errors import ArtifactError, ToolchainError
+from collage_engine.support.errors import ArtifactError, ToolchainError, short_reason
 from collage_engine.support.files import link_file
-from collage_engine.support.reasons import short_reason
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from collage_engine.lowering.compiled import Compiled, Timer
 from collage_engine.lowering.tensors import empty
-from collage_engine.support.errors import ToolchainError
-from collage_engine.support.reasons import short_reason
+from collage_engine.support.errors import ToolchainError, short_reason
 from collage_engine.toolchains.base import Function, Toolchain
 from collage_engine.toolchains.capabilities import LowersToTir, inside
 from collage_engine.toolchains.runtime.weight_files import forget

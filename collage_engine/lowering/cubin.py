@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from collage_engine.lowering.kernel_cache import digest_of, keep_kernel, read_kernel
-from collage_engine.support.errors import ToolchainError
-from collage_engine.support.reasons import compiler_reason
+from collage_engine.support.errors import ToolchainError, compiler_reason
 from collage_engine.toolchains.runtime.cuda import cuda_includes, nvrtc
 
 KIND = b"cuda"

@@ -40,9 +40,9 @@ from collage_engine.support.errors import (
     MeasureError,
     ModelError,
     ToolchainError,
+    short_reason,
 )
-from collage_engine.support.flag import Flag
-from collage_engine.support.reasons import short_reason
+from collage_engine.support.time_limits import Flag
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.registry import onnx_evaluator
 

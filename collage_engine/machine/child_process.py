@@ -32,7 +32,7 @@ from collage_engine.machine.processes import (
     signal_name,
     tree_private_bytes,
 )
-from collage_engine.support.reasons import MOST_CHARACTERS, last_line, place_in_file
+from collage_engine.support.errors import MOST_CHARACTERS, last_line, place_in_file
 from collage_engine.support.time_limits import LEAST_S
 
 TAIL_BYTES = 1 << 16

@@ -17,8 +17,7 @@ from functools import cache
 from typing import Any
 
 from collage_engine.records.toolchain import Device
-from collage_engine.support.errors import UsageError
-from collage_engine.support.reasons import last_line
+from collage_engine.support.errors import UsageError, last_line
 from collage_engine.support.time_limits import ANSWER_S
 
 DEFAULT_ARCHITECTURE = "sm_90a"

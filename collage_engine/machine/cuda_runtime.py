@@ -16,8 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from collage_engine.support.errors import MeasureError
-from collage_engine.support.reasons import short_reason
+from collage_engine.support.errors import MeasureError, short_reason
 
 SUCCESS = 0
 NON_BLOCKING = 1

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from collage_engine.support.errors import CollageError
-from collage_engine.support.locks import hold_lock
+from collage_engine.support.files import hold_lock
 from collage_engine.support.time_limits import ANSWER_S
 
 

@@ -24,7 +24,7 @@ from collage_engine.records.event import (
 )
 from collage_engine.records.faults import FaultTracker
 from collage_engine.support.errors import Cancelled
-from collage_engine.support.flag import Flag, FlagWhen
+from collage_engine.support.time_limits import Flag, FlagWhen
 
 Resource = TypeVar("Resource")
 

@@ -21,7 +21,7 @@ from collage_engine.machine.processes import STEP_S
 from collage_engine.machine.risk_marker import RiskMarker
 from collage_engine.support import errors
 from collage_engine.support.errors import Cancelled, CollageError
-from collage_engine.support.flag import Flag
+from collage_engine.support.time_limits import Flag
 
 TICK_S = STEP_S / 10
 """Seconds between looks at cancel, time and the memory of one process: ten to each at a whole

@@ -14,9 +14,8 @@ from collections.abc import Callable, Container, Mapping
 from onnx import ModelProto, TensorShapeProto, ValueInfoProto
 
 from collage_engine.records.shapes import OpenSizes
-from collage_engine.support.counted import counted
-from collage_engine.support.errors import ModelError, UsageError
-from collage_engine.support.reasons import MOST_CHARACTERS
+from collage_engine.support.errors import MOST_CHARACTERS, ModelError, UsageError
+from collage_engine.support.text import counted
 
 Shapes = dict[str, tuple[int, ...]]
 """Sizes of inputs by name."""

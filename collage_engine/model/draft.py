@@ -28,7 +28,7 @@ from onnx import (
 
 from collage_engine.model.onnx_file import tensor_array
 from collage_engine.model.onnx_outer_values import outer_values, with_outer_values
-from collage_engine.support.reasons import MOST_CHARACTERS, shown
+from collage_engine.support.errors import MOST_CHARACTERS, shown
 
 _SCOPES_KEY = "pkg.torch.onnx.name_scopes"
 _QUOTED = re.compile(r"'([^']*)'")

@@ -28,8 +28,7 @@ from collage_engine.model.onnx_outer_values import outer_values
 from collage_engine.model.onnx_types import dtype_name
 from collage_engine.model.opaque import OpaqueOperator, is_standard, operator_of
 from collage_engine.records.graph import TEXT_BYTES, TensorType
-from collage_engine.support.errors import ModelError
-from collage_engine.support.reasons import short_reason
+from collage_engine.support.errors import ModelError, short_reason
 
 OTHER_DOMAINS = {
     "com.microsoft": {"BiasGelu", "EmbedLayerNormalization", "FastGelu", "SkipLayerNormalization"}

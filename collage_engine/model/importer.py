@@ -44,8 +44,7 @@ from collage_engine.model.value_kinds import ValueKinds
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node, OpKind, TensorType
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.operators import OPERATORS
-from collage_engine.support.errors import ModelError, UsageError
-from collage_engine.support.reasons import one_sentence, short_reason
+from collage_engine.support.errors import ModelError, UsageError, one_sentence, short_reason
 
 _LOG = logging.getLogger(__name__)
 

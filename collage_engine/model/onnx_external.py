@@ -26,8 +26,7 @@ from collage_engine.model.mapped_weights import (
     keep_in_file,
     mapped_from_bytes,
 )
-from collage_engine.support.errors import ModelError
-from collage_engine.support.reasons import first_line, shown
+from collage_engine.support.errors import ModelError, first_line, shown
 
 
 def every_tensor(model: ModelProto) -> Iterator[TensorProto]:

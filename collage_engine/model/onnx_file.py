@@ -25,9 +25,8 @@ from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.model.mapped_weights import is_mapped, mapped_array
 from collage_engine.model.onnx_external import load_external_data
 from collage_engine.model.onnx_outer_values import branches, with_branches
-from collage_engine.support.errors import ModelError, UsageError
+from collage_engine.support.errors import ModelError, UsageError, short_reason
 from collage_engine.support.files import open_regular
-from collage_engine.support.reasons import short_reason
 
 _STANDARD = ("", "ai.onnx")
 """Names of the standard's own domain in files."""

@@ -35,8 +35,7 @@ from collage_engine.model.mapped_weights import LEAST_BYTES, is_mapped
 from collage_engine.model.onnx_expand import SOFTMAX_OF_ONE_AXIS
 from collage_engine.model.onnx_outer_values import with_branches
 from collage_engine.model.opaque import is_standard
-from collage_engine.support.errors import ModelError
-from collage_engine.support.reasons import shown
+from collage_engine.support.errors import ModelError, shown
 
 _LOG = logging.getLogger(__name__)
 

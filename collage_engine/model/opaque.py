@@ -20,7 +20,7 @@ from onnx import AttributeProto, NodeProto, TensorProto, defs, helper
 
 from collage_engine.model.onnx_outer_values import outer_values
 from collage_engine.model.opaque_names import PREFIX
-from collage_engine.support.counted import NAMED
+from collage_engine.support.text import NAMED
 
 
 @dataclass(frozen=True)

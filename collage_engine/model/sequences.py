@@ -23,8 +23,7 @@ from onnx import (
 )
 
 from collage_engine.model.observed_types import SAMPLES, Evaluate, sample_inputs
-from collage_engine.support.errors import ModelError
-from collage_engine.support.reasons import short_reason, shown
+from collage_engine.support.errors import ModelError, short_reason, shown
 
 
 def has_sequences(model: ModelProto) -> bool:

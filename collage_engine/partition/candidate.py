@@ -12,7 +12,7 @@ from collage_engine.records.candidate import Candidate
 from collage_engine.records.format import Formats
 from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.support.reasons import MOST_OF_A_NAME
+from collage_engine.support.errors import MOST_OF_A_NAME
 
 
 @dataclass(frozen=True)

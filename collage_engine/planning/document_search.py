@@ -34,7 +34,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.search.api import Search, k_best, reuse, solve
 from collage_engine.search.problem import Answer, Problem
 from collage_engine.store.document import Document
-from collage_engine.wording import constraints as say
+from collage_engine.wording import sentences as say
 from collage_engine.wording.amounts import time_text
 
 

@@ -34,9 +34,9 @@ from collage_engine.records.placement import Placement, Run
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search.problem import ProblemCandidate
 from collage_engine.store.document import Document
-from collage_engine.support.counted import NAMED, counted
+from collage_engine.support.text import NAMED, counted
 from collage_engine.wording.amounts import LEAST_US, time_text
-from collage_engine.wording.runs import instance_title
+from collage_engine.wording.sentences import instance_title
 
 MOST_LISTED = 200
 """Things listed of one node, such as candidates (a count; chosen: more fill screens that nobody

@@ -10,8 +10,8 @@ from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.pin import Pin
 from collage_engine.records.refusal import Refusal
 from collage_engine.search.problem import Answer, Conflict
-from collage_engine.support.counted import NAMED
-from collage_engine.wording import constraints as say
+from collage_engine.support.text import NAMED
+from collage_engine.wording import sentences as say
 
 WithoutCandidates = Mapping[str, Mapping[int, Refusal]]
 """Toolchain instance to operator number to why it has no candidate for it."""

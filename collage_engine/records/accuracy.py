@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from collage_engine.support.ranges import Count, Figure
+from collage_engine.support.typed import Count, Figure
 
 
 class RunTolerance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from collage_engine.support.ranges import Count, Figure, Positive
+from collage_engine.support.typed import Count, Figure, Positive
 
 CostState = Literal["measured", "invalid", "unknown"]
 InModelSource = Literal["seen", "predicted"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from collage_engine.support.ranges import Positive
+from collage_engine.support.typed import Positive
 
 
 class MachineState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from collage_engine.support.ranges import Count
+from collage_engine.support.typed import Count
 
 
 class MemorySeen(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from collage_engine.records.graph import Node, nodes_of
 from collage_engine.records.operators import OPERATORS
-from collage_engine.support.counted import NAMED
+from collage_engine.support.text import NAMED
 
 _TYPE = re.compile(r"[A-Z][A-Za-z]*")
 """The last part of names such as ``/layer1/conv1/Conv``, which only repeats the type."""

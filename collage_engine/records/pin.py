@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from collage_engine.support.counted import NAMED
+from collage_engine.support.text import NAMED
 
 PinKind = Literal["on", "never", "exactly", "together", "device"]
 VerdictState = Literal["honoured", "infeasible", "pending"]

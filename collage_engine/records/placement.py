@@ -15,7 +15,7 @@ from collage_engine.records.settings import Objective
 from collage_engine.records.shapes import ShapeRow, Sharing
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.records.tuning import TuneCounts
-from collage_engine.support.ranges import Count, Figure, Positive
+from collage_engine.support.typed import Count, Figure, Positive
 
 TIE_SHARE = 0.01
 """Share of a latency by which another one must differ to be better: within it the race calls

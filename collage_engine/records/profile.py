@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from collage_engine.records.placement import Residual
-from collage_engine.support.ranges import Figure
+from collage_engine.support.typed import Figure
 
 LEAST_RUNS, MOST_RUNS = 5, 50
 """Runs of a model that are profiled, at least and at most, ``LEAST_S`` seconds in all; chosen:

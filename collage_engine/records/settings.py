@@ -7,9 +7,8 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from collage_engine.records.precision import Precision
-from collage_engine.support.durations import LONGEST_S
-from collage_engine.support.ranges import Count
-from collage_engine.support.typed import Checked
+from collage_engine.support.time_limits import LONGEST_S
+from collage_engine.support.typed import Checked, Count
 
 Objective = Literal["latency", "throughput", "p99"]
 """What a placement is best at."""

@@ -11,9 +11,8 @@ from typing import Annotated, Any
 import msgspec
 
 from collage_engine.support.errors import InvalidValue, UsageError
-from collage_engine.support.ranges import Count, Figure, Positive
 from collage_engine.support.time_limits import LEAST_S
-from collage_engine.support.typed import Checked, convert
+from collage_engine.support.typed import Checked, Count, Figure, Positive, convert
 
 MOST_SHAPES = 64
 """Shapes of one artifact, at most; chosen: each is a run of its own, which takes minutes."""

@@ -10,9 +10,8 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.machine.device import physical_cores
 from collage_engine.records.profile import Profile
 from collage_engine.records.settings import RunSettings
-from collage_engine.support.errors import ToolchainError, UsageError
+from collage_engine.support.errors import ToolchainError, UsageError, short_reason
 from collage_engine.support.files import LARGEST_TEXT, read_file
-from collage_engine.support.reasons import short_reason
 from collage_engine.toolchains.capabilities import ProfilesLayers, ReadsProfiles
 from collage_engine.toolchains.registry import all_names, get
 

@@ -33,7 +33,7 @@ from collage_engine.run.stages.threads import choose_threads
 from collage_engine.run.stages.tune import tune_kernels
 from collage_engine.run.stages.whole_models import enter_whole_models, open_race, whole_models
 from collage_engine.run.task import RunTask
-from collage_engine.support.counted import counted
+from collage_engine.support.text import counted
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.toolchains.runtime.builder import compiler_command
 from collage_engine.trials.calibration import calibrate_costs

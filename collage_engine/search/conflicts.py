@@ -26,7 +26,7 @@ from collage_engine.search.limits import (
 )
 from collage_engine.search.pins import describe, nodes_in_words
 from collage_engine.search.problem import Answer, Conflict, Infeasible, Verdict
-from collage_engine.wording import constraints as say
+from collage_engine.wording import sentences as say
 
 if TYPE_CHECKING:
     from collage_engine.search.problem import ProblemPin

@@ -21,8 +21,8 @@ from typing import Literal
 
 import msgspec
 
-from collage_engine.support.counted import counted
-from collage_engine.support.ranges import Count
+from collage_engine.support.text import counted
+from collage_engine.support.typed import Count
 
 LimitName = Literal["allow", "max_runtimes", "max_bytes", "licences"]
 

@@ -15,7 +15,7 @@ from collage_engine.search.problem import (
     ProblemPin,
     toolchain_matches,
 )
-from collage_engine.support.counted import NAMED
+from collage_engine.support.text import NAMED
 
 
 def forbidden_by(problem: Problem, pin: ProblemPin) -> list[int]:

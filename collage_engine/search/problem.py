@@ -54,8 +54,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from collage_engine.search.limits import LimitName, RuntimeLimits, RuntimeLimitVerdict
-from collage_engine.support.ranges import Figure
-from collage_engine.support.typed import decode
+from collage_engine.support.typed import Figure, decode
 
 PLAIN = "plain"
 """The format of a value for which nothing else is said."""

@@ -12,7 +12,7 @@ from collage_engine.search.limited_search import RuntimeSets
 from collage_engine.search.limits import RuntimeLimitVerdict, limits_in_words, without_limit
 from collage_engine.search.pins import describe
 from collage_engine.search.problem import Verdict
-from collage_engine.wording import constraints as say
+from collage_engine.wording import sentences as say
 from collage_engine.wording.amounts import time_text
 
 if TYPE_CHECKING:

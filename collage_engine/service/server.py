@@ -25,8 +25,7 @@ from collage_engine.records.event import Event, Measured, Progress
 from collage_engine.service.engine import Engine
 from collage_engine.service.protocol import METHODS, MeasuredMany, Notification, RequestCancel
 from collage_engine.service.run_client import Ticket
-from collage_engine.support.errors import CollageError
-from collage_engine.support.reasons import bounded
+from collage_engine.support.errors import CollageError, bounded
 from collage_engine.support.typed import convert, decode
 
 _LOG = logging.getLogger(__name__)

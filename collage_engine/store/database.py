@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from collage_engine.records.versions import STORE_SCHEMA
 from collage_engine.support.errors import MeasureError
-from collage_engine.support.locks import locked
+from collage_engine.support.files import locked
 from collage_engine.support.time_limits import ANSWER_S
 
 if TYPE_CHECKING:

@@ -27,8 +27,7 @@ from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.versions import SESSION_FORMAT
 from collage_engine.store.document import Document, PlacedShape
 from collage_engine.support.errors import InvalidValue, SessionError, UsageError
-from collage_engine.support.files import LARGEST_TABLE, atomic_file, check_writable
-from collage_engine.support.locks import locked
+from collage_engine.support.files import LARGEST_TABLE, atomic_file, check_writable, locked
 from collage_engine.support.time_limits import ANSWER_S
 from collage_engine.support.typed import decode
 

@@ -30,9 +30,8 @@ from collage_engine.store.database import (
     open_database,
 )
 from collage_engine.store.measurement import Measurement, StoreInfo, now_text
-from collage_engine.support.errors import MeasureError
+from collage_engine.support.errors import MeasureError, shown
 from collage_engine.support.files import LARGEST_TABLE, atomic_file, read_file
-from collage_engine.support.reasons import shown
 from collage_engine.support.typed import decode
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-r"""Text from files as a terminal may show it.
+"""Text from files as terminals, tables and sentences may show it.
 
 Names in models, sessions and problems are chosen by whoever made the file. A terminal obeys control
 characters in them: it would set its title, move its cursor or show another text than is there.
@@ -6,7 +6,11 @@ characters in them: it would set its title, move its cursor or show another text
 
 from __future__ import annotations
 
+import csv
+import io
 import re
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 _CONTROL = re.compile(
     "[\x00-\x1f\x7f-\x9f"  # C0 controls, DEL, C1 controls
@@ -48,3 +52,47 @@ def printable_json(text: str) -> str:
     return _CONTROL.sub(
         lambda found: found[0] if found[0] in "\n\t" else f"\\u{ord(found[0]):04x}", text
     )
+
+
+NAMED = 4
+"""Things that a sentence or a label names one by one; the others are counted. Chosen: with the
+counted ones they fit a line."""
+
+
+def counted(number: int, noun: str) -> str:
+    """Returns ``1 partition``, ``2,358 partitions``, for nouns whose plural takes an s."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+_FORMULA = re.compile('(^|[;\t\n])(?=["\\s]{0,9}[=+\\-@＝＋－＠])|^(?=[\t\n])')
+"""Where spreadsheets would take a formula to begin (OWASP, "CSV Injection"): at the beginning of a
+cell, or after what those of many languages take for the end of one, and whatever quotes and blanks
+follow. Those of East Asian languages read the wide forms of the signs too."""
+
+
+def csv_table(head: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
+    r"""Return a table as CSV: a line with the titles, then one line for each row.
+
+    >>> csv_table(["name", "us"], [["a;=1+1", 2.5], ["=1+1", None]])
+    "name,us\r\na;'=1+1,2.5\r\n'=1+1,\r\n"
+    """
+    buffer = io.StringIO()
+    writer = csv.writer(buffer)
+    writer.writerow(head)
+    for row in rows:
+        writer.writerow([plain_cell(cell) if isinstance(cell, str) else cell for cell in row])
+    return buffer.getvalue()
+
+
+def plain_cell(text: str) -> str:
+    """Return the text of a table's cell so that no spreadsheet takes it for a formula.
+
+    An apostrophe goes before what begins like one, which spreadsheets read as "this is text".
+    Plain numbers, also negative ones, stay as they are. Control characters are shown as escapes.
+    """
+    text = printable(text, keep_lines=True)
+    try:
+        float(text)
+    except ValueError:
+        return _FORMULA.sub(r"\1'", text)
+    return text

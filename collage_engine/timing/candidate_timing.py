@@ -22,7 +22,7 @@ from collage_engine.records.event import Event, Progress
 from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.settings import RunSettings
 from collage_engine.support.errors import Cancelled
-from collage_engine.support.flag import Flag, FlagWhen
+from collage_engine.support.time_limits import Flag, FlagWhen
 from collage_engine.timing.child import measuring_environment
 from collage_engine.timing.measurer import (
     CandidateGroup,

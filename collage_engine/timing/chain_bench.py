@@ -20,8 +20,7 @@ from collage_engine.machine.constants import LONG, SHORT, measure_constants
 from collage_engine.machine.risk_marker import RiskMarker
 from collage_engine.records.graph import TensorType
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.support.errors import CollageError, MeasureError
-from collage_engine.support.reasons import fault_reason
+from collage_engine.support.errors import CollageError, MeasureError, fault_reason
 from collage_engine.timing.protocol import ProtocolSettings, TimedCall, time_interleaved
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from collage_engine.records.versions import MEASURING_PROTOCOL
 from collage_engine.store.keys import KeyContext, constant_name
 from collage_engine.store.store import Store
 from collage_engine.support.errors import MeasureError
-from collage_engine.support.flag import Flag
-from collage_engine.support.time_limits import WORK_S
+from collage_engine.support.time_limits import WORK_S, Flag
 from collage_engine.timing.protocol import DEFAULTS
 
 JOB = "collage_engine.timing.copies:run_job"

@@ -33,8 +33,7 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import MEASURING_PROTOCOL
 from collage_engine.store.keys import KeyContext, constant_name
 from collage_engine.store.store import Store
-from collage_engine.support.flag import Flag
-from collage_engine.support.time_limits import ANSWER_S, WORK_S, within_budget
+from collage_engine.support.time_limits import ANSWER_S, WORK_S, Flag, within_budget
 from collage_engine.timing.chain_bench import HandoverRequest, LeftOut
 
 JOB = "collage_engine.timing.chain_bench:run_job"

@@ -18,8 +18,7 @@ from collage_engine.machine.risk_marker import RiskMarker
 from collage_engine.records.cost import Cost, invalid
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.measurement import now_text
-from collage_engine.support.errors import MeasureError, WrongNumbersError
-from collage_engine.support.reasons import fault_reason
+from collage_engine.support.errors import MeasureError, WrongNumbersError, fault_reason
 from collage_engine.timing.clock import undisturbed
 from collage_engine.timing.messages import OpenRequest, TimingReply, TimingRequest
 from collage_engine.timing.protocol import TimedCall, time_interleaved

@@ -27,11 +27,11 @@ from collage_engine.records.faults import FAULTS, FaultTracker
 from collage_engine.store.measurement import Measurement
 from collage_engine.store.store import Store
 from collage_engine.support.errors import Cancelled, MeasureError
-from collage_engine.support.flag import Flag
 from collage_engine.support.time_limits import (
     ANSWER_S,
     LEAST_S,
     WORK_S,
+    Flag,
     with_weights,
     within_budget,
 )

@@ -32,8 +32,8 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.tuning import TuneCounts, TuneRecord, TuneTask
 from collage_engine.store.store import Store
 from collage_engine.store.tuning_records import TuningRecords
-from collage_engine.support.counted import counted
 from collage_engine.support.errors import CollageError, ModelError
+from collage_engine.support.text import counted
 from collage_engine.support.time_limits import ANSWER_S
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.child import measuring_environment

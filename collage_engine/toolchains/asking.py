@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from collage_engine.machine.risk_marker import RiskMarker
-from collage_engine.support.errors import ToolchainFault
-from collage_engine.support.reasons import fault_reason
+from collage_engine.support.errors import ToolchainFault, fault_reason
 from collage_engine.support.time_limits import ANSWER_S, STEP_SHARE, within_budget
 
 SHARE = STEP_SHARE / 2

@@ -28,14 +28,18 @@ import msgspec
 from collage_engine.machine.processes import STEP_S, descendants, processor_s
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout
 from collage_engine.records.toolchain import ToolchainAbout, ToolchainState
-from collage_engine.support.errors import Cancelled, CollageError, ToolchainError, UsageError
-from collage_engine.support.flag import Flag, FlagWhen
-from collage_engine.support.reasons import fault_reason
-from collage_engine.support.time_limits import LEAST_S, SHORTEST_RUN_S, WORK_S
+from collage_engine.support.errors import (
+    Cancelled,
+    CollageError,
+    ToolchainError,
+    UsageError,
+    fault_reason,
+)
+from collage_engine.support.time_limits import LEAST_S, SHORTEST_RUN_S, WORK_S, Flag, FlagWhen
 from collage_engine.toolchains.base import Toolchain
 from collage_engine.toolchains.capabilities import ConvertsFormats, EvaluatesOnnx
 from collage_engine.toolchains.probe_memory import keep, recall, surroundings
-from collage_engine.wording.toolchains import with_look
+from collage_engine.wording.titles import with_look
 
 _LOG = logging.getLogger(__name__)
 

@@ -26,8 +26,7 @@ from collage_engine.records.operator_titles import onnx_type
 from collage_engine.records.pin import Pin
 from collage_engine.records.precision import PRODUCTS, is_reduced
 from collage_engine.records.settings import RunSettings
-from collage_engine.support.errors import UsageError
-from collage_engine.support.reasons import shown
+from collage_engine.support.errors import UsageError, shown
 from collage_engine.trials.contender import COLLAGE, Contender
 
 if TYPE_CHECKING:

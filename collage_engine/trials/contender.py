@@ -15,7 +15,7 @@ from collage_engine.records.candidate import Candidate
 from collage_engine.records.memory import MemorySeen
 from collage_engine.records.placement import BaselineKind
 from collage_engine.records.precision import is_reduced
-from collage_engine.wording.baselines import contender_title
+from collage_engine.wording.titles import contender_title
 
 if TYPE_CHECKING:
     import numpy as np

@@ -32,13 +32,13 @@ from collage_engine.planning.problem_data import Cover, ProblemData
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.placement import TIE_SHARE
-from collage_engine.support.counted import counted
+from collage_engine.support.text import counted
 from collage_engine.support.time_limits import STEP_SHARE
 from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult, judged
 from collage_engine.trials.in_model_costs import FLOOR_US
 from collage_engine.trials.race import Race
 from collage_engine.wording.amounts import time_text
-from collage_engine.wording.toolchains import toolchain_title
+from collage_engine.wording.titles import toolchain_title
 
 OperatorGroup: TypeAlias = tuple[OperatorNumber, ...]
 """Operators that TVM would fuse into one kernel, ascending."""

@@ -23,11 +23,11 @@ from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout, 
 from collage_engine.records.faults import FaultTracker
 from collage_engine.records.memory import MemorySeen
 from collage_engine.support.errors import Cancelled, CollageError, ModelError
-from collage_engine.support.flag import Flag
 from collage_engine.support.time_limits import (
     ANSWER_S,
     LEAST_S,
     WORK_S,
+    Flag,
     with_weights,
     within_budget,
 )

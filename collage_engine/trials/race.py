@@ -25,9 +25,9 @@ from functools import partial
 
 from collage_engine.machine.cgroups import available_bytes
 from collage_engine.machine.worker import WorkerError
-from collage_engine.support.counted import counted
 from collage_engine.support.errors import ToolchainError
-from collage_engine.support.flag import Flag
+from collage_engine.support.text import counted
+from collage_engine.support.time_limits import Flag
 from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult
 from collage_engine.trials.placement_process import PlacementProcess
 from collage_engine.trials.race_clock import SETTLE_S, RaceClock

@@ -7,8 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
-from collage_engine.support.flag import Flag
-from collage_engine.support.time_limits import SHORTEST_RUN_S, STEP_SHARE
+from collage_engine.support.time_limits import SHORTEST_RUN_S, STEP_SHARE, Flag
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.placement_process import PlacementProcess
 from collage_engine.trials.standings import COMMON_ROUNDS, UNKNOWN_ROUND_S, Standings

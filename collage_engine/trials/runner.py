@@ -16,7 +16,7 @@ from collage_engine.lowering.built import BuiltModule
 from collage_engine.machine.worker import Worker
 from collage_engine.records.settings import RunSettings
 from collage_engine.support.errors import Cancelled
-from collage_engine.support.flag import Flag, FlagWhen
+from collage_engine.support.time_limits import Flag, FlagWhen
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.placement_process import (
     BUILD_JOB,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from collage_engine.records.answers import Alternative, ExplainAnswer
-from collage_engine.wording.formatting import DASH, signed_time, time_text
-from collage_engine.wording.toolchains import toolchain_title
+from collage_engine.wording.amounts import DASH, signed_time, time_text
+from collage_engine.wording.titles import toolchain_title
 
 TITLES = ("Toolchain", "Nodes", "Here", "Whole model", "Status")
 _STATUS: dict[str, str] = {

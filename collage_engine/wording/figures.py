@@ -27,11 +27,10 @@ from collage_engine.records.placement import (
     Placement,
     Run,
 )
-from collage_engine.wording import runs as words
-from collage_engine.wording.amounts import LEAST_US
-from collage_engine.wording.baselines import baseline_title
-from collage_engine.wording.formatting import (
-    counted,
+from collage_engine.support.text import counted
+from collage_engine.wording import sentences as words
+from collage_engine.wording.amounts import (
+    LEAST_US,
     duration_text,
     gain_text,
     moment_text,
@@ -39,7 +38,7 @@ from collage_engine.wording.formatting import (
     significant,
     time_text,
 )
-from collage_engine.wording.toolchains import toolchain_title
+from collage_engine.wording.titles import baseline_title, toolchain_title
 
 FEW_MEASURED = 0.1
 """Share of the candidates that could matter below which a run is a comparison of whole models and

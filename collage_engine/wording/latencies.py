@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from collage_engine.records.placement import Baseline, Placement, Run
-from collage_engine.wording.baselines import baseline_title, contender_title
-from collage_engine.wording.formatting import counted, gain_text
+from collage_engine.support.text import counted
+from collage_engine.wording.amounts import gain_text
+from collage_engine.wording.titles import baseline_title, contender_title
 
 KINDS = {"whole-model": "whole model", "fuseops": "FuseOps", "greedy": "greedy", "user": "yours"}
 

@@ -19,7 +19,7 @@ from collage_engine.records.placement import Placement
 from collage_engine.records.shapes import OpenSizes, ShapeChoice
 from collage_engine.service import protocol
 from collage_engine.support.typed import convert
-from collage_engine.wording.baselines import baseline_title
+from collage_engine.wording.titles import baseline_title
 from collage_gui.document.comparison import ReferenceComparison
 from collage_gui.document.cost_table import CostTable
 from collage_gui.document.execution import Execution

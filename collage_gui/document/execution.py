@@ -14,9 +14,11 @@ from collage_engine.records.pin import LimitVerdict
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.service import protocol
+from collage_engine.support.text import counted
 from collage_engine.support.typed import convert
+from collage_engine.wording.amounts import duration_text
 from collage_engine.wording.figures import latency_us
-from collage_engine.wording.formatting import STAGE_TITLES, counted, duration_text
+from collage_engine.wording.sentences import STAGE_TITLES
 from collage_gui.document.cost_table import CostTable
 from collage_gui.document.pin_set import PinSet
 from collage_gui.document.runs import Runs

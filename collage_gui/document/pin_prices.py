@@ -10,8 +10,9 @@ import msgspec
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.pin import Pin, PinKind
 from collage_engine.records.placement import Placement
+from collage_engine.support.text import counted
+from collage_engine.wording.amounts import signed_time
 from collage_engine.wording.figures import measuring_s
-from collage_engine.wording.formatting import counted, signed_time
 from collage_gui.document.document import Document
 from collage_gui.document.pin_set import command_line_text
 

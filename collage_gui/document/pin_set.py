@@ -11,7 +11,7 @@ from PySide6.QtGui import QUndoCommand, QUndoStack
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.records.pin import Pin, PinVerdict, written_name
 from collage_engine.service import protocol
-from collage_engine.wording.toolchains import toolchain_title
+from collage_engine.wording.titles import toolchain_title
 from collage_gui.document.shown import Shown, ShownPlacement
 from collage_gui.engine_client import EngineRequests
 

@@ -12,8 +12,7 @@ from PySide6.QtGui import QUndoCommand, QUndoStack
 
 from collage_engine.records.placement import Placement, Run
 from collage_engine.service import protocol
-from collage_engine.wording.baselines import baseline_title
-from collage_engine.wording.toolchains import learn
+from collage_engine.wording.titles import baseline_title, learn
 from collage_gui.document.cost_table import CostTable
 from collage_gui.document.pin_set import PinSet
 from collage_gui.document.shown import Shown, ShownPlacement, same_placement

@@ -15,9 +15,9 @@ from collage_engine.records.placement import Run
 from collage_engine.records.report_format import ReportFormat
 from collage_engine.service import protocol
 from collage_engine.support.files import atomic_file, write_atomically
+from collage_engine.wording.amounts import as_sentence, bytes_text
 from collage_engine.wording.figures import latency_text, winner_title
-from collage_engine.wording.formatting import as_sentence, bytes_text
-from collage_engine.wording.shape_table import sharing_sentences
+from collage_engine.wording.several_runs import sharing_sentences
 from collage_gui.document.document import Document
 from collage_gui.document_window.files import DocumentFiles, open_with_the_system
 from collage_gui.document_window.picture_controller import PictureController

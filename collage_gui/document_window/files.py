@@ -9,7 +9,7 @@ from PySide6.QtCore import QUrl
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QFileDialog, QWidget
 
-from collage_engine.support.resources import resource
+from collage_engine.support.files import resource
 from collage_gui.document.document import Document
 from collage_gui.messages import Messages
 

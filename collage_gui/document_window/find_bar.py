@@ -9,7 +9,7 @@ from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit
 
 from collage_engine.drawing.operators import OperatorGraph
-from collage_engine.wording.formatting import node_shapes
+from collage_engine.wording.amounts import node_shapes
 from collage_gui.document.document import Document
 from collage_gui.theme import INSTANT_MS, LINE_LETTERS
 from collage_gui.widgets import lay_out, letters_px, named, push_button, text_label, tool_button

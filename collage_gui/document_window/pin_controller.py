@@ -10,8 +10,8 @@ from PySide6.QtWidgets import QMenu, QWidget
 
 from collage_engine.records.pin import PinKind
 from collage_engine.records.toolchain import ToolchainState
-from collage_engine.wording.formatting import elide
-from collage_engine.wording.toolchains import toolchain_title
+from collage_engine.wording.amounts import elide
+from collage_engine.wording.titles import toolchain_title
 from collage_gui.document.document import Document
 from collage_gui.document.pin_prices import (
     make_pin,

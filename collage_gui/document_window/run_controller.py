@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import msgspec
 
+from collage_engine.wording.amounts import as_sentence, duration_text
 from collage_engine.wording.figures import (
     enough_budget_s,
     few_measured_sentence,
 )
-from collage_engine.wording.formatting import as_sentence, duration_text
 from collage_gui.document.document import Document, RunQueue
 from collage_gui.messages import Messages
 from collage_gui.panels.run_settings import RunSettingsPanel

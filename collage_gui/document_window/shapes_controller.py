@@ -16,9 +16,8 @@ from PySide6.QtWidgets import (
 )
 
 from collage_engine.records.shapes import MOST_ELEMENTS, OpenSizes, ShapeChoice, combined
-from collage_engine.support.counted import NAMED
 from collage_engine.support.errors import UsageError
-from collage_engine.wording.formatting import counted
+from collage_engine.support.text import NAMED, counted
 from collage_gui.document.document import Document
 from collage_gui.messages import Messages
 from collage_gui.widgets import form_row, lay_out, named, plain_tip, text_label

@@ -18,7 +18,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QAbstractScrollArea, QSizePolicy, QWidget
 
-from collage_engine.drawing.columns import LEGIBLE_SCALE
+from collage_engine.drawing.layout import LEGIBLE_SCALE
 from collage_gui.graph_view.legend import Legend
 from collage_gui.graph_view.minimap import Minimap
 from collage_gui.graph_view.painter import Painting, PaintTheme

@@ -30,10 +30,10 @@ from PySide6.QtGui import (
 )
 
 from collage_engine.drawing.box_styles import BoxStyle
-from collage_engine.drawing.columns import BOX_HEIGHT, LEGIBLE_PX, LEGIBLE_SCALE, STEP, STRIP
+from collage_engine.drawing.layout import BOX_HEIGHT, LEGIBLE_PX, LEGIBLE_SCALE, STEP, STRIP
 from collage_engine.drawing.palette import Look, mix, toolchain_look
 from collage_engine.drawing.scene import skip_curve
-from collage_engine.wording.formatting import DASH
+from collage_engine.wording.amounts import DASH
 from collage_gui.graph_view.picture import Marks, Picture
 from collage_gui.preferences import STEP as TEXT_STEP
 from collage_gui.theme import Colours

@@ -16,8 +16,8 @@ from PySide6.QtCore import QLineF, QPointF, QRectF
 from PySide6.QtGui import QColor, QPolygonF
 
 from collage_engine.drawing.box_styles import BoxStyle, LegendEntry
-from collage_engine.drawing.columns import ALONG_GAP, ARROW, BOX_HEIGHT, BOX_WIDTH
 from collage_engine.drawing.hand_overs import HandOver, labels_on_the_left
+from collage_engine.drawing.layout import ALONG_GAP, ARROW, BOX_HEIGHT, BOX_WIDTH
 from collage_engine.drawing.scene import Outline, Scene, arrow_head, bridge
 
 

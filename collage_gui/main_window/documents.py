@@ -11,7 +11,7 @@ from PySide6.QtCore import QFileSystemWatcher, QObject, Qt, Signal
 from PySide6.QtGui import QAction, QIcon
 from PySide6.QtWidgets import QFileDialog, QMessageBox, QTabBar, QTabWidget, QWidget
 
-from collage_engine.support.resources import resource
+from collage_engine.support.files import resource
 from collage_gui import recovery
 from collage_gui.document.document import RunQueue
 from collage_gui.engine_client import EngineClient

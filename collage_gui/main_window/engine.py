@@ -12,7 +12,7 @@ from collage_engine.records.event import Probing
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.service import protocol
 from collage_engine.support.typed import convert
-from collage_engine.wording.toolchains import learn
+from collage_engine.wording.titles import learn
 from collage_gui.engine_client import EngineClient
 from collage_gui.main_window.documents import Documents
 from collage_gui.main_window.recovery_copies import RecoveryCopies

@@ -10,8 +10,9 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QComboBox, QMenu, QToolBar, QToolButton
 
 from collage_engine.drawing.box_styles import MODES
-from collage_engine.wording.baselines import baseline_title
-from collage_engine.wording.formatting import counted, duration_text
+from collage_engine.support.text import counted
+from collage_engine.wording.amounts import duration_text
+from collage_engine.wording.titles import baseline_title
 from collage_gui.document.comparison import Reference
 from collage_gui.widgets import keep_from_wheel, named
 

@@ -23,7 +23,7 @@ from PySide6.QtWidgets import (
 )
 
 from collage_engine import __version__
-from collage_engine.wording.formatting import counted
+from collage_engine.support.text import counted
 from collage_gui import recovery
 from collage_gui.actions import ActionSpec
 from collage_gui.banner import Banner

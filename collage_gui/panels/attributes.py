@@ -9,7 +9,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QTreeWidget, QTreeWidgetItem, QVBoxLayout, QWidget
 
 from collage_engine.records.answers import NestedGraph
-from collage_engine.wording.formatting import bytes_text, counted, significant
+from collage_engine.support.text import counted
+from collage_engine.wording.amounts import bytes_text, significant
 from collage_gui.document.document import Document
 from collage_gui.panels.tables import allow_copying
 from collage_gui.widgets import lay_out, named, plain_tip, text_label

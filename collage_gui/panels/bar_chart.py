@@ -16,7 +16,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QColor, QFontMetricsF, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QStackedWidget
 
-from collage_engine.wording.formatting import time_text
+from collage_engine.wording.amounts import time_text
 from collage_gui.theme import UNIT, Theme
 from collage_gui.widgets import text_label
 

@@ -12,11 +12,17 @@ from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.cost import Cost
 from collage_engine.records.placement import Partition
-from collage_engine.support.counted import NAMED
+from collage_engine.support.text import NAMED, counted
+from collage_engine.wording.amounts import DASH, time_text
 from collage_engine.wording.figures import isolated_us, regret_known
-from collage_engine.wording.formatting import DASH, counted, time_text
-from collage_engine.wording.runs import ABOUT_EXPECTED, ABOUT_REGRET, EXPECTED, ISOLATED, LAST_RUN
-from collage_engine.wording.toolchains import toolchain_title
+from collage_engine.wording.sentences import (
+    ABOUT_EXPECTED,
+    ABOUT_REGRET,
+    EXPECTED,
+    ISOLATED,
+    LAST_RUN,
+)
+from collage_engine.wording.titles import toolchain_title
 from collage_gui.document.document import Document
 from collage_gui.document.pin_prices import measure_text
 from collage_gui.panels.tables import Column, RowsModel, Table, border_text, toolchain_column

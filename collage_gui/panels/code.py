@@ -12,7 +12,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.wording.formatting import short_operator
+from collage_engine.wording.amounts import short_operator
 from collage_gui.document.document import Document
 from collage_gui.panels.tables import allow_copying
 from collage_gui.theme import Theme

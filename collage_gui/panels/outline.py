@@ -7,8 +7,9 @@ from PySide6.QtGui import QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QAbstractItemView, QTreeWidget, QTreeWidgetItem
 
 from collage_engine.drawing.groups import LEGIBLE_BOXES
-from collage_engine.wording.formatting import counted, node_shapes
-from collage_engine.wording.toolchains import toolchain_title
+from collage_engine.support.text import counted
+from collage_engine.wording.amounts import node_shapes
+from collage_engine.wording.titles import toolchain_title
 from collage_gui.document.document import Document
 from collage_gui.panels.tables import allow_copying, toolchain_icon
 from collage_gui.theme import NAME_LETTERS

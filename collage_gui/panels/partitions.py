@@ -10,15 +10,16 @@ from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.records.precision import FLOAT32, short
-from collage_engine.wording.accuracy import precision_text
+from collage_engine.support.text import counted
+from collage_engine.wording.amounts import time_text
+from collage_engine.wording.facts import precision_text
 from collage_engine.wording.figures import (
     latency_text,
     partition_sum_text,
     partition_sum_us,
 )
-from collage_engine.wording.formatting import counted, time_text
 from collage_engine.wording.partition_figures import PartitionFigures, partition_figures
-from collage_engine.wording.runs import (
+from collage_engine.wording.sentences import (
     ABOUT_EXPECTED,
 )
 from collage_gui.document.document import Document

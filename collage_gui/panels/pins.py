@@ -9,8 +9,9 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from collage_engine.records.pin import Pin, PinVerdict
+from collage_engine.support.text import counted
+from collage_engine.wording.amounts import gain_text
 from collage_engine.wording.figures import latency_text, latency_us
-from collage_engine.wording.formatting import counted, gain_text
 from collage_gui.document.document import Document
 from collage_gui.document.pin_prices import price_of_pin, unmeasured_of_pin
 from collage_gui.document.pin_set import MARKS, pin_demand

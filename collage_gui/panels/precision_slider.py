@@ -6,7 +6,7 @@ from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QSlider, QWidget
 
 from collage_engine.drawing.rounding import RoundingCurve, RoundingPoint
-from collage_engine.wording.formatting import significant, time_text
+from collage_engine.wording.amounts import significant, time_text
 from collage_gui.document.document import Document
 from collage_gui.theme import UNIT
 from collage_gui.widgets import ElidedLabel, lay_out, named, push_button, text_label

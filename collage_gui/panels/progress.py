@@ -17,8 +17,9 @@ from PySide6.QtWidgets import (
 )
 
 from collage_engine.records.event import Progress
+from collage_engine.wording.amounts import duration_text
 from collage_engine.wording.figures import latency_text, toolchains_text
-from collage_engine.wording.formatting import STAGE_TITLES, duration_text
+from collage_engine.wording.sentences import STAGE_TITLES
 from collage_gui.document.document import Document
 from collage_gui.messages import DocumentLog
 from collage_gui.theme import FLOW_MS, KEPT, UNIT, Theme

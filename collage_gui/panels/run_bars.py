@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collage_engine.drawing.columns import AT_A_GLANCE
+from collage_engine.drawing.layout import AT_A_GLANCE
 from collage_engine.drawing.palette import toolchain_look
 from collage_engine.records.placement import Baseline, Placement, Run
-from collage_engine.wording.baselines import baseline_title
+from collage_engine.support.text import counted
+from collage_engine.wording.amounts import gain_text
 from collage_engine.wording.figures import (
     drift_text,
     latency_us,
     was_wanted_quickly,
     winner_title,
 )
-from collage_engine.wording.formatting import counted, gain_text
+from collage_engine.wording.titles import baseline_title
 from collage_gui.document.document import Document
 from collage_gui.panels.bar_chart import NEUTRAL, Bar
 

@@ -8,7 +8,7 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QFrame, QHBoxLayout
 
 from collage_engine.records.placement import Run
-from collage_engine.wording.baselines import baseline_title
+from collage_engine.wording.amounts import time_text
 from collage_engine.wording.facts import accuracy_facts
 from collage_engine.wording.figures import (
     answer_text,
@@ -25,8 +25,8 @@ from collage_engine.wording.figures import (
     why_not_found,
     winner_title,
 )
-from collage_engine.wording.formatting import time_text
-from collage_engine.wording.runs import RUN_GOES_ON
+from collage_engine.wording.sentences import RUN_GOES_ON
+from collage_engine.wording.titles import baseline_title
 from collage_gui.document.document import Document
 from collage_gui.widgets import ElidedLabel, action_button, lay_out, named, tool_button
 

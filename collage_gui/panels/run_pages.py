@@ -10,6 +10,7 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from collage_engine.records.placement import Run
+from collage_engine.wording.amounts import DASH, moment_text, signed_time
 from collage_engine.wording.facts import (
     Fact,
     changed_facts,
@@ -23,8 +24,7 @@ from collage_engine.wording.figures import (
     latency_us,
     winner_title,
 )
-from collage_engine.wording.formatting import DASH, moment_text, signed_time
-from collage_engine.wording.toolchains import toolchain_title
+from collage_engine.wording.titles import toolchain_title
 from collage_gui.document.document import Document
 from collage_gui.panels.tables import Column, RowsModel, Table, toolchain_column
 from collage_gui.theme import Theme

@@ -39,8 +39,8 @@ from collage_engine.records.precision import (
 )
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
-from collage_engine.wording.formatting import counted
-from collage_engine.wording.toolchains import toolchain_title
+from collage_engine.support.text import counted
+from collage_engine.wording.titles import toolchain_title
 from collage_gui.document.document import Document
 from collage_gui.panels.tables import toolchain_icon
 from collage_gui.panels.toolchain_list import ToolchainList

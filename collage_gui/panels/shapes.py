@@ -8,9 +8,9 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from collage_engine.records.shapes import ShapeChoice, ShapeRow
-from collage_engine.wording.formatting import time_text
-from collage_engine.wording.shape_table import sharing_sentences
-from collage_engine.wording.toolchains import toolchain_title
+from collage_engine.wording.amounts import time_text
+from collage_engine.wording.several_runs import sharing_sentences
+from collage_engine.wording.titles import toolchain_title
 from collage_gui.document.document import Document
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme

@@ -42,15 +42,15 @@ from collage_engine.drawing.palette import Look, toolchain_look
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition
-from collage_engine.wording.amounts import LEAST_US
-from collage_engine.wording.formatting import (
+from collage_engine.wording.amounts import (
     DASH,
+    LEAST_US,
     MINUS,
     bytes_text,
     number_text,
     significant,
 )
-from collage_engine.wording.toolchains import toolchain_title
+from collage_engine.wording.titles import toolchain_title
 from collage_gui.graph_view.painter import CHIP, chip
 from collage_gui.theme import Theme
 from collage_gui.widgets import plain_tip

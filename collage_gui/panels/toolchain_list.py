@@ -6,7 +6,7 @@ from PySide6.QtCore import QSignalBlocker, Qt
 from PySide6.QtWidgets import QAbstractItemView, QListWidget, QListWidgetItem
 
 from collage_engine.records.toolchain import ToolchainState
-from collage_engine.wording.toolchains import toolchain_title
+from collage_engine.wording.titles import toolchain_title
 from collage_gui.panels.tables import toolchain_icon
 from collage_gui.widgets import plain_tip
 

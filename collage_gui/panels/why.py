@@ -13,9 +13,10 @@ from collage_engine.drawing.palette import toolchain_look
 from collage_engine.records.answers import ExplainAnswer
 from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition
+from collage_engine.support.text import counted
 from collage_engine.wording.alternatives import ABOUT_COLUMNS, TITLES, WhyRow, why_rows
-from collage_engine.wording.formatting import counted, node_shapes, time_text
-from collage_engine.wording.toolchains import toolchain_title
+from collage_engine.wording.amounts import node_shapes, time_text
+from collage_engine.wording.titles import toolchain_title
 from collage_gui.document.document import Document
 from collage_gui.panels.candidates import partition_text
 from collage_gui.theme import Theme

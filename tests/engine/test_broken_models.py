@@ -11,8 +11,7 @@ import pytest
 
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import import_model
-from collage_engine.support.errors import CollageError
-from collage_engine.support.reasons import SENTENCE_CHARACTERS
+from collage_engine.support.errors import SENTENCE_CHARACTERS, CollageError
 from tests.support.written import written
 
 LOCAL = '<domain: "local", opset_import: ["": 17, "local": 1]> f (a) => (c)'

@@ -31,7 +31,7 @@ from collage_engine.farm.task import FarmTask, packed, run_task, unpack
 from collage_engine.records.settings import RunSettings
 from collage_engine.store.store import Store
 from collage_engine.support.errors import CollageError, FarmError, UsageError
-from collage_engine.support.resources import resource
+from collage_engine.support.files import resource
 from tests.support.json_schemas import assert_fits
 
 ROOT = Path(collage_engine.__file__).resolve().parents[1]

@@ -26,7 +26,7 @@ from collage_engine.records.toolchain import ToolchainState
 from collage_engine.store.document import Document
 from collage_engine.store.session_file import load_session
 from collage_engine.support.typed import convert
-from collage_engine.wording import toolchains
+from collage_engine.wording import titles
 from tests.support.full_documents import full_session
 
 MARKUP = "\"'></script><img src=x onerror=alert(1)><b>&amp;"
@@ -85,7 +85,7 @@ class Tags(HTMLParser):
 @pytest.fixture(autouse=True)
 def looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep what reports learn of toolchains from other tests."""
-    monkeypatch.setattr(toolchains, "_learned", dict(toolchains._learned))
+    monkeypatch.setattr(titles, "_learned", dict(titles._learned))
 
 
 @pytest.fixture(scope="module")

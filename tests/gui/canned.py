@@ -21,7 +21,7 @@ from collage_engine.records.placement import (
 )
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
 from collage_engine.toolchains.registry import about, described
-from collage_engine.wording.toolchains import learn
+from collage_engine.wording.titles import learn
 from tests.support.runs import run_record
 
 _PROBED = (

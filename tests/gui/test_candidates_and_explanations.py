@@ -8,7 +8,7 @@ from PySide6.QtTest import QAbstractItemModelTester
 from PySide6.QtWidgets import QWidget
 
 from collage_engine.wording.alternatives import why_rows
-from collage_engine.wording.formatting import DASH
+from collage_engine.wording.amounts import DASH
 from collage_gui.panels.candidates import REGRET_COLUMN
 from collage_gui.panels.tables import Column, RowsModel
 

@@ -20,17 +20,12 @@ from collage_engine.records.memory import MemorySeen, MemoryUse
 from collage_engine.records.placement import CandidateCounts, Unmeasured
 from collage_engine.store.compare import compare_runs
 from collage_engine.store.document import Document
+from collage_engine.support.text import counted
 from collage_engine.wording import figures
 from collage_engine.wording.alternatives import why_rows
+from collage_engine.wording.amounts import bytes_text, gain_text, signed_time, time_text
 from collage_engine.wording.facts import fact_lines, run_facts
 from collage_engine.wording.figures import winner_title
-from collage_engine.wording.formatting import (
-    bytes_text,
-    counted,
-    gain_text,
-    signed_time,
-    time_text,
-)
 from collage_engine.wording.latencies import latency_rows
 from collage_gui.document.comparison import Reference
 from tests.gui.canned import World

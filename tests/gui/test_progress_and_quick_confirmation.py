@@ -5,8 +5,8 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 
 from collage_engine.records.event import Progress, Stage
-from collage_engine.wording.formatting import time_text
-from collage_engine.wording.runs import RUN_GOES_ON
+from collage_engine.wording.amounts import time_text
+from collage_engine.wording.sentences import RUN_GOES_ON
 from collage_gui.panels.progress import progress_text
 
 

@@ -11,8 +11,8 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QFileDialog
 
+from collage_engine.wording.amounts import time_text
 from collage_engine.wording.figures import latency_text, winner_title
-from collage_engine.wording.formatting import time_text
 from collage_gui.document.comparison import Reference
 from collage_gui.document_window.files import new_name
 from collage_gui.panels.bar_chart import Bar, BarChart, axis_end

@@ -7,7 +7,7 @@ from PySide6.QtCore import QPointF
 
 from collage_engine.records.baseline_placements import baseline_placement
 from collage_engine.records.placement import Baseline
-from collage_engine.wording.formatting import time_text
+from collage_engine.wording.amounts import time_text
 from collage_gui.document.comparison import Reference
 
 

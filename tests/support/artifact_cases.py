@@ -15,7 +15,7 @@ from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.support.locks import locked
+from collage_engine.support.files import locked
 from collage_engine.toolchains.runtime.builder import build_folder
 from tests.support.covers import candidate_on
 

@@ -17,7 +17,7 @@ from collage_engine.cli.main import main
 from collage_engine.cli.options import settings_from, shape
 from collage_engine.cli.parser import build_parser
 from collage_engine.support.errors import UsageError
-from collage_engine.support.resources import resource
+from collage_engine.support.files import resource
 
 
 def test_shapes():

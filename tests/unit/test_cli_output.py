@@ -37,9 +37,7 @@ from collage_engine.records.placement import Baseline, Placement, Run
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
 from collage_engine.store.measurement import Measurement
 from collage_engine.store.store import Store
-from collage_engine.support.csv_table import csv_table, plain_cell
-from collage_engine.support.text import printable
-from collage_engine.wording import toolchains
+from collage_engine.support.text import csv_table, plain_cell, printable
 from tests.support.json_schemas import assert_fits
 from tests.support.runs import partition, run_record
 
@@ -95,7 +93,7 @@ def titles(*operators: str) -> NodeTitles:
 @pytest.fixture(autouse=True)
 def no_titles_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Toolchains have no titles here, whatever other tests taught the palette."""
-    monkeypatch.setattr(toolchains, "_learned", {})
+    monkeypatch.setattr("collage_engine.wording.titles._learned", {})
 
 
 def test_a_run_is_printed_whole_into_a_pipe(capsys):

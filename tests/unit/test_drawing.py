@@ -15,7 +15,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gui"))
 from canned import World
 
 from collage_engine.drawing.box_styles import Colouring, style_boxes
-from collage_engine.drawing.columns import BOX_HEIGHT, BOX_WIDTH
 from collage_engine.drawing.groups import (
     LEGIBLE_BOXES,
     display_graph,
@@ -23,13 +22,13 @@ from collage_engine.drawing.groups import (
     name_scopes,
     sections,
 )
-from collage_engine.drawing.layout import lay_out
+from collage_engine.drawing.layout import BOX_HEIGHT, BOX_WIDTH, lay_out
 from collage_engine.drawing.operators import operator_graph
 from collage_engine.drawing.scene import outlines, placement_scene
 from collage_engine.drawing.svg import placement_svg
 from collage_engine.model.draft import module_scope
 from collage_engine.records.graph import GraphRecord, Node
-from collage_engine.wording import formatting
+from collage_engine.wording import amounts
 
 
 def chain_with_branches(count: int) -> list[tuple[int, int]]:
@@ -166,7 +165,7 @@ def test_svg_is_well_formed_and_names_every_operator() -> None:
     ],
 )
 def test_times_have_three_significant_digits(us, text) -> None:
-    assert formatting.time_text(us) == text
+    assert amounts.time_text(us) == text
 
 
 def test_equal_blocks_are_laid_out_equally_and_straight_below_each_other() -> None:

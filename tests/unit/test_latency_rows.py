@@ -9,7 +9,7 @@ from collage_engine.records.placement import Baseline, Placement, Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.support.errors import UsageError
 from collage_engine.trials.baselines import check_placements
-from collage_engine.wording import toolchains
+from collage_engine.wording import titles
 from collage_engine.wording.figures import verdict_sentence
 from tests.support.runs import partition, run_record
 
@@ -25,7 +25,7 @@ GRAPH = GraphRecord(
 @pytest.fixture(autouse=True)
 def no_titles_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Toolchains have no titles here, whatever other tests taught the palette."""
-    monkeypatch.setattr(toolchains, "_learned", {})
+    monkeypatch.setattr(titles, "_learned", {})
 
 
 def run(winner: str, measured: float) -> Run:

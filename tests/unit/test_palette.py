@@ -11,9 +11,9 @@ import pytest
 from collage_engine.drawing.palette import UNPLACED, toolchain_look
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.toolchains import registry
-from collage_engine.wording import toolchains
-from collage_engine.wording.runs import instance_title
-from collage_engine.wording.toolchains import learn, with_look
+from collage_engine.wording import titles
+from collage_engine.wording.sentences import instance_title
+from collage_engine.wording.titles import learn, with_look
 
 VISIONS = {
     "common": np.eye(3),
@@ -83,7 +83,7 @@ def test_every_toolchain_has_a_look_of_its_own() -> None:
 def test_a_colour_that_is_none_is_replaced_by_a_generated_one(
     colour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(toolchains, "_learned", {})
+    monkeypatch.setattr(titles, "_learned", {})
     state = ToolchainState(
         name="odd", available=True, colour=colour, letters="x" * 5000, pattern="none", title="Odd"
     )

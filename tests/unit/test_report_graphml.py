@@ -6,7 +6,7 @@ import io
 
 import networkx as nx
 
-from collage_engine.drawing.graphml import placement_graphml
+from collage_engine.drawing.exports import placement_graphml
 from collage_engine.drawing.report import render
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from tests.unit.test_session import a_document

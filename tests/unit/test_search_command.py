@@ -15,7 +15,7 @@ from collage_engine.cli.main import main
 from collage_engine.search.command import main_check, main_search
 from collage_engine.search.problem_json import read_problem
 from collage_engine.support.errors import UsageError
-from collage_engine.support.resources import resource
+from collage_engine.support.files import resource
 from tests.support.json_schemas import assert_fits
 from tests.support.search_graphs import grid, problem_on
 from tests.support.search_instances import random_problem

@@ -24,7 +24,7 @@ from collage_engine.records.refusal import Refusal
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
 from collage_engine.store.document import Document
-from collage_engine.wording.constraints import NOT_MEASURED
+from collage_engine.wording.sentences import NOT_MEASURED
 from tests.support.candidates import row
 from tests.support.graphs import chain
 from tests.support.runs import partition, run_record

@@ -15,9 +15,9 @@ from collage_engine.trials.contender import (
     ContenderResult,
 )
 from collage_engine.trials.standings import RaceResult
-from collage_engine.wording.baselines import baseline_title
 from collage_engine.wording.figures import answer_text, is_decided
 from collage_engine.wording.latencies import latency_rows
+from collage_engine.wording.titles import baseline_title
 from tests.support.runs import run_record
 from tests.support.scripted_workers import cover
 

@@ -9,7 +9,7 @@ from collage_engine.cli import print_run
 from collage_engine.records.accuracy import RunTolerance
 from collage_engine.run.stages.samples import tolerance_warnings
 from collage_engine.trials.contender import Contender, ContenderResult
-from collage_engine.wording.accuracy import tolerance_sentences
+from collage_engine.wording.facts import tolerance_sentences
 from tests.unit.test_precision import run_of
 
 ROUNDING = RunTolerance(

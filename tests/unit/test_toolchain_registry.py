@@ -14,8 +14,7 @@ import pytest
 from collage_engine.machine import worker
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.support.errors import UsageError
-from collage_engine.support.flag import Flag
-from collage_engine.support.time_limits import WORK_S
+from collage_engine.support.time_limits import WORK_S, Flag
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.sources import source_hash
 

@@ -26,16 +26,18 @@ from collage_engine.artifact.artifact import check_target_folder
 from collage_engine.machine import folders
 from collage_engine.machine.folders import Scratch, tidy, write_whole
 from collage_engine.store.session_file import earlier_session
-from collage_engine.support.errors import ArtifactError, ToolchainError, UsageError
+from collage_engine.support.errors import (
+    ArtifactError,
+    ToolchainError,
+    UsageError,
+    fault_reason,
+)
 from collage_engine.support.files import (
     atomic_file,
     check_writable,
+    is_locked,
     read_file,
     write_atomically,
-)
-from collage_engine.support.locks import is_locked
-from collage_engine.support.reasons import (
-    fault_reason,
 )
 from collage_engine.support.time_limits import JOB_S
 from tests.support.read_only_folder import read_only
@@ -117,7 +119,7 @@ def test_a_block_that_fails_leaves_the_old_file_as_it_was(tmp_path):
 def test_a_lock_ends_with_its_process_however_that_ends(tmp_path):
     path = tmp_path / "lock"
     code = (
-        "import sys, time; from collage_engine.support.locks import hold_lock;"
+        "import sys, time; from collage_engine.support.files import hold_lock;"
         "hold_lock(sys.argv[1]); print('held', flush=True); time.sleep(60)"
     )
     child = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE)

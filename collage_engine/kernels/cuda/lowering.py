@@ -23,8 +23,7 @@ from collage_engine.kernels.cuda.product.note import AnnotatedProduct
 from collage_engine.kernels.cuda.product.schedule import schedule_product
 from collage_engine.kernels.marks import SCHEDULE
 from collage_engine.machine.cuda import cuda_target
-from collage_engine.support.errors import ToolchainError
-from collage_engine.support.reasons import short_reason
+from collage_engine.support.errors import ToolchainError, short_reason
 
 OWN: tuple[tuple[str, str, type[Any], Callable[[Schedule, Any], None]], ...] = (
     ("Product", "product_c", AnnotatedProduct, schedule_product),

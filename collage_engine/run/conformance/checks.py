@@ -35,13 +35,12 @@ from collage_engine.run.conformance.subject import (
     demand,
     described,
 )
-from collage_engine.support.counted import counted
-from collage_engine.support.errors import ToolchainError
-from collage_engine.support.reasons import MOST_CHARACTERS
+from collage_engine.support.errors import MOST_CHARACTERS, ToolchainError
+from collage_engine.support.text import counted
 from collage_engine.toolchains import capabilities, registry, runtime
 from collage_engine.toolchains.base import Toolchain
 from collage_engine.toolchains.capabilities import LowersToTir
-from collage_engine.wording.toolchains import PATTERNS
+from collage_engine.wording.titles import PATTERNS
 
 KINDS = ("cpu", "cuda")
 """Kinds of devices that a toolchain can compile for."""

@@ -11,8 +11,7 @@ from typing import Literal
 from collage_engine.machine.worker import Worker, WorkerError
 from collage_engine.run.conformance.checks import CHECKS, FOUNDATIONS
 from collage_engine.run.conformance.subject import Nonconformance, NotApplicable, Subject
-from collage_engine.support.errors import CollageError, ToolchainError
-from collage_engine.support.reasons import fault_reason, short_reason
+from collage_engine.support.errors import CollageError, ToolchainError, fault_reason, short_reason
 from collage_engine.support.time_limits import WORK_S
 from collage_engine.timing.child import measuring_environment
 from collage_engine.toolchains import registry

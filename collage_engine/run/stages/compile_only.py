@@ -21,8 +21,8 @@ from collage_engine.records.placement import Placement
 from collage_engine.run.stages.samples import RunSamples
 from collage_engine.run.stages.whole_models import bench_of
 from collage_engine.run.task import RunTask
-from collage_engine.support.counted import counted
 from collage_engine.support.errors import InfeasibleError, ToolchainError
+from collage_engine.support.text import counted
 from collage_engine.trials.baselines import unmeasured_choices
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.placement_process import TrialSettings

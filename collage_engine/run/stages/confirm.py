@@ -21,7 +21,7 @@ from collage_engine.run.contenders import candidates_of_run
 from collage_engine.run.stages.samples import RunSamples
 from collage_engine.run.stages.whole_models import bench_of, exporting_s, timed
 from collage_engine.run.task import RunTask
-from collage_engine.support.counted import counted
+from collage_engine.support.text import counted
 from collage_engine.trials.baselines import baselines
 from collage_engine.trials.contender import COLLAGE, Contender, judged
 from collage_engine.trials.race import Race

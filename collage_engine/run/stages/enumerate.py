@@ -22,13 +22,13 @@ from collage_engine.records.toolchain import ToolchainAbout
 from collage_engine.run.stages.search import no_cover_error
 from collage_engine.run.task import RunTask
 from collage_engine.search.api import Search, solve
-from collage_engine.support.counted import counted
 from collage_engine.support.errors import InfeasibleError, ToolchainFault
+from collage_engine.support.text import counted
 from collage_engine.support.time_limits import SHORTEST_RUN_S
 from collage_engine.toolchains.asking import asking
 from collage_engine.toolchains.registry import about
 from collage_engine.trials.baselines import check_placements
-from collage_engine.wording.toolchains import learn
+from collage_engine.wording.titles import learn
 
 SET_UP_SHARE = 0.35
 """Share of the time left that compiling what toolchains need, once per machine, may take: 21 s of a

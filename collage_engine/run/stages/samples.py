@@ -20,9 +20,8 @@ from collage_engine.model.own_file import FIRST_CONSTANT_INITIALIZERS
 from collage_engine.records.accuracy import RunTolerance
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.task import RunTask
-from collage_engine.support.counted import counted
-from collage_engine.support.errors import MeasureError
-from collage_engine.support.reasons import shown
+from collage_engine.support.errors import MeasureError, shown
+from collage_engine.support.text import counted
 from collage_engine.trials.contender import ContenderResult, Sample
 from collage_engine.trials.tolerance import MORE_SAMPLES, is_promised
 

@@ -10,11 +10,11 @@ from collage_engine.planning.infeasible import WithoutCandidates, infeasible_det
 from collage_engine.planning.problem_data import ProblemData, SearchResult
 from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.search.problem import Answer
-from collage_engine.support.counted import NAMED, counted
 from collage_engine.support.errors import InfeasibleError
+from collage_engine.support.text import NAMED, counted
 from collage_engine.trials.race import Race
-from collage_engine.wording.constraints import UNDECIDED
-from collage_engine.wording.toolchains import toolchain_title
+from collage_engine.wording.sentences import UNDECIDED
+from collage_engine.wording.titles import toolchain_title
 
 
 def search_covers(menu: Menu, data: ProblemData, race: Race, control: RunControl) -> SearchResult:

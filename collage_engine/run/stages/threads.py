@@ -10,7 +10,7 @@ import msgspec
 from collage_engine.candidates.menu import Menu, threads_of
 from collage_engine.machine.run_control import RunControl
 from collage_engine.run.task import RunTask
-from collage_engine.support.counted import counted
+from collage_engine.support.text import counted
 from collage_engine.support.time_limits import STEP_SHARE
 from collage_engine.trials.race import Race
 from collage_engine.trials.standings import SLOWER

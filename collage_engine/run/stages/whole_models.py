@@ -27,8 +27,8 @@ from collage_engine.run.provisional import provisional_document
 from collage_engine.run.stages.samples import RunSamples
 from collage_engine.run.task import RunTask
 from collage_engine.store.measurement import Measurement
-from collage_engine.support.counted import counted
 from collage_engine.support.errors import MeasureError
+from collage_engine.support.text import counted
 from collage_engine.support.time_limits import STEP_SHARE
 from collage_engine.trials.contender import Contender, ContenderResult
 from collage_engine.trials.placement_process import TrialBench, TrialSettings

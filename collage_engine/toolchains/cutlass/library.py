@@ -20,12 +20,9 @@ from pathlib import Path
 
 from collage_engine.machine.device import physical_cores
 from collage_engine.machine.worker import WorkerError, call_in_child
-from collage_engine.support.errors import ToolchainError
-from collage_engine.support.files import atomic_file
-from collage_engine.support.flag import FlagWhen
-from collage_engine.support.locks import locked
-from collage_engine.support.reasons import compiler_reason
-from collage_engine.support.time_limits import JOB_S
+from collage_engine.support.errors import ToolchainError, compiler_reason
+from collage_engine.support.files import atomic_file, locked
+from collage_engine.support.time_limits import JOB_S, FlagWhen
 from collage_engine.toolchains.runtime.builder import build_folder, find_in_wheel, header_version
 from collage_engine.toolchains.runtime.cuda import cuda_runtime
 from collage_engine.toolchains.runtime.nvcc import need_nvcc, nvcc_version

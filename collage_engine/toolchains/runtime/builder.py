@@ -29,10 +29,8 @@ from functools import cache
 from pathlib import Path
 
 from collage_engine.machine.folders import cache_folder
-from collage_engine.support.errors import ToolchainError
-from collage_engine.support.files import atomic_file, write_atomically
-from collage_engine.support.locks import locked
-from collage_engine.support.reasons import compiler_reason
+from collage_engine.support.errors import ToolchainError, compiler_reason
+from collage_engine.support.files import atomic_file, locked, write_atomically
 from collage_engine.support.time_limits import WORK_S
 
 _LOG = logging.getLogger(__name__)

@@ -25,8 +25,7 @@ from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.operator_titles import onnx_type
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
-from collage_engine.support.errors import ToolchainError, UnsupportedError
-from collage_engine.support.reasons import fault_reason
+from collage_engine.support.errors import ToolchainError, UnsupportedError, fault_reason
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime import python_host
 from collage_engine.toolchains.runtime.builder import RuntimeSource, wheel_version

@@ -17,8 +17,7 @@ from collage_engine.records.toolchain import (
     ToolchainInstance,
     ToolchainState,
 )
-from collage_engine.support.errors import ToolchainError
-from collage_engine.support.reasons import short_reason
+from collage_engine.support.errors import ToolchainError, short_reason
 from collage_engine.toolchains.base import Function, Toolchain
 from collage_engine.toolchains.runtime import builder
 

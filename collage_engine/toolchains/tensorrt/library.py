@@ -13,8 +13,7 @@ from functools import cache
 from typing import Any
 
 from collage_engine.machine.cuda import cuda_probe
-from collage_engine.support.errors import ToolchainError
-from collage_engine.support.reasons import short_reason
+from collage_engine.support.errors import ToolchainError, short_reason
 
 INSTALL = "pip install tensorrt"
 """Command that installs TensorRT, as messages name it."""

@@ -28,8 +28,7 @@ from collage_engine.records.toolchain import (
     ToolchainInstance,
     ToolchainState,
 )
-from collage_engine.support.errors import ToolchainError
-from collage_engine.support.reasons import short_reason
+from collage_engine.support.errors import ToolchainError, short_reason
 from collage_engine.toolchains.base import MODULES, Function, Toolchain
 from collage_engine.toolchains.tvm.library import LibraryCalls, instance_with, made_of, rules
 

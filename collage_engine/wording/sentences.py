@@ -1,11 +1,11 @@
-"""What several faces call the times, stages and candidates of a run."""
+"""What several rooms say: names of times and stages, and sentences on pins, limits and runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from collage_engine.records.precision import FULL, places_of
-from collage_engine.support.counted import counted
+from collage_engine.support.text import counted
 
 ISOLATED, EXPECTED, LAST_RUN = "isolated", "expected in this model", "last run"
 """What the three times of a partition are called."""
@@ -68,3 +68,12 @@ def instance_title(instance: str, title_of: Callable[[str], str]) -> str:
     name, _, config = instance.rstrip("]").partition("[")
     texts = ", ".join(map(text_of, filter(None, config.split(","))))
     return f"{title_of(name)} ({texts})" if texts else title_of(name)
+
+
+HONOURED_ANYWAY = "as the best placement does anyway"
+NO_COMBINATION = "every node has candidates left, but no combination of them is a placement"
+UNDECIDED = (
+    "the graph is too wide to find a placement in time, or to prove that there is none: pin some "
+    "nodes, or use fewer toolchains"
+)
+NOT_MEASURED = "what the pins ask for has not been measured yet: run again, which measures it"

@@ -1,4 +1,4 @@
-"""What toolchains are called, and how their records say that they look.
+"""What toolchains and baselines are called, and how the records of toolchains say they look.
 
 A toolchain brings its colour, letters, pattern and title along in its record (``ToolchainState``);
 whoever receives records hands them to ``learn``, and everything that is shown afterwards uses them.
@@ -15,8 +15,9 @@ from typing import Literal, get_args
 
 import msgspec
 
+from collage_engine.records.placement import Baseline, BaselineKind
 from collage_engine.records.toolchain import ToolchainState
-from collage_engine.wording.runs import instance_title
+from collage_engine.wording.sentences import instance_title
 
 Pattern = Literal[
     "solid", "rising", "falling", "level", "upright", "grid", "cross", "dots", "dense", "sparse"
@@ -75,3 +76,27 @@ def with_look(state: ToolchainState) -> ToolchainState:
     return msgspec.structs.replace(
         state, colour=colour, letters=letters, pattern=pattern, title=title
     )
+
+
+def baseline_title(baseline: Baseline) -> str:
+    """Return what a baseline is called: ``ONNX Runtime only``, ``greedy oneDNN → TVM``."""
+    return contender_title(baseline.name, baseline.kind)
+
+
+def contender_title(name: str, kind: BaselineKind | Literal["collage"]) -> str:
+    """Return what a baseline or a placement of the search is called while a run tries it.
+
+    Args:
+        name: The name that the run gives it, with the toolchain's own name in it.
+        kind: What kind of baseline it is, or ``collage``.
+    """
+    title = " ".join(toolchain_title(word) for word in name.split())
+    if kind == "collage":
+        return "Collage" if name == kind else title
+    if kind == "whole-model":
+        return f"{toolchain_title(name)} only"
+    if kind == "fuseops":
+        return title
+    if kind == "user":
+        return f"own placement {title}" if "placement" not in title else title
+    return title if title.startswith("greedy") else f"greedy {title}"
