@@ -231,6 +231,7 @@ def test_several_processes_and_threads_write_at_once_and_lose_nothing_when_kille
     script = """
         import os, sys
         sys.path[:] = eval(sys.argv[2])
+        from tests.unit.test_store import Store, measured
         store = Store(sys.argv[1])
         for i in range(40):
             store.put(measured(f"{os.getpid()}-{i}", 1.0))
