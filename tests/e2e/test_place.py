@@ -15,15 +15,17 @@ import onnx
 import onnxruntime
 import psutil
 import pytest
+from onnx import numpy_helper
 
 from collage_engine import api
 from collage_engine.cli.main import main
 from collage_engine.store.session_file import load_session
 from collage_engine.store.store import Store
 from tests.support.caches import fresh_cache
-from tests.support.command import collage, started
+from tests.support.command import collage, python, started
 from tests.support.json_schemas import assert_fits
 from tests.support.toolchain_models import X, convolutions
+from tests.support.whole_number_cases import dynamic_linear
 
 ROOT = Path(__file__).resolve().parents[2]
 MNIST = ROOT / "resources" / "models" / "mnist.onnx"
@@ -293,3 +295,44 @@ def test_at_most_one_runtime_is_kept_to_with_its_price(placed, cache, tmp_path):
         mixed = len(base["order"]) > 1 or "library=" in base["name"]
         assert (base["barred"] is not None) == mixed, base
         assert base["name"] != document["winner"] or not mixed
+
+
+CALL = """
+import sys
+sys.path.insert(0, sys.argv[1] + "/loader")
+import numpy as np, run_artifact
+inputs = dict(np.load(sys.argv[2]))
+model = run_artifact.load(sys.argv[1])
+np.savez(sys.argv[3], *(model({"x": value})[0] for value in inputs.values()))
+"""
+
+
+@pytest.mark.parametrize("toolchains", [None, "onnxruntime", "tvm", "openvino"])
+def test_a_linear_layer_over_whole_numbers_is_right_on_other_inputs(toolchains, cache, tmp_path):
+    """On processors without VNNI, too, where products of 8 bits saturate in some kernels."""
+    model = dynamic_linear()
+    onnx.save(model, tmp_path / "m.onnx")
+    limit = f"--toolchains {toolchains}" if toolchains else ""
+    done = collage(
+        f"place {tmp_path / 'm.onnx'} -o {tmp_path / 'out'} {limit} --threads 1 --budget 40s",
+        *QUICK,
+        cache=cache,
+    )
+    assert done.returncode == 0, done.stderr
+    random = np.random.default_rng(0)
+    shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
+    inputs = [random.standard_normal(shape).astype(np.float32) for _ in range(3)]
+    inputs = [inputs[0], np.abs(inputs[1]), inputs[2] * 50]
+    np.savez(tmp_path / "in.npz", *inputs)
+    done = python(CALL, tmp_path / "out", tmp_path / "in.npz", tmp_path / "found.npz")
+    assert done.returncode == 0, done.stderr
+    found = np.load(tmp_path / "found.npz")
+    weight, bias = (numpy_helper.to_array(t) for t in (model.graph.initializer[k] for k in (0, 3)))
+    for x, y in zip(inputs, found.values(), strict=True):
+        low, high = min(np.float32(0), x.min()), max(np.float32(0), x.max())
+        scale = (high - low) / np.float32(255)
+        zero = np.clip(np.rint(-low / scale), 0, 255)
+        data = np.clip(np.rint(x / scale) + zero, 0, 255) - zero
+        sums = data.astype(np.int64) @ weight.astype(np.int64)
+        wanted = sums * float(scale) * 0.01 + bias
+        np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
