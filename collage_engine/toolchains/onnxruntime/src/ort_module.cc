@@ -5,6 +5,10 @@
 // module; a module that wants others gets a pool of its own in its session.
 //
 // A plan with "providers" is run by these on an NVIDIA device, on which its arguments then lie.
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <deque>
 #include <map>
 #include <memory>
@@ -61,6 +65,19 @@ class Environment {
   void* env_ = nullptr;
   void* memory_ = nullptr;
 };
+
+// Whether ONNX Runtime's kernels for this processor add products of uint8 and int8 in pairs of 16
+// bits, which saturate. With VNNI they do not, and the exact ones take up to 1.2 times as long.
+bool SumsSaturate() {
+#if defined(__x86_64__)
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  bool avx512_vnni = __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (c & (1u << 11)) != 0;
+  bool avx_vnni = __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & (1u << 4)) != 0;
+  return !avx512_vnni && !avx_vnni;
+#else
+  return false;
+#endif
+}
 
 constexpr int kOnnxString = 8;
 
@@ -255,10 +272,9 @@ class OrtModule : public PlanModule {
                static_cast<const void*>(model.data), model.size,
                static_cast<const void*>(options.get()), session_.out());
     };
-    // Without it, processors without VNNI add products of uint8 and int8 in pairs of 16 bits, which
-    // saturate. There it refuses some products of int8 by int8, which are exact as they are.
+    // It refuses some products of int8 by int8, which are exact as they are.
     try {
-      open("1");
+      open(SumsSaturate() ? "1" : "0");
     } catch (const ffi::Error&) {
       open("0");
     }
