@@ -118,11 +118,21 @@ def _of_one_axis(draft: Draft, op: Op) -> list[Op] | None:
 
 
 def _over_nothing(draft: Draft, op: Op) -> list[Op] | None:
-    """Return what a reduction without axes does to each number; None where it has some."""
+    """Return what a reduction without axes does to each number; None where it has some.
+
+    Raises:
+        ModelError: It takes logarithms of whole numbers, which newer operator sets do not have.
+    """
     axes = op.input(1)
     if axes and draft.shape(axes) != (0,):
         return None
     kind, data = _OVER_NOTHING[op.type], op.inputs[0]
+    element = draft.element_type(data)
+    if kind == "Log" and element and helper.tensor_dtype_to_np_dtype(element).kind in "iu":
+        raise ModelError(
+            f"{draft.path}: the node '{op.name}' ({op.type}) takes logarithms of whole numbers, "
+            "which is not supported: cast them to floats before."
+        )
     return [op.part(kind, [data, data] if kind == "Mul" else [data], op.outputs)]
 
 

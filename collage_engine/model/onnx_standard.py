@@ -78,12 +78,18 @@ def in_known_opset(model: ModelProto, path: str) -> ModelProto:
         path: The user's file, for messages.
 
     Raises:
-        ModelError: ONNX's converter does not bring the model to a newer operator set.
+        ModelError: ONNX's converter does not bring the model to a newer operator set; or it does
+            not say of which it is.
     """
     version = next((o.version for o in model.opset_import if not o.domain), None)
     if version is None and all(n.domain for n in model.graph.node):
         model.opset_import.add().version = SOFTMAX_OF_ONE_AXIS
-    elif version is not None and version < OLDEST_OPSET:
+    elif version is None:
+        raise ModelError(
+            f"{path} has operators of the standard and does not say of which operator set "
+            "(opset_import): export the model again."
+        )
+    elif version < OLDEST_OPSET:
         try:
             return version_converter.convert_version(model, SOFTMAX_OF_ONE_AXIS)
         except (RuntimeError, ValueError, version_converter.ConvertError) as error:
@@ -115,10 +121,13 @@ def check_inference(skeleton: ModelProto, path: str) -> ModelProto:
         lines = [line for line in str(error).splitlines() if line]
     # ONNX 1.23 fails to bind attributes that a node leaves out within the definition of an operator
     # that it defines by others (MeanVarianceNormalization's axes): lines that name two operators.
-    # What reads the results of such an operator has inputs without types, for no reason of its own.
-    own = [line for line in lines if line.count("(op_type:") < 2]
-    if len(own) < len(lines):
-        own = [line for line in own if "expected to have type but instead is null" not in line]
+    # What reads a result that no inference is for (Scaler's), or that of such an operator, has an
+    # input without a type, for no reason of its own.
+    own = [
+        line
+        for line in lines
+        if line.count("(op_type:") < 2 and "expected to have type but instead is null" not in line
+    ]
     if not own:
         return infer_loosely(skeleton, path)
     raise ModelError(f"{path}: the inputs of a node do not fit it: {own[0]}")

@@ -169,6 +169,27 @@ def test_what_a_loops_branches_declare_of_their_values_is_not_believed(declared:
         np.testing.assert_allclose(y.ravel(), largest[:steps])
 
 
+def test_an_operator_without_inference_says_nothing_against_its_readers() -> None:
+    model = written(
+        """(float[4,3] x) => (y) {
+            s = ai.onnx.ml.Scaler<offset=[1.0], scale=[2.0]>(x)
+            y = Relu(s)
+        }""",
+        opset=17,
+        more='"ai.onnx.ml": 3',
+    )
+    x = np.arange(12, dtype=np.float32).reshape(4, 3) - 5
+    (y,) = run_onnx(import_onnx(model, evaluate=run_onnx).onnx, {"x": x})
+    np.testing.assert_array_equal(y, np.maximum((x - 1) * 2, 0))
+
+
+def test_operators_of_no_operator_set_are_refused() -> None:
+    model = written("(float[4] x) => (y) { y = Relu(x) }")
+    model.opset_import[0].domain = "com.microsoft"
+    with pytest.raises(ModelError, match="does not say of which operator set"):
+        import_onnx(model)
+
+
 def test_quantized_operators_become_dequantize_float_quantize() -> None:
     net = Net("qlinear", opset=13)
     x = net.input("x", [1, 3, 6, 6], "uint8")

@@ -14,6 +14,7 @@ from collage_engine.support.errors import ModelError
 from tests.support.model_runs import relative_error, run_onnx, run_relax
 from tests.support.onednn_checks import weights
 from tests.support.toolchain_cases import Net, Tensor, one_node
+from tests.support.written import written
 
 X = (2, 3, 4)
 IMAGE = (1, 4, 7, 6)
@@ -322,6 +323,14 @@ def test_a_reduction_over_no_axes_still_does_the_rest(kind: str, axes: tuple) ->
     x = x if kind == "ReduceLogSum" else x - 40
     given = run_relax(module, [x, ints()][: 1 + len(sizes)])[0]
     np.testing.assert_allclose(given, ALONE[kind](x), rtol=1e-6)
+
+
+def test_logarithms_of_whole_numbers_are_refused() -> None:
+    model = written("(int32[2] x) => (y) { [ln] y = ReduceLogSum<noop_with_empty_axes=1>(x) }")
+    with pytest.raises(
+        ModelError, match=r"'ln' \(ReduceLogSum\) takes logarithms of whole numbers"
+    ):
+        import_onnx(model)
 
 
 @pytest.mark.parametrize("held", [True, False], ids=["constants", "inputs"])

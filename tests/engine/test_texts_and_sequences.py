@@ -21,7 +21,7 @@ from tests.support.written import written
 from tests.zoo.net import Net
 
 JOINED = written(
-    """(string[3] a, string[3] b) => (string[3] ab, bool[3] same) {
+    """(string[3] a, string[3] b) => (string[3] ab, bool[3] same, string end) {
         end = Constant<value_string="!">()
         each = Constant<value_strings=["", "é", "-"]>()
         [join] joined = StringConcat(a, b)
@@ -90,7 +90,7 @@ def test_a_model_of_texts_is_exported_and_run(tmp_path: Path) -> None:
         "a, b = ['é', 'x', ''], ['y', 'x', '']\n"
         "print([v.tolist() for v in model({'a': a, 'b': b})])",
     )
-    assert said.strip() == "[['éy!', 'xxé!', '-!'], [False, True, True]]"
+    assert said.strip() == "[['éy!', 'xxé!', '-!'], [False, True, True], '!']"
 
 
 def test_a_model_of_sequences_is_exported_and_run(tmp_path: Path) -> None:
