@@ -37,8 +37,7 @@ from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Baseline, Partition, Run
 from collage_engine.records.precision import LONG, Precision
-from collage_engine.records.report_format import ReportFormat
-from collage_engine.records.settings import RunSettings
+from collage_engine.records.settings import ReportFormat, RunSettings
 from collage_engine.records.shapes import ShapeChoice, combined
 from collage_engine.service import answers
 from collage_engine.service import protocol as p

@@ -19,9 +19,13 @@ from typing import Any
 
 from collage_engine.artifact.artifact_run import TimeCalls, artifact_process, open_artifact
 from collage_engine.artifact.manifest import read_manifest, verify_files
-from collage_engine.records.gate import CheckOutcome, GateCheck
+from collage_engine.records.answers import CheckOutcome, GateCheck
 from collage_engine.support.errors import UsageError
 from collage_engine.support.time_limits import WORK_S
+
+PROCESSES = 3
+"""Processes in which equal work is timed to be compared: the fewest whose median is not a mean."""
+
 
 LEAST_PAIRS, MOST_PAIRS = 5, 30
 """Pairs of processes with which a comparison may end, and with which it does: the first is the

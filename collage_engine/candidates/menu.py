@@ -12,17 +12,15 @@ import msgspec
 from collage_engine.candidates.host_candidates import host_sources
 from collage_engine.machine.cuda import TargetChoice
 from collage_engine.machine.device import device, fingerprint, physical_cores
+from collage_engine.machine.faults import FaultTracker
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.importer import ImportedModel
 from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.partition.enumerate import enumerate_candidates, why_not
 from collage_engine.partition.rules import AskedRule, PartitionRule
 from collage_engine.records.answers import RunUpdate
-from collage_engine.records.candidate import Candidate
-from collage_engine.records.cost_table import CostTable, records_of
-from collage_engine.records.faults import FaultTracker
+from collage_engine.records.candidate import Candidate, CostTable, Refusal, records_of
 from collage_engine.records.numbering import NodeIndex
-from collage_engine.records.refusal import Refusal
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
 from collage_engine.store.keys import KeyContext, KeyMaker

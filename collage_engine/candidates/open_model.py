@@ -16,10 +16,9 @@ from collage_engine.candidates.precision import check_precision
 from collage_engine.lowering.built import BuiltModule
 from collage_engine.lowering.reference import run_onnx
 from collage_engine.machine.cuda import choose_target
+from collage_engine.machine.faults import FaultTracker
 from collage_engine.model.importer import ImportedModel, import_model
-from collage_engine.records.candidate import Candidate
-from collage_engine.records.cost_table import CostTable
-from collage_engine.records.faults import FaultTracker
+from collage_engine.records.candidate import Candidate, CostTable
 from collage_engine.records.settings import RunSettings
 from collage_engine.store.store import Store
 

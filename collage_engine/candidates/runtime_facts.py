@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from collage_engine.records.constants import BYTES, LICENCE, WEIGHTS
+from collage_engine.records.format import BYTES, LICENCE, WEIGHTS
 from collage_engine.support.errors import ToolchainFault
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.asking import asking
@@ -16,7 +16,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def runtime_facts(names: Sequence[str], weights_bytes: int) -> dict[str, float]:
-    """Return the constants about a deployment, by the names of ``records.constants``.
+    """Return the constants about a deployment, by the names of ``records.format``.
 
     Args:
         names: Toolchains whose runtime libraries a placement may need.

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import keyword
+import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import msgspec
@@ -22,10 +25,11 @@ from collage_engine.cli.screen import ERR, complain, say
 from collage_engine.cli.search_command import search
 from collage_engine.drawing.exports import LAYER_SETTINGS
 from collage_engine.drawing.progress import ProgressReport
+from collage_engine.machine.folders import write_whole
 from collage_engine.records.operator_titles import NodeTitles
-from collage_engine.records.report_format import ReportFormat
-from collage_engine.records.settings import RunSettings
+from collage_engine.records.settings import ReportFormat, RunSettings
 from collage_engine.records.shapes import ShapeChoice
+from collage_engine.records.versions import __version__
 from collage_engine.service.engine import Engine
 from collage_engine.store.profiles import diagnosis
 from collage_engine.store.session_file import earlier_session
@@ -36,8 +40,9 @@ from collage_engine.support.errors import (
     SessionError,
     UsageError,
 )
-from collage_engine.support.files import check_writable, write_atomically
+from collage_engine.support.files import check_writable, resource, write_atomically
 from collage_engine.support.text import counted
+from collage_engine.toolchains.registry import all_names
 from collage_engine.wording.amounts import gain_text
 from collage_engine.wording.titles import learn
 
@@ -173,7 +178,6 @@ def _toolchains(options: argparse.Namespace) -> int:
 
 
 def _new_toolchain(options: argparse.Namespace) -> int:
-    from collage_engine.cli.new_toolchain import write_package
 
     if len(options.names) != 1 or options.all or options.json:
         raise UsageError("toolchains new: name one toolchain, as users shall call it")
@@ -419,3 +423,46 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "farm": farm,
     "serve": _serve,
 }
+
+
+PACKAGE = "package"
+"""Folder of the template that becomes the Python package."""
+
+
+def write_package(name: str, into: Path) -> Path:
+    """Write a package with a toolchain in Python alone, which keeps what the engine expects of it.
+
+    Args:
+        name: What users will call the toolchain.
+        into: The folder in which the package's own folder is made.
+
+    Returns:
+        The package's folder.
+
+    Raises:
+        UsageError: It can be no toolchain's name, or is one's already; or the folder is there.
+        CollageError: The folder cannot be written.
+    """
+    if not re.fullmatch("[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+        raise UsageError(f"{name!r} can be no toolchain's name: take small letters and digits")
+    if name in all_names():
+        raise UsageError(f"there is a toolchain {name!r} already")
+    folder = into / f"collage-{name}"
+    if folder.exists():
+        raise UsageError(f"{folder} is there already")
+    template = resource("toolchain")
+    values = {"name": name, "title": name.capitalize(), "version": __version__}
+
+    def fill(new: Path) -> None:
+        (new / f"collage_{name}").mkdir()
+        for file in template.rglob("*.*"):
+            if file.suffix == ".pyc":  # pip compiles what it installs
+                continue
+            place = file.relative_to(template).as_posix().replace(PACKAGE, f"collage_{name}")
+            (new / place).write_text(Template(file.read_text()).substitute(values))
+
+    try:
+        write_whole(folder, fill)
+    except OSError as error:
+        raise CollageError(f"{folder} cannot be written: {error.strerror or error}") from error
+    return folder

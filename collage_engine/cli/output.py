@@ -17,12 +17,11 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.event import SHOWN
 from collage_engine.records.format import border_words
 from collage_engine.records.operator_titles import NodeTitles
-from collage_engine.records.placement import Run
+from collage_engine.records.placement import Diagnosis, Run
 from collage_engine.records.precision import ranges
-from collage_engine.records.profile import Diagnosis
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.store.document import Document
-from collage_engine.store.measurement import StoreInfo
+from collage_engine.store.store import StoreInfo
 from collage_engine.support.errors import Cancelled, CollageError, InfeasibleError, bounded
 from collage_engine.support.text import counted, printable_json
 from collage_engine.wording.alternatives import ABOUT_COLUMNS, TITLES, why_rows

@@ -8,17 +8,15 @@ import msgspec
 
 from collage_engine.artifact.artifact_run import ArtifactResult, EntryResults
 from collage_engine.cli.print_run import NOT_PRINTED
-from collage_engine.records.answers import Comparison, ExplainAnswer
+from collage_engine.records.answers import Comparison, ExplainAnswer, Gate
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.gate import Gate
 from collage_engine.records.graph import ModelRecord
-from collage_engine.records.placement import Run
-from collage_engine.records.profile import Diagnosis
+from collage_engine.records.placement import Diagnosis, Run
 from collage_engine.records.shapes import ShapeRow, Sharing
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.run.conformance.run import Finding
-from collage_engine.search import command as search
-from collage_engine.store.measurement import StoreInfo
+from collage_engine.search import problem_json as search
+from collage_engine.store.store import StoreInfo
 
 
 class ShapeWithGain(ShapeRow, frozen=True, kw_only=True):

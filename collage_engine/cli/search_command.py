@@ -9,7 +9,7 @@ from typing import Any
 from collage_engine.cli.output import print_json
 from collage_engine.cli.screen import ERR, MOST_ROWS, say
 from collage_engine.search.check import CoverCheck
-from collage_engine.search.command import main_check, main_search
+from collage_engine.search.problem_json import main_check, main_search
 from collage_engine.support.errors import UsageError, bounded
 from collage_engine.support.files import LARGEST_TEXT, read_file
 from collage_engine.support.text import counted

@@ -15,7 +15,7 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.format import border_words
 from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.placement import Run
-from collage_engine.records.report_format import ReportFormat
+from collage_engine.records.settings import ReportFormat
 from collage_engine.records.versions import __version__
 from collage_engine.store.document import Document
 from collage_engine.support.errors import UsageError

@@ -10,9 +10,15 @@ from typing import Literal
 import numpy as np
 
 from collage_engine.drawing.operators import OperatorGraph
-from collage_engine.records.accuracy import Accuracy, RoundedProduct
 from collage_engine.records.placement import Placement, Run
-from collage_engine.records.precision import FLOAT32, FULL, PRODUCTS, places_of
+from collage_engine.records.precision import (
+    FLOAT32,
+    FULL,
+    PRODUCTS,
+    Accuracy,
+    RoundedProduct,
+    places_of,
+)
 
 RoundingState = Literal["rounded", "full", "without gain", "no product"]
 """What becomes of an operator's operands: they are rounded; they stay in float32; they stay so and

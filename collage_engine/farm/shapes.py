@@ -21,8 +21,8 @@ from collage_engine.records.shapes import STOPPED_BUDGET_S, ShapeChoice, ShapeRo
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine
+from collage_engine.store.compare import shape_row
 from collage_engine.store.session_file import earlier_session
-from collage_engine.store.shape_rows import shape_row
 from collage_engine.support.errors import CollageError, SessionError
 
 _LOG = logging.getLogger(__name__)

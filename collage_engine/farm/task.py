@@ -26,8 +26,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine
-from collage_engine.store.measurement import now_text
-from collage_engine.store.store import Store
+from collage_engine.store.store import Store, now_text
 from collage_engine.support.errors import CollageError
 
 LOOK_S = 0.1

@@ -12,14 +12,14 @@ import msgspec
 from collage_engine.artifact.artifact import check_target_folder, put_artifact
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.loader.run_artifact import BENCHMARK_S
+from collage_engine.artifact.paired_times import PROCESSES
 from collage_engine.machine.device import physical_cores
 from collage_engine.machine.folders import Scratch, real
 from collage_engine.records.placement import DeploymentRow, Run
-from collage_engine.records.same_work import PROCESSES
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import items_of
 from collage_engine.service.engine import Engine
-from collage_engine.store.shape_rows import best_alone, inputs_of, toolchains_of
+from collage_engine.store.compare import best_alone, inputs_of, toolchains_of
 from collage_engine.support.errors import ArtifactError, ToolchainError
 from collage_engine.support.text import counted
 from collage_engine.support.time_limits import ANSWER_S

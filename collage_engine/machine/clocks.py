@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from collage_engine.machine.device import allowed_processors, busy, one_of_each_core
-from collage_engine.records.machine_state import MachineState
+from collage_engine.records.placement import MachineState
 from collage_engine.support.time_limits import LEAST_S
 
 CPUS = Path("/sys/devices/system/cpu")

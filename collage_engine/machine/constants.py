@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 
-from collage_engine.records.constants import LAUNCH, pair_name
+from collage_engine.records.format import LAUNCH, pair_name
 
 SHORT, LONG = 4, 24
 """Partitions of a short and of a long chain, whose times give the launch cost; even, so that

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from collage_engine.machine.progress import Emit, StageReport
+from collage_engine.machine.faults import FaultTracker
 from collage_engine.records.event import (
     SHOWN,
     Log,
@@ -22,9 +22,41 @@ from collage_engine.records.event import (
     Stage,
     StageName,
 )
-from collage_engine.records.faults import FaultTracker
 from collage_engine.support.errors import Cancelled
 from collage_engine.support.time_limits import Flag, FlagWhen
+
+Emit = Callable[[object], None]
+"""Takes the events of a job (``records.event``) and its partial results."""
+
+
+class StageReport:
+    """Progress within a stage; the rate and the time left follow from what was done so far.
+
+    Attributes:
+        detail: One line about what the stage did, shown when it has ended.
+    """
+
+    def __init__(self, name: StageName, emit: Emit) -> None:
+        self._name = name
+        self._emit = emit
+        self._began = time.perf_counter()
+        self.detail = ""
+
+    def progress(self, done: int, total: int, now: str = "") -> None:
+        """Report that ``done`` of ``total`` pieces are done, and what is worked on now."""
+        spent = time.perf_counter() - self._began
+        rate = done / spent if done and spent else None
+        self._emit(
+            Progress(
+                stage=self._name,
+                done=done,
+                total=total,
+                now=now,
+                rate=rate,
+                left_s=(total - done) / rate if rate else None,
+            )
+        )
+
 
 Resource = TypeVar("Resource")
 

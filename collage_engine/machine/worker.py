@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.machine.child_process import ChildProcess
+from collage_engine.machine.faults import RiskMarker
 from collage_engine.machine.processes import STEP_S
-from collage_engine.machine.risk_marker import RiskMarker
 from collage_engine.support import errors
 from collage_engine.support.errors import Cancelled, CollageError
 from collage_engine.support.time_limits import Flag

@@ -27,11 +27,10 @@ from collage_engine.partition.fuse_ops import fused_groups
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.quantized import completed, find
 from collage_engine.partition.regions import supported_set
-from collage_engine.records.candidate import Candidate
+from collage_engine.records.candidate import Candidate, Refusal
 from collage_engine.records.format import Formats
 from collage_engine.records.numbering import NodeIndex, OperatorSet
 from collage_engine.records.precision import PRODUCTS, is_reduced, short
-from collage_engine.records.refusal import Refusal
 
 __all__ = ["CandidateSource", "enumerate_candidates"]
 

@@ -6,8 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.constants import TO_HOST, call_constant, copy_us
-from collage_engine.records.format import HOST, PLAIN, conversion_constant, differs
+from collage_engine.records.format import (
+    HOST,
+    PLAIN,
+    TO_HOST,
+    call_constant,
+    conversion_constant,
+    copy_us,
+    differs,
+)
 from collage_engine.records.graph import GraphRecord, TensorType
 from collage_engine.records.placement import Conversion
 from collage_engine.search.problem import Problem

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from collage_engine.records.constants import BYTES, LICENCE, WEIGHTS
+from collage_engine.records.format import BYTES, LICENCE, WEIGHTS
 from collage_engine.records.pin import LimitVerdict
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
@@ -34,7 +34,7 @@ def runtime_limits(
 
     Args:
         settings: What the user limits.
-        constants: What runtimes bring, by the names of :mod:`collage_engine.records.constants`.
+        constants: What runtimes bring, by the names of :mod:`collage_engine.records.format`.
         instances: The instances whose partitions may be chosen; some need a second runtime's
             library.
     """

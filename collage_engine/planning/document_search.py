@@ -26,8 +26,7 @@ from collage_engine.planning.measured_placements import (
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.planning.search_problem import RUNNERS_UP, broken_pins, pin_verdicts
 from collage_engine.records.answers import SearchAnswer
-from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.cost_table import table_of
+from collage_engine.records.candidate import CandidateRecord, table_of
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.settings import RunSettings

@@ -17,7 +17,6 @@ from collage_engine.planning.document_search import (
 )
 from collage_engine.planning.infeasible import infeasible_details
 from collage_engine.planning.measured_placements import identity, problem_parts
-from collage_engine.planning.refusals import refusal_text
 from collage_engine.planning.search_problem import device_words
 from collage_engine.records.answers import (
     Alternative,
@@ -36,7 +35,7 @@ from collage_engine.search.problem import ProblemCandidate
 from collage_engine.store.document import Document
 from collage_engine.support.text import NAMED, counted
 from collage_engine.wording.amounts import LEAST_US, time_text
-from collage_engine.wording.sentences import instance_title
+from collage_engine.wording.sentences import instance_title, refusal_text
 
 MOST_LISTED = 200
 """Things listed of one node, such as candidates (a count; chosen: more fill screens that nobody

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from collage_engine.planning.refusals import named_refusal_text, refusal_text
+from collage_engine.records.candidate import Refusal
 from collage_engine.records.graph import GraphRecord, Node, nodes_of
 from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.pin import Pin
-from collage_engine.records.refusal import Refusal
 from collage_engine.search.problem import Answer, Conflict
 from collage_engine.support.text import NAMED
 from collage_engine.wording import sentences as say
+from collage_engine.wording.sentences import named_refusal_text, refusal_text
 
 WithoutCandidates = Mapping[str, Mapping[int, Refusal]]
 """Toolchain instance to operator number to why it has no candidate for it."""

@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from collage_engine.planning.search_problem import broken_pins
-from collage_engine.records.baseline_placements import baseline_placement
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.placement import Placement, Run
+from collage_engine.records.placement import Placement, Run, baseline_placement
 from collage_engine.records.settings import RunSettings
 from collage_engine.search.check import broken_limits, check_cover
 from collage_engine.search.problem import Problem, ProblemCandidate

@@ -19,10 +19,8 @@ from collage_engine.planning.search_problem import (
     problem_candidate,
     problem_pin,
 )
-from collage_engine.records.candidate import Candidate, CandidateRecord
-from collage_engine.records.constants import FREE
-from collage_engine.records.cost import Cost
-from collage_engine.records.cost_table import CostTable, records_of
+from collage_engine.records.candidate import Candidate, CandidateRecord, Cost, CostTable, records_of
+from collage_engine.records.format import FREE
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Placement

@@ -14,16 +14,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from collage_engine.planning.conversions import format_transitions, input_copies_us
 from collage_engine.planning.deployment_limits import runtime_limits
-from collage_engine.records.candidate import Candidate
-from collage_engine.records.constants import LAUNCH, PAIR, split_pair
-from collage_engine.records.cost_table import CostTable
+from collage_engine.records.candidate import Candidate, CostTable
+from collage_engine.records.format import LAUNCH, PAIR, split_pair
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.records.precision import careful
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.search.pins import breaks
 from collage_engine.search.problem import (
     HOST,
     Answer,
@@ -33,6 +31,7 @@ from collage_engine.search.problem import (
     ProblemNode,
     ProblemPin,
     Transitions,
+    breaks,
 )
 
 RUNNERS_UP = 2

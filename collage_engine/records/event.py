@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from collage_engine.records.cost import Cost
+from collage_engine.records.candidate import Cost
 from collage_engine.records.placement import Run
 
 SHOWN = {"shown": True}

@@ -13,8 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from collage_engine.records.answers import InsideAnswer, Opened, RunUpdate
 from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.pin import Pin
-from collage_engine.records.placement import Run
-from collage_engine.records.profile import Profile
+from collage_engine.records.placement import Profile, Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import OpenSizes, PaddingProofs, ShapeChoice, Sharing
 from collage_engine.records.toolchain import ToolchainState
@@ -187,4 +186,4 @@ class JobCall:
     left_out: dict[str, str] = field(default_factory=dict)
     """Toolchains that ended the process when they were asked about a model, with the reasons."""
     marker: str | None = None
-    """The file in which the process notes whom it asks (``machine.risk_marker``)."""
+    """The file in which the process notes whom it asks (``machine.faults``)."""

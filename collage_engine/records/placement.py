@@ -1,21 +1,73 @@
-"""Placements, baselines and runs."""
+"""Placements, baselines and runs, and what a runtime's profile says of its own layers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
-from collage_engine.records.accuracy import Accuracy, RunTolerance
-from collage_engine.records.cost import Cost
-from collage_engine.records.machine_state import MachineState
-from collage_engine.records.memory import MemoryUse
+from collage_engine.records.candidate import CandidateRecord, Cost
 from collage_engine.records.pin import LimitVerdict, PinVerdict
+from collage_engine.records.precision import Accuracy, RunTolerance
 from collage_engine.records.settings import Objective
 from collage_engine.records.shapes import ShapeRow, Sharing
-from collage_engine.records.toolchain import ToolchainState
-from collage_engine.records.tuning import TuneCounts
+from collage_engine.records.toolchain import ToolchainState, TuneCounts
 from collage_engine.support.typed import Count, Figure, Positive
+
+
+class MemorySeen(msgspec.Struct, frozen=True, kw_only=True):
+    """The sizes of the process that ran a placement, in bytes; None where they are not known."""
+
+    peak_bytes: Count | None = None
+    """The largest so far, while loading or running."""
+    base_bytes: Count | None = None
+    """Before the module was loaded: Python, TVM's runtime, the sample."""
+    load_peak_bytes: Count | None = None
+    """The largest while loading, the first run included."""
+    run_peak_bytes: Count | None = None
+    """The largest since then."""
+
+    @property
+    def running_bytes(self) -> int | None:
+        """Return what a limit on memory counts: the peak while running, or else the peak so far."""
+        return self.run_peak_bytes or self.peak_bytes
+
+
+class MemoryUse(msgspec.Struct, frozen=True, kw_only=True):
+    """The memory that a placement takes, and the sizes of its files."""
+
+    seen: MemorySeen
+    weights_bytes: Count = 0
+    """Of the model."""
+    stored: dict[str, Count] = {}
+    """Toolchain → bytes of weights its partitions were given."""
+    repeated_bytes: Count = 0
+    """Weights that the artifact holds once more because a second partition reads them, too."""
+    artifact_bytes: Count | None = None
+    """All files of the artifact."""
+    library_bytes: Count = 0
+    """Of them the runtime libraries."""
+    place_peak_bytes: Count | None = None
+    """The largest of all processes of the run together, which no file stands behind."""
+
+
+class MachineState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Clocks and load, as far as the system reports them."""
+
+    at: str
+    """ISO 8601, UTC."""
+    mhz: float | None = None
+    """Clock of the processors that this program may use: their median."""
+    governor: str = ""
+    """Who chooses the clock (Linux's name, such as ``performance``); several, by commas."""
+    round_trip_ns: Positive | None = None
+    """What a cache line takes from one core to another and back, at the beginning of a run; None:
+    it was not measured, or there is one core. Some machines have several values, by the minute."""
+    busy: str | None = None
+    """A sentence where other programs or guests used the processors; None: they did not, or the
+    system does not tell."""
+
 
 TIE_SHARE = 0.01
 """Share of a latency by which another one must differ to be better: within it the race calls
@@ -300,3 +352,120 @@ class Run(msgspec.Struct, kw_only=True):
         if self.placement is not None:
             known.append(self.placement.candidates)
         return next((found for found in self.rivals if found.candidates not in known), None)
+
+
+def baseline_placement(
+    baseline: Baseline, candidates: Mapping[str, CandidateRecord], operators: int
+) -> Placement | None:
+    """Make the placement of a baseline from the candidates of the document.
+
+    Args:
+        baseline: A baseline of a run.
+        candidates: Candidate id → candidate.
+        operators: How many operators the model has.
+
+    Returns:
+        The placement with the baseline's times. None where the baseline has no time, or where the
+        document does not know what it runs.
+    """
+    if baseline.measured_us is None:
+        return None
+    chosen = [candidates.get(name) for name in baseline.candidates]
+    partitions = [_of_candidate(place, c) for place, c in enumerate(filter(None, chosen))]
+    held = sorted(node for part in partitions for node in part.nodes)
+    if None in chosen or held != list(range(operators)):
+        return None
+    return Placement(
+        partitions=tuple(partitions),
+        estimated_us=baseline.estimated_us,
+        measured_us=baseline.measured_us,
+        spread_us=baseline.spread_us,
+    )
+
+
+def _of_candidate(place: int, candidate: CandidateRecord) -> Partition:
+    return Partition(
+        id=f"p{place}",
+        candidate=candidate.id,
+        toolchain=candidate.instance.toolchain,
+        config=dict(candidate.instance.config),
+        nodes=candidate.nodes,
+        onnx_nodes=(),
+        estimated_us=candidate.cost.median_us if candidate.cost.usable else None,
+        takes=candidate.takes,
+        gives=candidate.gives,
+        precision=candidate.instance.precision,
+        device=candidate.instance.device,
+    )
+
+
+LEAST_RUNS, MOST_RUNS = 5, 50
+"""Runs of a model that are profiled, at least and at most, ``LEAST_S`` seconds in all; chosen:
+medians of them are steady, files stay small, and the command promises a minute."""
+
+
+class Layer(msgspec.Struct, frozen=True, kw_only=True):
+    """A layer that a runtime executed."""
+
+    name: str
+    kind: str
+    """What it does, in the runtime's words: ``Conv``, ``FullyConnected``, ``Reorder``."""
+    us: Figure | None
+    """Microseconds in one run; None: the file says nothing of times."""
+    nodes: tuple[str, ...] = ()
+    """Names of ONNX nodes, or of their outputs, that it computes as far as its name says; empty:
+    the runtime inserted it."""
+    absorbs: Literal["nothing", "after", "before"] = "nothing"
+    """Which nodes without a layer of their own it may have been fused with: those that read what
+    its nodes make, or those that make what they read. The latter in any case where it is called
+    after an output."""
+    kernel: str = ""
+    """Which kernel ran it, where that is said."""
+    fell_back: str = ""
+    """What ran it instead of what the runtime would prefer; empty: nothing."""
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """The layers of a whole model, in the order in which they ran."""
+
+    toolchain: str
+    layers: tuple[Layer, ...]
+    us: Figure | None = None
+    """Microseconds of a whole run, where that is said."""
+
+
+class DiagnosedNode(msgspec.Struct, frozen=True, kw_only=True):
+    """What a runtime made of some ONNX nodes, which it ran as one."""
+
+    onnx_nodes: tuple[str, ...]
+    state: Literal["ran", "fell back", "not seen"]
+    """``not seen``: no layer names them; they were folded, cost nothing or were fused."""
+    us: Figure | None
+    device: str = ""
+    """What they fell back to."""
+    placed_on: tuple[str, ...] = ()
+    """The toolchains that run them in the placement."""
+    delta_us: float | None = None
+    """What the placement takes for them less what the runtime took, shared evenly where its
+    partitions are larger; None: there is no placement, or it has no times."""
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """A runtime's profile by ONNX node, beside the placement of a run."""
+
+    toolchain: str
+    run: str
+    """Id of the run that the session keeps of the profile."""
+    layers_us: Figure | None
+    """Sum of the layers."""
+    measured_us: Figure | None
+    """A whole run while it was profiled."""
+    nodes: tuple[DiagnosedNode, ...]
+    """The most expensive first."""
+    inserted: tuple[Residual, ...]
+    """Layers that name no ONNX node: the runtime's own conversions of layouts and types."""
+    alone_us: Figure | None = None
+    """The runtime on the whole model, timed in common rounds with the placement."""
+    placement_us: Figure | None = None
+    placement: str = ""
+    """Id of the run whose placement it is compared with."""

@@ -1,4 +1,4 @@
-"""The settings hold what a user chooses for a run."""
+"""The settings hold what a user chooses for a run, and the formats of reports."""
 
 from __future__ import annotations
 
@@ -9,6 +9,21 @@ from msgspec import Meta
 from collage_engine.records.precision import Precision
 from collage_engine.support.time_limits import LONGEST_S
 from collage_engine.support.typed import Checked, Count
+
+ReportFormat = Literal[
+    "html",
+    "notebook",
+    "csv",
+    "latencies",
+    "runs",
+    "shapes",
+    "json",
+    "svg",
+    "graphml",
+    "explorer",
+]
+"""What a report of a run or a session may be written as."""
+
 
 Objective = Literal["latency", "throughput", "p99"]
 """What a placement is best at."""

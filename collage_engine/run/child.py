@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from collage_engine.candidates.open_model import OpenModel
-from collage_engine.machine.risk_marker import RiskMarker
+from collage_engine.machine.faults import RiskMarker
 from collage_engine.machine.run_control import RunControl
 from collage_engine.records import jobs
 from collage_engine.records.answers import InsideAnswer, Opened, RunUpdate
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.jobs import JobCall
-from collage_engine.records.profile import Profile
+from collage_engine.records.placement import Profile
 from collage_engine.records.shapes import OpenSizes, PaddingProofs, Sharing
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.support.errors import CollageError

@@ -6,7 +6,7 @@ import msgspec
 
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.planning.search_problem import RUNNERS_UP
-from collage_engine.records.cost import Cost
+from collage_engine.records.candidate import Cost
 from collage_engine.records.placement import Placement
 from collage_engine.trials.contender import COLLAGE, ContenderResult
 from collage_engine.trials.standings import RaceResult

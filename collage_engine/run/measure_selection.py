@@ -13,15 +13,19 @@ from collage_engine.model.index_set import members, operator_set
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.candidate_source import CandidateSource
-from collage_engine.planning.refusals import refusal_text
-from collage_engine.records.candidate import Candidate, CandidateRecord
-from collage_engine.records.cost import invalid
-from collage_engine.records.cost_table import CostTable, records_of
+from collage_engine.records.candidate import (
+    Candidate,
+    CandidateRecord,
+    CostTable,
+    invalid,
+    records_of,
+)
 from collage_engine.records.jobs import MeasureJob
 from collage_engine.records.numbering import OperatorNumber
 from collage_engine.support.errors import UsageError
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.measurer import group_candidates
+from collage_engine.wording.sentences import refusal_text
 
 
 def measure_selection(

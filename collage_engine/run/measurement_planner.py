@@ -17,8 +17,7 @@ import msgspec
 
 from collage_engine.planning.estimates import Estimates, Timed
 from collage_engine.planning.problem_data import ProblemData
-from collage_engine.records.candidate import Candidate
-from collage_engine.records.cost import Cost
+from collage_engine.records.candidate import Candidate, Cost
 from collage_engine.search.api import BRIEF_SEARCH_S, Search
 from collage_engine.search.problem import Problem
 from collage_engine.timing.candidate_timing import Measuring

@@ -8,7 +8,7 @@ from pathlib import Path
 from collage_engine.candidates.inputs import representative_inputs
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.machine.device import physical_cores
-from collage_engine.records.profile import Profile
+from collage_engine.records.placement import Profile
 from collage_engine.records.settings import RunSettings
 from collage_engine.support.errors import ToolchainError, UsageError, short_reason
 from collage_engine.support.files import LARGEST_TEXT, read_file

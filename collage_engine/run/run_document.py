@@ -15,17 +15,18 @@ from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.deployment_limits import limit_verdicts, size_warning
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.planning.search_problem import pin_verdicts
-from collage_engine.records.accuracy import Rounding
-from collage_engine.records.memory import MemorySeen, MemoryUse
 from collage_engine.records.pin import LimitVerdict, PinVerdict
 from collage_engine.records.placement import (
     CandidateCounts,
+    MemorySeen,
+    MemoryUse,
     Residual,
     Run,
     Unmeasured,
 )
+from collage_engine.records.precision import Rounding
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.tuning import TuneCounts
+from collage_engine.records.toolchain import TuneCounts
 from collage_engine.run.chosen_placement import runners_up, with_profiled_costs
 from collage_engine.run.provisional import baseline_of, begun_document
 from collage_engine.run.stages.compile_only import UNMEASURED, CompileOnlyResult

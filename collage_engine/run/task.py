@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from collage_engine.candidates.open_model import OpenModel
-from collage_engine.records.machine_state import MachineState
 from collage_engine.records.pin import Pin
-from collage_engine.records.placement import Run
+from collage_engine.records.placement import MachineState, Run
 from collage_engine.records.settings import RunSettings
 
 

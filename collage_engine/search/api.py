@@ -28,8 +28,8 @@ from collage_engine.support.time_limits import STEP_SHARE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from collage_engine.search.label_setting import Solution
     from collage_engine.search.problem import ProblemPin
-    from collage_engine.search.solution import Solution
 
 __all__ = ["Search", "k_best", "reuse", "solve"]
 

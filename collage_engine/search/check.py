@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from collage_engine.search.limits import violated_limits
-from collage_engine.search.pins import breaks
-from collage_engine.search.problem import PLAIN
+from collage_engine.search.problem import PLAIN, breaks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

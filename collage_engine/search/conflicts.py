@@ -24,8 +24,14 @@ from collage_engine.search.limits import (
     limits_in_words,
     only_limits,
 )
-from collage_engine.search.pins import describe, nodes_in_words
-from collage_engine.search.problem import Answer, Conflict, Infeasible, Verdict
+from collage_engine.search.problem import (
+    Answer,
+    Conflict,
+    Infeasible,
+    Verdict,
+    describe,
+    nodes_in_words,
+)
 from collage_engine.wording import sentences as say
 
 if TYPE_CHECKING:

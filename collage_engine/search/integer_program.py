@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from collage_engine.search.label_setting import Solution
 from collage_engine.search.pricing import IMPOSSIBLE
-from collage_engine.search.solution import Solution
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from collage_engine.search.label_setting import Solution
 from collage_engine.search.limits import RuntimeLimits, violated_limits
-from collage_engine.search.solution import Solution
 
 if TYPE_CHECKING:
     from collage_engine.search.problem import Problem

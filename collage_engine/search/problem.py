@@ -1,4 +1,4 @@
-"""The search problem and its answer: public formats and their exact meaning.
+"""The search problem and its answer: public formats and their exact meaning, and what pins do.
 
 What the words mean here, exactly
 ---------------------------------
@@ -45,15 +45,20 @@ nothing else. Where the graph is too wide or the time too short for exact regret
 has what is only known to be at least that much (such a candidate may also be in no cover), and
 ``regrets_not_known`` lists the candidates of which nothing is known at all. Every measured
 candidate is in exactly one of the three.
+
+A pin holds for partitions that contain any of its nodes, so whether a candidate may be chosen
+depends on that candidate alone, and several pins forbid what any of them forbids.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from collage_engine.search.limits import LimitName, RuntimeLimits, RuntimeLimitVerdict
+from collage_engine.support.text import NAMED
 from collage_engine.support.typed import Figure, decode
 
 PLAIN = "plain"
@@ -193,3 +198,54 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 def toolchain_matches(wanted: str, toolchain: str) -> bool:
     """Tell whether a pin's toolchain means a candidate's: it is the same or an instance of it."""
     return toolchain == wanted or toolchain.startswith(wanted + "[")
+
+
+def forbidden_by(problem: Problem, pin: ProblemPin) -> list[int]:
+    """Return the indices of the candidates that a pin rules out."""
+    wanted = set(pin.nodes)
+    return [i for i, each in enumerate(problem.candidates) if breaks(each, pin, wanted)]
+
+
+def breaks(candidate: ProblemCandidate, pin: ProblemPin, wanted: set[int]) -> bool:
+    """Tell whether a candidate may not be part of a cover under a pin.
+
+    Args:
+        candidate: A candidate; one that holds none of the pin's nodes breaks nothing.
+        pin: The pin.
+        wanted: The pin's nodes.
+    """
+    if wanted.isdisjoint(candidate.nodes):
+        return False
+    name = candidate.toolchain
+    if pin.toolchain is not None and not toolchain_matches(pin.toolchain, name):
+        return True
+    if pin.not_toolchain is not None and toolchain_matches(pin.not_toolchain, name):
+        return True
+    if pin.device is not None and (candidate.device or HOST) != pin.device:
+        return True
+    if pin.exactly and wanted != set(candidate.nodes):
+        return True
+    return pin.together and not wanted.issubset(candidate.nodes)
+
+
+def describe(pin: ProblemPin) -> str:
+    """Return a pin in words: ``nodes 3, 4 on onednn``."""
+    nodes = nodes_in_words(pin.nodes)
+    if pin.not_toolchain is not None:
+        return f"{nodes} not on {pin.not_toolchain}"
+    if pin.device is not None:
+        return f"{nodes} on device {pin.device}"
+    text = nodes
+    if pin.exactly:
+        text = f"exactly {nodes} as one partition"
+    elif pin.together:
+        text = f"{nodes} in one partition"
+    return f"{text} on {pin.toolchain}" if pin.toolchain is not None else text
+
+
+def nodes_in_words(nodes: Sequence[int]) -> str:
+    """Return ``node 3`` or ``nodes 3, 4 and 9 more``."""
+    shown = ", ".join(map(str, nodes[:NAMED]))
+    left = len(nodes) - NAMED
+    numbers = f"{shown} and {left} more" if left > 0 else shown
+    return ("node {numbers}" if len(nodes) == 1 else "nodes {numbers}").format(numbers=numbers)

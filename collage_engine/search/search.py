@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from collage_engine.search.limited_search import RuntimeSets, solve_within_limits
 from collage_engine.search.limits import limits_in_words
-from collage_engine.search.pins import forbidden_by
+from collage_engine.search.problem import forbidden_by
 from collage_engine.search.solver import Solver
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from collage_engine.search.label_setting import Solution
     from collage_engine.search.problem import Problem, ProblemPin
-    from collage_engine.search.solution import Solution
 
 
 class Search:

@@ -12,9 +12,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from collage_engine.search.label_setting import LabelSetting
+from collage_engine.search.label_setting import LabelSetting, Solution
 from collage_engine.search.pricing import IMPOSSIBLE
-from collage_engine.search.solution import Solution
 from collage_engine.search.state_space import StateSpace
 from collage_engine.search.states import SearchLimitExceeded
 from collage_engine.search.weights import Weights

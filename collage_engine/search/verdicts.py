@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 
 from collage_engine.search.limited_search import RuntimeSets
 from collage_engine.search.limits import RuntimeLimitVerdict, limits_in_words, without_limit
-from collage_engine.search.pins import describe
-from collage_engine.search.problem import Verdict
+from collage_engine.search.problem import Verdict, describe
 from collage_engine.wording import sentences as say
 from collage_engine.wording.amounts import time_text
 
 if TYPE_CHECKING:
+    from collage_engine.search.label_setting import Solution
     from collage_engine.search.problem import ProblemPin
     from collage_engine.search.search import Search
-    from collage_engine.search.solution import Solution
 
 _TOO_WIDE = "but the graph is too wide to say what it costs exactly"
 

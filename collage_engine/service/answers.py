@@ -14,7 +14,7 @@ from collage_engine.planning.document_search import search_document
 from collage_engine.planning.explanation import explain_document
 from collage_engine.planning.search_problem import make_placement
 from collage_engine.records.answers import Comparison, ExplainAnswer, SearchAnswer
-from collage_engine.records.cost_table import table_of
+from collage_engine.records.candidate import table_of
 from collage_engine.records.pin import PinVerdict
 from collage_engine.records.placement import Placement
 from collage_engine.service import protocol as p

@@ -24,8 +24,7 @@ from collage_engine.records import jobs
 from collage_engine.records.answers import InsideAnswer, RunUpdate
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.event import Done, Event, Measured, Probing, Provisional
-from collage_engine.records.placement import Run
-from collage_engine.records.profile import Profile
+from collage_engine.records.placement import Profile, Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import MOST_SHAPES, OpenSizes, PaddingProofs, ShapeChoice
 from collage_engine.records.toolchain import ToolchainState
@@ -33,7 +32,6 @@ from collage_engine.records.versions import SERVICE_PROTOCOL, __version__
 from collage_engine.service import answers
 from collage_engine.service import protocol as p
 from collage_engine.service.open_document import OpenDocument
-from collage_engine.service.paths import file_name, user_path
 from collage_engine.service.run_client import PipelineClient, Ticket
 from collage_engine.store.document import Document
 from collage_engine.store.pins import rebind_pins
@@ -46,6 +44,7 @@ from collage_engine.support.errors import (
     ProtocolError,
     UsageError,
 )
+from collage_engine.support.files import file_name, user_path
 
 _LOG = logging.getLogger(__name__)
 

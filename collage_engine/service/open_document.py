@@ -17,15 +17,14 @@ import msgspec
 from collage_engine.planning.document_search import DocumentSearch
 from collage_engine.planning.measured_placements import is_like
 from collage_engine.records.answers import RunUpdate
-from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.cost import Cost
+from collage_engine.records.candidate import CandidateRecord, Cost
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice, ShapeRow
 from collage_engine.service.run_client import Ticket
+from collage_engine.store.compare import shape_row
 from collage_engine.store.document import Document, PlacedShape
 from collage_engine.store.session_file import save_session
-from collage_engine.store.shape_rows import shape_row
 from collage_engine.support.errors import UsageError
 
 

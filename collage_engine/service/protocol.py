@@ -20,13 +20,11 @@ from collage_engine.records.answers import (
 )
 from collage_engine.records.answers import NoCandidate as NoCandidate
 from collage_engine.records.answers import WeightStatistics as WeightStatistics
-from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.cost import Cost
+from collage_engine.records.candidate import CandidateRecord, Cost
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Run
-from collage_engine.records.report_format import ReportFormat
-from collage_engine.records.settings import RunSettings
+from collage_engine.records.settings import ReportFormat, RunSettings
 from collage_engine.records.shapes import OpenSizes, ShapeChoice, ShapeRow, Sharing
 from collage_engine.records.toolchain import Device, ToolchainState
 from collage_engine.records.versions import SERVICE_PROTOCOL

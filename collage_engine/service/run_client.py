@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from collage_engine.machine.cgroups import memory_bytes
+from collage_engine.machine.faults import RiskMarker
 from collage_engine.machine.folders import Scratch, tidy
-from collage_engine.machine.risk_marker import RiskMarker
 from collage_engine.machine.worker import (
     JOB_MEMORY_SHARE,
     RemoteError,

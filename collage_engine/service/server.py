@@ -20,7 +20,7 @@ from typing import IO, Any
 import msgspec
 
 from collage_engine.machine.worker import TICK_S
-from collage_engine.records.cost import Cost
+from collage_engine.records.candidate import Cost
 from collage_engine.records.event import Event, Measured, Progress
 from collage_engine.service.engine import Engine
 from collage_engine.service.protocol import METHODS, MeasuredMany, Notification, RequestCancel

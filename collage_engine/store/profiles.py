@@ -14,12 +14,15 @@ from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import (
     Baseline,
     CandidateCounts,
+    DiagnosedNode,
+    Diagnosis,
+    Layer,
     Partition,
     Placement,
+    Profile,
     Residual,
     Run,
 )
-from collage_engine.records.profile import DiagnosedNode, Diagnosis, Layer, Profile
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.store.compare import compare_runs
 from collage_engine.store.document import Document

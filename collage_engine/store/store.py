@@ -7,21 +7,23 @@ so an engine that is killed loses none.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import logging
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
 from collage_engine.machine.folders import cache_folder
-from collage_engine.records.cost import Cost
+from collage_engine.records.candidate import Cost
 from collage_engine.records.event import SHOWN
-from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.toolchain import ToolchainInstance, TuneRecord, TuneTask
 from collage_engine.records.versions import STORE_EXPORT
 from collage_engine.store.database import (
     can_be_written,
@@ -29,13 +31,56 @@ from collage_engine.store.database import (
     in_words,
     open_database,
 )
-from collage_engine.store.measurement import Measurement, StoreInfo, now_text
+from collage_engine.store.keys import KeyContext
 from collage_engine.support.errors import MeasureError, shown
 from collage_engine.support.files import LARGEST_TABLE, atomic_file, read_file
 from collage_engine.support.typed import decode
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A cost and what a reader of the store wants to know about it."""
+
+    key: str
+    cost: Cost
+    label: str = ""
+    instance: ToolchainInstance | None = None
+    device: str = ""
+    """Description of the processor."""
+    versions: dict[str, str] = {}
+    model: str = ""
+    """Hash of the model it was measured in."""
+    one_model: bool = False
+    """True: it holds for that model's values only (wrong numbers), whatever the key says."""
+
+
+class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``collage store info`` shows."""
+
+    path: str
+    exists: bool
+    bytes: int = 0
+    measurements: int = 0
+    invalid: int = 0
+    constants: int = 0
+    toolchains: dict[str, int] = {}
+    devices: dict[str, int] = {}
+    oldest: str | None = None
+    newest: str | None = None
+    writable: bool = True
+    """Whether measurements can be added to it here."""
+    kernels: int = 0
+    """Compiled kernels that are kept on this machine."""
+    kernel_bytes: int = 0
+    """Bytes of their files."""
+
+
+def now_text() -> str:
+    """Return this moment as ISO 8601 in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -412,3 +457,64 @@ def _fault(measurement: Measurement) -> str | None:
     if measurement.cost.state == "unknown":
         return "its cost is not known"
     return measurement.cost.fault
+
+
+def context_hash(context: KeyContext, toolchain: str) -> str:
+    """Return a hash of all that a record holds for: versions, sources, target and device."""
+    parts = (
+        toolchain,
+        context.versions.get(toolchain, ""),
+        context.sources.get(toolchain, ""),
+        context.tvm_version,
+        context.target,
+        context.fingerprint,
+    )
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+class TuningRecords:
+    """Records and task lists of one toolchain on this device, versions as they are.
+
+    Raises ``MeasureError`` as the store does.
+    """
+
+    def __init__(self, store: Store, context: KeyContext, toolchain: str) -> None:
+        self._store = store
+        self._context = context_hash(context, toolchain)
+
+    def records(self, workloads: Iterable[str]) -> dict[str, TuneRecord]:
+        """Return what is known of these workloads."""
+        found = self._read({self._key("record", w): w for w in workloads})
+        return {w: decode(text, TuneRecord) for w, text in found.items()}
+
+    def put(self, record: TuneRecord) -> None:
+        """Keep a record, replacing an older one of the same workload."""
+        self._write(
+            self._key("record", record.workload),
+            record.workload,
+            msgspec.json.encode(record).decode(),
+        )
+
+    def any(self) -> bool:
+        """Return whether anything was ever tuned under these versions, on this device."""
+        return self._store.has_tuning(self._context)
+
+    def tasks(self, candidate_keys: Iterable[str]) -> dict[str, list[TuneTask]]:
+        """Return what candidates have to tune, by measurement key, where it was listed before."""
+        found = self._read({self._key("tasks", k): k for k in candidate_keys})
+        return {k: decode(text, list[TuneTask]) for k, text in found.items()}
+
+    def put_tasks(self, candidate_key: str, tasks: Sequence[TuneTask]) -> None:
+        """Keep what a candidate has to tune."""
+        self._write(self._key("tasks", candidate_key), "", msgspec.json.encode(tasks).decode())
+
+    def _key(self, kind: str, name: str) -> str:
+        return hashlib.sha256(f"{self._context}\0{kind}\0{name}".encode()).hexdigest()
+
+    def _read(self, names: dict[str, str]) -> dict[str, str]:
+        found = self._store.tuning_values(names)
+        return {names[key]: value for key, value in found.items()}
+
+    def _write(self, key: str, workload: str, value: str) -> None:
+        context = self._context if workload else ""
+        self._store.put_tuning(key, value, context=context, workload=workload)

@@ -15,9 +15,7 @@ from collage_engine.candidates.menu import Menu, threads_of
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.machine.run_control import RunControl
-from collage_engine.records.candidate import Candidate
-from collage_engine.records.cost import Cost
-from collage_engine.records.cost_table import CostTable
+from collage_engine.records.candidate import Candidate, Cost, CostTable
 from collage_engine.records.event import Event, Progress
 from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.settings import RunSettings

@@ -4,7 +4,7 @@ A chain is a whole module of ReLUs in a row, each a partition of its own. Chains
 lengths and toolchains are timed in the same rounds as single partitions, of which each one's
 fastest sample counts: what else the machine does only adds time (Chen and Revels, "Robust
 benchmarking in noisy environments", 2016). ``machine.constants`` derives the constants. Before
-anything of a toolchain runs, it is noted in a marker (``machine.risk_marker``), so that the parent
+anything of a toolchain runs, it is noted in a marker (``machine.faults``), so that the parent
 knows who ended this process, and ends who takes too long.
 """
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from collage_engine.machine.constants import LONG, SHORT, measure_constants
-from collage_engine.machine.risk_marker import RiskMarker
+from collage_engine.machine.faults import RiskMarker
 from collage_engine.records.graph import TensorType
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import CollageError, MeasureError, fault_reason

@@ -16,7 +16,7 @@ from typing import Any
 
 from collage_engine.machine.cuda_runtime import WARM_S, CudaRuntime
 from collage_engine.machine.worker import WorkerError, call_in_child
-from collage_engine.records.constants import TO_DEVICE, TO_HOST, byte_constant, call_constant
+from collage_engine.records.format import TO_DEVICE, TO_HOST, byte_constant, call_constant
 from collage_engine.records.versions import MEASURING_PROTOCOL
 from collage_engine.store.keys import KeyContext, constant_name
 from collage_engine.store.store import Store
@@ -53,7 +53,7 @@ def copy_constants(
         job: the child's work; tests give another one.
 
     Returns:
-        Microseconds by the names of ``records.constants``.
+        Microseconds by the names of ``records.format``.
 
     Raises:
         MeasureError: they cannot be measured.

@@ -4,7 +4,7 @@ A child process builds and times chains of one-operator partitions (``chain_benc
 is kept in the store for each device, the versions of the toolchains, and the number of threads.
 
 A toolchain may crash the child, hang, take its memory or be far too slow. Before anything of a
-toolchain runs, the child notes it in a marker (``machine.risk_marker``): when the child ends early,
+toolchain runs, the child notes it in a marker (``machine.faults``): when the child ends early,
 the toolchain at risk is left out, and the others are measured again in a fresh child. One that was
 killed from outside is nobody's fault, and started again once.
 """
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from collage_engine.machine.risk_marker import RiskMarker
+from collage_engine.machine.faults import RiskMarker
 from collage_engine.machine.worker import (
     Worker,
     WorkerCrashed,
@@ -28,7 +28,7 @@ from collage_engine.machine.worker import (
     WorkerTimeout,
     unless_killed,
 )
-from collage_engine.records.constants import PAIR, pair_name
+from collage_engine.records.format import PAIR, pair_name
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import MEASURING_PROTOCOL
 from collage_engine.store.keys import KeyContext, constant_name

@@ -1,7 +1,7 @@
 """What the measuring child does: compile, check the numbers, time. One model per child.
 
 The parent learns who is to blame for a crash, and ends who takes too long, by a marker
-(``machine.risk_marker``) that is written before anything risky.
+(``machine.faults``) that is written before anything risky.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from collage_engine.machine.cuda_runtime import LOST_DEVICE, DeviceFault
-from collage_engine.machine.risk_marker import RiskMarker
-from collage_engine.records.cost import Cost, invalid
+from collage_engine.machine.faults import RiskMarker
+from collage_engine.records.candidate import Cost, invalid
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.store.measurement import now_text
+from collage_engine.store.store import now_text
 from collage_engine.support.errors import MeasureError, WrongNumbersError, fault_reason
 from collage_engine.timing.clock import undisturbed
 from collage_engine.timing.messages import OpenRequest, TimingReply, TimingRequest

@@ -17,15 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from collage_engine.machine.child_process import END_S
+from collage_engine.machine.faults import FAULTS, AtRisk, FaultTracker, RiskMarker
 from collage_engine.machine.processes import private_bytes
-from collage_engine.machine.risk_marker import AtRisk, RiskMarker
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerError, WorkerTimeout
-from collage_engine.records.candidate import Candidate
-from collage_engine.records.cost import Cost, invalid
+from collage_engine.records.candidate import Candidate, Cost, invalid
 from collage_engine.records.event import Event, Log, Measured, Progress
-from collage_engine.records.faults import FAULTS, FaultTracker
-from collage_engine.store.measurement import Measurement
-from collage_engine.store.store import Store
+from collage_engine.store.store import Measurement, Store
 from collage_engine.support.errors import Cancelled, MeasureError
 from collage_engine.support.time_limits import (
     ANSWER_S,

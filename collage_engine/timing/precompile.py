@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.machine.run_control import RunControl
-from collage_engine.records.candidate import Candidate
-from collage_engine.records.cost_table import CostTable
+from collage_engine.records.candidate import Candidate, CostTable
 from collage_engine.records.numbering import NodeSet
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import ToolchainError

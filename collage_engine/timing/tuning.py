@@ -19,19 +19,14 @@ import msgspec
 
 from collage_engine.candidates.menu import Menu, threads_of
 from collage_engine.candidates.open_model import OpenModel
-from collage_engine.machine.progress import StageReport
-from collage_engine.machine.run_control import RunControl
+from collage_engine.machine.faults import FAULTS
+from collage_engine.machine.run_control import RunControl, StageReport
 from collage_engine.machine.worker import Worker, WorkerError
 from collage_engine.partition.candidate_source import CandidateSource
-from collage_engine.records.candidate import Candidate
-from collage_engine.records.cost import UNKNOWN
-from collage_engine.records.cost_table import CostTable
-from collage_engine.records.faults import FAULTS
+from collage_engine.records.candidate import UNKNOWN, Candidate, CostTable
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.records.tuning import TuneCounts, TuneRecord, TuneTask
-from collage_engine.store.store import Store
-from collage_engine.store.tuning_records import TuningRecords
+from collage_engine.records.toolchain import ToolchainInstance, TuneCounts, TuneRecord, TuneTask
+from collage_engine.store.store import Store, TuningRecords
 from collage_engine.support.errors import CollageError, ModelError
 from collage_engine.support.text import counted
 from collage_engine.support.time_limits import ANSWER_S

@@ -13,12 +13,10 @@ import msgspec
 from msgspec.structs import replace
 
 from collage_engine.kernels.choices import TUNED
-from collage_engine.records.candidate import Candidate
-from collage_engine.records.constants import PAIR, pair_name, split_pair
-from collage_engine.records.cost_table import CostTable
+from collage_engine.records.candidate import Candidate, CostTable
+from collage_engine.records.format import PAIR, pair_name, split_pair
 from collage_engine.records.precision import FLOAT32
-from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.records.tuning import TuneRecord, TuneTask
+from collage_engine.records.toolchain import ToolchainInstance, TuneRecord, TuneTask
 from collage_engine.search.api import solve
 from collage_engine.search.problem import Problem
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from collage_engine.records.format import Formats
-from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.records.tuning import TuneRecord, TuneTask
+from collage_engine.records.toolchain import ToolchainInstance, TuneRecord, TuneTask
 
 JOB = "collage_engine.timing.tuning_job:TuningJob"
 

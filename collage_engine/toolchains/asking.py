@@ -1,7 +1,7 @@
 """Notes which toolchain this process is asking something, for its parent to read.
 
 Finding candidates asks toolchains in the process that has the model open. One that crashes there
-ends that process, and one that does not answer has the parent end it (``machine.risk_marker``); the
+ends that process, and one that does not answer has the parent end it (``machine.faults``); the
 parent starts another one that leaves the toolchain out.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
-from collage_engine.machine.risk_marker import RiskMarker
+from collage_engine.machine.faults import RiskMarker
 from collage_engine.support.errors import ToolchainFault, fault_reason
 from collage_engine.support.time_limits import ANSWER_S, STEP_SHARE, within_budget
 

@@ -22,9 +22,13 @@ if TYPE_CHECKING:
     from collage_engine.partition.rule_trees import PatternEntry
     from collage_engine.records.graph import TensorType
     from collage_engine.records.numbering import NodeIndex, NodeSet
-    from collage_engine.records.profile import Profile
-    from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
-    from collage_engine.records.tuning import TuneRecord, TuneTask
+    from collage_engine.records.placement import Profile
+    from collage_engine.records.toolchain import (
+        RuntimeLibrary,
+        ToolchainInstance,
+        TuneRecord,
+        TuneTask,
+    )
 
 
 @runtime_checkable

@@ -18,7 +18,6 @@ from collage_engine.partition.enumerate import CandidateSource
 from collage_engine.partition.fuse_ops import fused_groups
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.regions import merge_regions
-from collage_engine.planning.refusals import refusal_text
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.numbering import OperatorNumber
@@ -28,6 +27,7 @@ from collage_engine.records.precision import PRODUCTS, is_reduced
 from collage_engine.records.settings import RunSettings
 from collage_engine.support.errors import UsageError, shown
 from collage_engine.trials.contender import COLLAGE, Contender
+from collage_engine.wording.sentences import refusal_text
 
 if TYPE_CHECKING:
     from collage_engine.candidates.menu import Menu

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.problem_data import Cover, ProblemData, SearchResult
-from collage_engine.records.cost_table import CostTable
+from collage_engine.records.candidate import CostTable
 from collage_engine.support.text import counted
 from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult, judged
 from collage_engine.trials.in_model_costs import PartitionWork, fit, moved_bytes

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from collage_engine.lowering.built import BuiltModule
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.memory import MemorySeen
-from collage_engine.records.placement import BaselineKind
+from collage_engine.records.placement import BaselineKind, MemorySeen
 from collage_engine.records.precision import is_reduced
 from collage_engine.wording.titles import contender_title
 

@@ -20,8 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from collage_engine.candidates.menu import Menu, with_keys
-from collage_engine.machine.progress import StageReport
-from collage_engine.machine.run_control import RunControl
+from collage_engine.machine.run_control import RunControl, StageReport
 from collage_engine.model.importer import ImportedModel
 from collage_engine.model.index_set import members
 from collage_engine.partition.call_graph import CallGraph, call_graph

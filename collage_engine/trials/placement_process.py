@@ -19,9 +19,9 @@ from collage_engine.lowering.accuracy import wrong_by
 from collage_engine.lowering.build_job import BuildCover
 from collage_engine.lowering.built import MODULE_FILE, BuiltModule, attribute_kernels
 from collage_engine.lowering.npz import write_npz
+from collage_engine.machine.faults import FaultTracker
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout, unless_killed
-from collage_engine.records.faults import FaultTracker
-from collage_engine.records.memory import MemorySeen
+from collage_engine.records.placement import MemorySeen
 from collage_engine.support.errors import Cancelled, CollageError, ModelError
 from collage_engine.support.time_limits import (
     ANSWER_S,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collage_engine.records.accuracy import Accuracy, Rounding
-from collage_engine.records.precision import FLOAT32
+from collage_engine.records.precision import FLOAT32, Accuracy, Rounding
 from collage_engine.records.settings import RunSettings
 from collage_engine.trials.contender import finite
 from collage_engine.trials.standings import RaceResult

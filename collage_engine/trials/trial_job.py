@@ -31,7 +31,7 @@ from collage_engine.artifact.loader.run_artifact import (
 from collage_engine.lowering.accuracy import errors, wrong_by
 from collage_engine.lowering.built import run_python_parts
 from collage_engine.lowering.stopwatch import time_kernels
-from collage_engine.records.memory import MemorySeen
+from collage_engine.records.placement import MemorySeen
 from collage_engine.support.errors import ToolchainError
 from collage_engine.support.text import counted
 from collage_engine.timing.clock import timed

@@ -6,12 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from collage_engine.records.accuracy import Accuracy
-from collage_engine.records.memory import MemoryUse
 from collage_engine.records.pin import LimitVerdict, PinVerdict
-from collage_engine.records.placement import CandidateCounts, Placement, Run
-from collage_engine.records.precision import FLOAT32, short
-from collage_engine.records.tuning import TuneCounts
+from collage_engine.records.placement import CandidateCounts, MemoryUse, Placement, Run
+from collage_engine.records.precision import FLOAT32, Accuracy, short
+from collage_engine.records.toolchain import TuneCounts
 from collage_engine.support.text import counted
 from collage_engine.wording.amounts import (
     bytes_text,

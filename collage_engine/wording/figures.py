@@ -18,12 +18,12 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from collage_engine.records.cost import Cost
-from collage_engine.records.machine_state import MachineState
+from collage_engine.records.candidate import Cost
 from collage_engine.records.placement import (
     TIE_SHARE,
     Baseline,
     CandidateCounts,
+    MachineState,
     Placement,
     Run,
 )

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from collage_engine.records.answers import ExplainAnswer, SearchAnswer
-from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.cost import UNKNOWN, Cost
+from collage_engine.records.candidate import UNKNOWN, CandidateRecord, Cost
 from collage_engine.service import protocol
 from collage_gui.engine_client import EngineRequests
 from collage_gui.messages import DocumentLog

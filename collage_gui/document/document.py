@@ -12,10 +12,9 @@ from PySide6.QtGui import QUndoStack
 
 from collage_engine.drawing.groups import Group, first_view, name_scopes, sections
 from collage_engine.drawing.operators import operator_graph
-from collage_engine.records.baseline_placements import baseline_placement
 from collage_engine.records.event import Done, Event, Log, Progress, Provisional, Stage
 from collage_engine.records.graph import GraphRecord, ModelRecord
-from collage_engine.records.placement import Placement
+from collage_engine.records.placement import Placement, baseline_placement
 from collage_engine.records.shapes import OpenSizes, ShapeChoice
 from collage_engine.service import protocol
 from collage_engine.support.typed import convert

@@ -12,7 +12,7 @@ from PySide6.QtGui import QImageReader, QImageWriter
 
 from collage_engine.drawing.svg import render
 from collage_engine.records.placement import Run
-from collage_engine.records.report_format import ReportFormat
+from collage_engine.records.settings import ReportFormat
 from collage_engine.service import protocol
 from collage_engine.support.files import atomic_file, write_atomically
 from collage_engine.wording.amounts import as_sentence, bytes_text

@@ -9,8 +9,7 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from collage_engine.drawing.operators import OperatorGraph
-from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.cost import Cost
+from collage_engine.records.candidate import CandidateRecord, Cost
 from collage_engine.records.placement import Partition
 from collage_engine.support.text import NAMED, counted
 from collage_engine.wording.amounts import DASH, time_text

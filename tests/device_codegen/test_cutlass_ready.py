@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from collage_engine.machine.run_control import RunControl
-from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.cost import Cost
-from collage_engine.records.cost_table import table_of
+from collage_engine.records.candidate import CandidateRecord, Cost, table_of
 from collage_engine.records.toolchain import Target
 from collage_engine.support.errors import Cancelled
 from collage_engine.timing.precompile import make_ready

@@ -13,9 +13,9 @@ import pytest
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.candidates.runtime_facts import runtime_facts
+from collage_engine.machine.faults import FaultTracker
 from collage_engine.partition.patterns import anything, op
 from collage_engine.partition.rules import PatternRule
-from collage_engine.records.faults import FaultTracker
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
 from collage_engine.support.errors import UsageError

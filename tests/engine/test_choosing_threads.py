@@ -12,8 +12,7 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.machine.clocks import machine_state
 from collage_engine.machine.run_control import RunControl
 from collage_engine.records.jobs import RunJob
-from collage_engine.records.machine_state import MachineState
-from collage_engine.records.placement import Run
+from collage_engine.records.placement import MachineState, Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.run import run as run_module
 from collage_engine.run.run import run

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from collage_engine.machine.risk_marker import RiskMarker
+from collage_engine.machine.faults import RiskMarker
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store

@@ -21,7 +21,7 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Run
-from collage_engine.records.report_format import ReportFormat
+from collage_engine.records.settings import ReportFormat
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.store.document import Document
 from collage_engine.store.session_file import load_session

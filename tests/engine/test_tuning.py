@@ -22,8 +22,7 @@ from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.virtual_machine import virtual_machine_environment
 from collage_engine.machine.worker import Worker
 from collage_engine.model.importer import import_onnx
-from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.records.tuning import TuneRecord
+from collage_engine.records.toolchain import ToolchainInstance, TuneRecord
 from collage_engine.support.errors import ToolchainError
 from collage_engine.timing.tuning_choice import tuned_instance
 from collage_engine.timing.tuning_job import JOB, ListTasks, Tune

@@ -6,8 +6,7 @@ import hashlib
 
 import msgspec
 
-from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.cost import Cost, invalid
+from collage_engine.records.candidate import CandidateRecord, Cost, invalid
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import (

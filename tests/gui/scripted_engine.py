@@ -39,7 +39,7 @@ from collage_engine.records.shapes import OpenSizes, Sharing
 from collage_engine.records.toolchain import Device
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import protocol as p
-from collage_engine.store.shape_rows import shape_row
+from collage_engine.store.compare import shape_row
 
 LOOP_BODY = NestedGraph(
     name="body",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from PySide6.QtCore import Qt
 
-from collage_engine.records.cost import Cost, invalid
+from collage_engine.records.candidate import Cost, invalid
 from collage_engine.records.placement import Partition
 from collage_engine.wording.figures import isolated_us
 from collage_gui.panels.candidates import cost_tip, partition_text

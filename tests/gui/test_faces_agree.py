@@ -15,9 +15,13 @@ from collage_engine.cli import print_run as cli
 from collage_engine.drawing.report import render
 from collage_engine.planning.explanation import explain_document
 from collage_engine.records.graph import ModelRecord
-from collage_engine.records.machine_state import MachineState
-from collage_engine.records.memory import MemorySeen, MemoryUse
-from collage_engine.records.placement import CandidateCounts, Unmeasured
+from collage_engine.records.placement import (
+    CandidateCounts,
+    MachineState,
+    MemorySeen,
+    MemoryUse,
+    Unmeasured,
+)
 from collage_engine.store.compare import compare_runs
 from collage_engine.store.document import Document
 from collage_engine.support.text import counted

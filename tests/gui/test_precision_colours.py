@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from collage_engine.records.accuracy import Accuracy, RoundedProduct, RoundingTrial
 from collage_engine.records.placement import Run
-from collage_engine.records.precision import PRODUCTS
+from collage_engine.records.precision import PRODUCTS, Accuracy, RoundedProduct, RoundingTrial
 from collage_gui.main_window.action_set import mode_refusal
 from collage_gui.panels.precision_slider import STEPS
 

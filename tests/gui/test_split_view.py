@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 from PySide6.QtCore import QPointF
 
-from collage_engine.records.baseline_placements import baseline_placement
-from collage_engine.records.placement import Baseline
+from collage_engine.records.placement import Baseline, baseline_placement
 from collage_engine.wording.amounts import time_text
 from collage_gui.document.comparison import Reference
 

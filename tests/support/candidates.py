@@ -8,9 +8,14 @@ import msgspec
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.planning.problem_data import ProblemData
-from collage_engine.records.candidate import Candidate, CandidateRecord
-from collage_engine.records.cost import Cost
-from collage_engine.records.cost_table import CostTable, records_of, table_of
+from collage_engine.records.candidate import (
+    Candidate,
+    CandidateRecord,
+    Cost,
+    CostTable,
+    records_of,
+    table_of,
+)
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 

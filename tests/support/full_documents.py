@@ -9,18 +9,25 @@ from pathlib import Path
 
 import msgspec
 
-from collage_engine.records.accuracy import (
+from collage_engine.records.pin import LimitVerdict
+from collage_engine.records.placement import (
+    Conversion,
+    DeploymentRow,
+    MachineState,
+    MemorySeen,
+    MemoryUse,
+    Residual,
+    Run,
+    Unmeasured,
+)
+from collage_engine.records.precision import (
     Accuracy,
     RoundedProduct,
     RoundingTrial,
     RunTolerance,
 )
-from collage_engine.records.machine_state import MachineState
-from collage_engine.records.memory import MemorySeen, MemoryUse
-from collage_engine.records.pin import LimitVerdict
-from collage_engine.records.placement import Conversion, DeploymentRow, Residual, Run, Unmeasured
 from collage_engine.records.shapes import ShapeChoice, ShapeRow, Sharing
-from collage_engine.records.tuning import TuneCounts
+from collage_engine.records.toolchain import TuneCounts
 from collage_engine.store.session_file import load_session, save_session
 
 SESSION = Path(__file__).resolve().parents[1] / "data" / "mnist.collage"

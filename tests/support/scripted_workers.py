@@ -15,7 +15,7 @@ from collage_engine.lowering.build_job import BuildCover
 from collage_engine.lowering.built import BuiltModule, Kernel
 from collage_engine.machine.worker import WorkerCrashed
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.memory import MemorySeen
+from collage_engine.records.placement import MemorySeen
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import Cancelled, ToolchainError
 from collage_engine.trials.contender import Sample

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from collage_engine.records.tuning import TuneRecord, TuneTask
+from collage_engine.records.toolchain import TuneRecord, TuneTask
 from collage_engine.timing.tuning_job import ListTasks, Tune
 
 SAVES = 0.2

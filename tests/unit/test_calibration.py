@@ -13,8 +13,7 @@ import pytest
 from collage_engine.machine.run_control import RunControl
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.planning.problem_data import Cover, ProblemData, SearchResult
-from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.cost import Cost
+from collage_engine.records.candidate import CandidateRecord, Cost
 from collage_engine.records.pin import Pin
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search.check import check_cover

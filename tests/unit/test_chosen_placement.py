@@ -8,8 +8,7 @@ import pytest
 
 from collage_engine.lowering.built import BuiltModule
 from collage_engine.planning.problem_data import ProblemData
-from collage_engine.records.cost import Cost
-from collage_engine.records.cost_table import CostTable
+from collage_engine.records.candidate import Cost, CostTable
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.chosen_placement import chosen_placement, runners_up, timed_placement
 from collage_engine.trials.contender import Contender, ContenderResult

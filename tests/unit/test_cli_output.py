@@ -27,16 +27,14 @@ from collage_engine.drawing.progress import ProgressReport
 from collage_engine.lowering.kernel_cache import digest_of, keep_kernel
 from collage_engine.machine.logs import PrintableFormatter
 from collage_engine.records.answers import Alternative, ExplainAnswer
-from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.cost import Cost
+from collage_engine.records.candidate import CandidateRecord, Cost
 from collage_engine.records.event import Log, Progress, Provisional, Stage
 from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.records.placement import Baseline, Placement, Run
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
-from collage_engine.store.measurement import Measurement
-from collage_engine.store.store import Store
+from collage_engine.store.store import Measurement, Store
 from collage_engine.support.text import csv_table, plain_cell, printable
 from tests.support.json_schemas import assert_fits
 from tests.support.runs import partition, run_record

@@ -6,7 +6,7 @@ import pytest
 
 from collage_engine.machine.clocks import machine_state, round_trip_ns
 from collage_engine.machine.device import physical_cores
-from collage_engine.records.machine_state import MachineState
+from collage_engine.records.placement import MachineState
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.stages.export import quiet_enough
 from collage_engine.support.errors import MeasureError

@@ -15,9 +15,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from collage_engine.machine.risk_marker import RiskMarker
+from collage_engine.machine.faults import FaultTracker, RiskMarker
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerError, WorkerTimeout
-from collage_engine.records.faults import FaultTracker
 from collage_engine.support.errors import CollageError, ToolchainError, ToolchainFault
 from collage_engine.support.time_limits import ANSWER_S, LEAST_S, WORK_S
 from collage_engine.toolchains import asking
@@ -190,7 +189,7 @@ def test_who_exceeds_its_time_is_ended_by_the_parent(marker) -> None:
 
 WRITES = """
 import sys
-from collage_engine.machine.risk_marker import RiskMarker
+from collage_engine.machine.faults import RiskMarker
 marker = RiskMarker(sys.argv[1])
 for _ in range(100_000):
     marker.set("tvm", "", 60.0)

@@ -18,8 +18,7 @@ from collage_engine.model.formats import (
 )
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
-from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.cost import Cost
+from collage_engine.records.candidate import CandidateRecord, Cost
 from collage_engine.records.format import (
     NHWC,
     PLAIN,

@@ -14,7 +14,7 @@ from collage_engine.artifact import paired_times
 from collage_engine.artifact.paired_times import judge, pair_ratio
 from collage_engine.cli import check_command
 from collage_engine.cli.main import main
-from collage_engine.records.gate import Gate, GateCheck
+from collage_engine.records.answers import Gate, GateCheck
 from tests.support.json_schemas import assert_fits
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data" / "gate_rounds.json").read_text())

@@ -26,16 +26,15 @@ from collage_engine.planning.search_problem import (
     problem_candidate,
     problem_pin,
 )
-from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.constants import (
+from collage_engine.records.candidate import CandidateRecord, Cost, CostTable, table_of
+from collage_engine.records.format import (
+    HOST,
+    PLAIN,
     TO_DEVICE,
     TO_HOST,
     byte_constant,
     call_constant,
 )
-from collage_engine.records.cost import Cost
-from collage_engine.records.cost_table import CostTable, table_of
-from collage_engine.records.format import HOST, PLAIN
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Target, ToolchainInstance

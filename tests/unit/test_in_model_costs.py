@@ -14,8 +14,8 @@ from collage_engine.machine.constants import (
     constants_from,
     measure_constants,
 )
-from collage_engine.records.constants import pair_name
-from collage_engine.records.cost import Cost, invalid
+from collage_engine.records.candidate import Cost, invalid
+from collage_engine.records.format import pair_name
 from collage_engine.trials.in_model_costs import PartitionWork, fit
 
 

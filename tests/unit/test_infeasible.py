@@ -15,11 +15,9 @@ import pytest
 from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.infeasible import infeasible_details
 from collage_engine.planning.problem_data import ProblemData
-from collage_engine.records.cost import Cost
-from collage_engine.records.cost_table import CostTable
+from collage_engine.records.candidate import Cost, CostTable, Refusal
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.pin import Pin
-from collage_engine.records.refusal import Refusal
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.stages.enumerate import _check_that_a_cover_exists
 from collage_engine.run.stages.search import search_covers

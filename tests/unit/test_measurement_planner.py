@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from collage_engine.planning.estimates import Timed
-from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.cost import Cost, invalid
+from collage_engine.records.candidate import CandidateRecord, Cost, invalid
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance

@@ -21,8 +21,7 @@ from collage_engine.partition.enumerate import (
 from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.partition.rule_trees import byoc_rules, fusion_rules
 from collage_engine.partition.rules import PartitionRule
-from collage_engine.records.candidate import Candidate
-from collage_engine.records.refusal import Refusal
+from collage_engine.records.candidate import Candidate, Refusal
 from tests.support.graphs import (
     chain,
     instance,

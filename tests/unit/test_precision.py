@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
-from collage_engine.records.accuracy import Accuracy, RoundedProduct, RoundingTrial
 from collage_engine.records.placement import Placement, Run
-from collage_engine.records.precision import in_precision
+from collage_engine.records.precision import Accuracy, RoundedProduct, RoundingTrial, in_precision
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.wording.facts import fact_lines, run_facts
 from tests.support.graphs import resnet

@@ -12,7 +12,7 @@ import pytest
 
 from collage_engine.lowering.build_job import BuildCover
 from collage_engine.planning.search_problem import RUNNERS_UP
-from collage_engine.records.cost import UNKNOWN, Cost
+from collage_engine.records.candidate import UNKNOWN, Cost
 from collage_engine.run.stages.whole_models import replaces
 from collage_engine.support.errors import Cancelled, ToolchainError
 from collage_engine.trials import race as race_module

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.cost import Cost
+from collage_engine.records.candidate import CandidateRecord, Cost
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.placement import Placement
 from collage_engine.records.toolchain import ToolchainInstance

@@ -9,8 +9,8 @@ import pytest
 
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.rounding import RoundingCurve, operator_roundings
-from collage_engine.records.accuracy import Accuracy, RoundedProduct, RoundingTrial
 from collage_engine.records.placement import Baseline, Placement, Run
+from collage_engine.records.precision import Accuracy, RoundedProduct, RoundingTrial
 from tests.support.runs import partition
 from tests.unit.test_precision import run_of
 

@@ -24,7 +24,7 @@ from collage_engine.machine.cuda import TargetChoice
 from collage_engine.machine.run_control import RunControl
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.planning.problem_data import ProblemData
-from collage_engine.records.cost import UNKNOWN, Cost
+from collage_engine.records.candidate import UNKNOWN, Cost
 from collage_engine.records.event import Progress
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import CandidateCounts

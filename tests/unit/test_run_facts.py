@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
-from collage_engine.records.accuracy import Accuracy
-from collage_engine.records.memory import MemorySeen, MemoryUse
 from collage_engine.records.pin import LimitVerdict, PinVerdict
 from collage_engine.records.placement import (
     CandidateCounts,
     Conversion,
+    MemorySeen,
+    MemoryUse,
     Placement,
 )
-from collage_engine.records.tuning import TuneCounts
+from collage_engine.records.precision import Accuracy
+from collage_engine.records.toolchain import TuneCounts
 from collage_engine.wording.facts import changed_facts, limit_facts, run_facts
 from tests.support.runs import partition, run_record
 

@@ -12,8 +12,7 @@ import msgspec
 import pytest
 
 from collage_engine.cli.main import main
-from collage_engine.search.command import main_check, main_search
-from collage_engine.search.problem_json import read_problem
+from collage_engine.search.problem_json import main_check, main_search, read_problem
 from collage_engine.support.errors import UsageError
 from collage_engine.support.files import resource
 from tests.support.json_schemas import assert_fits

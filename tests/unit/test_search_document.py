@@ -11,8 +11,7 @@ import pytest
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.planning.document_search import search_document
 from collage_engine.planning.explanation import explain_document
-from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.cost import Cost
+from collage_engine.records.candidate import CandidateRecord, Cost, Refusal
 from collage_engine.records.graph import ModelRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import (
@@ -20,7 +19,6 @@ from collage_engine.records.placement import (
     Placement,
     Run,
 )
-from collage_engine.records.refusal import Refusal
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
 from collage_engine.store.document import Document

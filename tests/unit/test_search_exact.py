@@ -15,9 +15,9 @@ import pytest
 
 from collage_engine.search.api import Search, k_best, solve
 from collage_engine.search.check import check_cover
+from collage_engine.search.label_setting import Solution
 from collage_engine.search.problem import Answer, Problem
 from collage_engine.search.problem_json import problem_from
-from collage_engine.search.solution import Solution
 from tests.support.search_instances import BruteForce, random_problem
 
 ROUNDS = int(os.environ.get("COLLAGE_SEARCH_ROUNDS", "1"))

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from collage_engine.search.command import main_search
-from collage_engine.search.problem_json import read_problem
+from collage_engine.search.problem_json import main_search, read_problem
 from collage_engine.support.errors import UsageError
 
 GOOD: dict[str, Any] = {

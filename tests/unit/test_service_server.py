@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from collage_engine.records.cost import Cost
+from collage_engine.records.candidate import Cost
 from collage_engine.records.event import Done, Log, Measured, Progress
 from collage_engine.records.pin import Pin
 from collage_engine.records.toolchain import Device

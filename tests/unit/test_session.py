@@ -8,12 +8,10 @@ import sqlite3
 import msgspec
 import pytest
 
-from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.cost import Cost, invalid
+from collage_engine.records.candidate import CandidateRecord, Cost, Refusal, invalid
 from collage_engine.records.graph import GraphRecord, ModelRecord, Node, TensorType
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import CandidateCounts, Placement
-from collage_engine.records.refusal import Refusal
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.toolchain import ToolchainInstance

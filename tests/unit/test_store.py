@@ -11,12 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import pytest
 
-from collage_engine.records.cost import Cost, invalid
+from collage_engine.records.candidate import Cost, invalid
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import STORE_EXPORT, STORE_SCHEMA
 from collage_engine.store import database
-from collage_engine.store.measurement import Measurement
-from collage_engine.store.store import Store
+from collage_engine.store.store import Measurement, Store
 from collage_engine.support.errors import MeasureError
 from tests.support.command import python
 from tests.support.read_only_folder import read_only

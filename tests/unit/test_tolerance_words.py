@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from collage_engine.cli import print_run
-from collage_engine.records.accuracy import RunTolerance
+from collage_engine.records.precision import RunTolerance
 from collage_engine.run.stages.samples import tolerance_warnings
 from collage_engine.trials.contender import Contender, ContenderResult
 from collage_engine.wording.facts import tolerance_sentences

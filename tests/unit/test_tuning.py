@@ -14,23 +14,25 @@ import pytest
 from collage_engine.candidates.menu import Menu
 from collage_engine.kernels.choices import Choices, digest_of, read_table, write_table
 from collage_engine.kernels.tuning.hill_climbing import climb
-from collage_engine.machine.progress import StageReport
-from collage_engine.machine.run_control import RunControl
+from collage_engine.machine.run_control import RunControl, StageReport
 from collage_engine.model.importer import ImportedModel
 from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.planning.search_problem import make_placement, make_problem
-from collage_engine.records.candidate import Candidate, CandidateRecord
-from collage_engine.records.cost import Cost
-from collage_engine.records.cost_table import CostTable, records_of, table_of
+from collage_engine.records.candidate import (
+    Candidate,
+    CandidateRecord,
+    Cost,
+    CostTable,
+    records_of,
+    table_of,
+)
 from collage_engine.records.graph import GraphRecord, Node
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.records.tuning import TuneCounts, TuneRecord, TuneTask
+from collage_engine.records.toolchain import ToolchainInstance, TuneCounts, TuneRecord, TuneTask
 from collage_engine.search.problem import Problem
 from collage_engine.store.keys import KeyContext
-from collage_engine.store.store import Store
-from collage_engine.store.tuning_records import TuningRecords
+from collage_engine.store.store import Store, TuningRecords
 from collage_engine.support.errors import Cancelled, ToolchainError
 from collage_engine.timing import tuning as module
 from collage_engine.timing.measurer import CandidateGroup

@@ -10,8 +10,7 @@ from typing import Literal
 
 from collage_engine.candidates.menu import Menu
 from collage_engine.lowering.built import MODULE_FILE
-from collage_engine.machine.progress import StageReport
-from collage_engine.machine.run_control import RunControl
+from collage_engine.machine.run_control import RunControl, StageReport
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.planning.problem_data import Cover, ProblemData

@@ -11,11 +11,11 @@ from collage_engine.candidates.menu import Menu, Probing
 from collage_engine.candidates.precision import missing_precision
 from collage_engine.candidates.runtime_facts import runtime_facts
 from collage_engine.lowering.link import check_linker
+from collage_engine.machine.faults import left_out_sentence
 from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.infeasible import WithoutCandidates
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.faults import left_out_sentence
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainAbout

@@ -9,8 +9,7 @@ from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.candidates.menu import Menu
 from collage_engine.machine.clocks import machine_state
 from collage_engine.machine.run_control import RunControl
-from collage_engine.records.machine_state import MachineState
-from collage_engine.records.placement import Placement
+from collage_engine.records.placement import MachineState, Placement
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.stages.confirm import ConfirmResult
 from collage_engine.run.stages.samples import RunSamples

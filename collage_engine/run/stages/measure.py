@@ -11,8 +11,7 @@ from collections.abc import Callable
 
 from collage_engine.candidates.menu import Menu
 from collage_engine.machine.device import busy
-from collage_engine.machine.progress import StageReport
-from collage_engine.machine.run_control import RunControl
+from collage_engine.machine.run_control import RunControl, StageReport
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.planning.estimates import Timed
 from collage_engine.planning.problem_data import ProblemData

@@ -30,10 +30,18 @@ from collage_engine.machine.run_control import RunControl
 from collage_engine.model.importer import ImportedModel
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.planning.problem_data import ProblemData
-from collage_engine.records.accuracy import RoundedProduct, Rounding, RoundingTrial
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.numbering import OperatorNumber
-from collage_engine.records.precision import FULL, PRODUCTS, careful, full_places, is_reduced
+from collage_engine.records.precision import (
+    FULL,
+    PRODUCTS,
+    RoundedProduct,
+    Rounding,
+    RoundingTrial,
+    careful,
+    full_places,
+    is_reduced,
+)
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.work import work_of_operators
 from collage_engine.run.stages.samples import RunSamples

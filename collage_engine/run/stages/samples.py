@@ -17,7 +17,7 @@ from collage_engine.candidates.inputs import (
 from collage_engine.machine.run_control import RunControl
 from collage_engine.model.importer import ImportedModel
 from collage_engine.model.own_file import FIRST_CONSTANT_INITIALIZERS
-from collage_engine.records.accuracy import RunTolerance
+from collage_engine.records.precision import RunTolerance
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.task import RunTask
 from collage_engine.support.errors import MeasureError, shown

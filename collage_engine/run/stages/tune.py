@@ -11,7 +11,7 @@ from collage_engine.candidates.menu import Menu
 from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.answers import RunUpdate
-from collage_engine.records.tuning import TuneCounts
+from collage_engine.records.toolchain import TuneCounts
 from collage_engine.run.task import RunTask
 from collage_engine.support.errors import Cancelled
 from collage_engine.timing.candidate_timing import Measuring

@@ -14,8 +14,7 @@ from collage_engine.candidates.menu import Menu, with_keys
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.problem_data import ProblemData
-from collage_engine.records.candidate import Candidate
-from collage_engine.records.cost import Cost
+from collage_engine.records.candidate import Candidate, Cost
 from collage_engine.records.event import Provisional, StageName
 from collage_engine.run.contenders import (
     before_precision,
@@ -26,7 +25,7 @@ from collage_engine.run.contenders import (
 from collage_engine.run.provisional import provisional_document
 from collage_engine.run.stages.samples import RunSamples
 from collage_engine.run.task import RunTask
-from collage_engine.store.measurement import Measurement
+from collage_engine.store.store import Measurement
 from collage_engine.support.errors import MeasureError
 from collage_engine.support.text import counted
 from collage_engine.support.time_limits import STEP_SHARE

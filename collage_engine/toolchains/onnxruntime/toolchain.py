@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     import numpy as np
     from onnx import ModelProto
 
-    from collage_engine.records.profile import Profile
+    from collage_engine.records.placement import Profile
     from collage_engine.toolchains.onnxruntime.python_api import Evaluator
 
 

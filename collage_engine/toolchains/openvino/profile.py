@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from collage_engine.records.placement import LEAST_RUNS, MOST_RUNS, Layer, Profile
 from collage_engine.records.precision import BFLOAT16
-from collage_engine.records.profile import LEAST_RUNS, MOST_RUNS, Layer, Profile
 from collage_engine.support.errors import ToolchainError
 from collage_engine.support.time_limits import LEAST_S
 from collage_engine.toolchains.openvino.python_api import openvino

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from onnx import ModelProto, NodeProto
 
-    from collage_engine.records.profile import Profile
+    from collage_engine.records.placement import Profile
 
 TYPES = frozenset(
     (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from collage_engine.records.profile import Layer, Profile
+from collage_engine.records.placement import Layer, Profile
 
 ONNX_NAME = re.compile(r"\[ONNX Layer: ([^\]]+)\]")
 INSERTED = ("Reformatting CopyNode", "Reformat")

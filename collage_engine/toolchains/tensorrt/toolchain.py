@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from collage_engine.model.dataflow_graph import DataflowGraph
-    from collage_engine.records.profile import Profile
+    from collage_engine.records.placement import Profile
 
 PYTHON_PART = "collage_tensorrt.py"
 """The name of python_runtime.py in an artifact."""

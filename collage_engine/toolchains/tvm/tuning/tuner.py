@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.records.tuning import TuneRecord, TuneTask
+from collage_engine.records.toolchain import ToolchainInstance, TuneRecord, TuneTask
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function
 
