@@ -12,13 +12,14 @@ others that are exact, or are computed in float64:
 - Normalisations, Softmax and Sigmoid are computed in float64.
 - A maximum over values of which one is NaN is NaN.
 
-Results keep their names and element types, and are rounded to these only.
+Results keep their names and element types. The logarithm of a Softmax or Sigmoid is one function,
+as in the cleaned model (``model/onnx_expand.py``): it has a value where these are 0.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from onnx import (
 
 from collage_engine.model.mapped_weights import LEAST_BYTES, is_mapped
 from collage_engine.model.onnx_cleanup import without_functions
+from collage_engine.model.onnx_expand import loses_logarithm
 from collage_engine.model.onnx_outer_values import with_branches
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
@@ -80,12 +82,13 @@ def _key(node: NodeProto) -> tuple[str, str]:
 
 def _rewrite(graph: GraphProto, types: Types, opset: int) -> None:
     nodes = []
+    makers = {output: node for node in graph.node for output in node.output}
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("g"):
                 _rewrite(attribute.g, types, opset)
         define = _DEFINITIONS.get(_key(node))
-        writer = _Writer(node, types, opset)
+        writer = _Writer(node, types, makers, opset)
         if define is None or not define(writer):
             nodes.append(node)
         else:
@@ -132,9 +135,12 @@ def _types(model: ModelProto) -> Types:
 class _Writer:
     """Writes the nodes that take the place of one node."""
 
-    def __init__(self, node: NodeProto, types: Types, opset: int) -> None:
+    def __init__(
+        self, node: NodeProto, types: Types, makers: Mapping[str, NodeProto], opset: int
+    ) -> None:
         self.node = node
         self.types = types
+        self.makers = makers
         self.opset = opset
         self.nodes: list[NodeProto] = []
         self.attributes = {a.name: a for a in node.attribute}
@@ -368,6 +374,20 @@ def _sigmoid(w: _Writer) -> bool:
     return w.cast(value, w.type_of(w.input(0)), w.node.output[0])
 
 
+def _logarithm(w: _Writer) -> bool:
+    """Write the logarithm of a Softmax or Sigmoid as a function of what these read."""
+    maker = w.makers.get(w.input(0))
+    if maker is None or not loses_logarithm(w.node, maker):
+        return False
+    data = w.double(maker.input[0])
+    if maker.op_type == "Softmax":
+        value = w("LogSoftmax", data, given=maker.attribute)
+    else:
+        tail = w("Add", w("Exp", w("Neg", w("Abs", data))), w.constant(1))
+        value = w("Sub", w("Min", data, w.constant(0)), w("Log", tail))
+    return w.cast(value, w.type_of(maker.input[0]), w.node.output[0])
+
+
 def _instance_normalisation(w: _Writer) -> bool:
     data, scale, bias = w.node.input
     flat = w.sizes(w.double(data), 0, 0, -1)
@@ -428,6 +448,7 @@ _DEFINITIONS: dict[tuple[str, str], Callable[[_Writer], bool]] = {
     (MICROSOFT, "QAttention"): _quantised_attention,
     ("", "GroupNormalization"): _in_float64,
     ("", "LayerNormalization"): _in_float64,
+    ("", "Log"): _logarithm,
     ("", "LogSoftmax"): _in_float64,
     ("", "Softmax"): _in_float64,
     ("", "InstanceNormalization"): _instance_normalisation,

@@ -1,6 +1,7 @@
 """Writes ONNX operators that Relax's importer lacks in terms of those that it has.
 
-An If whose condition is known becomes the branch that is taken.
+An If whose condition is known becomes the branch that is taken. The logarithm of a Softmax or
+Sigmoid becomes one function, which has a value where these are 0 in float32.
 Softmax and its like of old operator sets work along one axis.
 Reductions over no axes, and a BatchNormalization of old operator sets that has a mean for each
 value, become elementwise operators.
@@ -14,7 +15,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from onnx import defs, helper, inliner
+from onnx import NodeProto, defs, helper, inliner
 
 from collage_engine.model.draft import Draft, Op, op_from
 from collage_engine.model.onnx_branches import taken_branch
@@ -58,8 +59,14 @@ def expand(draft: Draft) -> bool:
     """Expand, in place; the draft needs types. True when something changed."""
     kept: list[Op] = []
     changed = False
+    makers = {output: op for op in draft.ops for output in op.outputs}
+    uses = draft.uses()
     for op in draft.ops:
-        expanded = _expanded(draft, op)
+        maker = makers.get(op.input(0))
+        if maker is not None and loses_logarithm(op, maker):
+            expanded: list[Op] | None = _logarithm(draft, op, maker, uses[op.inputs[0]] == 1)
+        else:
+            expanded = _expanded(draft, op)
         kept += [op] if expanded is None else expanded
         changed |= expanded is not None
     draft.ops = kept
@@ -84,6 +91,40 @@ def _expanded(draft: Draft, op: Op) -> list[Op] | None:
     if op.type == "QLinearMatMul":
         return _quantized_product(draft, op)
     return None
+
+
+def loses_logarithm(node: Op | NodeProto, maker: Op | NodeProto) -> bool:
+    """Tell whether a node is the logarithm of a Softmax or Sigmoid, which may be 0 in float32.
+
+    Args:
+        node: The node.
+        maker: What makes its first input.
+    """
+    kinds = [n.type if isinstance(n, Op) else n.op_type for n in (node, maker)]
+    plain = not (node.domain or maker.domain)
+    return plain and kinds[0] == "Log" and kinds[1] in ("Softmax", "Sigmoid")
+
+
+def _logarithm(draft: Draft, op: Op, maker: Op, alone: bool) -> list[Op]:
+    """Return the logarithm of a Softmax or Sigmoid as one function of what these read.
+
+    Args:
+        draft: The draft.
+        op: The logarithm.
+        maker: The Softmax or Sigmoid.
+        alone: Whether nothing else reads it.
+    """
+    if alone:
+        op.take_in(maker)
+    data = maker.inputs[0]
+    if maker.type == "Softmax":
+        return [op.part("LogSoftmax", [data], op.outputs, maker.attributes)]
+    low, grown = (draft.fresh(f"{op.outputs[0]}_{what}") for what in ("negated", "softplus"))
+    return [
+        op.part("Neg", [data], [low]),
+        op.part("Softplus", [low], [grown]),
+        op.part("Neg", [grown], op.outputs),
+    ]
 
 
 def _of_one_axis(draft: Draft, op: Op) -> list[Op] | None:

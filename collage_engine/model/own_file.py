@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from collage_engine.model.dimensions import drop_values
+from collage_engine.model.onnx_expand import loses_logarithm
 from collage_engine.model.onnx_file import read_model
 from collage_engine.model.onnx_types import value_info
 from collage_engine.support.errors import ModelError, UsageError
@@ -45,7 +46,8 @@ def own_model(
 
     Returns:
         None where the sub-graph is only a part; where the file was no file, is gone or has changed;
-        or where it takes or gives something else than the sub-graph.
+        where it takes or gives something else than the sub-graph; or where it holds a logarithm
+        that clean-up keeps from losing its value.
     """
     graph = model.graph
     if any(not nodes >> index & 1 for index in graph.operators):
@@ -58,6 +60,11 @@ def own_model(
         return None
     if digest != model.record.sha256:
         return None
+    makers = {output: node for node in own.graph.node for output in node.output}
+    for node in own.graph.node:
+        maker = makers.get(node.input[0]) if node.input else None
+        if maker is not None and loses_logarithm(node, maker):
+            return None
     drop_values(own, model.record.shapes)
     weights = {tensor.name for tensor in own.graph.initializer}
     given = [value for value in own.graph.input if value.name not in weights]

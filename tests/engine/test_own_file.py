@@ -9,10 +9,13 @@ import onnx
 import pytest
 from onnx import ModelProto
 
+from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.reference import original_outputs, run_onnx
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.model.own_file import own_model
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
+from tests.support.model_runs import check_accounting
 from tests.support.toolchain_cases import (
     Net,
     available,
@@ -113,3 +116,32 @@ def test_a_part_is_not_the_file(tmp_path: Path) -> None:
     graph = made.graph
     nodes = graph.close(1 << graph.operators[-1])
     assert own_model(made, nodes, *graph.boundary(nodes)) is None
+
+
+@pytest.mark.parametrize("kind", ["Softmax", "Sigmoid"])
+@pytest.mark.parametrize("read_again", [False, True])
+def test_a_logarithm_keeps_its_value_where_its_argument_has_none(
+    toolchain: OnnxRuntimeToolchain, tmp_path: Path, kind: str, read_again: bool
+) -> None:
+    """The Softmax of -200 is 0 in float32, and so is the Sigmoid; their logarithms are -200."""
+    net = Net()
+    given = net.add(kind, net.input(2, 5))
+    made = net.add("Log", given)
+    model = net.model(made, given) if read_again else net.model(made)
+    opened_model = opened(model, tmp_path)
+    check_accounting(model, opened_model)
+    x = np.array([[0, -50, -104, -200, -10000], [3, 1, 2, -1, 0]], np.float32)
+    wide = x.astype(np.float64)
+    wanted = np.minimum(wide, 0) - np.log1p(np.exp(-np.abs(wide)))
+    if kind == "Softmax":
+        wanted = wide - np.log(np.exp(wide).sum(axis=1, keepdims=True))
+    for truth in (
+        original_outputs(opened_model, {opened_model.inputs[0][0]: x}).values(),
+        run_onnx(opened_model.onnx, {"x0": x}),
+    ):
+        np.testing.assert_allclose(next(iter(truth)), wanted, rtol=1e-6, atol=1e-7)
+    function = whole(opened_model, default_instance(toolchain))
+    assert own_of(function) is None, "the file as it is gives an infinite number"
+    with compile_function(function) as compiled:
+        outputs = compiled.run([x])
+    np.testing.assert_allclose(outputs[0], wanted, rtol=1e-5, atol=1e-6)
