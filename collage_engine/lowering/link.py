@@ -1,7 +1,7 @@
-"""Links what TVM compiled into a shared library: by the C++ compiler, else by the package ziglang.
+"""Links what TVM compiled into a shared library.
 
-``ziglang`` carries LLVM's linker. It is called as such and builds nothing of its own first, which
-``zig cc`` does for a minute.
+The linker is called as such: a compiler's driver takes three times as long for a kernel, and
+``zig cc`` would build libraries of its own first, for a minute.
 """
 
 from __future__ import annotations
@@ -15,33 +15,35 @@ from pathlib import Path
 from typing import Any
 
 from collage_engine.support.errors import ToolchainError
-from collage_engine.toolchains.runtime.builder import (
-    CannotBuild,
-    compiler_command,
-    find_in_wheel,
-)
+from collage_engine.toolchains.runtime.builder import CannotBuild, find_in_wheel
 
+OPTIONS = (
+    *("-rpath", "$ORIGIN", "--no-as-needed", "--eh-frame-hdr", "--hash-style=gnu"),
+    *("-z", "noexecstack"),
+)
+"""Options of the linker: libraries are found where the result lies, and all of them are needed."""
 SYSTEM_LIBRARIES = ("libm.so.6", "libgcc_s.so.1", "libc.so.6")
 """What a compiler links to anything, by the names of the files that processes load."""
 BYTES = ".bin"
 """How the name of a file ends whose bytes are linked as they are, as the symbol of its name."""
 
 
-def check_linker() -> None:
-    """Find out whether shared libraries can be linked here.
+def linker() -> tuple[str, ...]:
+    """Return how the linker is called: GNU's, LLVM's, or LLVM's in the package ``ziglang``.
+
+    Others take no files of bytes.
 
     Raises:
-        CannotBuild: There is neither a C++ compiler nor the package ``ziglang``.
+        CannotBuild: There is none.
     """
-    if not compiler_command():
-        _zig()
-
-
-def _zig() -> str:
+    for name in ("ld.bfd", "ld.lld"):
+        file = shutil.which(name)
+        if file is not None:
+            return (file,)
     try:
-        return str(find_in_wheel("ziglang", "zig"))
+        return str(find_in_wheel("ziglang", "zig")), "ld.lld"
     except ToolchainError:
-        advice = "install g++, set CXX to a C++17 compiler, or pip install ziglang"
+        advice = "install binutils, or pip install ziglang"
         raise CannotBuild(f"there is nothing to link with: {advice}", advice) from None
 
 
@@ -57,17 +59,16 @@ def link_shared(output: str, objects: Sequence[str], libraries: Sequence[str], *
         CannotBuild: There is nothing to link with.
         RuntimeError: Linking failed; the text is the linker's.
     """
-    options = ["-rpath", "$ORIGIN", "--no-as-needed", "-z", "noexecstack", *_bytes_of(objects)]
     others = [name for name in objects if not name.endswith(BYTES)]
-    compiler = compiler_command()
-    if compiler:
-        passed = [part for option in options for part in ("-Xlinker", option)]
-        # The linker mold takes no files of bytes; GNU's is beside it where there are GNU's tools.
-        gnu = ["-fuse-ld=bfd"] if shutil.which("ld.bfd") else []
-        _run(*compiler, "-shared", "-o", output, "-fPIC", *gnu, *others, *passed, *libraries)
-        return
-    needed = [*libraries, *_system_libraries()]
-    _run(_zig(), "ld.lld", "-shared", "-o", output, *others, *options, *needed)
+    command = [*linker(), "-shared", "-o", output, *others, *OPTIONS, *_bytes_of(objects)]
+    done = subprocess.run(
+        [*command, *libraries, *_system_libraries()],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr or f"the linker's exit status is {done.returncode}")
 
 
 def _bytes_of(objects: Sequence[str]) -> list[str]:
@@ -88,12 +89,6 @@ def _system_libraries() -> list[str]:
     """Return the files of the system's libraries that this process has loaded, as TVM needs."""
     loaded = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
     return [path for path in sorted(loaded) if Path(path).name in SYSTEM_LIBRARIES]
-
-
-def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    if done.returncode != 0:
-        raise RuntimeError(done.stderr or f"the linker's exit status is {done.returncode}")
 
 
 def pack_imports(

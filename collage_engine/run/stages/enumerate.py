@@ -10,7 +10,7 @@ from collage_engine.candidates.host_candidates import pinned_to_host
 from collage_engine.candidates.menu import Menu, Probing
 from collage_engine.candidates.precision import missing_precision
 from collage_engine.candidates.runtime_facts import runtime_facts
-from collage_engine.lowering.link import check_linker
+from collage_engine.lowering.link import linker
 from collage_engine.machine.faults import left_out_sentence
 from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.infeasible import WithoutCandidates
@@ -46,7 +46,7 @@ def enumerate_candidates(task: RunTask, control: RunControl) -> tuple[Menu, Prob
         CollageError: The user's own placements name what does not exist.
         ToolchainError: There is no linker, without which no placement can be exported.
     """
-    check_linker()
+    linker()
     model, settings = task.open_model.model, task.settings
     with control.stage("enumerate") as report:
         report.progress(0, 1, "what the toolchains can run of the model")
