@@ -100,16 +100,16 @@ def render(document: Document, kind: ReportFormat, run: Run | None = None) -> by
 def node_data(document: Document, run: Run) -> dict[str, Any]:
     """Return costs by ONNX node, as Model Explorer reads custom data of nodes.
 
-    The time of a partition, in µs, is shared evenly among its nodes, so that all of them add up.
-    The format is ``GraphNodeData`` of Model Explorer's API; its adapter for ONNX calls nodes by the
-    names that they have in the file, so that it shows nothing of nodes without a name.
+    They are in µs. A node has one where it is a partition by itself: what it takes within a larger
+    partition was not measured. The format is ``GraphNodeData`` of Model Explorer's API; its adapter
+    for ONNX calls nodes by the names that they have in the file, so that it shows nothing of nodes
+    without a name.
     """
     results = {}
     for part in run.placement.partitions if run.placement else ():
         us = part.in_place_us if part.in_place_us is not None else part.estimated_us
-        if us is not None:
-            value = {"value": round(us / len(part.onnx_nodes), 3)} if part.onnx_nodes else {}
-            results.update(dict.fromkeys(part.onnx_nodes, value))
+        if us is not None and len(part.onnx_nodes) == 1:
+            results[part.onnx_nodes[0]] = {"value": round(us, 3)}
     return {"results": results, "gradient": GRADIENT}
 
 

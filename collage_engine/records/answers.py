@@ -166,6 +166,7 @@ class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
     before: str | None
     after: str | None
     delta_us: float | None = None
+    """Microseconds; None: either run has it in a partition with other nodes, or has no times."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Literal
 
 from collage_engine.records.answers import Comparison, NodeChange
@@ -15,15 +14,18 @@ from collage_engine.records.shapes import ShapeChoice, ShapeRow, items_of
 def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
     """Compare ``b`` with ``a``, ONNX node by ONNX node.
 
-    A node's difference is that of its partitions' times, shared evenly among the partition's
-    nodes, so that the differences of all nodes add up. The times are those in the model where both
-    runs were profiled, else the expected ones.
+    A node's difference is known where it is a partition by itself in both runs: what a node takes
+    within a larger partition was not measured.
     """
-    profiled = all(part.in_place_us is not None for run in (a, b) for part in _parts(run))
     before = _by_node(a)
     after = _by_node(b)
     owners = graph.node_of_operator
-    was_us, now_us = (_shares(run, owners, profiled) for run in (a, b))
+    deltas = {
+        operator: delta
+        for operators, delta in differences(a, b)
+        if len({owners[operator] for operator in operators}) == 1
+        for operator in operators
+    }
     firsts = {owners[operator]: operator for operator in reversed(range(len(owners)))}
     changes = []
     for node in sorted(firsts.values()):
@@ -36,11 +38,14 @@ def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
             change = "regrouped"
         else:
             change = "same"
-        delta = None
-        if node in was_us and node in now_us:
-            delta = now_us[node] - was_us[node]
         changes.append(
-            NodeChange(node=node, change=change, before=old_name, after=new_name, delta_us=delta)
+            NodeChange(
+                node=node,
+                change=change,
+                before=old_name,
+                after=new_name,
+                delta_us=deltas.get(node),
+            )
         )
     was, now = (run.placement.measured_us if run.placement else None for run in (a, b))
     counts: dict[str, list[int]] = {}
@@ -66,21 +71,37 @@ def _by_node(run: Run) -> dict[int, Partition]:
     return {node: part for part in _parts(run) for node in part.nodes}
 
 
-def _shares(run: Run, owners: Sequence[int], profiled: bool) -> dict[int, float]:
-    """Return the microseconds of each operator's node: an equal share of its partition's time.
+def differences(a: Run, b: Run) -> list[tuple[set[int], float]]:
+    """Return the difference in time of each smallest part of the model that both runs cut out.
 
-    Args:
-        run: The run.
-        owners: The number of each operator's ONNX node.
-        profiled: Whether the time in the model counts, and not the expected one.
+    Such a part consists of whole partitions in both runs; it is the whole model where either run
+    has one partition only. The times are those in the model where both runs were profiled, else the
+    expected ones.
+
+    Returns:
+        The operators of each part that has times in both runs, and the microseconds of ``b`` less
+        those of ``a``.
     """
-    shares: dict[int, float] = {}
-    for part in _parts(run):
-        us = part.in_place_us if profiled else part.estimated_us
-        if us is not None:
-            nodes = len({owners[operator] for operator in part.nodes})
-            shares.update(dict.fromkeys(part.nodes, us / nodes))
-    return shares
+    from networkx.utils import UnionFind
+
+    profiled = all(part.in_place_us is not None for run in (a, b) for part in _parts(run))
+    joined: UnionFind[int] = UnionFind()
+    for part in (*_parts(a), *_parts(b)):
+        joined.union(*part.nodes)
+    sums: dict[int, list[float | None]] = {}
+    for run, sign in ((a, -1.0), (b, 1.0)):
+        for part in _parts(run):
+            us = part.in_place_us if profiled else part.estimated_us
+            signed = None if us is None else sign * us
+            sums.setdefault(joined[part.nodes[0]], []).append(signed)
+    both = _by_node(a).keys() & _by_node(b).keys()
+    found = []
+    for operators in joined.to_sets():
+        terms = sums[joined[next(iter(operators))]]
+        known = [us for us in terms if us is not None]
+        if len(known) == len(terms) and operators <= both:
+            found.append((operators, sum(known)))
+    return found
 
 
 def inputs_of(graph: GraphRecord) -> dict[str, tuple[int, ...]]:

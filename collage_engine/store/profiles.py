@@ -24,7 +24,7 @@ from collage_engine.records.placement import (
     Run,
 )
 from collage_engine.records.toolchain import ToolchainState
-from collage_engine.store.compare import compare_runs
+from collage_engine.store.compare import differences
 from collage_engine.store.document import Document
 
 FELL_BACK = "instead"
@@ -184,16 +184,10 @@ def diagnosis(graph: GraphRecord, profiled: Run, placed: Run | None) -> Diagnosi
     placement = placed.placement if placed is not None else None
     chosen = placement.partitions if placement else ()
     where = {k: part.instance for part in chosen for k in part.nodes}
-    firsts = {owner: k for k, owner in reversed(list(enumerate(graph.node_of_operator)))}
-    delta = {}
-    if placed is not None and placement is not None:
-        changes = compare_runs(profiled, placed, graph).nodes
-        delta = {change.node: change.delta_us for change in changes}
+    found = differences(profiled, placed) if placed is not None else []
+    delta = {frozenset(operators): us for operators, us in found}
     rows = []
     for part in profiled.placement.partitions:
-        mine = {firsts[graph.node_of_operator[k]] for k in part.nodes}
-        changed = [delta.get(k) for k in mine]
-        known = [us for us in changed if us is not None]
         device = part.config.get(FELL_BACK, "")
         seen = part.candidate != UNNAMED
         rows.append(
@@ -203,7 +197,7 @@ def diagnosis(graph: GraphRecord, profiled: Run, placed: Run | None) -> Diagnosi
                 us=part.in_place_us,
                 device=device,
                 placed_on=tuple(dict.fromkeys(where[k] for k in part.nodes if k in where)),
-                delta_us=sum(known) if known and len(known) == len(changed) else None,
+                delta_us=delta.get(frozenset(part.nodes)),
             )
         )
     alone = [b for b in (placed.baselines if placed else ()) if b.name == profiled.winner]

@@ -62,7 +62,7 @@ def test_a_profile_is_a_run_that_is_compared_with_a_placement(tmp_path, capsys):
     assert found["placement_us"] <= found["alone_us"] * 1.05
     conv = next(row for row in found["nodes"] if "Convolution28" in row["onnx_nodes"])
     assert {"Convolution28", "Plus30", "ReLU32"} == set(conv["onnx_nodes"])
-    assert conv["placed_on"] and conv["delta_us"] is not None
+    assert conv["placed_on"]
     assert main([*command, "--runtime", "openvino", "--no-place"]) == 0
     assert "OpenVINO" in capsys.readouterr().out
     loaded = load_session(session)

@@ -11,6 +11,7 @@ import pytest
 from collage_engine.drawing.report import render
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.run.profile import read_profile
+from collage_engine.store.compare import compare_runs
 from collage_engine.store.profiles import diagnosis, run_of_profile
 from collage_engine.store.session_file import load_session
 from collage_engine.support.errors import UsageError
@@ -159,11 +160,6 @@ def test_a_profile_beside_a_placement_says_what_it_would_gain(document, tmp_path
     placed = document.runs[-1]
     found = diagnosis(document.graph, run, placed)
     parts = placed.placement.partitions
-    taken = [part.in_place_us for part in parts]
-    if None in taken:
-        taken = [part.estimated_us for part in parts]
-    deltas = sum(row.delta_us for row in found.nodes)
-    assert deltas == pytest.approx(sum(taken) - sum(row.us for row in found.nodes))
     assert {name for row in found.nodes for name in row.placed_on} == {p.instance for p in parts}
     assert found.placement_us == placed.placement.measured_us and found.placement == placed.id
     assert msgspec.convert(msgspec.to_builtins(found), type(found)) == found
@@ -174,14 +170,52 @@ def test_a_profile_beside_a_placement_says_what_it_would_gain(document, tmp_path
     document.runs.remove(run)
 
 
-def test_model_explorer_gets_the_time_of_each_node(document):
-    data = json.loads(render(document, "explorer"))
-    placement = document.runs[-1].placement
-    assert set(data["results"]) == {n for part in placement.partitions for n in part.onnx_nodes}
-    total = sum(each["value"] for each in data["results"].values())
-    assert total == pytest.approx(
-        sum(part.in_place_us or part.estimated_us for part in placement.partitions), rel=1e-3
+def cut(run, *parts: tuple[tuple[int, ...], float | None]):
+    """Return a run whose partitions have these operators and take so many microseconds."""
+    like = run.placement.partitions[0]
+    partitions = tuple(
+        msgspec.structs.replace(like, id=f"p{k}", nodes=nodes, in_place_us=us, estimated_us=us)
+        for k, (nodes, us) in enumerate(parts)
     )
+    placement = msgspec.structs.replace(run.placement, partitions=partitions)
+    return msgspec.structs.replace(run, placement=placement)
+
+
+def test_a_difference_is_of_partitions_and_never_of_a_share_of_one(document, tmp_path):
+    profiled, _ = diagnosed(document, ort_profile(), tmp_path / "p.json")
+    run, graph = document.runs[-1], document.graph
+    rest = tuple(range(4, len(graph.calls)))
+    layers = cut(profiled, ((0,), 10.0), ((1, 2), 20.0), ((3,), 5.0), (rest, 9.0))
+
+    def deltas(*parts):
+        rows = diagnosis(graph, layers, cut(run, *parts)).nodes
+        return [row.delta_us for row in sorted(rows, key=lambda row: -(row.us or 0.0))]
+
+    whole = deltas(((0, 1, 2, 3, *rest), 44.0))
+    assert whole == [None] * 4, "a whole model has no times of layers"
+    split = deltas(((0,), 7.0), ((1,), 8.0), ((2,), 9.0), ((3, *rest), 30.0))
+    assert split == [-3.0, -3.0, None, None], "the layer (1, 2) is two partitions"
+    assert deltas(((0,), None), ((1, 2), 21.0), ((3,), 5.0), (rest, 9.0)) == [1.0, None, 0.0, 0.0]
+    changes = compare_runs(layers, cut(run, ((0,), 7.0), ((1, 2), 4.0), ((3, *rest), 1.0)), graph)
+    owners = graph.node_of_operator
+    together = {k for k in (1, 2) if owners[1] == owners[2]}
+    for change in changes.nodes:
+        known = {0: -3.0} | dict.fromkeys(together, -16.0)
+        assert change.delta_us == known.get(change.node), change
+
+
+def test_model_explorer_gets_the_time_of_nodes_that_are_partitions(document):
+    run = document.runs[-1]
+    like = run.placement.partitions[0]
+    partitions = tuple(
+        msgspec.structs.replace(like, onnx_nodes=names, in_place_us=us, estimated_us=1.0)
+        for names, us in ((("a",), 2.5), (("b", "c"), 9.0), (("d",), None))
+    )
+    placement = msgspec.structs.replace(run.placement, partitions=partitions)
+    data = json.loads(
+        render(document, "explorer", msgspec.structs.replace(run, placement=placement))
+    )
+    assert data["results"] == {"a": {"value": 2.5}, "d": {"value": 1.0}}
 
 
 @pytest.mark.parametrize(
