@@ -7,8 +7,8 @@ is a number. So its evaluation is the truth only of a model in which such nodes 
 others that are exact, or are computed in float64:
 
 - Products of whole numbers are products of float64, which holds every sum up to 2^53. There is no
-  convolution of float64; a convolution of float32 is exact while sums stay below 2^24, which four
-  of them over digits to the base 16 do up to 65,536 products for each value.
+  convolution of float64; a convolution of float32 is exact while sums stay below 2^24, which up to
+  four of them over digits to the base 16 do for up to 65,536 products for each value.
 - Normalisations, Softmax and Sigmoid are computed in float64.
 - A maximum over values of which one is NaN is NaN.
 
@@ -19,6 +19,7 @@ as in the cleaned model (``model/onnx_expand.py``): it has a value where these a
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -49,8 +50,14 @@ ROUNDS = 1.5 * 2.0**52
 to even; Round is no operator of opset 10."""
 MICROSOFT = "com.microsoft"
 
-Types = dict[str, tuple[int, int | None]]
-"""Element type and rank (None: unknown) of values by name."""
+LARGEST = 255
+"""Largest size of an 8-bit number less its zero point."""
+BASE = 16
+EXACT = 2**24
+"""Whole numbers up to which float32 holds all."""
+
+Types = dict[str, tuple[int, tuple[int, ...] | None]]
+"""Element type and sizes (0: open; None: all unknown) of values by name."""
 
 
 def by_definition(model: ModelProto) -> ModelProto:
@@ -125,10 +132,10 @@ def _types(model: ModelProto) -> Types:
         graphs += [a.g for node in graph.node for a in node.attribute if a.HasField("g")]
         for value in (*graph.input, *graph.output, *graph.value_info):
             kind = value.type.tensor_type
-            rank = len(kind.shape.dim) if kind.HasField("shape") else None
+            shape = tuple(d.dim_value for d in kind.shape.dim) if kind.HasField("shape") else None
             if kind.elem_type:
-                types[value.name] = kind.elem_type, rank
-        types |= {t.name: (t.data_type, len(t.dims)) for t in graph.initializer}
+                types[value.name] = kind.elem_type, shape
+        types |= {t.name: (t.data_type, tuple(t.dims)) for t in graph.initializer}
     return types
 
 
@@ -168,6 +175,10 @@ class _Writer:
         """Return the element type of a value."""
         return self.types.get(value, (default, None))[0]
 
+    def shape_of(self, value: str) -> tuple[int, ...] | None:
+        """Return the sizes of a value; None: they are not known."""
+        return self.types.get(value, (0, None))[1]
+
     def constant(self, value: Any, dtype: Any = np.float64) -> str:
         """Write a constant."""
         return self("Constant", value=numpy_helper.from_array(np.asarray(value, dtype)))
@@ -183,7 +194,7 @@ class _Writer:
     def rows(self, value: str) -> str:
         """Write a vector with an element for each row of a matrix, in float64, as a column."""
         wide = self.double(value)
-        return self.sizes(wide, -1, 1) if self.types.get(value, (0, None))[1] == 1 else wide
+        return self.sizes(wide, -1, 1) if len(self.shape_of(value) or ()) == 1 else wide
 
     def shifted(self, value: str, zero: str, *, by_row: bool = False) -> str:
         """Write a whole number less its zero point, in float64."""
@@ -297,7 +308,7 @@ def _quantised_attention(w: _Writer) -> bool:
 
 def _convolution(w: _Writer) -> bool:
     data, weight, zero, weight_zero = (w.input(place) for place in range(4))
-    total = _exact_convolution(w, w.shifted(data, zero), _by_channel(w, weight, weight_zero))
+    total = _exact_convolution(w, (data, zero), (weight, weight_zero))
     return w.cast(total, TensorProto.INT32, w.node.output[0])
 
 
@@ -305,7 +316,7 @@ def _quantised_convolution(w: _Writer) -> bool:
     data, data_scale, data_zero, weight, weight_scale, weight_zero, scale, zero, bias = (
         w.input(place) for place in range(9)
     )
-    total = _exact_convolution(w, w.shifted(data, data_zero), _by_channel(w, weight, weight_zero))
+    total = _exact_convolution(w, (data, data_zero), (weight, weight_zero))
     flat = w.sizes(total, 0, 0, -1)
     if bias:
         flat = w("Add", flat, w.sizes(w.double(bias), -1, 1))
@@ -317,34 +328,41 @@ def _quantised_convolution(w: _Writer) -> bool:
     return True
 
 
-def _by_channel(w: _Writer, weight: str, zero: str) -> str:
-    """Write a convolution's weights less their zero points, of which each channel may have one."""
-    wide = w.double(weight)
-    if not zero:
-        return wide
-    flat = w("Sub", w.sizes(wide, 0, -1), w.sizes(w.double(zero), -1, 1))
-    return w("Reshape", flat, w("Shape", wide))
-
-
-def _exact_convolution(w: _Writer, data: str, weight: str) -> str:
-    """Write a convolution of whole numbers within ±255, given and returned in float64."""
+def _exact_convolution(w: _Writer, data: tuple[str, str], weight: tuple[str, str]) -> str:
+    """Write a convolution of 8-bit numbers with their zero points; it is returned in float64."""
+    numbers = w("Cast", data[0], to=TensorProto.FLOAT)
+    if data[1]:
+        numbers = w("Sub", numbers, w("Cast", data[1], to=TensorProto.FLOAT))
+    kernel = w("Cast", weight[0], to=TensorProto.FLOAT)
+    if weight[1]:  # each output channel may have one
+        zeros = w.sizes(w("Cast", weight[1], to=TensorProto.FLOAT), -1, 1)
+        flat = w("Sub", w.sizes(kernel, 0, -1), zeros)
+        kernel = w("Reshape", flat, w("Shape", kernel))
+    shape = w.shape_of(weight[0])
+    products = math.prod(shape[1:]) if shape and all(shape) else EXACT
     parts = [
         w("Mul", w.double(w("Conv", a, b, given=w.node.attribute)), w.constant(a_unit * b_unit))
-        for a, a_unit in _digits(w, data)
-        for b, b_unit in _digits(w, weight)
+        for a, a_unit in _digits(w, numbers, split=products * LARGEST * BASE > EXACT)
+        for b, b_unit in _digits(w, kernel, split=products * LARGEST * LARGEST > EXACT)
     ]
     return w("Sum", *parts)
 
 
-def _digits(w: _Writer, value: str) -> Sequence[tuple[str, float]]:
-    """Write the digits of whole numbers to the base 16, in float32; return them with their units.
+def _digits(w: _Writer, value: str, *, split: bool) -> Sequence[tuple[str, int]]:
+    """Write the digits of whole numbers to the base 16, in float32, with their units.
 
     The lower one is 0 to 15, the higher one of numbers within ±255 is -16 to 15.
+
+    Args:
+        w: The writer.
+        value: The numbers, in float32.
+        split: Whether they are split at all.
     """
-    base = w.constant(16)
-    high = w("Floor", w("Div", value, base))
-    low = w("Sub", value, w("Mul", high, base))
-    return [(w("Cast", each, to=TensorProto.FLOAT), u) for each, u in ((high, 16.0), (low, 1.0))]
+    if not split:
+        return [(value, 1)]
+    high = w("Floor", w("Mul", value, w.constant(1 / BASE, np.float32)))
+    low = w("Sub", value, w("Mul", high, w.constant(BASE, np.float32)))
+    return [(high, BASE), (low, 1)]
 
 
 def _in_float64(w: _Writer) -> bool:

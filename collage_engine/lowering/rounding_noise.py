@@ -43,6 +43,8 @@ tolerance needs no second try, unless the model quantises or gives whole numbers
 LAST_BIT = 2.0**-23
 """Relative change. Values of float64 change as much, since toolchains may compute them in float32;
 those of half precision do not change: their tolerance allows for their own roundings."""
+ROUNDING = ("QuantizeLinear", "DynamicQuantize", "QLinear", "QGemm")
+"""How the types of operators begin that round to 8 bits."""
 PERTURBED = frozenset(
     (
         *("Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN", "PRelu"),
@@ -90,7 +92,7 @@ def rounding_noise(
     few_bytes = (
         sum(map(data_bytes, model.graph.initializer)) < MAPPED_FROM_BYTES
     )  # each try copies them
-    steps = any(node.op_type == "QuantizeLinear" for node in model.graph.node)
+    steps = any(node.op_type.startswith(ROUNDING) for node in model.graph.node)
     steps = steps or any(counts_values(array.dtype) for array in truth)
     for number in range(TRIES):
         if stopped():
