@@ -24,7 +24,7 @@ from collage_engine.kernels.expressions import (
     rewrite,
     substitute,
 )
-from collage_engine.kernels.note import Note, read_note
+from collage_engine.kernels.rule import Note, read_note
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,13 @@ How one problem becomes a kernel:
 
 1. The legalisation recognises an operator call, makes its problem, asks ``Registry.decide``,
    packs the constant weight by ``rule.pack`` and emits ``rule.reference``: the plain computation
-   over the packed weight. Its block carries a note (``note.py``) with the decision.
+   over the packed weight. Its block carries a note (``Note``) with the decision.
 2. TVM fuses the operators that follow into the same function.
-3. The scheduler reads the note back with ``note.decision_of`` and has ``rule.write`` write the
+3. The scheduler reads the note back with ``decision_of`` and has ``rule.write`` write the
    loops.
 
-Nothing here imports TVM, so that plans can be read and checked without it.
+In between, the decision is a block annotation that TVM's passes keep; only this file writes and
+reads it. Nothing here imports TVM, so that plans can be read and checked without it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ import msgspec
 import numpy as np
 
 from collage_engine.support.errors import ToolchainError
-from collage_engine.support.typed import convert
+from collage_engine.support.typed import convert, decode
 
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 Record = dict[str, Any]
@@ -322,3 +323,32 @@ class Registry:
         """
         kinds = {r.problem_type for r in self._rules if issubclass(r.problem_type, msgspec.Struct)}
         return convert(record, reduce(or_, kinds))
+
+
+ANNOTATION = "collage"
+"""Name of the annotation on a TIR block under which the decision stands: the project's own."""
+
+
+class Note(msgspec.Struct, frozen=True):
+    """A block's annotation names a rule and holds the records of its problem and plan."""
+
+    rule: str
+    problem: Record
+    plan: Record
+
+
+def note(rule: KernelRule[Any, Any, Any], problem: Any, plan: Plan) -> dict[str, str]:
+    """Returns the annotation for the block that adds up, for ``te.compute(attrs=…)``."""
+    written = {"rule": rule.name, "problem": problem, "plan": plan}
+    return {ANNOTATION: msgspec.json.encode(written, order="sorted").decode()}
+
+
+def read_note(annotations: Mapping[str, Any]) -> Note | None:
+    """Returns the note among a block's annotations, if there is one."""
+    return decode(str(annotations[ANNOTATION]), Note) if ANNOTATION in annotations else None
+
+
+def decision_of(found: Note, rule: KernelRule[Any, Any, Any]) -> Decision[Any, Any]:
+    """Returns the decision that a note of this rule stands for."""
+    problem: Any = convert(found.problem, rule.problem_type)
+    return Decision(rule, problem, convert(found.plan, rule.plan_type))

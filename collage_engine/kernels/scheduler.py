@@ -1,23 +1,91 @@
-"""Schedules fused PrimFuncs: finds the rule that writes each one, with its fall-backs."""
+"""Schedules fused PrimFuncs: the ordered list of rules, and which one writes each function.
+
+A new method is added here, before the more general rules for the same problems.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from collage_engine.kernels.choices import plan_for
+from collage_engine.kernels.cpu.depthwise import DepthwiseFirst, DepthwiseLast
+from collage_engine.kernels.cpu.direct_channels.rule import DirectChannels, PackedProduct
+from collage_engine.kernels.cpu.direct_spatial import DirectSpatial
+from collage_engine.kernels.cpu.dots.rule import Bfloat16Dots, Int8Depthwise, Int8Dots
+from collage_engine.kernels.cpu.reductions import Pointwise, RowChains
+from collage_engine.kernels.cpu.runtime_matmul import RuntimeProduct
+from collage_engine.kernels.cpu.winograd.rule import Winograd
 from collage_engine.kernels.cpu.writing.context import HANDING_CYCLES, Context
 from collage_engine.kernels.cpu.writing.epilogue import surround
 from collage_engine.kernels.expressions import NotUnderstood, loads
-from collage_engine.kernels.marks import REASON, SCHEDULE, UNSCHEDULED
-from collage_engine.kernels.note import decision_of
 from collage_engine.kernels.program import Program, Stage, inline, read_program
-from collage_engine.kernels.registry import RULES
+from collage_engine.kernels.rule import Decision, Registry, decision_of, workload_of
 from collage_engine.kernels.target import BYTES_PER_CYCLE, Cpu
+
+if TYPE_CHECKING:
+    import tvm
+
+SCHEDULE = "collage.schedule"
+"""PrimFunc attribute: the name of the rule that wrote it, or ``UNSCHEDULED``."""
+REASON = "collage.reason"
+"""PrimFunc attribute: why a more specific rule was not used."""
+UNSCHEDULED = "plain"
+"""The schedule of a kernel that no rule could write: TVM's plain loops, tens of times slower."""
+
+
+def count_unscheduled(module: tvm.IRModule) -> int:
+    """Count the kernels of a module that no rule could write, so that TVM's plain loops run."""
+    count = 0
+    for function in module.functions.values():
+        attributes = getattr(function, "attrs", None)
+        if attributes and SCHEDULE in attributes:
+            count += str(attributes[SCHEDULE]) == UNSCHEDULED
+    return count
+
+
+RULES = Registry(
+    [
+        DepthwiseFirst(),
+        DepthwiseLast(),
+        Winograd(),
+        DirectSpatial(),
+        DirectChannels(),
+        PackedProduct(),
+        RuntimeProduct(),
+        Int8Depthwise(),
+        Int8Dots(),
+        Bfloat16Dots(),
+        RowChains(),
+        Pointwise(),
+    ]
+)
+
+
+def decide(problem: Any, machine: Any) -> Decision[Any, Any] | None:
+    """Returns the rule and plan for a problem: those of the tuned table in use, else the default.
+
+    The table learns that the problem was asked for, which is how the tuner finds what there is to
+    tune.
+
+    Returns:
+        The decision; None where no rule matches.
+
+    Raises:
+        PlanError: The table's choice names no rule that matches, or its plan cannot be followed.
+    """
+    record = plan_for(workload_of(problem, machine), msgspec.to_builtins(problem))
+    default = RULES.default(problem, machine)
+    if not record or default is None:
+        return default
+    return RULES.decide(problem, machine, record)
+
 
 CYCLES_PER_STORE = 8 / BYTES_PER_CYCLE
 """Cycles of one thread for a result of a plain stage: four bytes are read and four written."""

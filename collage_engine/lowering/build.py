@@ -95,7 +95,7 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
     """
     import tvm
 
-    from collage_engine.kernels.marks import count_unscheduled
+    from collage_engine.kernels.scheduler import count_unscheduled
     from collage_engine.lowering.executable import build_module
     from collage_engine.toolchains.capabilities import libraries_for
     from collage_engine.toolchains.registry import get

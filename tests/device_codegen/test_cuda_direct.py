@@ -19,8 +19,8 @@ from collage_engine.kernels.cuda.direct.reference import NotedDirect
 from collage_engine.kernels.cuda.epilogue import note_on
 from collage_engine.kernels.cuda.legalize import Products
 from collage_engine.kernels.cuda.lowering import schedule_of
-from collage_engine.kernels.marks import SCHEDULE
-from collage_engine.kernels.verify import difference
+from collage_engine.kernels.scheduler import SCHEDULE
+from collage_engine.kernels.tuner import difference
 from collage_engine.lowering.cubin import compile_cubin
 from collage_engine.machine.cuda import cuda_target
 from tests.device_codegen.cuda_on_cpu.emulator import Kernel, source_of

@@ -10,7 +10,7 @@ import pytest
 from onnx import ModelProto
 from tvm import tirx
 
-from collage_engine.kernels.marks import SCHEDULE
+from collage_engine.kernels.scheduler import SCHEDULE
 from collage_engine.lowering.cubin import compile_cubin
 from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain

@@ -14,7 +14,6 @@ from tvm import relax, tirx
 from collage_engine.kernels.cuda.epilogue import note_on
 from collage_engine.kernels.cuda.legalize import Products
 from collage_engine.kernels.cuda.lowering import OWN, lower_module, schedule_of
-from collage_engine.kernels.cuda.product.note import AnnotatedProduct
 from collage_engine.kernels.cuda.product.plan import (
     FRAGMENT,
     ProductPlan,
@@ -23,9 +22,10 @@ from collage_engine.kernels.cuda.product.plan import (
     chosen,
     tiles_for,
 )
-from collage_engine.kernels.marks import SCHEDULE
+from collage_engine.kernels.cuda.product.reference import AnnotatedProduct
 from collage_engine.kernels.program import shape_of
-from collage_engine.kernels.verify import build, difference
+from collage_engine.kernels.scheduler import SCHEDULE
+from collage_engine.kernels.tuner import build, difference
 from collage_engine.lowering.cubin import compile_cubin
 from collage_engine.machine.cuda import cuda_target
 from collage_engine.toolchains.runtime.cuda import nvrtc

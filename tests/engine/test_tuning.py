@@ -12,11 +12,10 @@ import onnx
 import pytest
 
 from collage_engine.kernels.choices import Choices, using, write_table
-from collage_engine.kernels.registry import RULES, decide
 from collage_engine.kernels.rule import workload_of
-from collage_engine.kernels.scheduler import kernel_for
+from collage_engine.kernels.scheduler import RULES, decide, kernel_for
 from collage_engine.kernels.target import cpu
-from collage_engine.kernels.tuning.kernel_bench import KernelBench
+from collage_engine.kernels.tuner import KernelBench
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.virtual_machine import virtual_machine_environment

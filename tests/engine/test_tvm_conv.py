@@ -16,7 +16,7 @@ from tvm import relax
 
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.cpu.depthwise import SPARE_REGISTERS
-from collage_engine.kernels.registry import RULES
+from collage_engine.kernels.scheduler import RULES
 from collage_engine.kernels.target import cpu
 from collage_engine.machine.device import cpu_target
 from collage_engine.toolchains.tvm import channels_last

@@ -25,8 +25,8 @@ from collage_engine.kernels.expressions import nesting
 from collage_engine.kernels.program import inline, read_program
 from collage_engine.kernels.target import cpu
 from collage_engine.kernels.tir_builder import int64, load, loop, seq, store, vectorized
+from collage_engine.kernels.tuner import build, difference
 from collage_engine.kernels.vector_math import vector_functions
-from collage_engine.kernels.verify import build, difference
 from collage_engine.machine.device import cpu_target
 from tests.support.tvm_cases import check, constant, error_of, function, kernels
 

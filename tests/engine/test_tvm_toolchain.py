@@ -13,8 +13,7 @@ pytest.importorskip("tvm")
 import tvm
 from tvm import relax
 
-from collage_engine.kernels.cpu.pointwise.rule import RowChains
-from collage_engine.kernels.operators import SUPPORTED
+from collage_engine.kernels.cpu.reductions import RowChains
 from collage_engine.kernels.scheduler import kernel_for, schedule
 from collage_engine.kernels.target import cpu
 from collage_engine.lowering.compile import compile_function
@@ -22,7 +21,7 @@ from collage_engine.machine.device import cpu_target, processor
 from collage_engine.model.importer import import_onnx
 from collage_engine.toolchains.tvm import channels_last
 from collage_engine.toolchains.tvm.lowering import fused, lower_module
-from collage_engine.toolchains.tvm.toolchain import TvmToolchain
+from collage_engine.toolchains.tvm.toolchain import SUPPORTED, TvmToolchain
 from tests import zoo
 from tests.support.model_runs import relative_error
 from tests.support.toolchain_cases import default_instance, whole

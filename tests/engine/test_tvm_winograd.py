@@ -16,7 +16,7 @@ from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.cpu.winograd import cost
 from collage_engine.kernels.cpu.winograd.rule import Winograd
 from collage_engine.kernels.target import Cpu, cpu
-from collage_engine.kernels.verify import build
+from collage_engine.kernels.tuner import build
 from tests.support.tvm_cases import TOLERANCE, changed, conv, error_of, kernels_by
 
 CASES = [

@@ -13,7 +13,7 @@ from tvm import tirx
 
 from collage_engine.kernels.program import shape_of
 from collage_engine.kernels.stack_buffers import PIPELINE
-from collage_engine.kernels.verify import difference
+from collage_engine.kernels.tuner import difference
 from collage_engine.machine.device import cpu_target
 
 

@@ -11,10 +11,9 @@ from msgspec.structs import replace
 from tvm import relax
 
 from collage_engine.kernels.choices import Choices, using
-from collage_engine.kernels.cpu.winograd import reference as winograd
-from collage_engine.kernels.registry import RULES
+from collage_engine.kernels.cpu.winograd import matrices as winograd
 from collage_engine.kernels.rule import Decision
-from collage_engine.kernels.scheduler import Kernel, schedule
+from collage_engine.kernels.scheduler import RULES, Kernel, schedule
 from collage_engine.kernels.target import Cpu, cpu
 from collage_engine.toolchains.tvm.lowering import fused
 from tests.support.index_bounds import out_of_bounds

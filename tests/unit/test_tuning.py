@@ -13,7 +13,7 @@ import pytest
 
 from collage_engine.candidates.menu import Menu
 from collage_engine.kernels.choices import Choices, digest_of, read_table, write_table
-from collage_engine.kernels.tuning.hill_climbing import climb
+from collage_engine.kernels.tuner import climb
 from collage_engine.machine.run_control import RunControl, StageReport
 from collage_engine.model.importer import ImportedModel
 from collage_engine.partition.candidate_source import CandidateSource

@@ -25,8 +25,7 @@ from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import columns_below, tile
 from collage_engine.kernels.cpu.writing.tile_choice import near
-from collage_engine.kernels.note import note
-from collage_engine.kernels.rule import AtLeastOne, KernelRule, Plan, PlanError
+from collage_engine.kernels.rule import AtLeastOne, KernelRule, Plan, PlanError, note
 from collage_engine.kernels.target import SUMS_IN_FLIGHT, Cpu
 from collage_engine.kernels.tir_builder import (
     ForKind,

@@ -31,9 +31,8 @@ from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import tile
 from collage_engine.kernels.cpu.writing.tile_choice import REMAINDER, cost, fits, near
-from collage_engine.kernels.note import note
 from collage_engine.kernels.program import shape_of
-from collage_engine.kernels.rule import AtLeastOne, KernelRule, Plan, PlanError
+from collage_engine.kernels.rule import AtLeastOne, KernelRule, Plan, PlanError, note
 from collage_engine.kernels.target import MOST_REGISTERS, Cpu
 from collage_engine.kernels.tir_builder import (
     Index,

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
+import msgspec
+import numpy as np
 from msgspec.structs import replace
 from tvm import te
 from tvm.ir import Expr
 
-from collage_engine.kernels.cpu.matmul.problem import RuntimeMatmul
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import tile
 from collage_engine.kernels.cpu.writing.tile_choice import (
@@ -25,8 +26,7 @@ from collage_engine.kernels.cpu.writing.tile_choice import (
     fits,
     near,
 )
-from collage_engine.kernels.note import note
-from collage_engine.kernels.rule import AtLeastOne, KernelRule, Plan, PlanError
+from collage_engine.kernels.rule import AtLeastOne, KernelRule, Plan, PlanError, note
 from collage_engine.kernels.target import Cpu
 from collage_engine.kernels.tir_builder import (
     Index,
@@ -41,6 +41,41 @@ from collage_engine.kernels.tir_builder import (
     vectorized,
     workspace,
 )
+
+
+class RuntimeMatmul(msgspec.Struct, frozen=True, tag_field="family", tag="runtime"):
+    """A batched product of two values; leading axes broadcast as NumPy's do."""
+
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    out: tuple[int, ...]
+
+    @property
+    def rows(self) -> int:
+        """Returns the rows of one matrix of the left operand."""
+        return self.left[-2]
+
+    @property
+    def depth(self) -> int:
+        """Returns how many products are added up to one result."""
+        return self.left[-1]
+
+    @property
+    def columns(self) -> int:
+        """Return the columns of one matrix of the right operand."""
+        return self.right[-1]
+
+    @property
+    def multiply_adds(self) -> float:
+        """Returns how many products are added up."""
+        return float(prod(self.out) * self.depth)
+
+    def operands(self, random: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """Returns random matrices; results are about as large as the left one's elements."""
+        left, right = (
+            random.standard_normal(shape, dtype=np.float32) for shape in (self.left, self.right)
+        )
+        return left, right * np.float32(self.depth**-0.5)
 
 
 class RuntimePlan(Plan, frozen=True):

@@ -17,13 +17,16 @@ from collage_engine.kernels.cuda.direct.reference import (
     packed_filters,
     shape_of_direct,
 )
-from collage_engine.kernels.cuda.gpu import multiprocessors
-from collage_engine.kernels.cuda.indices import worthwhile
-from collage_engine.kernels.cuda.precisions import math_of
+from collage_engine.kernels.cuda.problems import (
+    Window,
+    math_of,
+    multiprocessors,
+    window_of,
+    worthwhile,
+)
 from collage_engine.kernels.cuda.product.forms import Convolution, Form, Matmul, result_of
 from collage_engine.kernels.cuda.product.plan import ProductPlan, ProductSizes, chosen
 from collage_engine.kernels.cuda.product.reference import added
-from collage_engine.kernels.cuda.windows import Window, window_of
 from collage_engine.kernels.relax_values import (
     ANCHOR,
     const,

@@ -19,9 +19,9 @@ from collage_engine.kernels.cuda.direct.reference import NotedDirect
 from collage_engine.kernels.cuda.direct.schedule import schedule_direct
 from collage_engine.kernels.cuda.epilogue import note_on
 from collage_engine.kernels.cuda.legalize import Products
-from collage_engine.kernels.cuda.product.note import AnnotatedProduct
+from collage_engine.kernels.cuda.product.reference import AnnotatedProduct
 from collage_engine.kernels.cuda.product.schedule import schedule_product
-from collage_engine.kernels.marks import SCHEDULE
+from collage_engine.kernels.scheduler import SCHEDULE
 from collage_engine.machine.cuda import cuda_target
 from collage_engine.support.errors import ToolchainError, short_reason
 

@@ -26,7 +26,6 @@ from collage_engine.kernels.bfloat16_numbers import real, rounded, widened
 from collage_engine.kernels.cpu.convolution.problem import NO_KERNEL, ConvProblem, described
 from collage_engine.kernels.cpu.dots.problem import FEW, DotProblem
 from collage_engine.kernels.cpu.winograd import cost as winograd
-from collage_engine.kernels.registry import RULES, decide
 from collage_engine.kernels.relax_values import (
     ANCHOR,
     both_sides,
@@ -35,6 +34,7 @@ from collage_engine.kernels.relax_values import (
     dtype_of,
     static_shape,
 )
+from collage_engine.kernels.scheduler import RULES, decide
 from collage_engine.kernels.target import Cpu
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.numbering import NodeIndex

@@ -7,9 +7,9 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from collage_engine.kernels.operators import reason_against
 from collage_engine.machine.device import processor
 from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.opaque_names import is_opaque, title
 from collage_engine.partition.candidate_source import Composites
 from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rule_trees import (
@@ -20,6 +20,8 @@ from collage_engine.partition.rule_trees import (
 from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.format import NHWC, PLAIN
 from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.records.operator_titles import onnx_type
+from collage_engine.records.operators import names_where
 from collage_engine.records.precision import BFLOAT16, FLOAT16, in_precision
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
@@ -35,6 +37,28 @@ from collage_engine.toolchains.tvm.library import LibraryCalls, instance_with, m
 if TYPE_CHECKING:
     from collage_engine.records.graph import TensorType
     from collage_engine.toolchains.tvm.tuning.tuner import TvmTuner
+
+SUPPORTED = names_where(kernel=True)
+"""Relax operators that TVM makes kernels of."""
+
+
+def reason_against(graph: DataflowGraph, index: int) -> str | None:
+    """Returns None when the call can be lowered to kernels, else a sentence why not."""
+    node = graph.nodes[index]
+    op, attributes = node.op, node.attributes
+    read = (kind for source in node.inputs for kind in graph.nodes[source].types)
+    if any(not kind.elements for kind in (*node.types, *read)):
+        return f"{onnx_type(op)}: a kernel may read beyond a value without elements"
+    if op.endswith("_transpose") and (
+        int(attributes["groups"]) > 1 or any(int(d) > 1 for d in attributes["dilation"])
+    ):
+        return f"{onnx_type(op)}: TVM has no fast kernel with groups or dilation"
+    if op in SUPPORTED or op.startswith("call_tir:"):
+        return None
+    if is_opaque(op):
+        return f"TVM has no operator like ONNX's {title(op)}"
+    return f"TVM has no kernel for {onnx_type(op)}"
+
 
 INSTALL = "pip install 'apache-tvm==0.27.0.post1' 'apache-tvm-ffi==0.1.14.post1'"
 
@@ -97,7 +121,7 @@ class TvmToolchain(Toolchain):
         return (plain,)
 
     def _on_device(self, architecture: str, precision: str) -> tuple[ToolchainInstance, ...]:
-        from collage_engine.kernels.cuda.precisions import FIRST
+        from collage_engine.kernels.cuda.problems import FIRST
         from collage_engine.kernels.cuda.product.plan import F16
         from collage_engine.machine.cuda import generation
 
@@ -201,7 +225,7 @@ class TvmToolchain(Toolchain):
         """
         from tvm import tirx
 
-        from collage_engine.kernels.marks import REASON, SCHEDULE, count_unscheduled
+        from collage_engine.kernels.scheduler import REASON, SCHEDULE, count_unscheduled
 
         kernels = []
         for variable, function in module.functions.items():

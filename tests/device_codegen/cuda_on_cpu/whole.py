@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import tvm
 
-from collage_engine.kernels.marks import SCHEDULE
 from collage_engine.kernels.program import shape_of
+from collage_engine.kernels.scheduler import SCHEDULE
 from tests.device_codegen.cuda_on_cpu.emulator import Kernel
 
 

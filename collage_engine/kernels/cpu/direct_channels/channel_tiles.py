@@ -16,19 +16,50 @@ from tvm.ir import Expr
 
 from collage_engine.kernels.cpu.convolution.prepared import Prepared
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
-from collage_engine.kernels.cpu.direct_channels.plan import ChannelsPlan
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.register_tile import columns_below, tile
+from collage_engine.kernels.cpu.writing.tile_choice import TilePlan, best_positions
 from collage_engine.kernels.program import shape_of
+from collage_engine.kernels.rule import AtLeastOne
+from collage_engine.kernels.target import Cpu
 from collage_engine.kernels.tir_builder import (
     Index,
     Stmt,
+    divisor,
     int64,
     load,
     loop,
     seq,
     split_index,
 )
+
+LEAST_STEPS = 64
+"""Steps of the reduction in one chunk below which the default keeps all input channels together.
+Chosen: a tile loads and stores its sums once a chunk, which is then little beside 64 steps. Tuning
+tries half of them, too."""
+
+
+class ChannelsPlan(TilePlan, frozen=True):
+    """The parameters of kernels with output channels in the vector lanes."""
+
+    chunk: AtLeastOne
+    """Input channels whose weights stay in the first-level cache together; all of them when sums
+    stay in registers throughout."""
+
+
+def cut(problem: ConvProblem, cpu: Cpu, block: int) -> ChannelsPlan:
+    """Returns the plan with blocks of so many vectors, and the tile and chunk that suit them.
+
+    While one chunk's weights lie in the first-level cache, all tiles of a group of positions
+    use them; sums wait in a buffer between chunks. So weights come from memory once, in order.
+    """
+    per_channel = 4 * problem.taps * block * cpu.lanes("float32")
+    chunk = problem.ci_group
+    if chunk * per_channel > cpu.l1_bytes // 2:
+        fitting = divisor(chunk, max(1, cpu.l1_bytes // 2 // per_channel))
+        # Short chunks would spend their time on loading and storing sums.
+        chunk = fitting if fitting * problem.taps >= LEAST_STEPS else chunk
+    return ChannelsPlan(block, *best_positions(cpu, block, problem.image), chunk)
 
 
 class ChannelTiles:

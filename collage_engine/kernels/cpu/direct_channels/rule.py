@@ -19,12 +19,11 @@ from tvm.ir import Expr
 
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.cpu.convolution.reference import blocked_sum, in_blocks, taps_of
-from collage_engine.kernels.cpu.direct_channels.plan import LEAST_STEPS, ChannelsPlan, cut
+from collage_engine.kernels.cpu.direct_channels.channel_tiles import LEAST_STEPS, ChannelsPlan, cut
 from collage_engine.kernels.cpu.direct_channels.writer import write
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.tile_choice import MOST_VECTORS, block_of, near
-from collage_engine.kernels.note import note
-from collage_engine.kernels.rule import KernelRule, PlanError
+from collage_engine.kernels.rule import KernelRule, PlanError, note
 from collage_engine.kernels.target import SUMS_IN_FLIGHT, Cpu
 from collage_engine.kernels.tir_builder import Index, Stmt, split_index
 

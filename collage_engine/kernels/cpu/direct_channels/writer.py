@@ -20,8 +20,7 @@ from tvm.ir import Expr
 
 from collage_engine.kernels.cpu.convolution.prepared import prepare
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
-from collage_engine.kernels.cpu.direct_channels.channel_tiles import ChannelTiles
-from collage_engine.kernels.cpu.direct_channels.plan import ChannelsPlan
+from collage_engine.kernels.cpu.direct_channels.channel_tiles import ChannelsPlan, ChannelTiles
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.tile_choice import spans
 from collage_engine.kernels.tir_builder import (

@@ -20,10 +20,13 @@ from collage_engine.kernels.cpu.dots.dot_data import Data, unsigned
 from collage_engine.kernels.cpu.dots.problem import DotProblem
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
-from collage_engine.kernels.cpu.writing.register_tile import columns_below, tile
-from collage_engine.kernels.cpu.writing.register_transpose import vector_load, vector_store
-from collage_engine.kernels.cpu.writing.tile_choice import spans
-from collage_engine.kernels.cpu.writing.tile_plan import TilePlan
+from collage_engine.kernels.cpu.writing.register_tile import (
+    columns_below,
+    tile,
+    vector_load,
+    vector_store,
+)
+from collage_engine.kernels.cpu.writing.tile_choice import TilePlan, spans
 from collage_engine.kernels.program import shape_of
 from collage_engine.kernels.tir_builder import (
     Index,

@@ -1,7 +1,9 @@
-"""States convolutions and products of narrow numbers, several of which are multiplied at once."""
+"""States convolutions and products of narrow numbers, and packs their weights."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -63,3 +65,28 @@ class DotProblem(ConvProblem, frozen=True, tag_field="family", tag="dots"):
             return data, random.integers(-127, 127, self.weight, np.int8, endpoint=True)
         data, weight = super().operands(random)
         return (data.view(np.uint32) >> 16).astype(np.uint16), weight
+
+
+def in_steps(
+    weights: np.ndarray, groups: int, block: int, together: int, kernel: Sequence[int]
+) -> np.ndarray:
+    """Returns a weight in the order in which dot instructions read it.
+
+    Args:
+        weights: [O, I of a group, *kernel].
+        groups: Groups of channels.
+        block: Output channels of a block.
+        together: Input channels of a step.
+        kernel: Axes of taps in the result.
+
+    Returns:
+        [groups, blocks, *kernel, steps, block, channels of a step], zeros behind.
+    """
+    co, ci, taps = weights.shape[0] // groups, weights.shape[1], prod(weights.shape[2:])
+    blocks, steps = -(-co // block), -(-ci // together)
+    wide = np.zeros((groups, blocks * block, steps * together, taps), weights.dtype)
+    wide[:, :co, :ci] = weights.reshape(groups, co, ci, taps)
+    split = wide.reshape(groups, blocks, block, steps, together, taps)
+    return np.ascontiguousarray(split.transpose(0, 1, 5, 3, 2, 4)).reshape(
+        groups, blocks, *kernel, steps, block, together
+    )

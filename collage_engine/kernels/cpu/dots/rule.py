@@ -14,20 +14,18 @@ from collage_engine.kernels.bfloat16_numbers import PRODUCTS, real
 from collage_engine.kernels.cpu.convolution.reference import input_at, taps_of
 from collage_engine.kernels.cpu.dots.dot_data import PAIR, QUAD, Pairs, Quads
 from collage_engine.kernels.cpu.dots.dot_tiles import Depthwise, DotTiles
-from collage_engine.kernels.cpu.dots.packing import in_steps
-from collage_engine.kernels.cpu.dots.problem import DotProblem
+from collage_engine.kernels.cpu.dots.problem import DotProblem, in_steps
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.tile_choice import (
     MOST_VECTORS,
+    TilePlan,
     best_positions,
     near,
     tile_cost,
 )
-from collage_engine.kernels.cpu.writing.tile_plan import TilePlan
 from collage_engine.kernels.expressions import NotUnderstood
-from collage_engine.kernels.note import note
 from collage_engine.kernels.rounding import balanced
-from collage_engine.kernels.rule import KernelRule, NoPlan
+from collage_engine.kernels.rule import KernelRule, NoPlan, note
 from collage_engine.kernels.target import Cpu
 from collage_engine.kernels.tir_builder import Index, Stmt
 

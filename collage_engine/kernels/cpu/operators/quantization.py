@@ -1,4 +1,4 @@
-"""Computes and legalises the quantisation of elements.
+"""Computes and legalises the quantisation of elements, and describes sums of quantised ones.
 
 The value that leaves a kernel is made of its sums in float32, in registers, and rounded half to
 even.
@@ -7,13 +7,17 @@ even.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from tvm import relax, te, tirx
 from tvm.ir import Expr
 
+from collage_engine.kernels.cpu.dots.problem import DotProblem
 from collage_engine.kernels.relax_values import constant_of
+from collage_engine.kernels.rule import Decision, PlanError
+from collage_engine.kernels.scheduler import decide
 from collage_engine.kernels.target import Cpu
 from collage_engine.partition.quantized import SMALL
 from collage_engine.partition.quantized_numbers import Scaling
@@ -102,3 +106,49 @@ def quantize(builder: relax.BlockBuilder, call: Any, _cpu: Cpu) -> Expr | None:
         )
 
     return builder.call_te(body, call.args[0], *arguments, primfunc_name_hint="quantize")
+
+
+@dataclass(frozen=True)
+class IntegerSums:
+    """An integer convolution over channels-last data, or a product over the last axis."""
+
+    weights: np.ndarray
+    """The weight as int8: output channels, input channels of a group, then the kernel."""
+    decision: Decision[DotProblem, Any]
+    cpu: Cpu
+    axis = -1
+    """Axis of the result along which the output channels lie."""
+
+    @staticmethod
+    def of(problem: DotProblem, weights: np.ndarray, cpu: Cpu) -> IntegerSums:
+        """Returns the sums as the rules decide to write them.
+
+        Raises:
+            PlanError: No rule writes them.
+        """
+        decision = decide(problem, cpu)
+        if decision is None:
+            raise PlanError(f"no kernel rule matches {problem}")
+        return IntegerSums(weights, decision, cpu)
+
+    @property
+    def out(self) -> tuple[int, ...]:
+        """Returns the shape of the result, channels last."""
+        return self.decision.problem.out_shape
+
+    def correction(self) -> np.ndarray:
+        """Returns what the sums lack because the data's zero is not 0.
+
+        Returns:
+            −zero · Σ w for each output channel, in int32.
+        """
+        totals = self.weights.astype(np.int64).reshape(self.weights.shape[0], -1).sum(1)
+        return (-self.decision.problem.zero * totals).astype(np.int32)
+
+    def packed(self) -> np.ndarray:
+        """Returns the weights as the kernel reads them."""
+        return self.decision.pack(self.cpu, self.weights)
+
+    def sums(self, data: Any, weight: Any) -> Any:
+        """Returns the plain sums over the packed weight."""
+        return self.decision.reference(data, weight)

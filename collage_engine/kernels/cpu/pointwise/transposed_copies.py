@@ -11,8 +11,8 @@ from tvm import tirx
 from tvm.ir import Expr, Var
 from tvm.ir.expr import TensorLoad
 
-from collage_engine.kernels.cpu.writing.contiguous import used_outside_loads
-from collage_engine.kernels.cpu.writing.register_transpose import (
+from collage_engine.kernels.cpu.writing.context import used_outside_loads
+from collage_engine.kernels.cpu.writing.register_tile import (
     transposed_tile,
     vector_load,
     vector_store,

@@ -19,8 +19,13 @@ from tvm.ir import Call, Expr, Var
 from tvm.ir.prim import expr as prim
 
 from collage_engine.kernels.cpu.pointwise.transposed_copies import write_squares
-from collage_engine.kernels.cpu.writing.context import Context, lanes_of
-from collage_engine.kernels.cpu.writing.contiguous import Flattened, contiguous, flat_value
+from collage_engine.kernels.cpu.writing.context import (
+    Context,
+    Flattened,
+    contiguous,
+    flat_value,
+    lanes_of,
+)
 from collage_engine.kernels.cpu.writing.tile_choice import spans
 from collage_engine.kernels.expressions import (
     call_name,

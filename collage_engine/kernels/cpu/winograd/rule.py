@@ -15,7 +15,7 @@ from tvm.ir import Expr
 
 from collage_engine.kernels.cpu.convolution.problem import ConvProblem
 from collage_engine.kernels.cpu.convolution.reference import blocked_sum
-from collage_engine.kernels.cpu.winograd import cost, reference
+from collage_engine.kernels.cpu.winograd import cost, matrices
 from collage_engine.kernels.cpu.winograd.matrices import OUTPUTS, Outputs
 from collage_engine.kernels.cpu.winograd.writer import WinogradPlan, write
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
@@ -23,8 +23,7 @@ from collage_engine.kernels.cpu.writing.tile_choice import (
     MOST_VECTORS,
     near,
 )
-from collage_engine.kernels.note import note
-from collage_engine.kernels.rule import KernelRule, PlanError
+from collage_engine.kernels.rule import KernelRule, PlanError, note
 from collage_engine.kernels.target import Cpu
 from collage_engine.kernels.tir_builder import Index, Stmt
 
@@ -83,17 +82,17 @@ class Winograd(KernelRule[ConvProblem, WinogradPlan, Cpu]):
     ) -> np.ndarray:
         """Return the transformed weight as [blocks, points, input channels, block]."""
         block = plan.block * machine.lanes("float32")
-        return reference.pack(weight.astype(np.float32), plan.outputs, block)
+        return matrices.pack(weight.astype(np.float32), plan.outputs, block)
 
     def reference(
         self, problem: ConvProblem, plan: WinogradPlan, *operands: te.Tensor
     ) -> te.Tensor:
         """Returns the sums of data times the weight's elements, restored from transformed ones."""
         data, weight = operands
-        taps, block = reference.axes(), int(weight.shape[-1])
+        taps, block = matrices.axes(), int(weight.shape[-1])
 
         def weight_at(_: Index, b: Index, channel: Index, r: Index) -> Expr:
-            return reference.tap(weight, b, r, channel, taps)
+            return matrices.tap(weight, b, r, channel, taps)
 
         return blocked_sum(problem, data, block, taps, weight_at, note(self, problem, plan))
 

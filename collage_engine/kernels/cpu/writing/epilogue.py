@@ -13,9 +13,8 @@ from tvm.ir.expr import TensorLoad
 
 from collage_engine.kernels.bfloat16_numbers import LANES, ROUND, ROUNDING, of_upper_half
 from collage_engine.kernels.cpu import reductions as rows
-from collage_engine.kernels.cpu.writing.context import Context
-from collage_engine.kernels.cpu.writing.contiguous import used_outside_loads
-from collage_engine.kernels.cpu.writing.register_transpose import vector_load, vector_store
+from collage_engine.kernels.cpu.writing.context import Context, used_outside_loads
+from collage_engine.kernels.cpu.writing.register_tile import vector_load, vector_store
 from collage_engine.kernels.expressions import coefficient, loads, rewrite, substitute
 from collage_engine.kernels.program import Program, Stage, is_identity, shape_of
 from collage_engine.kernels.tir_builder import (

@@ -17,8 +17,7 @@ from tvm.ir import Expr
 
 from collage_engine.kernels.cuda.direct.plan import DirectPlan, DirectProblem, Three
 from collage_engine.kernels.cuda.epilogue import NOTE, OUT
-from collage_engine.kernels.cuda.indices import FEWEST, where
-from collage_engine.kernels.cuda.windows import Window
+from collage_engine.kernels.cuda.problems import FEWEST, Window, where
 from collage_engine.kernels.tir_builder import Index
 
 Read = Callable[..., Any]

@@ -17,11 +17,9 @@ from tvm import te, tirx
 from tvm.ir import Expr
 
 from collage_engine.kernels.cuda.epilogue import OUT
-from collage_engine.kernels.cuda.indices import broadcast, unfused, where
-from collage_engine.kernels.cuda.product.note import AnnotatedProduct
+from collage_engine.kernels.cuda.problems import Window, broadcast, unfused, where
 from collage_engine.kernels.cuda.product.plan import PLAIN, ProductPlan, ProductSizes
-from collage_engine.kernels.cuda.product.reference import Element, noted_product
-from collage_engine.kernels.cuda.windows import Window
+from collage_engine.kernels.cuda.product.reference import AnnotatedProduct, Element, noted_product
 from collage_engine.kernels.tir_builder import Index
 
 ITEMS = {"float32": 4, "int8": 1}

@@ -5,18 +5,64 @@ Sums are float32, or int32 for integers. What the schedule has to know is noted 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import msgspec
 from tvm import te, tirx
 from tvm.ir import Expr
 
 from collage_engine.kernels.cuda.epilogue import NOTE
-from collage_engine.kernels.cuda.indices import where
+from collage_engine.kernels.cuda.problems import fused, where
 from collage_engine.kernels.cuda.product.fragments import ELEMENTS, SUMS
-from collage_engine.kernels.cuda.product.note import AnnotatedProduct
+from collage_engine.kernels.cuda.product.plan import ProductPlan, ProductSizes, Tile
 from collage_engine.kernels.tir_builder import Index
+
+
+@dataclass(frozen=True)
+class AnnotatedProduct:
+    """What the schedule of a product has to know of it."""
+
+    plan: ProductPlan
+    out: tuple[int, ...]
+    """The shape of the result that is made of the product."""
+    sizes: ProductSizes
+    vectors: tuple[int, int]
+    """Numbers of elements of which contiguous reads of A and of B are multiples."""
+    item: int
+    """Bytes of an operand's element."""
+    kind: Literal["matmul", "conv"]
+    merged: bool
+    """Whether the rows of all batches of a matmul are taken together."""
+
+    @property
+    def tile(self) -> Tile:
+        """Returns the tile of the plan."""
+        return self.plan.tile
+
+    def place(self, *index: Any) -> tuple[Any, Any, Any]:
+        """Returns the index (s, m, n) in the product of an element of the result.
+
+        The result of a split sum has the parts along a further first axis.
+        """
+        if self.plan.split > 1:
+            part, *index = index  # type: ignore[assignment]
+        s, m, n = self._place_in_part(index)
+        return (s if self.plan.split == 1 else part * self.sizes.s + s), m, n
+
+    def _place_in_part(self, index: Sequence[Any]) -> tuple[Any, Any, Any]:
+        out, rows = self.out, self.sizes.m
+        if self.kind == "conv":
+            image, channel, *pixel = index
+            n = fused((image, *pixel), (out[0], *out[2:]))
+            if self.sizes.s == 1:
+                return tirx.const(0), channel, n
+            return tirx.floordiv(channel, rows), tirx.floormod(channel, rows), n
+        if self.merged:
+            return tirx.const(0), fused(index[:-1], out[:-1]), index[-1]
+        return fused(index[:-2], out[:-2]), index[-2], index[-1]
+
 
 Element = Callable[[Index, Index, Index], Any]
 """Reads an element of A at (s, m, k), or of B at (s, k, n)."""

@@ -11,8 +11,8 @@ from typing import Any
 from tvm.s_tir import Schedule
 
 from collage_engine.kernels.cuda.product.fragments import SHARED
-from collage_engine.kernels.cuda.product.note import AnnotatedProduct
 from collage_engine.kernels.cuda.product.plan import FRAGMENT, PLAIN, S8, widest
+from collage_engine.kernels.cuda.product.reference import AnnotatedProduct
 from collage_engine.kernels.tir_builder import Index
 
 _REGISTERS = "tirx.manifest_shared_memory_local_stage"

@@ -19,12 +19,9 @@ from collage_engine.kernels.cuda.direct.reference import (
     packed_filters,
     shape_of_direct,
 )
-from collage_engine.kernels.cuda.gpu import multiprocessors
-from collage_engine.kernels.cuda.indices import worthwhile
-from collage_engine.kernels.cuda.precisions import FIRST
+from collage_engine.kernels.cuda.problems import FIRST, Window, multiprocessors, worthwhile
 from collage_engine.kernels.cuda.product.forms import Convolution, Form, Matmul, result_of
 from collage_engine.kernels.cuda.product.plan import S8, ProductPlan, chosen
-from collage_engine.kernels.cuda.windows import Window
 from collage_engine.machine.cuda import generation
 from collage_engine.partition.quantized_numbers import Scaling
 from collage_engine.records.graph import Node

@@ -75,11 +75,10 @@ class TvmTuner:
             better: Keeps what was found so far, should this process not live to return. (A choice
                 without times is unconfirmed.)
         """
-        from collage_engine.kernels.registry import RULES
         from collage_engine.kernels.rule import Decision
+        from collage_engine.kernels.scheduler import RULES
         from collage_engine.kernels.target import cpu
-        from collage_engine.kernels.tuning.hill_climbing import WORTH, climb
-        from collage_engine.kernels.tuning.kernel_bench import KernelBench
+        from collage_engine.kernels.tuner import WORTH, KernelBench, climb
 
         begun = time.monotonic()
         before = known or TuneRecord(workload=task.workload, toolchain="tvm")
@@ -150,7 +149,7 @@ class TvmTuner:
 
 def _plan_tasks(choices: Choices) -> list[TuneTask]:
     """Return a task for each problem that was asked for while a function was lowered."""
-    from collage_engine.kernels.registry import RULES
+    from collage_engine.kernels.scheduler import RULES
 
     return [
         TuneTask(

@@ -1,4 +1,7 @@
-"""Makes one problem a kernel of its own by a decision, checks it, and times it against another.
+"""Tunes kernels: climbs over the decisions for one, each built, checked and timed.
+
+Noise is the enemy: a plan replaces the best one only when it won in rounds that both took turns
+in, and what is kept in the end has to win once more against the start, in fresh rounds.
 
 The kernel is the convolution or product followed by a ReLU, as most are. Every decision's numbers
 are checked against those of a rule that multiplies out, and later against the model's own values.
@@ -8,25 +11,116 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import tvm
 from tvm import te, tirx
 
-from collage_engine.kernels.registry import RULES
 from collage_engine.kernels.relax_values import ANCHOR
 from collage_engine.kernels.rule import Decision, PlanError, Problem
-from collage_engine.kernels.scheduler import schedule
+from collage_engine.kernels.scheduler import RULES, schedule
+from collage_engine.kernels.stack_buffers import PIPELINE
 from collage_engine.kernels.target import Cpu
-from collage_engine.kernels.tuning.hill_climbing import WORTH
-from collage_engine.kernels.verify import build, difference
 from collage_engine.machine.cuda_runtime import GRAPH_S
+from collage_engine.machine.device import cpu_target
+from collage_engine.records.placement import TIE_SHARE
 from collage_engine.records.precision import FLOAT32, TOLERANCES
 from collage_engine.support.errors import ToolchainError
+
+
+def build(function: tirx.PrimFunc) -> Any:
+    """Returns the kernel alone, compiled for this machine, as ``module["kernel"]``."""
+    named = tvm.IRModule({"kernel": function.with_attr("global_symbol", "kernel")})
+    return tvm.tirx.build(named, tvm.target.Target(cpu_target()), PIPELINE)
+
+
+def difference(want: np.ndarray, got: np.ndarray) -> float:
+    """Returns max|want − got| / max|want|, infinite where infinities or NaN differ."""
+    if want.size == 0:
+        return 0.0
+    a, b = want.astype(np.float64), got.astype(np.float64)
+    finite = np.isfinite(a)
+    if not np.array_equal(finite, np.isfinite(b)) or not np.array_equal(
+        a[~finite], b[~finite], equal_nan=True
+    ):
+        return float("inf")
+    scale = float(np.abs(a[finite]).max(initial=0.0))
+    return float(np.abs(a[finite] - b[finite]).max(initial=0.0)) / max(scale, 1e-30)
+
+
+class Named(Protocol):
+    """The protocol of what is told apart by a name, for example ``rule.Decision``."""
+
+    @property
+    def name(self) -> str:
+        """Return a name that is equal for equal kernels."""
+        ...
+
+
+T = TypeVar("T", bound=Named)
+
+WORTH = 1 - TIE_SHARE
+"""A challenger must need at most this share of the best's time: whatever is closer is a tie."""
+
+
+@dataclass
+class Climb(Generic[T]):
+    """The state of a climb: what was tried, and the best that was found."""
+
+    start: T
+    best: T
+    ratio: float = 1.0
+    """Time of the best as a share of the start's time, by the comparisons so far."""
+    tried: int = 0
+    complete: bool = False
+    """Whether no neighbour is left that might be better; False where the time was spent before."""
+    seen: set[str] = field(default_factory=set)
+
+
+def climb(
+    start: T,
+    neighbours: Callable[[T], Iterable[T]],
+    compare: Callable[[T, T], float],
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    tried: Iterable[str] = (),
+) -> Climb[T]:
+    """Walks from ``start`` to what no neighbour beats, or as far as ``stop`` lets it.
+
+    A better neighbour is taken at once and the search goes on around it (first improvement):
+    comparing costs far more than generating.
+
+    Args:
+        start: Where to begin.
+        neighbours: What lies next to one, the most promising first.
+        compare: (challenger, best) → time of the challenger as a share of the best's; infinite
+            where the challenger is of no use.
+        stop: Asked before every comparison.
+        tried: Names not to try again (an earlier run compared them).
+    """
+    found = Climb(start, start, seen={start.name, *tried})
+    improved = True
+    while improved and not stop():
+        improved = False
+        for plan in neighbours(found.best):
+            name = plan.name
+            if name in found.seen:
+                continue
+            if stop():
+                return found
+            found.seen.add(name)
+            found.tried += 1
+            ratio = compare(plan, found.best)
+            if ratio <= WORTH:
+                found.best, found.ratio, improved = plan, found.ratio * ratio, True
+                break
+    found.complete = not improved
+    return found
+
 
 ROUNDS = 9
 """Rounds of a comparison. Chosen: odd, and few enough to try some thirty plans a minute."""

@@ -1,1 +1,0 @@
-"""States matrix products as problems and legalises them."""

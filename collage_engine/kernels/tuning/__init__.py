@@ -1,1 +1,0 @@
-"""Tunes TVM's kernels: the parameters of our own schedules."""
