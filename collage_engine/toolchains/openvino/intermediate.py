@@ -57,9 +57,35 @@ def _converted(source: io.BytesIO | str) -> Any:
     """Read the model of a stream, or of a file with weights beside it."""
     _, frontend = _frontend()
     try:
-        return frontend.convert(frontend.load(source))
+        model = frontend.convert(frontend.load(source))
     except Exception as error:
         raise ToolchainError(f"openvino: {reason_of(error)}") from error
+    _take_first_of_equals(model)
+    return model
+
+
+def _take_first_of_equals(model: Any) -> None:
+    """Have every TopK of an ``openvino.Model`` name the first of equal values, as ONNX demands.
+
+    The frontend asks for it for ArgMax and ArgMin alone, and makes a TopK of Hardmax, too. It takes
+    10 ms instead of 0.05 ms for 300 of 8,400 values, hence only where the indices are read.
+    """
+    for node in model.get_ordered_ops():
+        if node.get_type_name() != "TopK" or not node.output(1).get_target_inputs():
+            continue
+        known = node.get_attributes()
+        stable = openvino().opset11.topk(
+            *node.input_values(),
+            known["axis"],
+            known["mode"],
+            "value",  # it is also an order where none is asked for
+            known["index_element_type"],
+            stable=True,
+        )
+        stable.set_friendly_name(node.get_friendly_name())
+        for old, new in zip(node.outputs(), stable.outputs(), strict=True):
+            new.set_names(old.get_names())
+            old.replace(new)
 
 
 def write_ir(model: Any, constants: Path) -> bytes:
