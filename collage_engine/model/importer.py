@@ -41,7 +41,15 @@ from collage_engine.model.relax_graph import (
 )
 from collage_engine.model.sequences import has_sequences, without_sequences
 from collage_engine.model.value_kinds import ValueKinds
-from collage_engine.records.graph import GraphRecord, ModelRecord, Node, OpKind, TensorType
+from collage_engine.model.whole_numbers import is_whole
+from collage_engine.records.graph import (
+    GraphRecord,
+    ModelRecord,
+    Node,
+    OpKind,
+    TensorType,
+    item_bytes,
+)
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.operators import OPERATORS
 from collage_engine.support.errors import ModelError, UsageError, one_sentence, short_reason
@@ -337,6 +345,7 @@ def _records(
                 onnx_type=come_from[0].type if come_from and not is_opaque(value.op) else "",
                 onnx_value=value.onnx_value,
                 scalar=value.form == "constant" and value.types[0].shape == (),
+                largest=_largest(value) if value.form == "constant" else None,
             )
         )
     graph = clean.onnx.graph
@@ -348,6 +357,15 @@ def _records(
         output_names=tuple(o.name for o in graph.output),
     )
     return DataflowGraph(record), lived
+
+
+def _largest(constant: Value) -> int | None:
+    """Return the largest magnitude of whole numbers of more than 8 bits; None of others."""
+    kind = constant.types[0]
+    if not is_whole(kind) or item_bytes(kind.dtype) == 1 or not kind.elements:
+        return None
+    array = constant_array(constant.expr)
+    return max(int(array.max()), -int(array.min()))
 
 
 def _origins(value: Value, resolver: Resolver, clean: CleanModel) -> list[Origin]:

@@ -9,12 +9,21 @@ outputs then depend on the last bit.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Container, Sequence
 
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.numpy_types import numpy_type
+from collage_engine.model.whole_numbers import (
+    DIVISIONS,
+    HAND_ON,
+    POWERS,
+    WholeNumbers,
+    is_whole,
+    most,
+)
 from collage_engine.records.graph import Node, TensorType
 from collage_engine.records.numbering import NodeIndex
 
@@ -36,108 +45,84 @@ CIFAR-10, and MNIST's with their usual border."""
 BLOBS, GRAIN = 7, 0.5
 """Independent values along each side of a picture, and the share of white noise on top; the values
 of the study behind the choice of reduced precision (issue 26)."""
-_HAND_ON = {
-    "astype",
-    "broadcast_to",
-    "concat",
-    "expand_dims",
-    "maximum",
-    "minimum",
-    "permute_dims",
-    "reshape",
-    "split",
-    "squeeze",
-    "strided_slice",
-    "tile",
-    "where",
-}
-
-_DIVISIONS = {"divide", "floor_divide", "floor_mod", "mod"}
 LARGEST_DIVISOR = 8
-"""Integers that something is divided by are drawn from 1 to this; chosen: quotients of integers by
-small ones differ."""
-_ARITHMETIC = {
-    "abs",
-    "add",
-    "equal",
-    "greater",
-    "greater_equal",
-    "less",
-    "less_equal",
-    "multiply",
-    "negative",
-    "not_equal",
-    "subtract",
-}
-FREE_BITS = 2
-"""Bits that inputs of mere arithmetic leave unused: the sign, and one so that the sum of two does
-not overflow."""
+"""Whole numbers that something is divided by have at most this magnitude, and are not 0; chosen:
+quotients by small numbers differ."""
+LARGEST_EXPONENT = 3
+"""The largest whole number that something is raised to, or shifted by; chosen: powers differ, and
+their bases may be large."""
 
 
-def _readers(graph: DataflowGraph, start: NodeIndex) -> Iterator[tuple[Node, NodeIndex]]:
-    """Yield the nodes that read a parameter as it is, or handed on; each with what it reads."""
-    seen = {start}
-    stack = [start]
-    while stack:
-        current = stack.pop()
-        for user in graph.users[current]:
-            node = graph.nodes[user]
-            yield node, current
-            hands_on = node.op in _HAND_ON or node.form in ("tuple", "projection")
-            if hands_on and user not in seen:
-                seen.add(user)
-                stack.append(user)
-
-
-def _index_limit(graph: DataflowGraph, start: NodeIndex) -> int | None:
-    """Return the smallest extent that a parameter's value indexes into; None if there is none."""
-    limits = []
-    for node, current in _readers(graph, start):
-        if node.op == "take" and node.inputs[1] == current:
-            axis = node.attributes.get("axis")
-            table = graph.nodes[node.inputs[0]].type
-            limits.append(table.elements if axis is None else table.shape[axis])
-        elif node.op == "gather_elements" and node.inputs[1] == current:
-            table = graph.nodes[node.inputs[0]].type
-            limits.append(table.shape[node.attributes["axis"]])
-        elif node.op in ("gather_nd", "scatter_nd", "scatter_elements"):
-            if node.inputs[1] == current:
-                limits.append(min(graph.nodes[node.inputs[0]].type.shape, default=1))
-        elif node.op == "one_hot":
-            limits.append(node.attributes["depth"])
-    return min(limits, default=None)
-
-
-def _is_divisor(graph: DataflowGraph, start: NodeIndex) -> bool:
-    """Tell whether something is divided by a parameter, so that it must not be 0."""
-    return any(
-        node.op in _DIVISIONS and node.inputs[1] == current
-        for node, current in _readers(graph, start)
-    )
-
-
-def _largest(graph: DataflowGraph, start: NodeIndex) -> int:
-    """Return the largest integer that a parameter is given which neither indexes nor divides.
-
-    It is 1, since most such inputs are masks or lengths, which other numbers make meaningless. Only
-    what nothing but arithmetic on integers is done with takes large ones: a library that computes
-    it in float32 is right about small numbers.
-    """
-    width = bits = np.iinfo(graph.nodes[start].type.dtype).bits
-    known = _HAND_ON | _DIVISIONS | _ARITHMETIC
+def _reads_as(graph: DataflowGraph, start: NodeIndex, operators: Container[str]) -> bool:
+    """Tell whether a parameter, as it is or handed on, is the second operand of an operator."""
     seen, waiting = {start}, [start]
     while waiting:
-        for user in graph.users[waiting.pop()]:
+        current = waiting.pop()
+        for user in graph.users[current]:
             node = graph.nodes[user]
-            whole = all(each.dtype.startswith(("int", "uint", "bool")) for each in node.types)
-            if not whole or (node.op not in known and node.form not in ("tuple", "projection")):
-                return 1
-            if node.op == "multiply":
-                bits = width // 2  # so that the product of two does not overflow
-            if user not in seen:
+            if node.op in operators and node.inputs[1] == current:
+                return True
+            if (node.op in HAND_ON or node.form in ("tuple", "projection")) and user not in seen:
                 seen.add(user)
                 waiting.append(user)
-    return int(2 ** (bits - FREE_BITS) - 1) if len(seen) > 1 else 1
+    return False
+
+
+class _WholeNumbersDrawn:
+    """Draws the whole numbers that a graph's parameters are given.
+
+    Indices stay within what they index; divisors are small and not 0, exponents small and not
+    negative. Of the others, those of which nothing but whole numbers is computed are as large as
+    nothing overflows, with both signs; what decides floats is a mask or a length in most models,
+    which other numbers than 0 and 1 make meaningless, and takes all values where it has 8 bits.
+    """
+
+    def __init__(self, graph: DataflowGraph) -> None:
+        """Find out how large each parameter may be."""
+        self.graph = graph
+        self.numbers = WholeNumbers(graph)
+        nodes = graph.nodes
+        whole = [i for i in graph.record.inputs if is_whole(nodes[i].type)]
+        self.divisors = {i for i in whole if _reads_as(graph, i, DIVISIONS)}
+        self.exponents = {i for i in whole if _reads_as(graph, i, POWERS)}
+        small = dict.fromkeys(self.divisors, LARGEST_DIVISOR)
+        small |= dict.fromkeys(self.exponents, LARGEST_EXPONENT)
+        free = {
+            i: most(nodes[i].type)
+            for i in whole
+            if i not in small and self.numbers.index_limit[i] == math.inf
+        }
+        self.bounds = self.numbers.fitted(free, self._fits, least=1, fixed=small)
+
+    def _fits(self, node: Node, bounds: Sequence[float]) -> bool:
+        """Tell whether a node's results wrap around at no value."""
+        return bounds[node.index] <= max(map(most, node.types))
+
+    def draw(self, index: NodeIndex, random: np.random.Generator, numbers: str) -> np.ndarray:
+        """Return values of a parameter, for a range of floats."""
+        kind = self.graph.nodes[index].type
+        shape, signed = kind.shape, kind.dtype.startswith("int")
+        limit, bound = self.numbers.index_limit[index], int(self.bounds[index])
+        if limit < math.inf:
+            return random.integers(0, max(int(limit), 1), shape)
+        if index in self.exponents:
+            return random.integers(0, LARGEST_EXPONENT + 1, shape)
+        if index in self.divisors:
+            values = random.integers(1, LARGEST_DIVISOR + 1, shape)
+        elif kind.dtype in ("int8", "uint8"):
+            largest = most(kind) if self.numbers.decides_more[index] else bound
+            return random.integers(-largest - (largest == 127) if signed else 0, largest + 1, shape)
+        elif self.numbers.decides_more[index] or not self.graph.users[index]:
+            return random.integers(0 if numbers == "normal" else 1, 2, shape)
+        else:
+            bits = random.integers(0, bound.bit_length() + 1, shape).astype(np.uint64)
+            drawn = random.integers(0, 2**64, shape, dtype=np.uint64)
+            values = np.minimum(drawn >> (np.uint64(64) - np.maximum(bits, 1)), np.uint64(bound))
+            values = np.where(bits == 0, np.uint64(0), values)
+            values.flat[:1] = bound
+        if not signed:
+            return values
+        return np.where(random.random(shape) < 0.5, -1, 1) * values.astype(np.int64)
 
 
 def _normal(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -161,10 +146,7 @@ def random_inputs(
 ) -> dict[str, np.ndarray]:
     """Return one array per input, the same for the same seed, range and name.
 
-    Integers that index something stay within it; divisors are not 0; other 8-bit ones take all
-    their values. Other wide integers are 0 or 1 (masks, lengths), and 1 for another range than the
-    normal one; where nothing but arithmetic on integers is done with them, every other one is as
-    large as its type allows.
+    Whole numbers are drawn as ``_WholeNumbersDrawn`` says.
 
     Args:
         graph: The model.
@@ -173,6 +155,7 @@ def random_inputs(
         numbers: The range of floats, one of ``RANGES``.
     """
     made = {}
+    whole = _WholeNumbersDrawn(graph)
     for (name, kind), index in zip(inputs, graph.record.inputs, strict=True):
         word = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "little")
         random = np.random.default_rng([seed, word])
@@ -181,21 +164,8 @@ def random_inputs(
             values = random.choice(WORDS, kind.shape)
         elif kind.dtype == "bool":
             values = random.random(kind.shape) < 0.5
-        elif kind.dtype.startswith(("int", "uint")):
-            limit = _index_limit(graph, index)
-            if limit is not None:
-                values = random.integers(0, max(limit, 1), kind.shape)
-            elif _is_divisor(graph, index):
-                values = random.integers(1, LARGEST_DIVISOR + 1, kind.shape)
-            elif kind.dtype in ("int8", "uint8"):
-                bounds = np.iinfo(kind.dtype)
-                values = random.integers(bounds.min, bounds.max + 1, kind.shape)
-            else:
-                values = random.integers(0 if numbers == "normal" else 1, 2, kind.shape)
-                largest = _largest(graph, index)
-                if largest > 1:
-                    values = np.asarray(values)
-                    values.flat[::2] = random.integers(1, largest + 1, values.size)[::2]
+        elif is_whole(kind):
+            values = whole.draw(index, random, numbers)
         else:
             values = RANGES[numbers](_normal(random, kind.shape))
         made[name] = np.asarray(values).astype(numpy_type(kind.dtype))

@@ -133,6 +133,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The ONNX value of the cleaned model that this node's value is; None when ONNX lacks it."""
     scalar: bool = False
     """A constant with one element and no dimensions (upstream inlines these everywhere)."""
+    largest: int | None = None
+    """The largest magnitude of a constant's whole numbers of more than 8 bits; None of others."""
 
     @property
     def type(self) -> TensorType:

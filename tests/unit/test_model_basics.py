@@ -135,34 +135,60 @@ def test_nothing_is_divided_by_zero() -> None:
     )
     graph = DataflowGraph(GraphRecord(nodes=nodes, inputs=(0, 1, 2), outputs=(4, 5)))
     made = random_inputs(graph, (("a", kinds[0]), ("b", kinds[1]), ("c", kinds[2])), 1)
-    assert set(made["a"].ravel().tolist()) == set(range(1, 9)) == set(made["b"].ravel().tolist())
-    assert made["c"].min() >= 0
+    divisors = {*range(-8, 0), *range(1, 9)}
+    assert set(made["a"].ravel().tolist()) == divisors == set(made["b"].ravel().tolist())
+    assert made["c"].min() < -(2**40) and made["c"].max() > 2**40
 
 
 @pytest.mark.parametrize(
     ("dtype", "operators", "bits"),
     [
-        ("int32", ["divide"], 30),
-        ("int64", ["add", "permute_dims", "floor_mod"], 62),
-        ("int32", ["add", "multiply"], 14),
-        ("int32", ["add", "cumsum"], 1),
+        ("int32", ["floor_mod"], 31),
+        ("int64", ["add", "permute_dims", "maximum"], 62),
+        ("int32", ["add", "multiply"], 30),
+        ("int32", ["add", "cumsum"], 23),
+        ("int64", ["subtract", "equal"], 62),
         ("int64", ["subtract", "astype"], 1),
+        ("int64", ["subtract", "onnx:Unknown"], 1),
+        ("uint8", ["subtract"], 7),
+        ("uint64", ["maximum"], 64),
     ],
 )
-def test_integers_of_mere_arithmetic_are_large(dtype: str, operators: list[str], bits: int) -> None:
-    """A library that computes them in float32 is right about 0 and 1."""
+def test_whole_numbers_are_as_large_as_nothing_overflows(
+    dtype: str, operators: list[str], bits: int
+) -> None:
+    """A library that computes them in float32, or in 32 bits, is right about small ones."""
     kind = TensorType((4, 50), dtype)
     nodes = [Node(index=0, form="parameter", types=(kind,))]
-    nodes.append(Node(index=1, form="constant", types=(kind,)))
+    nodes.append(Node(index=1, form="constant", types=(kind,), largest=2))
+    given = {"astype": "float32", "equal": "bool"}
     for k, op in enumerate(operators):
-        given = TensorType((4, 50), "float32") if op == "astype" else kind
+        result = TensorType((4, 50), given.get(op, dtype))
         nodes.append(
-            Node(index=k + 2, form="call", op=op, inputs=(k + 1 if k else 0, 1), types=(given,))
+            Node(index=k + 2, form="call", op=op, inputs=(k + 1 if k else 0, 1), types=(result,))
         )
     graph = DataflowGraph(GraphRecord(nodes=tuple(nodes), inputs=(0,), outputs=(len(nodes) - 1,)))
     drawn = random_inputs(graph, (("a", kind),), 1)["a"]
-    assert drawn.dtype == dtype and drawn.min() in (0, 1)
-    assert 2**bits * 0.5 < drawn.max() + 1 <= 2**bits
+    assert drawn.dtype == dtype and 2**bits * 0.4 < abs(int(drawn.max())) + 1 <= 2**bits
+    signed = dtype.startswith("int") and bits > 1
+    assert drawn.min() < -(2 ** (bits - 4)) if signed else drawn.min() == 0
+
+
+@pytest.mark.parametrize("depth", [1, 4, 100])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_products_and_powers_of_drawn_numbers_are_exact(dtype: str, depth: int) -> None:
+    kinds = [TensorType(shape, dtype) for shape in ((9, depth), (depth, 9), (9, 9))]
+    nodes = (
+        *(Node(index=k, form="parameter", types=(kind,)) for k, kind in enumerate(kinds)),
+        Node(index=3, form="call", op="matmul", inputs=(0, 1), types=kinds[2:]),
+        Node(index=4, form="call", op="power", inputs=(3, 2), types=kinds[2:]),
+    )
+    graph = DataflowGraph(GraphRecord(nodes=nodes, inputs=(0, 1, 2), outputs=(4,)))
+    inputs = tuple((name, kind) for name, kind in zip("abc", kinds, strict=True))
+    a, b, c = (values.astype(object) for values in random_inputs(graph, inputs, 1).values())
+    largest = max(abs(value) for value in ((a @ b) ** c).ravel())
+    assert {0, 1, 2, 3} == set(c.ravel()) and largest <= np.iinfo(dtype).max
+    assert max(abs(value) for value in a.ravel()) > (2 if dtype == "int32" else 100)
 
 
 def test_images_are_smooth_pictures_and_other_shapes_white_noise() -> None:

@@ -1,0 +1,206 @@
+"""Bounds the whole numbers of a graph: how large they can become, and what they are used for.
+
+Inputs are drawn as large as nothing overflows, and a toolchain that computes whole numbers in
+fewer bits than their type has, or in floats, is given those only that stay small enough.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import members
+from collage_engine.records.graph import Node, TensorType
+from collage_engine.records.numbering import NodeIndex
+
+HAND_ON = {
+    *("astype", "broadcast_to", "concat", "expand_dims", "permute_dims", "reshape"),
+    *("split", "squeeze", "strided_slice", "tile", "where"),
+}
+"""Relax operators whose results are values that they are given."""
+_INDICES = ("take", "gather_elements", "gather_nd", "scatter_elements", "scatter_nd")
+"""Relax operators whose second operand says where values lie in the first."""
+DIVISIONS = ("divide", "floor_divide", "floor_mod", "mod")
+"""Relax operators whose second operand must not be 0."""
+POWERS = ("power", "left_shift", "right_shift")
+"""Relax operators whose second operand must not be negative, nor larger than some bits."""
+COMPARISONS = ("equal", "greater", "greater_equal", "less", "less_equal", "not_equal")
+"""Relax operators that compare two values."""
+_POSITIONS = ("argmax", "argmin", "onnx:MaxPool", "onnx:NonMaxSuppression", "onnx:NonZero")
+"""Operators whose whole numbers say where something lies in their first operand."""
+
+
+def is_whole(kind: TensorType) -> bool:
+    """Tell whether values of a type are whole numbers."""
+    return kind.dtype.startswith(("int", "uint"))
+
+
+def most(kind: TensorType) -> int:
+    """Return the largest magnitude that a type holds with either sign; 1 of what is no number."""
+    if not is_whole(kind):
+        return 1
+    return int(2 ** (int(kind.dtype.lstrip("uint")) - kind.dtype.startswith("int")) - 1)
+
+
+Result = Callable[[Sequence[float], Node, TensorType], float]
+"""Bounds an operator's results, from the bounds of its operands without indices, the node, and the
+type of its first operand."""
+
+
+def _largest(operands: Sequence[float], node: Node, first: TensorType) -> float:
+    return max(operands, default=0.0)
+
+
+def _sum(operands: Sequence[float], node: Node, first: TensorType) -> float:
+    return operands[0] * first.elements / (node.type.elements if node.op == "sum" else 1)
+
+
+def _power(operands: Sequence[float], node: Node, first: TensorType) -> float:
+    base, exponent = operands[0], first.elements if node.op == "prod" else operands[1]
+    return base**exponent if exponent * math.log2(max(base, 1)) <= 64 else math.inf
+
+
+_RESULTS: dict[str, Result] = {
+    **dict.fromkeys(
+        (
+            *HAND_ON,
+            *_INDICES,
+            *("abs", "clip", "divide", "flip", "floor_divide", "max", "maximum", "mean", "min"),
+            *("minimum", "negative", "nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d", "nn.pad"),
+            *("nn.relu", "reverse_sequence", "right_shift", "sign", "topk", "tril", "triu"),
+        ),
+        _largest,
+    ),
+    **dict.fromkeys(("add", "subtract"), lambda operands, node, first: sum(operands)),
+    **dict.fromkeys(("floor_mod", "mod"), lambda operands, node, first: operands[1]),
+    **dict.fromkeys(("sum", "cumsum"), _sum),
+    **dict.fromkeys(("power", "prod"), _power),
+    **dict.fromkeys(
+        ("bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor"),
+        lambda operands, node, first: 2 * max(operands) + 1,
+    ),
+    **dict.fromkeys(_POSITIONS, lambda operands, node, first: first.elements),
+    "multiply": lambda operands, node, first: math.prod(operands),
+    "matmul": lambda operands, node, first: math.prod(operands) * first.shape[-1],
+    "left_shift": lambda operands, node, first: operands[0] * 2.0 ** min(operands[1], 64),
+    "one_hot": lambda operands, node, first: max(
+        abs(float(node.attributes[key])) for key in ("on_value", "off_value")
+    ),
+}
+"""The operators whose results have a bound; those of others may be as large as their type holds."""
+_KNOWN = {*_RESULTS, *COMPARISONS, "logical_and", "logical_not", "logical_or", "logical_xor"}
+
+
+def _extent(graph: DataflowGraph, node: Node, position: int) -> int | None:
+    """Return the extent that an operand indexes into; None where it is no index."""
+    if node.op == "one_hot" and position == 0:
+        return int(node.attributes["depth"])
+    if node.op not in _INDICES or position != 1:
+        return None
+    table = graph.nodes[node.inputs[0]].type
+    if node.op in ("gather_nd", "scatter_nd", "scatter_elements"):
+        return min(table.shape, default=1)
+    axis = node.attributes.get("axis")
+    return table.elements if axis is None else table.shape[axis]
+
+
+class WholeNumbers:
+    """What the whole numbers of a graph are used for, and how large they can be.
+
+    Attributes:
+        index_limit: By node index, the smallest extent that a value indexes into; infinite where it
+            is no index.
+        decides_more: By node index, whether a value decides more than whole numbers, other than by
+            indexing: floats, or what operators give of which nothing is known here.
+    """
+
+    def __init__(self, graph: DataflowGraph) -> None:
+        """Follow the values of a graph from their readers back."""
+        self.graph = graph
+        self.index_limit = [math.inf] * len(graph.nodes)
+        self.decides_more = [False] * len(graph.nodes)
+        for node in reversed(graph.nodes):
+            glue = node.form in ("tuple", "projection")
+            exact = all(is_whole(kind) or kind.dtype == "bool" for kind in node.types)
+            decides = self.decides_more[node.index] or not exact or not (glue or node.op in _KNOWN)
+            for position, source in enumerate(node.inputs):
+                limit: float | None = _extent(graph, node, position)
+                if limit is None:
+                    handed_on = glue or node.op in HAND_ON
+                    limit = self.index_limit[node.index] if handed_on else math.inf
+                    self.decides_more[source] |= decides
+                self.index_limit[source] = min(self.index_limit[source], limit)
+
+    def bounds(self, given: Mapping[NodeIndex, float]) -> list[float]:
+        """Return how large the whole numbers of each node can be, before they wrap around.
+
+        Args:
+            given: The bound of each parameter; without one it is what its type holds.
+
+        Returns:
+            The largest magnitude by node index; of floats nothing that means anything.
+        """
+        bounds: list[float] = []
+        for node in self.graph.nodes:
+            bound: float = max(map(most, node.types))
+            if node.form == "parameter":
+                bound = given.get(node.index, bound)
+            elif node.form == "constant" and node.largest is not None:
+                bound = node.largest
+            elif node.form != "constant" and any(map(is_whole, node.types)):
+                bound = min(self._result(node, bounds), self.index_limit[node.index])
+            bounds.append(bound)
+        return bounds
+
+    def operands(self, node: Node, bounds: Sequence[float]) -> list[float]:
+        """Return the bounds of a node's operands that are whole numbers and no indices."""
+        nodes = self.graph.nodes
+        return [
+            min(bounds[source], max(map(most, nodes[source].types)))
+            for position, source in enumerate(node.inputs)
+            if any(map(is_whole, nodes[source].types))
+            and _extent(self.graph, node, position) is None
+        ]
+
+    def _result(self, node: Node, bounds: Sequence[float]) -> float:
+        """Return the bound on a node's results."""
+        operands = self.operands(node, bounds)
+        first = self.graph.nodes[node.inputs[0]] if node.inputs else node
+        if node.form == "projection" and first.op == "topk" and node.field == 1:
+            return self.graph.nodes[first.inputs[0]].type.elements
+        if node.form in ("tuple", "projection"):
+            return _largest(operands, node, first.types[0])
+        if node.op == "astype" and not operands:
+            return 1 if first.type.dtype == "bool" else math.inf
+        rule = _RESULTS.get(node.op)
+        return rule(operands, node, first.types[0]) if rule is not None else math.inf
+
+    def fitted(
+        self,
+        given: Mapping[NodeIndex, float],
+        fits: Callable[[Node, Sequence[float]], bool],
+        least: int,
+        fixed: Mapping[NodeIndex, float] = MappingProxyType({}),
+    ) -> list[float]:
+        """Return bounds with parameters so small that the nodes fit that can.
+
+        Args:
+            given: The largest bounds of the parameters that may be lowered.
+            fits: Tells, of a call and the bounds so far, whether its numbers are small enough.
+            least: The bound below which none is lowered.
+            fixed: The bounds of other parameters.
+        """
+        lowest = self.bounds({**fixed, **dict.fromkeys(given, least)})
+        nodes, upstream = self.graph.nodes, self.graph.upstream
+        hopeful = [i for i in self.graph.operators if fits(nodes[i], lowest)]
+        now = dict(given)
+        while True:
+            bounds = self.bounds({**fixed, **now})
+            hopeful = [i for i in hopeful if not fits(nodes[i], bounds)]
+            before = {source for i in hopeful for source in members(upstream[i])}
+            lowered = {p: b // 2 for p, b in now.items() if p in before and b // 2 >= least}
+            if not lowered:
+                return bounds
+            now |= lowered
