@@ -25,7 +25,8 @@ from collage_engine.lowering.rounding_noise import rounding_noise, widened
 from collage_engine.model.importer import ImportedModel
 from collage_engine.model.index_set import members
 from collage_engine.model.numpy_types import numpy_type
-from collage_engine.model.random_inputs import RANGES
+from collage_engine.model.random_inputs import RANGES, edges
+from collage_engine.model.whole_numbers import is_whole
 from collage_engine.records.numbering import NodeSet
 from collage_engine.records.precision import TOLERANCES, RunTolerance
 from collage_engine.records.settings import RunSettings
@@ -68,7 +69,8 @@ def model_samples(
 
     Returns:
         The user's own samples, all of them; or random ones from the run's seed, each from the first
-        range of numbers in which every output is finite (else: the most values are).
+        range of numbers in which every output is finite (else: the most values are). More follow
+        where the model has whole numbers for inputs, or decides something by ties.
 
     Raises:
         UsageError: The user's inputs do not fit the model; the message names the input.
@@ -77,7 +79,18 @@ def model_samples(
     given = _given(model, settings)
     if given:
         return tuple(replace(_sample(model, inputs), stated=stated) for inputs, stated in given)
-    return tuple(_random_sample(model, settings.seed + k) for k in range(1 + further))
+    samples = [_random_sample(model, settings.seed + k) for k in range(1 + further)]
+    # Whole numbers are drawn twice; ties, and floats that become whole numbers, have their samples.
+    others = edges(model.graph)
+    if not further and not others and any(is_whole(kind) for _, kind in model.inputs):
+        others = ("normal",)
+    for k, numbers in enumerate(others, len(samples)):
+        sample = _sample(model, model.random_inputs(settings.seed + k, numbers))
+        if (
+            sample.not_finite.keys() <= samples[0].not_finite.keys()
+        ):  # else it is none for the model
+            samples.append(sample)
+    return tuple(samples)
 
 
 def representative_inputs(model: ImportedModel, settings: RunSettings) -> dict[str, np.ndarray]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 
 import numpy as np
 
@@ -45,27 +45,78 @@ CIFAR-10, and MNIST's with their usual border."""
 BLOBS, GRAIN = 7, 0.5
 """Independent values along each side of a picture, and the share of white noise on top; the values
 of the study behind the choice of reduced precision (issue 26)."""
+EXACT = HAND_ON | {
+    *(
+        "abs",
+        "ceil",
+        "clip",
+        "floor",
+        "max",
+        "maximum",
+        "min",
+        "minimum",
+        "negative",
+        "nn.max_pool1d",
+    ),
+    *("nn.max_pool2d", "nn.max_pool3d", "nn.relu", "reverse_sequence", "round"),
+}
+"""Relax operators whose results every library gives to the last bit, and which keep halves."""
+TIED = {"argmax", "argmin", "topk", "round", "quantize", "onnx:MaxPool", "onnx:QuantizeLinear"}
+"""Operators whose results depend on what becomes of equal values, or of halves."""
+LARGE = {"int32": 2.0**28, "int64": 2.0**50}
+"""What normally distributed floats are multiplied with before they become whole numbers of a type:
+as much as leaves all of them in its range, and 1e15 in that of int64."""
+EDGES = ("halves", "large")
+"""Further ranges of floats, for graphs that decide something by them: whole numbers and halves, and
+what is turned into whole numbers."""
 LARGEST_DIVISOR = 8
 """Whole numbers that something is divided by have at most this magnitude, and are not 0; chosen:
 quotients by small numbers differ."""
+EVALUATED = 2**53
+"""The largest sums and powers: true values come from ONNX Runtime, which computes these in float64
+where they are of int64."""
 LARGEST_EXPONENT = 3
 """The largest whole number that something is raised to, or shifted by; chosen: powers differ, and
 their bases may be large."""
 
 
-def _reads_as(graph: DataflowGraph, start: NodeIndex, operators: Container[str]) -> bool:
-    """Tell whether a parameter, as it is or handed on, is the second operand of an operator."""
+def edges(graph: DataflowGraph) -> tuple[str, ...]:
+    """Return the ranges of ``EDGES`` that a graph is to be tried with, besides those of all."""
+    floats = [i for i in graph.record.inputs if graph.nodes[i].type.dtype.startswith("float")]
+    tied = any(node.op in TIED for i in floats for node, _ in _read_exactly(graph, i))
+    large = any(_factor(graph, i) > 1 for i in floats)
+    return tuple(edge for edge, wanted in zip(EDGES, (tied, large), strict=True) if wanted)
+
+
+def _read_exactly(graph: DataflowGraph, start: NodeIndex) -> Iterator[tuple[Node, NodeIndex]]:
+    """Yield the nodes that read a parameter as it is, or what is exactly known of it."""
     seen, waiting = {start}, [start]
     while waiting:
         current = waiting.pop()
         for user in graph.users[current]:
             node = graph.nodes[user]
-            if node.op in operators and node.inputs[1] == current:
-                return True
-            if (node.op in HAND_ON or node.form in ("tuple", "projection")) and user not in seen:
+            yield node, current
+            if (node.op in EXACT or node.form in ("tuple", "projection")) and user not in seen:
                 seen.add(user)
                 waiting.append(user)
-    return False
+
+
+def _factor(graph: DataflowGraph, start: NodeIndex) -> float:
+    """Return how large a float is made before it becomes a whole number; 1 where it does not."""
+    casts = [
+        LARGE.get(node.type.dtype, 1.0)
+        for node, source in _read_exactly(graph, start)
+        if node.op == "astype" and is_whole(node.type) and not is_whole(graph.nodes[source].type)
+    ]
+    return min(casts, default=1.0)
+
+
+def _reads_as(graph: DataflowGraph, start: NodeIndex, operators: Container[str]) -> bool:
+    """Tell whether a parameter, or what is exactly known of it, is a second operand."""
+    return any(
+        node.op in operators and node.inputs[1] == current
+        for node, current in _read_exactly(graph, start)
+    )
 
 
 class _WholeNumbersDrawn:
@@ -95,8 +146,11 @@ class _WholeNumbersDrawn:
         self.bounds = self.numbers.fitted(free, self._fits, least=1, fixed=small)
 
     def _fits(self, node: Node, bounds: Sequence[float]) -> bool:
-        """Tell whether a node's results wrap around at no value."""
-        return bounds[node.index] <= max(map(most, node.types))
+        """Tell whether a node's results wrap around at no value, and are evaluated exactly."""
+        largest = max(map(most, node.types))
+        if node.op in ("mean", "power", "prod", "sum"):
+            largest = min(largest, EVALUATED)
+        return bounds[node.index] <= largest
 
     def draw(self, index: NodeIndex, random: np.random.Generator, numbers: str) -> np.ndarray:
         """Return values of a parameter, for a range of floats."""
@@ -110,10 +164,11 @@ class _WholeNumbersDrawn:
         if index in self.divisors:
             values = random.integers(1, LARGEST_DIVISOR + 1, shape)
         elif kind.dtype in ("int8", "uint8"):
-            largest = most(kind) if self.numbers.decides_more[index] else bound
-            return random.integers(-largest - (largest == 127) if signed else 0, largest + 1, shape)
+            if self.numbers.decides_more[index]:
+                return random.integers(-128 if signed else 0, most(kind) + 1, shape)
+            return random.integers(-bound if signed else 0, bound + 1, shape)
         elif self.numbers.decides_more[index] or not self.graph.users[index]:
-            return random.integers(0 if numbers == "normal" else 1, 2, shape)
+            return random.integers(0 if numbers in ("normal", *EDGES) else 1, 2, shape)
         else:
             bits = random.integers(0, bound.bit_length() + 1, shape).astype(np.uint64)
             drawn = random.integers(0, 2**64, shape, dtype=np.uint64)
@@ -152,7 +207,7 @@ def random_inputs(
         graph: The model.
         inputs: Name and type of each of its inputs.
         seed: Of all of them.
-        numbers: The range of floats, one of ``RANGES``.
+        numbers: The range of floats, one of ``RANGES`` or ``EDGES``.
     """
     made = {}
     whole = _WholeNumbersDrawn(graph)
@@ -166,6 +221,10 @@ def random_inputs(
             values = random.random(kind.shape) < 0.5
         elif is_whole(kind):
             values = whole.draw(index, random, numbers)
+        elif numbers == "halves":
+            values = np.round(2 * _normal(random, kind.shape)) / 2
+        elif numbers == "large":
+            values = _factor(graph, index) * _normal(random, kind.shape)
         else:
             values = RANGES[numbers](_normal(random, kind.shape))
         made[name] = np.asarray(values).astype(numpy_type(kind.dtype))

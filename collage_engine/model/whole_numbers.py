@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members
+from collage_engine.model.opaque_names import is_opaque
 from collage_engine.records.graph import Node, TensorType
 from collage_engine.records.numbering import NodeIndex
 
@@ -30,6 +31,8 @@ COMPARISONS = ("equal", "greater", "greater_equal", "less", "less_equal", "not_e
 """Relax operators that compare two values."""
 _POSITIONS = ("argmax", "argmin", "onnx:MaxPool", "onnx:NonMaxSuppression", "onnx:NonZero")
 """Operators whose whole numbers say where something lies in their first operand."""
+_OPAQUE_MOVES = ("onnx:Compress", "onnx:ScatterElements", "onnx:ScatterND", "onnx:Unique")
+"""Opaque operators whose whole numbers are those that they are given, or positions of these."""
 
 
 def is_whole(kind: TensorType) -> bool:
@@ -53,6 +56,11 @@ def _largest(operands: Sequence[float], node: Node, first: TensorType) -> float:
     return max(operands, default=0.0)
 
 
+def _clip(operands: Sequence[float], node: Node, first: TensorType) -> float:
+    limits = (abs(float(node.attributes[key])) for key in ("min", "max"))
+    return min(operands[0], max(limits))
+
+
 def _sum(operands: Sequence[float], node: Node, first: TensorType) -> float:
     return operands[0] * first.elements / (node.type.elements if node.op == "sum" else 1)
 
@@ -67,7 +75,7 @@ _RESULTS: dict[str, Result] = {
         (
             *HAND_ON,
             *_INDICES,
-            *("abs", "clip", "divide", "flip", "floor_divide", "max", "maximum", "mean", "min"),
+            *("abs", "divide", "flip", "floor_divide", "max", "maximum", "mean", "min"),
             *("minimum", "negative", "nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d", "nn.pad"),
             *("nn.relu", "reverse_sequence", "right_shift", "sign", "topk", "tril", "triu"),
         ),
@@ -82,6 +90,8 @@ _RESULTS: dict[str, Result] = {
         lambda operands, node, first: 2 * max(operands) + 1,
     ),
     **dict.fromkeys(_POSITIONS, lambda operands, node, first: first.elements),
+    **dict.fromkeys(_OPAQUE_MOVES, lambda operands, node, first: max(*operands, first.elements, 0)),
+    "clip": _clip,
     "multiply": lambda operands, node, first: math.prod(operands),
     "matmul": lambda operands, node, first: math.prod(operands) * first.shape[-1],
     "left_shift": lambda operands, node, first: operands[0] * 2.0 ** min(operands[1], 64),
@@ -90,7 +100,12 @@ _RESULTS: dict[str, Result] = {
     ),
 }
 """The operators whose results have a bound; those of others may be as large as their type holds."""
-_KNOWN = {*_RESULTS, *COMPARISONS, "logical_and", "logical_not", "logical_or", "logical_xor"}
+_KNOWN = {
+    *(op for op in _RESULTS if not is_opaque(op)),  # operands of these may be indices, or counts
+    *COMPARISONS,
+    *("logical_and", "logical_not", "logical_or", "logical_xor"),
+}
+"""Operators of whose operands it is known what they are."""
 
 
 def _extent(graph: DataflowGraph, node: Node, position: int) -> int | None:
@@ -112,8 +127,9 @@ class WholeNumbers:
     Attributes:
         index_limit: By node index, the smallest extent that a value indexes into; infinite where it
             is no index.
-        decides_more: By node index, whether a value decides more than whole numbers, other than by
-            indexing: floats, or what operators give of which nothing is known here.
+        decides_more: By node index, whether a value decides more than whole numbers, other than as
+            an index itself: floats, an index that is computed, or what operators give of which
+            nothing is known here.
     """
 
     def __init__(self, graph: DataflowGraph) -> None:
@@ -124,12 +140,18 @@ class WholeNumbers:
         for node in reversed(graph.nodes):
             glue = node.form in ("tuple", "projection")
             exact = all(is_whole(kind) or kind.dtype == "bool" for kind in node.types)
-            decides = self.decides_more[node.index] or not exact or not (glue or node.op in _KNOWN)
+            handed_on = glue or node.op in HAND_ON
+            own_limit = self.index_limit[node.index]
+            decides = (
+                self.decides_more[node.index]
+                or not exact
+                or not (glue or node.op in _KNOWN)
+                or (own_limit < math.inf and not handed_on)  # an index is computed from it
+            )
             for position, source in enumerate(node.inputs):
                 limit: float | None = _extent(graph, node, position)
                 if limit is None:
-                    handed_on = glue or node.op in HAND_ON
-                    limit = self.index_limit[node.index] if handed_on else math.inf
+                    limit = own_limit if handed_on else math.inf
                     self.decides_more[source] |= decides
                 self.index_limit[source] = min(self.index_limit[source], limit)
 
@@ -150,8 +172,8 @@ class WholeNumbers:
             elif node.form == "constant" and node.largest is not None:
                 bound = node.largest
             elif node.form != "constant" and any(map(is_whole, node.types)):
-                bound = min(self._result(node, bounds), self.index_limit[node.index])
-            bounds.append(bound)
+                bound = self._result(node, bounds)
+            bounds.append(min(bound, self.index_limit[node.index]))
         return bounds
 
     def operands(self, node: Node, bounds: Sequence[float]) -> list[float]:

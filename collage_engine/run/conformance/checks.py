@@ -23,6 +23,7 @@ from collage_engine.lowering.reference import original_outputs
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.greedy import greedy
 from collage_engine.records.toolchain import Target, ToolchainInstance
+from collage_engine.run.conformance.exact import exact_values_are_exact
 from collage_engine.run.conformance.module_checks import (
     calls_leave_nothing,
     modules_are_saved_whole,
@@ -315,6 +316,7 @@ CHECKS: dict[str, Check] = {
     "supports gives reasons": supports_gives_reasons,
     "candidates are valid": candidates_are_valid,
     "results are right": results_are_right,
+    "exact values are exact": exact_values_are_exact,
     "threads are kept": threads_are_kept,
     "threads take turns": threads_take_turns,
     "calls leave nothing": calls_leave_nothing,

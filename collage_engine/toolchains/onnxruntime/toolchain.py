@@ -16,6 +16,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.operator_titles import onnx_type
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
     Target,
@@ -44,8 +45,15 @@ if TYPE_CHECKING:
     import numpy as np
     from onnx import ModelProto
 
+    from collage_engine.model.whole_numbers import WholeNumbers
+    from collage_engine.records.graph import Node
     from collage_engine.records.placement import Profile
     from collage_engine.toolchains.onnxruntime.python_api import Evaluator
+
+IN_FLOAT64 = ("mean", "power", "prod", "sum")
+"""Relax operators that ONNX Runtime 1.32 computes in float64 where they are of int64 (seen)."""
+FLOAT64 = 2**53
+"""The largest magnitude up to which float64 holds all whole numbers."""
 
 
 class OnnxRuntimeToolchain(OnnxFedToolchain):
@@ -110,6 +118,18 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
             if any(value.is_open or value.dtype == "string" for value in types):
                 return "its providers for devices return no texts, and no values of unknown size"
         return super().supports(graph, index, instance)
+
+    def inexact(self, numbers: WholeNumbers, node: Node, bounds: Sequence[float]) -> str | None:
+        """Implements ``OnnxFedToolchain.inexact``: some kernels of int64 compute in float64."""
+        kinds = [kind.dtype for kind in node.types]
+        if node.op not in IN_FLOAT64 or not set(kinds) & {"int64", "uint64"}:
+            return None
+        if max(*numbers.operands(node, bounds), bounds[node.index]) <= FLOAT64:
+            return None
+        return (
+            f"ONNX Runtime computes {onnx_type(node.op)} of {kinds[0]} in float64, which holds "
+            "whole numbers up to 2^53"
+        )
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
         """Returns the rules of what its optimiser fuses, and of any operator by itself.

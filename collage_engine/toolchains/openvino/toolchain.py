@@ -14,16 +14,19 @@ from collage_engine.records.toolchain import (
 from collage_engine.support.errors import ToolchainError, UnsupportedError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.openvino import wheel
+from collage_engine.toolchains.openvino.whole_numbers import inexact, rounds_otherwise
 from collage_engine.toolchains.runtime import weight_files
 from collage_engine.toolchains.runtime.builder import HELD, RuntimeSource
 from collage_engine.toolchains.runtime.onnx_fed import OnnxFedToolchain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     from onnx import ModelProto, NodeProto
 
+    from collage_engine.model.whole_numbers import WholeNumbers
+    from collage_engine.records.graph import Node
     from collage_engine.records.placement import Profile
 
 TYPES = frozenset(
@@ -33,7 +36,7 @@ TYPES = frozenset(
     )
 )
 """Element types that the CPU plugin computes in, or converts without loss of what models use:
-float16 is computed in float32, int64 in int32."""
+float16 is computed in float32, int64 in int32 (``whole_numbers.py``)."""
 
 
 class OpenVinoToolchain(OnnxFedToolchain):
@@ -65,13 +68,17 @@ class OpenVinoToolchain(OnnxFedToolchain):
         return RuntimeSource(
             toolchain=self.name,
             main=Path(__file__).parent / "src" / "openvino_module.cc",
-            plan_version=1,
+            plan_version=2,
             library_version=self.version(),
             shared=(HELD,),
             includes=(wheel.headers(),),
             links=(library,),
             beside=tuple((file.name, file) for file in found),
         )
+
+    def inexact(self, numbers: WholeNumbers, node: Node, bounds: Sequence[float]) -> str | None:
+        """Implements ``OnnxFedToolchain.inexact``."""
+        return rounds_otherwise(numbers.graph, node) or inexact(numbers, node, bounds)
 
     def misreads(self, node: NodeProto, opset: int) -> bool:
         """Implements ``OnnxFedToolchain.misreads``."""
@@ -100,7 +107,10 @@ class OpenVinoToolchain(OnnxFedToolchain):
             shape = port.get_partial_shape()
             if shape.is_dynamic or tuple(shape.to_shape()) != kind.shape:
                 raise ToolchainError(f"openvino sees {shape} where {kind} is")
-        plan: dict[str, Any] = {"precision": function.instance.option("precision", "f32")}
+        plan: dict[str, Any] = {
+            "precision": function.instance.option("precision", "f32"),
+            "largest": self.largest_inputs(function),
+        }
         if any(map(is_mapped, model.graph.initializer)):
             name = f"weights-{uuid.uuid4().hex[:16]}.bin"
             plan[weight_files.PLAN_KEY] = [name]

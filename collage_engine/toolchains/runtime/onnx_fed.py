@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from abc import abstractmethod
 from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 
 from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.whole_numbers import WholeNumbers, is_whole, most
 from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rule_trees import composite_rules
 from collage_engine.partition.rules import PartitionRule
+from collage_engine.records.graph import Node
 from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.operator_titles import onnx_type
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
@@ -32,6 +36,8 @@ from collage_engine.toolchains.runtime.builder import RuntimeSource, wheel_versi
 from collage_engine.toolchains.runtime.toolchain import CppToolchain
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from onnx import ModelProto, NodeProto
 
 _LOG = logging.getLogger(__name__)
@@ -43,6 +49,12 @@ ARRAY_TYPES = frozenset(
     )
 )
 """Element types that NumPy has too."""
+LEAST_BOUND = 4096
+"""The whole numbers in masks and lengths that a library must be right about at least; chosen: as
+long as the texts and signals that models are given."""
+_bounds_of: WeakKeyDictionary[DataflowGraph, dict[str, tuple[WholeNumbers, list[float]]]]
+_bounds_of = WeakKeyDictionary()
+"""By graph and name of a toolchain, the bounds on whole numbers under which its rules judge."""
 _FOLDER = Path(__file__).resolve().parent
 
 
@@ -91,7 +103,58 @@ class OnnxFedToolchain(CppToolchain):
         for value in (*node.types, *(t for i in node.inputs for t in graph.nodes[i].types)):
             if value.dtype not in self.types:
                 return f"{title} computes no {value.dtype}"
+        numbers, bounds = self._bounds(graph)
+        return self.inexact(numbers, node, bounds)
+
+    def inexact(self, numbers: WholeNumbers, node: Node, bounds: Sequence[float]) -> str | None:
+        """Return why the library does not compute an operator exactly on whole numbers so large.
+
+        Args:
+            numbers: The whole numbers of the graph.
+            node: The operator.
+            bounds: How large they can be; see ``WholeNumbers.bounds``.
+
+        Returns:
+            The reason, for ``supports``; None where it computes exactly, or floats.
+        """
         return None
+
+    def _bounds(self, graph: DataflowGraph) -> tuple[WholeNumbers, list[float]]:
+        """Return the whole numbers of a graph, with bounds under which as much as can be is exact.
+
+        Inputs that decide floats are masks and lengths, and are taken to be no larger than what is
+        made of them allows; a runtime refuses larger ones (``largest_inputs``). Inputs of which
+        whole numbers are computed may be as large as their type holds.
+        """
+        known = _bounds_of.setdefault(graph, {})
+        if self.name not in known:
+            numbers = WholeNumbers(graph)
+            parameters = [i for i in graph.record.inputs if is_whole(graph.nodes[i].type)]
+            given: dict[NodeIndex, float] = {i: most(graph.nodes[i].type) for i in parameters}
+            lowered = {i: given.pop(i) for i in parameters if numbers.decides_more[i]}
+            bounds = numbers.fitted(
+                lowered,
+                lambda node, bounds: self.inexact(numbers, node, bounds) is None,
+                least=LEAST_BOUND,
+                fixed=given,
+            )
+            known[self.name] = numbers, bounds
+        return known[self.name]
+
+    def largest_inputs(self, function: Function) -> list[int]:
+        """Return the magnitude of the whole numbers that each input of a function may hold.
+
+        The runtime must refuse larger ones, since the library would be wrong about them. It is 0
+        where all that the type holds are admitted.
+        """
+        numbers, bounds = self._bounds(function.graph)
+        largest = []
+        for index in function.inputs:
+            node = function.graph.nodes[index]
+            is_narrowed = node.form == "parameter" and bounds[index] < most(node.type)
+            is_index = numbers.index_limit[index] < math.inf
+            largest.append(int(bounds[index]) if is_narrowed and not is_index else 0)
+        return largest
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
         """Returns the rule tree: quantised composites as they are.

@@ -3,6 +3,7 @@
 //
 // A model in IR needs no frontend but the small one of IR itself. Inputs and outputs go by their
 // place in the model, which IR keeps.
+#include <algorithm>
 #include <deque>
 #include <memory>
 
@@ -47,6 +48,7 @@ class OvModule : public PlanModule {
     threads_ = Get<int64_t>(plan, "threads");
     spin_ = Get<bool>(plan, "spin");
     precision_ = GetString(plan, "precision");
+    largest_ = GetInts(plan, "largest");
     files_.Open(plan);
     Open(plan);
     held_.Forget();
@@ -57,6 +59,13 @@ class OvModule : public PlanModule {
  protected:
   void Execute() final {
     const std::vector<void*>& data = pointers();
+    for (size_t i = 0; i < largest_.size(); ++i) {
+      if (largest_[i] == 0) continue;
+      bool wide = inputs()[i].dtype.bits == 64;
+      size_t count = inputs()[i].bytes / (wide ? 8 : 4);
+      wide ? CheckSizes(i, static_cast<const int64_t*>(data[i]), count)
+           : CheckSizes(i, static_cast<const int32_t*>(data[i]), count);
+    }
     for (size_t i = 0; i < arguments_.size(); ++i) arguments_[i].Bind(request_.get(), data[i]);
     OvCheck(ov_infer_request_infer(request_.get()), "OpenVINO fails");
   }
@@ -79,6 +88,22 @@ class OvModule : public PlanModule {
   ffi::Bytes Weights() const final { return held_.Get(); }
 
  private:
+  // OpenVINO computes whole numbers of 64 bits in 32, and most operators on them in float32.
+  template <typename T>
+  void CheckSizes(size_t input, const T* values, size_t count) const {
+    T low = 0, high = 0;
+    for (size_t k = 0; k < count; ++k) {
+      low = std::min(low, values[k]);
+      high = std::max(high, values[k]);
+    }
+    if (high <= largest_[input] && low >= -largest_[input]) return;
+    TVM_FFI_THROW(ValueError) << symbol() << ": input " << input << " holds "
+                              << (high > largest_[input] ? high : low)
+                              << ", and OpenVINO computes this exactly up to " << largest_[input]
+                              << " only; place the model without OpenVINO, or with --inputs that "
+                                 "hold such numbers";
+  }
+
   void Open(const json::Object& plan) {
     size_t xml_bytes = static_cast<size_t>(Get<int64_t>(plan, "xml_bytes"));
     if (xml_bytes > held_.size()) TVM_FFI_THROW(ValueError) << symbol() << ": the model is cut off";
@@ -138,6 +163,7 @@ class OvModule : public PlanModule {
   int64_t threads_ = 1;
   bool spin_ = false;
   std::string precision_;
+  std::vector<int64_t> largest_;  // magnitude that each input may hold; 0: all of its type
 };
 
 }  // namespace

@@ -1,0 +1,92 @@
+"""Knows which operators OpenVINO computes exactly on whole numbers, up to which, and at ties.
+
+Its CPU plugin computes int64 in int32, of which it keeps the low bits, and has kernels of int32 for
+some operators only; the others are computed in float32, which holds whole numbers up to 2^24. Seen
+in OpenVINO 2026.4 on each operator at the ends of each type, as ``collage toolchains check`` asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.index_set import members
+from collage_engine.model.opaque_names import is_opaque
+from collage_engine.model.whole_numbers import COMPARISONS, HAND_ON, WholeNumbers, is_whole, most
+from collage_engine.records.graph import Node
+from collage_engine.records.operator_titles import onnx_type
+from collage_engine.records.operators import OPERATORS
+
+IN_INT32 = {
+    *HAND_ON,
+    *("abs", "add", "argmax", "argmin", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor"),
+    *("cumsum", "flip", "gather_elements", "gather_nd", "maximum", "minimum", "multiply"),
+    *("negative", "nn.pad", "reverse_sequence", "scatter_elements", "scatter_nd", "sign"),
+    *("subtract", "take", "topk", "tril", "triu"),
+}
+"""Relax operators with kernels of int32; and ``sign``, which rounding does not change."""
+INT32, FLOAT32 = 2**31 - 1, 2**24
+"""The largest magnitudes that are computed exactly."""
+
+
+def inexact(numbers: WholeNumbers, node: Node, bounds: Sequence[float]) -> str | None:
+    """Return why OpenVINO does not compute an operator exactly; None where it does.
+
+    Args:
+        numbers: The whole numbers of the graph.
+        node: The operator.
+        bounds: How large they can be.
+    """
+    nodes = numbers.graph.nodes
+    kinds = [kind for i in (*node.inputs, node.index) for kind in nodes[i].types if is_whole(kind)]
+    operands = numbers.operands(node, bounds)
+    results = (
+        [min(bounds[node.index], max(map(most, kinds)))] if any(map(is_whole, node.types)) else []
+    )
+    if not kinds or (is_opaque(node.op) and not operands and not results):
+        return None
+    values = [*operands, *results]
+    if max(values, default=0) > INT32 and any(kind.dtype.endswith("64") for kind in kinds):
+        return "OpenVINO computes whole numbers of 64 bits in 32, and these may be larger"
+    if node.op in COMPARISONS:
+        values = [min(operands) + 1]  # one that float32 holds is told apart from all others
+    elif _becomes_float(numbers, node):
+        values = operands
+    if node.op in IN_INT32 or max(values, default=0) <= FLOAT32:
+        return None
+    return (
+        f"OpenVINO computes {onnx_type(node.op)} in float32, which holds whole numbers up to 2^24"
+    )
+
+
+def rounds_otherwise(graph: DataflowGraph, node: Node) -> str | None:
+    """Return why OpenVINO does not quantise as ONNX does where it matters; None where it does.
+
+    It adds the zero point before it rounds, so that with an odd one halves go to the other side,
+    and it saturates no 16 bits. A value that is dequantised, or was computed by products, may be
+    off by a step anyway; one that the model gives as a whole number may not.
+    """
+    if node.op != "quantize" and node.op != "onnx:QuantizeLinear":
+        return None
+    if not node.type.dtype.endswith("int8"):
+        return f"OpenVINO quantises to 8 bits, and does not saturate {node.type.dtype}"
+    before = (graph.nodes[index].op for index in members(graph.upstream[node.index]))
+    if any(op in OPERATORS and OPERATORS[op].work for op in before):
+        return None
+    waiting, seen = [node.index], {node.index}
+    while waiting:
+        index = waiting.pop()
+        if graph.output_set >> index & 1:
+            return "OpenVINO rounds some halves to odd numbers, ONNX to even ones"
+        users = {i for i in graph.users[index] if any(map(is_whole, graph.nodes[i].types))}
+        waiting += users - seen
+        seen |= users
+    return None
+
+
+def _becomes_float(numbers: WholeNumbers, node: Node) -> bool:
+    """Tell whether all that reads a product of whole numbers makes floats of it."""
+    graph = numbers.graph
+    readers = [graph.nodes[user] for user in graph.users[node.index]]
+    floats = readers and all(not is_whole(kind) for each in readers for kind in each.types)
+    return bool(floats) and not graph.output_set >> node.index & 1
