@@ -228,9 +228,14 @@ class PlacementProcess:
         return self._worker is not None or self._rests
 
     @property
+    def is_built(self) -> bool:
+        """Tell whether it has a module and nothing has failed."""
+        return self.folder is not None and self.failure is None
+
+    @property
     def can_win(self) -> bool:
         """Tell whether it can be exported: it runs, its numbers are right, and nothing bars it."""
-        return self.failure is None and self.folder is not None and self.contender.eligible
+        return self.is_built and self.contender.eligible
 
     def use(self, folder: Path, built: BuiltModule) -> None:
         """Take a module that was built before instead of building one."""

@@ -162,28 +162,38 @@ class Race:
     def _enter_together(
         self, batch: Sequence[RaceEntry], ends_at: float, names: str, tell: Callable[[str], None]
     ) -> list[RaceEntry]:
-        """Build, load and time some contenders; return those that there was no time for."""
+        """Build, load and time some contenders; return those that there was no time for.
+
+        While there is no answer, the first that is built is timed while the others are built.
+        """
         processes = [entry.process for entry in batch]
 
         def is_over(can_end: Callable[[PlacementProcess], bool]) -> bool:
             has_answer = self.leader is not None or any(map(can_end, processes))
             return has_answer and self.clock.is_over(ends_at)
 
+        def load(some: Sequence[PlacementProcess]) -> None:
+            self._make_room(len(some))
+            self.runner.load(some, lambda: is_over(lambda one: one.load_s > 0 and one.can_win))
+            for entry in batch:
+                entry.loads += entry.process in some and entry.takes_part
+
         tell(f"building {names}")
-        missed = self.runner.build(processes, lambda: is_over(lambda one: one.folder is not None))
-        built = [one for one in processes if one not in missed and one.failure is None]
-        self._make_room(len(built))
+        building = list(processes)
+        for ready in self.runner.build(processes, lambda: is_over(lambda one: one.is_built)):
+            building = [process for process in building if process not in ready]
+            if self.leader is None and building:  # what is ready is an answer in the meantime
+                load([process for process in ready if process.is_built])
+                self._settle([entry for entry in batch if entry.takes_part], ends_at)
         tell(f"checking {names}")
-        missed += self.runner.load(
-            built, lambda: is_over(lambda one: one.load_s > 0 and one.can_win)
-        )
+        load([process for process in processes if process.is_built and not process.loaded])
         new = [entry for entry in batch if entry.takes_part]
-        for entry in new:
-            entry.loads += 1
         if new:
             tell(f"timing {names}")
+            for entry in new:  # what ran while others were built was disturbed
+                entry.rounds.clear()
             self._settle(new, ends_at)
-        return [entry for entry in batch if entry.process in missed]
+        return [entry for entry in batch if not entry.loads and entry.process.failure is None]
 
     def _settle(self, new: Sequence[RaceEntry], ends_at: float) -> None:
         """Run rounds until those that are new have had as many as it takes to leave."""

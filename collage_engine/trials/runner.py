@@ -6,8 +6,8 @@ What is timed follows from the objective of the run: latency, throughput or the 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
@@ -28,6 +28,9 @@ from collage_engine.trials.placement_process import (
 
 TAIL = 99
 """The percentile of a round's calls that stands for it where the tail is the objective."""
+TOGETHER_S = 1.0
+"""Seconds for which what is ready waits for what is begun at the same time, so that neither is
+timed while the other one works; chosen: less than loading takes."""
 Module: TypeAlias = tuple[Path, BuiltModule]
 """The folder of a built module, and what the builder says of it."""
 
@@ -85,7 +88,7 @@ class TrialRunner:
         self,
         processes: Sequence[PlacementProcess],
         is_over: Callable[[], bool] = lambda: False,
-    ) -> list[PlacementProcess]:
+    ) -> Iterator[list[PlacementProcess]]:
         """Build placements at once; the ``failure`` of each says why it could not be built.
 
         Args:
@@ -93,57 +96,54 @@ class TrialRunner:
                 are left as they are.
             is_over: Once it returns True, what is not built yet is left out.
 
-        Returns:
-            Those that were left out.
+        Yields:
+            Those that are built, or cannot be, as soon as that is known of one; those that are left
+            out have neither a ``folder`` nor a ``failure``.
 
         Raises:
             ModelError: The model's file has changed.
             Cancelled: The user stopped it.
         """
-        waiting = [one for one in processes if one.folder is None]
+        waiting = [process for process in processes if process.folder is None]
         for number in range(len(self._builders), len(waiting)):
             name = f"collage-build-{number}"
             self._builders.append(self.bench.start_worker(BUILD_JOB, name=name))
         builders = dict(zip(waiting, self._builders, strict=False))
-
-        left_out = self._at_once(
+        yield [process for process in processes if process not in builders]
+        yield from self._at_once(
             waiting, lambda process, flag: process.build(builders[process], flag), is_over
         )
         if self.bench.one_loaded:
             self.end_builders()  # what they hold is as large as a placement
-        return left_out
 
     def load(
         self,
         processes: Sequence[PlacementProcess],
         is_over: Callable[[], bool] = lambda: False,
-    ) -> list[PlacementProcess]:
+    ) -> None:
         """Load placements, each in a new process; ``failure`` says which could not be.
 
         Args:
             processes: The placements.
             is_over: Once it returns True, what is not loaded yet is left out.
 
-        Returns:
-            Those that were left out.
-
         Raises:
             Cancelled: The user stopped it.
         """
-        return self._at_once(processes, PlacementProcess.reload, is_over)
+        for _ in self._at_once(processes, PlacementProcess.reload, is_over):
+            pass
 
     def _at_once(
         self,
         processes: Sequence[PlacementProcess],
         work: Callable[[PlacementProcess, Flag], None],
         is_over: Callable[[], bool],
-    ) -> list[PlacementProcess]:
-        """Do something with placements, some at a time; return those that were left out."""
-        left_out: list[PlacementProcess] = []
+    ) -> Iterator[list[PlacementProcess]]:
+        """Do something with placements, some at a time; yield those with which it was done."""
         cancelled = self.bench.cancelled
         flag = FlagWhen(lambda: is_over() or cancelled.is_set())
 
-        def each(process: PlacementProcess) -> None:
+        def do(process: PlacementProcess) -> PlacementProcess | None:
             try:
                 if flag.is_set():
                     raise Cancelled("there is no time for it")
@@ -152,11 +152,15 @@ class TrialRunner:
                 if cancelled.is_set():
                     raise
                 process.close()
-                left_out.append(process)
+                return None
+            return process
 
         with ThreadPoolExecutor(max_workers=self.bench.settings.at_once) as pool:
-            list(pool.map(each, processes))
-        return left_out
+            pending = {pool.submit(do, process) for process in processes}
+            while pending:
+                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                more, pending = wait(pending, timeout=TOGETHER_S)
+                yield [process for future in done | more if (process := future.result())]
 
 
 def trial_settings(settings: RunSettings) -> TrialSettings:

@@ -95,7 +95,7 @@ def test_a_profile_leaves_nothing_behind_in_the_process(tmp_path):
     settings = TrialSettings(round_s=0.005, at_once=1)
     with TrialRunner(TrialBench(model, [sample], 1e-4, tmp_path, settings=settings)) as runner:
         process = runner.process(Contender(name="cut", kind="collage", cover=cut))
-        runner.build([process])
+        list(runner.build([process]))
         process.load()
         before = min(process.timed_round())
         assert any(process.partition_times(5)[0])

@@ -16,6 +16,7 @@ from collage_engine.records.candidate import UNKNOWN, Cost
 from collage_engine.run.stages.whole_models import replaces
 from collage_engine.support.errors import Cancelled, ToolchainError
 from collage_engine.trials import race as race_module
+from collage_engine.trials import runner as runner_module
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.race import Race
 from collage_engine.trials.standings import (
@@ -376,6 +377,22 @@ def test_a_build_that_hangs_ends_with_the_time_once_there_is_an_answer(script, t
         )
         found = going.finish()
     assert found.named in "ab" and found.left_out == 2
+
+
+def test_what_is_ready_is_an_answer_while_another_one_is_built(script, tmp_path, monkeypatch):
+    monkeypatch.setattr(runner_module, "TOGETHER_S", 0.0)
+    script.hang_in_build = {"slow"}
+    answers = []
+
+    def note():
+        answers.append(going.leader.contender.name)
+        going.clock.ends_at = time.monotonic()  # so that the build is given up
+
+    with race(script, tmp_path, clock=time.monotonic, ends_at=math.inf, on_answer=note) as going:
+        going.enter([contender(name, kind="whole-model") for name in ("slow", "ready")])
+        found = going.finish()
+    assert answers == ["ready"] and found.named == "ready"
+    assert found.winner.measured_us == pytest.approx(100.0) and found.left_out == 1
 
 
 def test_modules_that_were_built_before_are_taken(script, tmp_path):
