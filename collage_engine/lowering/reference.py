@@ -335,7 +335,7 @@ def original_outputs(
     """
     path = Path(model.record.path) if model.record.path else None
     source: Any = path if path is not None and path.is_file() else model.onnx
-    if path is not None and path is source and model.keeps_inputs:
+    if path is not None and path is source and model.kept:
         source = read_model(path)[0]  # in old formats runtimes take none of these as inputs
         drop_values(source, model.record.shapes)
     try:

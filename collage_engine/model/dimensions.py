@@ -11,8 +11,10 @@ import operator
 import shlex
 from collections.abc import Callable, Container, Mapping
 
+import numpy as np
 from onnx import ModelProto, TensorShapeProto, ValueInfoProto
 
+from collage_engine.model.onnx_file import tensor_array
 from collage_engine.records.shapes import OpenSizes
 from collage_engine.support.errors import MOST_CHARACTERS, ModelError, UsageError
 from collage_engine.support.text import counted
@@ -28,9 +30,9 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
 }
 
 
-def open_inputs(model: ModelProto) -> dict[str, ValueInfoProto]:
-    """Return the graph's inputs by name, without those that are weights."""
-    weights = {tensor.name for tensor in model.graph.initializer}
+def open_inputs(model: ModelProto, kept: Container[str] = ()) -> dict[str, ValueInfoProto]:
+    """Return the graph's inputs by name, without those that are weights and are not to be kept."""
+    weights = {tensor.name for tensor in model.graph.initializer if tensor.name not in kept}
     return {value.name: value for value in model.graph.input if value.name not in weights}
 
 
@@ -55,14 +57,17 @@ def kept_sizes(model: ModelProto, shapes: Mapping[str, tuple[int, ...]], path: s
     return kept
 
 
-def drop_values(model: ModelProto, names: Container[str]) -> bool:
-    """Drop the values that a file holds for these inputs, in place; tell whether there are any."""
+def drop_values(model: ModelProto, names: Container[str]) -> dict[str, np.ndarray]:
+    """Drop the values that a file holds for these inputs, in place, and return them."""
     inputs = {value.name for value in model.graph.input if value.name in names}
     tensors = model.graph.initializer
-    places = [place for place, tensor in enumerate(tensors) if tensor.name in inputs]
-    for place in reversed(places):
-        del tensors[place]
-    return bool(places)
+    dropped = {}
+    for place in reversed(range(len(tensors))):
+        tensor = tensors[place]
+        if tensor.name in inputs:
+            dropped[tensor.name] = tensor_array(tensor, f"the value of the input '{tensor.name}'")
+            del tensors[place]
+    return dropped
 
 
 def open_sizes(model: ModelProto) -> OpenSizes:
@@ -203,7 +208,7 @@ def input_shapes(
         UsageError: The model has no such dimension, a size contradicts another one, or an input
             has a dimension beside these that is still open.
     """
-    inputs = open_inputs(model)
+    inputs = open_inputs(model, shapes)
     places, names = _places(inputs), _NamedSizes(inputs)
     for name in dims:
         if name not in places:

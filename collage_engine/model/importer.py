@@ -84,8 +84,8 @@ class ImportedModel:
     """The opaque operators of the graph, by node index."""
     defaults: tuple[str, ...] = ()
     """Inputs of the user's file that became constants, since it holds values for them."""
-    keeps_inputs: bool = False
-    """Whether inputs stayed inputs although the file holds values for them."""
+    kept: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
+    """The values that the file holds for inputs that stayed inputs all the same."""
     ir_version: int = 0
     """The version of ONNX's format in which the file is written."""
     _arrays: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
@@ -131,8 +131,15 @@ class ImportedModel:
         return self._opaque.get(index)
 
     def random_inputs(self, seed: int, numbers: str = "normal") -> dict[str, np.ndarray]:
-        """Returns a random array for every input: floats of a range, integers as readers admit."""
-        return random_inputs(self.graph, self.inputs, seed, numbers)
+        """Return a random array for every input: floats of a range, integers as readers admit.
+
+        Integers for which the file holds values are these: shapes, axes and counts, mostly.
+        """
+        drawn = random_inputs(self.graph, self.inputs, seed, numbers)
+        for name, value in self.kept.items():
+            if value.dtype == drawn[name].dtype and value.dtype.kind in "biu":
+                drawn[name] = value.reshape(drawn[name].shape)
+        return drawn
 
     @cached_property
     def onnx_index(self) -> OnnxIndex:
@@ -225,7 +232,7 @@ def _import(
     evaluate: Evaluate,
 ) -> ImportedModel:
     shapes = kept_sizes(model, shapes, path)
-    keeps_inputs = drop_values(model, shapes)
+    kept = drop_values(model, shapes)
     held = {tensor.name for tensor in model.graph.initializer}
     defaults = tuple(value.name for value in model.graph.input if value.name in held)
     ir_version = model.ir_version
@@ -265,7 +272,7 @@ def _import(
             for name, i in zip(graph.record.output_names, graph.record.outputs, strict=True)
         ),
         defaults=defaults,
-        keeps_inputs=keeps_inputs,
+        kept=kept,
         ir_version=ir_version,
         _module=module,
         _exprs=exprs,

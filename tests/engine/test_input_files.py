@@ -217,3 +217,11 @@ def test_an_input_with_a_value_is_a_constant_or_is_kept(version: int, tmp_path: 
     own = own_model(kept, NodeSet(nodes), [*values], [*kept.graph.record.outputs])
     assert own is not None and [value.name for value in own.graph.input] == ["x", "w"]
     assert not own.graph.initializer
+
+
+def test_a_shape_that_is_kept_as_an_input_is_sampled_as_the_file_has_it() -> None:
+    model = written(
+        "(float[2,3] x, int64[2] d) => (y) { y = Reshape(x, d) }", {"d": np.array([3, 2])}, opset=17
+    )
+    drawn = import_onnx(model, shapes={"d": ()}).random_inputs(0)
+    np.testing.assert_array_equal(drawn["d"], [3, 2])

@@ -217,9 +217,9 @@ def test_names_that_tell_no_size_from_another_name_nothing(name: str) -> None:
 
 
 def with_values() -> onnx.ModelProto:
-    """``y = x·w + b`` over ``[batch, 3]``; the file holds values for the inputs ``w`` and ``b``."""
+    """Return ``x·w + b`` with values for the inputs ``w`` and ``b``."""
     return written(
-        "(float[batch,3] x, float[rows,2] w, float b) => (y) { p = MatMul(x, w) y = Add(p, b) }",
+        "(float[batch,rows] x, float[rows,2] w, float b) => (y) { p = MatMul(x, w) y = Add(p, b) }",
         {"w": np.ones((3, 2), np.float32), "b": np.float32(0)},
         opset=17,
     )
