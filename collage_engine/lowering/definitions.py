@@ -306,6 +306,20 @@ def _quantised_attention(w: _Writer) -> bool:
     return True
 
 
+def _quantised_lstm(w: _Writer) -> bool:
+    """Have it read int8 weights as uint8, whose products are exact: it quantises step by step."""
+    node = NodeProto()
+    node.CopyFrom(w.node)
+    for weight, zero in ((1, 9), (2, 11)):
+        for place in (weight, zero):
+            if w.type_of(w.input(weight)) == TensorProto.INT8 and w.input(place):
+                number = w("Cast", w.input(place), to=TensorProto.INT32)
+                moved = w("Add", number, w.constant(128, np.int32))
+                node.input[place] = w("Cast", moved, to=TensorProto.UINT8)
+    w.nodes.append(node)
+    return True
+
+
 def _convolution(w: _Writer) -> bool:
     data, weight, zero, weight_zero = (w.input(place) for place in range(4))
     total = _exact_convolution(w, (data, zero), (weight, weight_zero))
@@ -464,6 +478,7 @@ _DEFINITIONS: dict[tuple[str, str], Callable[[_Writer], bool]] = {
     (MICROSOFT, "DynamicQuantizeMatMul"): _product_of_floats,
     (MICROSOFT, "QGemm"): _quantised_gemm,
     (MICROSOFT, "QAttention"): _quantised_attention,
+    (MICROSOFT, "DynamicQuantizeLSTM"): _quantised_lstm,
     ("", "GroupNormalization"): _in_float64,
     ("", "LayerNormalization"): _in_float64,
     ("", "Log"): _logarithm,

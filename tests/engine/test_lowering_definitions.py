@@ -218,6 +218,26 @@ def test_attention_over_whole_numbers() -> None:
     np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-6)
 
 
+def test_an_lstm_that_quantises_its_inputs() -> None:
+    x = np.random.default_rng(0).standard_normal((4, 2, 32)).astype(f32)
+    w, r = full_range("int8", 1, 32, 32), full_range("int8", 1, 8, 32)
+    zero = np.zeros(1, np.int8)
+    given = [x, w, r, *[None] * 5, f32([0.002]), zero, f32([0.004]), zero]
+    more: dict[str, Any] = {"domain": MICROSOFT, "hidden_size": 8, "constants": (1, 2, 9, 11)}
+    model, _ = one_node("DynamicQuantizeLSTM", given, outputs=3, **more)
+    nodes = by_definition(model).graph.node
+    makers = {node.output[0]: node for node in nodes}
+    assert {makers[nodes[-1].input[k]].attribute[0].i for k in (1, 2, 9, 11)} == {TensorProto.UINT8}
+    _, last, _ = true_outputs("DynamicQuantizeLSTM", given, outputs=3, **more)
+    hidden, cell = np.zeros((2, 2, 8))
+    for step in x:
+        gates = step @ (w[0] * 0.002) + hidden @ (r[0] * 0.004)
+        i, o, f = (1 / (1 + np.exp(-part)) for part in np.split(gates, 4, axis=1)[:3])
+        cell = f * cell + i * np.tanh(gates[:, 24:])
+        hidden = o * np.tanh(cell)
+    np.testing.assert_allclose(last[0], hidden, atol=0.02)
+
+
 def in_branches() -> tuple[ModelProto, dict[str, np.ndarray]]:
     """A product within an If within a Loop, and one in a local function."""
     product = helper.make_node("MatMulInteger", ["a", "b"], ["inner"])
