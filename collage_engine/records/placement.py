@@ -446,8 +446,8 @@ class DiagnosedNode(msgspec.Struct, frozen=True, kw_only=True):
     placed_on: tuple[str, ...] = ()
     """The toolchains that run them in the placement."""
     delta_us: float | None = None
-    """What the placement takes for them less what the runtime took, shared evenly where its
-    partitions are larger; None: there is no placement, or it has no times."""
+    """What the placement takes for them less what the runtime took; None: there is no placement,
+    it has no times, or one of its partitions holds other nodes, too."""
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
