@@ -249,6 +249,8 @@ def _diagnose(options: argparse.Namespace) -> int:
     if not options.runtime and not options.profile:
         raise UsageError("diagnose: name a runtime with --runtime, or its file with --profile")
     settings, began = settings_from(options), time.monotonic()
+    if options.session:
+        earlier_session(options.session)
     with ProgressReport(ERR) as progress, interruptible_engine(progress, keep=True) as engine:
         session = Session.of_model(engine, options.model, settings.shapes, settings.inputs_npz)
         settings = msgspec.structs.replace(settings, shapes=session.model.shapes)
@@ -302,6 +304,8 @@ def _export(options: argparse.Namespace) -> int:
     library = None
     if out:
         check_target_folder(Path(out))
+    for file in filter(None, (options.annotated, options.operator)):
+        check_writable(file)
     with ProgressReport(ERR) as progress, interruptible_engine(progress) as engine:
         session = _open_session(engine, options)
         is_one = not session.shapes or options.dim

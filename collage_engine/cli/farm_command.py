@@ -70,7 +70,6 @@ def place_on_farm(
     Returns:
         0 where all were placed, 1 where one failed (a line says which and why).
     """
-    from collage_engine.artifact.artifact import check_target_folder
     from collage_engine.farm.certificate import certificate_path
     from collage_engine.farm.client import Farm, keep
     from collage_engine.store.store import Store
@@ -86,8 +85,7 @@ def place_on_farm(
             return out / task.name, out / f"{task.name}.collage"
         return out, Path(options.session) if options.session else None
 
-    for task in tasks:
-        check_target_folder(places(task)[0])
+    _make_ready([places(task) for task in tasks])
     runs: dict[str, Run] = {}
     failures: dict[str, str] = {}
 
@@ -123,6 +121,28 @@ def place_on_farm(
         single: dict[str, Any] = next(iter(documents.values()), {})  # empty where it failed
         print_json({"runs": documents, "failed": failures} if several else single)
     return ended or bool(failures)
+
+
+def _make_ready(places: Sequence[tuple[Path, Path | None]]) -> None:
+    """Make the folder that several tasks share, and find out whether all can be written.
+
+    Args:
+        places: The folder of each artifact, and the file of its session; None: it is not kept.
+
+    Raises:
+        ArtifactError: A folder cannot be written, or holds something else than an artifact.
+        UsageError: A session cannot be written, or would replace a file of another kind.
+    """
+    from collage_engine.artifact.artifact import check_target_folder
+    from collage_engine.store.session_file import earlier_session
+
+    for folder, _ in places:
+        check_target_folder(folder)
+    for folder, session in places:
+        if len(places) > 1:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        if session is not None:
+            earlier_session(session)
 
 
 def _tasks(

@@ -182,11 +182,14 @@ def keep(answer: PlaceAnswer, store: Store, session: Path | None, out: Path | No
             file.write(answer.measurements)
             file.flush()
             store.import_(file.name)
-    if answer.session and session is not None:
-        write_atomically(session, answer.session)
-    if answer.artifact and out is not None:
-        check_target_folder(out)
-        write_whole(out, lambda folder: task.unpack(answer.artifact, folder))
+    try:
+        if answer.session and session is not None:
+            write_atomically(session, answer.session)
+        if answer.artifact and out is not None:
+            check_target_folder(out)
+            write_whole(out, lambda folder: task.unpack(answer.artifact, folder))
+    except OSError as error:
+        raise FarmError(f"{error.filename or out} cannot be written: {error.strerror}") from error
     if answer.run is not None:
         answer.run.measured_on = answer.machine
         answer.run.artifact = str(out) if answer.artifact else None

@@ -177,6 +177,11 @@ def test_an_output_folder_that_is_not_ours(here, refused):
         (["explain", "S", "rely"], 2, "no node 'rely'; near are relu"),
         (["compare", "S", "last", "first"], 2, "there is no run 'first'; runs are r"),
         (["export", "S", "-o", "full"], 1, "full is not empty"),
+        (["export", "S", "--annotated", "none/a.onnx"], 1, "there is no folder none"),
+        (["export", "S", "-o", "o", "--onnxruntime", "none/a.onnx"], 1, "there is no folder none"),
+        (["run", "full", "--trace", "none/t.json"], 1, "there is no folder none"),
+        (["check", "gone", "--against", "gone", "--junit", "none/j"], 2, "there is no folder none"),
+        (["diagnose", "gone", "--runtime", "x", "--session", "none/s"], 2, "is no folder none"),
         (["export", "S", "-o", "o", "--run", "first"], 2, "there is no run 'first'"),
         (
             ["report", "S", "-o", "r.pdf"],

@@ -8,11 +8,11 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
+from subprocess import PIPE
 
 import msgspec
 import onnx
@@ -23,7 +23,9 @@ pytest.importorskip("tvm")
 pytest.importorskip("distributed")
 
 import collage_engine
+from collage_engine.api import load_session
 from collage_engine.artifact.artifact_run import run_artifact
+from collage_engine.cli.main import main
 from collage_engine.farm import certificate as certificates
 from collage_engine.farm.client import Farm, keep, model_contents
 from collage_engine.farm.processes import kind_of_machine
@@ -149,7 +151,7 @@ def test_models_are_placed_on_the_machines_and_everything_comes_back(
     for name, answer in answers.items():
         assert answer.run is not None and answer.run.placement is not None
         assert run_artifact(tmp_path / "out" / name)["max_rel_error"] < 1e-4
-        with collage_engine.api.load_session(tmp_path / f"{name}.collage") as session:
+        with load_session(tmp_path / f"{name}.collage") as session:
             assert [run.id for run in session.runs] == [answer.run.id]
     assert rows > 0
     assert {line.partition(":")[0] for line in lines} == {
@@ -158,27 +160,53 @@ def test_models_are_placed_on_the_machines_and_everything_comes_back(
     }
 
 
+def command(cluster: Cluster, folder: Path, *arguments: str) -> tuple[list[str], dict[str, str]]:
+    """Return a command that places on a farm, and the environment for it."""
+    line = [sys.executable, "-m", "collage_engine", "place", *arguments]
+    line += ["--farm", cluster.address, "--toolchains", "tvm,onnxruntime", "--threads", "1"]
+    environment = os.environ | {
+        "COLLAGE_FARM_CERTIFICATE": str(cluster.certificate),
+        "COLLAGE_CACHE_DIR": str(folder / "cache"),
+    }
+    return [*line, "--budget", "10s", "--json"], environment
+
+
 @pytest.mark.slow
-def test_a_machine_that_is_killed_loses_its_task_to_another_one(
+def test_a_machine_that_is_killed_loses_its_tasks_and_nothing_is_lost_in_a_new_folder(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     first = cluster.join("one")
-    tasks = copies(tmp_path / "models", "only")
-    began = threading.Event()
-    with ExitStack() as stack:
-        farm = stack.enter_context(cluster.connect(1))
-        found: list = []
-        placing = threading.Thread(
-            target=lambda: found.extend(farm.place(tasks, on_event=lambda _: began.set()))
-        )
-        placing.start()
-        assert began.wait(STARTS_S), cluster.logs()
+    models = [str(task.model) for task in copies(tmp_path / "models", "first", "second")]
+    new = tmp_path / "deep" / "new"
+    line, environment = command(cluster, tmp_path, *models, "-o", str(new))
+    with cluster.connect(1) as farm:
+        placing = subprocess.Popen(line, cwd=ROOT, env=environment, stdout=PIPE, stderr=PIPE)
+        assert placing.stderr is not None
+        begun = placing.stderr.readline()
+        assert b"first.onnx on one" in begun or b"second.onnx on one" in begun, begun
         cluster.join("two")
         farm._client.wait_for_workers(2, timeout=STARTS_S)
         end_tree(first)
-        placing.join(timeout=150)
-    ((_, answer),) = found
-    assert not answer.failure and answer.run is not None and answer.artifact
+        printed, errors = placing.communicate(timeout=2 * STARTS_S + 60)
+    assert placing.returncode == 0, errors
+    document = json.loads(printed)
+    assert set(document["runs"]) == {"first", "second"} and not document["failed"]
+    for name in ("first", "second"):
+        assert run_artifact(new / name)["max_rel_error"] < 1e-4
+        assert (new / f"{name}.collage").is_file()
+
+
+def test_where_results_cannot_be_written_nothing_is_placed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = [str(task.model) for task in copies(tmp_path / "models", "first", "second")]
+    (tmp_path / "text").write_text("no session")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "second.collage").write_text("no session")
+    for where, says in (("text", "no folder can be made"), ("out", "would overwrite a file")):
+        arguments = [*models, "-o", str(tmp_path / where), "--farm", "tls://127.0.0.1:1"]
+        assert main(["place", *arguments]) != 0
+        assert says in capsys.readouterr().err, where
 
 
 @pytest.mark.slow
@@ -205,14 +233,10 @@ def test_the_command_places_on_a_farm_and_prints_the_run(
 ) -> None:
     farm_of_one.connect(1).__exit__()
     out, session = tmp_path / "out", tmp_path / "mnist.collage"
-    command = [sys.executable, "-m", "collage_engine", "place", str(MNIST), "-o", str(out)]
-    command += ["--farm", farm_of_one.address, "--session", str(session), "--json"]
-    command += ["--toolchains", "tvm,onnxruntime", "--threads", "1", "--budget", "10s"]
-    environment = os.environ | {
-        "COLLAGE_FARM_CERTIFICATE": str(farm_of_one.certificate),
-        "COLLAGE_CACHE_DIR": str(tmp_path / "cache"),
-    }
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    line, environment = command(
+        farm_of_one, tmp_path, str(MNIST), "-o", str(out), "--session", str(session)
+    )
+    done = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert_fits("place", "run", document)
