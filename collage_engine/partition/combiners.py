@@ -13,10 +13,11 @@ import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import product
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import one_node
+from collage_engine.model.index_set import first, one_node
 from collage_engine.partition.candidate import CandidatePartition
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.graph import KIND_ORDER, OpKind
@@ -39,11 +40,17 @@ class CombineLimits:
     should leave some room above what is wanted in the end."""
     per_node: int = 0
     """Candidates that begin at the same node, at most."""
-    pairs: int = 0
-    """Pairs tried, for each candidate there is to begin with. Small unions are made first, all
-    over the graph, so that what this leaves out are the largest."""
+    steps: int = 0
+    """Steps of work, for each candidate there is to begin with: looking at a pair, or at a
+    producer of a tuple's field, is one, and making a union ``STEPS_OF_UNION``. Small unions are
+    made first, all over the graph, so that what this leaves out are the largest."""
     tuple_choices: int = 64
     """Combinations of producers tried for one tuple, the largest producers first."""
+
+
+STEPS_OF_UNION = 25
+"""What making a union costs, in looks at a pair: 20 to 45 µs where a look takes 1 (cProfile of
+``test_work_is_bounded_for_any_structure``)."""
 
 
 class Pool:
@@ -68,7 +75,7 @@ class Pool:
         self.queue: list[tuple[int, int]] = []
         self.waiting: set[int] = set()
         self.indexed: set[int] = set()
-        self.pairs_left = 0
+        self.steps_left = 0
 
     def add(self, candidate: CandidatePartition, *, seed: bool = False) -> None:
         """Add a candidate, unless it is known or a limit is reached.
@@ -120,11 +127,10 @@ class Pool:
                 self.by_input.setdefault(index, []).append(place)
         return place
 
-    def exhausted(self, pairs: int) -> bool:
-        """Tell whether the pairs allowed are used up; else these are counted."""
-        spent = bool(self.limits.pairs) and self.pairs_left <= 0
-        self.pairs_left -= pairs
-        return spent
+    def spend(self, steps: int) -> bool:
+        """Count steps of work, and tell whether the limits allow them."""
+        self.steps_left -= steps
+        return not self.limits.steps or self.steps_left >= 0
 
     def is_full(self, first: NodeIndex) -> bool:
         """Tell whether the limits allow no further union that begins here."""
@@ -135,6 +141,11 @@ class Pool:
         """Tell whether the limits allow another union that begins here and has so many exits."""
         most = self.limits.max_exits
         return not self.is_full(first) and not (most and exits > most)
+
+    def largest_first(self, place: int) -> tuple[int, NodeSet]:
+        """Return the key that sorts candidates by size, the largest first."""
+        inside = self.found[place].sub_graph.inside
+        return -inside.bit_count(), inside
 
     def improves(self, inside: NodeSet, parts: int) -> bool:
         """Tell whether a candidate of these nodes and this many composites would be kept."""
@@ -171,7 +182,7 @@ class AllSimple(CombinerRule):
         for source in sub_graph.input:
             above.update(dict.fromkeys(pool.by_exit.get(source, ())))
         inside = sub_graph.inside
-        if pool.exhausted(len(below) + len(above)):
+        if not pool.spend(len(below) + len(above)):
             return
         room = pool.max_depth - pool.depths[new] if pool.max_depth else len(pool.graph)
         for places, is_above in ((below, True), (above, False)):
@@ -206,26 +217,24 @@ class AllSimple(CombinerRule):
             exits = _exits_of_union(pool.graph, up, down, inside) if pool.limits.max_exits else 0
             if not pool.has_room(min(up.first, down.first), exits):
                 return None
-        return above.union(below) if up.touches(down) else None
+        return above.union(below) if pool.spend(STEPS_OF_UNION) and up.touches(down) else None
 
 
-def _with_wanted(
-    choices: Sequence[list[CandidatePartition]], wanted: CandidatePartition | None
-) -> Iterator[tuple[CandidatePartition, ...]]:
+def _with_wanted(choices: Sequence[list[int]], wanted: int | None) -> Iterator[tuple[int, ...]]:
     """Yield every choice of one candidate for each field, or those only that hold a wanted one.
 
     The others are not gone through: of a concatenation of twenty values they are millions.
 
     Args:
-        choices: The candidates for each field.
-        wanted: The candidate that a choice must hold; None: any choice will do.
+        choices: The places of the candidates for each field.
+        wanted: The place that a choice must hold; None: any choice will do.
     """
     if wanted is None:
         yield from product(*choices)
         return
     for place, producers in enumerate(choices):
-        if any(c is wanted for c in producers):
-            before = [[c for c in some if c is not wanted] for some in choices[:place]]
+        if wanted in producers:
+            before = [[c for c in some if c != wanted] for some in choices[:place]]
             yield from product(*before, [wanted], *choices[place + 1 :])
 
 
@@ -256,7 +265,7 @@ class TupleArgument(CombinerRule):
             return
         for source in candidate.sub_graph.input:
             if nodes[source].form == "tuple":
-                yield from self._unions(pool, candidate, source, None)
+                yield from self._unions(pool, new, source, None)
         done: set[tuple[int, int]] = set()
         for index in candidate.sub_graph.exit:
             for user in pool.graph.users[index]:
@@ -266,47 +275,69 @@ class TupleArgument(CombinerRule):
                     if place != new and (place, user) not in done:
                         done.add((place, user))
                         if _injective(pool.found[place]):
-                            yield from self._unions(pool, pool.found[place], user, candidate)
+                            yield from self._unions(pool, place, user, new)
 
     def _unions(
-        self,
-        pool: Pool,
-        consumer: CandidatePartition,
-        tuple_index: NodeIndex,
-        wanted: CandidatePartition | None,
+        self, pool: Pool, consumer: int, tuple_index: NodeIndex, wanted: int | None
     ) -> Iterator[CandidatePartition]:
         """Yield unions of a tuple's consumer with one producer for each field.
 
         Args:
             pool: The candidates found so far.
-            consumer: The candidate that reads the tuple.
+            consumer: The place in the pool of the candidate that reads the tuple.
             tuple_index: The node index of the tuple.
-            wanted: The producer that a union must hold; None: any will do.
+            wanted: The place of the producer that a union must hold; None: any will do.
         """
-        inside = consumer.sub_graph.inside
-        fields = dict.fromkeys(pool.graph.nodes[tuple_index].inputs)
-        choices: list[list[CandidatePartition]] = []
-        for index in fields:
+        inside = pool.found[consumer].sub_graph.inside
+        choices: list[list[int]] = []
+        for index in dict.fromkeys(pool.graph.nodes[tuple_index].inputs):
             if inside >> index & 1 or pool.graph.nodes[index].form == "constant":
                 continue
+            places = pool.by_exit.get(index, ())
+            if not pool.spend(len(places)):
+                return
             producers = [
-                pool.found[p]
-                for p in pool.by_exit.get(index, ())
-                if not pool.found[p].sub_graph.inside & inside and _injective(pool.found[p])
+                place
+                for place in places
+                if not pool.found[place].sub_graph.inside & inside and _injective(pool.found[place])
             ]
             if not producers:
                 return
-            producers.sort(key=lambda c: (-c.sub_graph.inside.bit_count(), c.sub_graph.inside))
+            producers.sort(key=pool.largest_first)
             choices.append(producers)
         if not choices:
             return
-        glue = CandidatePartition(SubGraph(pool.graph, one_node(tuple_index), kind="injective"))
         for tried, chosen in enumerate(_with_wanted(choices, wanted), 1):
             if pool.limits.tuple_choices and tried > pool.limits.tuple_choices:
                 return
-            joined = _disjoint_union([consumer, glue, *dict.fromkeys(chosen)])
-            if joined is not None and joined.sub_graph.feeds_itself is None:
+            if not pool.spend(len(choices)):
+                return
+            joined = self._join(pool, [consumer, *dict.fromkeys(chosen)], tuple_index)
+            if joined is not None:
                 yield joined
+
+    def _join(
+        self, pool: Pool, places: Sequence[int], tuple_index: NodeIndex
+    ) -> CandidatePartition | None:
+        """Return a tuple's union with its consumer and producers.
+
+        None where they overlap or make a cycle, or the union is known or too much.
+        """
+        parts = [pool.found[place] for place in places]
+        inside = one_node(tuple_index)
+        for part in parts:
+            if inside & part.sub_graph.inside:
+                return None
+            inside |= part.sub_graph.inside
+        if not pool.improves(inside, sum(len(part.sub_graph.composites) for part in parts)):
+            return None
+        if inside not in pool.place and pool.is_full(first(inside)):
+            return None
+        if not pool.spend(STEPS_OF_UNION):
+            return None
+        glue = CandidatePartition(SubGraph(pool.graph, one_node(tuple_index), kind="injective"))
+        joined = reduce(CandidatePartition.union, [parts[0], glue, *parts[1:]])
+        return joined if joined.sub_graph.feeds_itself is None else None
 
 
 @dataclass(frozen=True)
@@ -316,11 +347,13 @@ class TupleProjection(CombinerRule):
     def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
         """Yield one union for each projection that reads the candidate."""
         candidate = pool.found[new]
-        inside, first = candidate.sub_graph.inside, pool.firsts[new]
+        inside = candidate.sub_graph.inside
         for index in candidate.sub_graph.output:
             if pool.graph.nodes[index].form == "projection":
                 # A value of thousands of fields has as many unions; few are made where few fit.
-                if inside | one_node(index) not in pool.place and pool.is_full(min(first, index)):
+                joined = inside | one_node(index)
+                full = joined not in pool.place and pool.is_full(min(pool.firsts[new], index))
+                if full or not pool.spend(STEPS_OF_UNION):
                     continue
                 glue = SubGraph(pool.graph, one_node(index), kind="injective")
                 yield candidate.union(CandidatePartition(glue))
@@ -328,15 +361,6 @@ class TupleProjection(CombinerRule):
 
 def _injective(candidate: CandidatePartition) -> bool:
     return KIND_ORDER[candidate.sub_graph.kind] <= KIND_ORDER["injective"]
-
-
-def _disjoint_union(parts: Sequence[CandidatePartition]) -> CandidatePartition | None:
-    joined = parts[0]
-    for part in parts[1:]:
-        if joined.sub_graph.inside & part.sub_graph.inside:
-            return None
-        joined = joined.union(part)
-    return joined
 
 
 def combine(
@@ -362,7 +386,7 @@ def combine(
     pool = Pool(graph, max_depth, limits or CombineLimits())
     for seed in seeds:
         pool.add(seed, seed=True)
-    pool.pairs_left = pool.limits.pairs * len(seeds)
+    pool.steps_left = pool.limits.steps * len(seeds)
     while pool.queue:
         new = pool.next()
         for combiner in combiners:

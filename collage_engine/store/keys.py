@@ -45,6 +45,7 @@ class KeyMaker:
         self.graph = graph
         self._constant = constant
         self._parts: dict[int, str] = {}
+        self._type_texts: dict[int, str] = {}
         self._forms: dict[tuple[object, ...], str] = {}
 
     def form(
@@ -105,7 +106,11 @@ class KeyMaker:
         return form
 
     def _types(self, index: int) -> str:
-        return "+".join(map(str, self.graph.nodes[index].types))
+        types = self._type_texts.get(index)
+        if types is None:
+            types = "+".join(map(str, self.graph.nodes[index].types))
+            self._type_texts[index] = types
+        return types
 
     def _part(self, index: int) -> str:
         """Return what a node is, without its wiring."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import cProfile
 import random
+from collections.abc import Sequence
 from itertools import product
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,10 +21,11 @@ from collage_engine.partition.combiners import (
     TupleArgument,
     TupleProjection,
 )
+from collage_engine.partition.rule_trees import LIMITS, MOST_DEPTH, fusion_rules
 from collage_engine.partition.rules import CombineRule, OpCallByKindRule
 from collage_engine.partition.sub_graph import node_kind
 from collage_engine.records.graph import KIND_ORDER
-from tests.support.graphs import GraphBuilder, chain, random_graph
+from tests.support.graphs import GraphBuilder, chain, random_graph, resnet
 
 FUSION = (("anchor", "broadcast"), ("broadcast", "reduction"), ("injective", "injective"))
 
@@ -182,10 +186,82 @@ def test_limits_bound_wide_graphs() -> None:
     assert len(combined(star(8), (AllSimple((A_TO_B,)),), 4, per_node)) == 8 + 5
 
 
-def test_a_budget_of_pairs_leaves_the_largest_out() -> None:
+def test_a_budget_of_steps_leaves_the_largest_out() -> None:
     graph = chain(*["exp"] * 50)
-    few = combined(graph, (AllSimple((A_TO_B,)),), 8, CombineLimits(pairs=10))
+    few = combined(graph, (AllSimple((A_TO_B,)),), 8, CombineLimits(steps=100))
     everything = combined(graph, (AllSimple((A_TO_B,)),), 8)
     assert few < everything
     assert {bits for bits in everything if bits.bit_count() == 2} <= few
-    assert combined(graph, (AllSimple((A_TO_B,)),), 8, CombineLimits(pairs=1000)) == everything
+    assert combined(graph, (AllSimple((A_TO_B,)),), 8, CombineLimits(steps=1000)) == everything
+
+
+def lattice(width: int, height: int) -> DataflowGraph:
+    """Return rows of additions, each of two neighbours in the row above."""
+    b = GraphBuilder()
+    row = [b.parameter() for _ in range(width)]
+    for _ in range(height):
+        row = [b.call("add", row[i], row[(i + 1) % width]) for i in range(width)]
+    return b.build(*row)
+
+
+def branching(blocks: int, branches: int, ops: Sequence[str]) -> DataflowGraph:
+    """Return blocks of equal branches, concatenated, one block after the other."""
+    b = GraphBuilder()
+    value = b.parameter()
+    for _ in range(blocks):
+        ends = [value] * branches
+        for op in ops:
+            ends = [b.call(op, end) for end in ends]
+        value = b.call("concat", b.tuple(*ends))
+    return b.build(value)
+
+
+def densely_connected(layers: int) -> DataflowGraph:
+    """Return layers that each read a concatenation of all layers above, as in DenseNet."""
+    b = GraphBuilder()
+    values = [b.parameter()]
+    for _ in range(layers):
+        values.append(b.call("nn.relu", b.call("exp", b.call("concat", b.tuple(*values)))))
+    return b.build(values[-1])
+
+
+def skipping(operators: int, rng: random.Random) -> DataflowGraph:
+    """Return a chain of additions, each of the value above and any other."""
+    b = GraphBuilder()
+    values = [b.parameter()]
+    for _ in range(operators):
+        values.append(b.call("add", values[-1], rng.choice(values)))
+    return b.build(values[-1])
+
+
+INTRICATE = {
+    "lattice": lambda: lattice(25, 20),
+    "long lattice": lambda: lattice(5, 100),
+    "chain": lambda: chain(*["exp"] * 500),
+    "inception": lambda: branching(30, 4, ("exp",) * 4),
+    "harmonics": lambda: branching(6, 8, ("strided_slice", "nn.pad", "multiply") * 3),
+    "wide": lambda: branching(10, 24, ("reshape", "exp")),
+    "densely connected": lambda: densely_connected(166),
+    "skipping": lambda: skipping(500, random.Random(0)),
+    "random": lambda: random_graph(random.Random(0), 500),
+    "random without tuples": lambda: random_graph(random.Random(1), 500, glue=False),
+}
+
+
+@pytest.mark.parametrize("name", INTRICATE)
+def test_work_is_bounded_for_any_structure(name: str) -> None:
+    graph = INTRICATE[name]()
+    profile = cProfile.Profile(builtins=False)
+    found = profile.runcall(fusion_rules("tvm").candidates, graph)
+    calls = sum(row.callcount for row in profile.getstats())
+    operators = len(graph.operators)
+    # 10,000 calls of functions an operator are less than 2 s for 500 operators.
+    assert calls < 10_000 * operators
+    assert operators / 2 < len(found) < 16 * operators
+
+
+def test_limits_leave_nothing_out_of_a_usual_model() -> None:
+    combiners = (AllSimple(FUSION), TupleArgument(), TupleProjection())
+    for graph in (resnet(16), branching(3, 4, ("nn.conv2d", "nn.relu"))):
+        everything = combined(graph, combiners, MOST_DEPTH)
+        assert combined(graph, combiners, MOST_DEPTH, LIMITS) == everything
