@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from collage_engine.machine import child_process, processes
+from collage_engine.machine import child_process, cuda, processes
 from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.machine.worker import (
     RemoteError,
@@ -260,3 +260,27 @@ def test_processes_that_end_while_they_are_looked_at_are_no_error():
         ended.set()
         for thread in threads:
             thread.join()
+
+
+@pytest.fixture
+def crowded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of files named as modules that every child imports."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    for name in ("json", "numpy", "msgspec", "tvm", "importlib_metadata"):
+        (folder / f"{name}.py").write_text("raise SystemExit('the wrong module')\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.mark.usefixtures("crowded")
+def test_a_worker_loads_the_installed_modules() -> None:
+    with Worker("tests.support.worker_targets:echo") as worker:
+        assert worker.call(3) == 3
+
+
+@pytest.mark.usefixtures("crowded")
+def test_the_driver_is_asked_by_our_own_module() -> None:
+    cuda.cuda_probe.cache_clear()
+    assert "wrong module" not in (cuda.cuda_probe().reason or "")
+    cuda.cuda_probe.cache_clear()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import networkx as nx
 import numpy as np
@@ -216,3 +219,12 @@ def test_random_integers_stay_within_the_table_they_index() -> None:
     assert seen == set(range(7))
     again = random_inputs(graph, inputs, 3)
     np.testing.assert_array_equal(again["ids"], random_inputs(graph, inputs, 3)["ids"])
+
+
+FOLDER = Path(__file__).parents[2] / "resources/models"
+
+
+def test_generator_writes_the_shipped_bytes(tmp_path: Path) -> None:
+    out = tmp_path / "mnist.onnx"
+    subprocess.run([sys.executable, str(FOLDER / "make_mnist.py"), str(out)], check=True)
+    assert out.read_bytes() == (FOLDER / "mnist.onnx").read_bytes()

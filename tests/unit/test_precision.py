@@ -8,7 +8,10 @@ from collage_engine.partition.enumerate import CandidateSource, enumerate_candid
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.precision import Accuracy, RoundedProduct, RoundingTrial, in_precision
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.run.contenders import is_secondary
+from collage_engine.trials.contender import Contender
 from collage_engine.wording.facts import fact_lines, run_facts
+from tests.support.covers import candidate_on
 from tests.support.graphs import resnet
 from tests.support.runs import partition, run_record
 
@@ -81,3 +84,18 @@ def test_nothing_is_said_to_be_won_where_everything_stayed_float32() -> None:
     for tried, said in (((broke,), True), ((broke, late), False)):
         run = run_of("float32", 3000.0, msgspec.structs.replace(about, tried=tried))
         assert ("none is faster and keeps the tolerance" in words_of(run)) == said
+
+
+def test_a_whole_model_in_reduced_precision_is_tried_with_the_first() -> None:
+    plain = ToolchainInstance(toolchain="a")
+    tuned = ToolchainInstance(toolchain="a", config=(("opt", "1"),))
+    secondary = {
+        name: is_secondary(Contender(name=name, kind="whole-model", cover=(candidate_on(i, (0,)),)))
+        for name, i in {
+            "plain": plain,
+            "tuned": tuned,
+            "reduced": in_precision(plain, "bfloat16"),
+            "both": in_precision(tuned, "bfloat16"),
+        }.items()
+    }
+    assert secondary == {"plain": False, "tuned": True, "reduced": False, "both": True}
