@@ -231,6 +231,7 @@ def _manifest(
             "name": Path(model.record.path).name,
             "sha256": model.record.sha256,
             "shapes": {name: list(shape) for name, shape in model.record.shapes.items()},
+            "metadata": {prop.key: prop.value for prop in model.onnx.metadata_props},
         },
         "inputs": values(model.inputs, input_places),
         "outputs": outputs,

@@ -127,6 +127,8 @@ def _model(manifest: dict[str, Any]) -> onnx.ModelProto:
     )
     graph = helper.make_graph([node], Path(manifest["model"]["name"]).stem, inputs, outputs)
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(DOMAIN, 1)]
-    return helper.make_model(
+    model = helper.make_model(
         graph, ir_version=IR_VERSION, opset_imports=opsets, producer_name="collage-explorer"
     )
+    helper.set_model_props(model, manifest["model"]["metadata"])
+    return model

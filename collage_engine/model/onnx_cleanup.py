@@ -149,6 +149,7 @@ def clean_up(model: ModelProto, path: str = "") -> CleanModel:
     for change in FINAL_PASSES:
         change(draft)
     clean = draft.to_model()
+    clean.metadata_props.extend(model.metadata_props)  # clients read an alphabet or labels there
     for name, (element, shape) in draft.types.items():
         if shape is not None and element and name not in draft.output_names:
             clean.graph.value_info.append(helper.make_tensor_value_info(name, element, shape))

@@ -114,6 +114,36 @@ print(failed)
     assert in_plain_session(body, *places).strip() == "[]"
 
 
+def test_ten_artifacts_of_the_same_toolchains_run_in_one_process(embedded, tmp_path):
+    """Each brings copies of the same libraries; they are loaded and freed in any order."""
+    folder, model, library = embedded
+    copies = [tmp_path / str(number) for number in range(10)]
+    for copy in copies:
+        shutil.copytree(folder, copy)
+    body = """
+import gc, random, threading
+model, name, *folders = sys.argv[1:]
+failed = []
+def use(number):
+    draw, opened = random.Random(number), {}
+    for _ in range(12):
+        folder = draw.choice(folders)
+        if folder in opened and draw.random() < 0.5:
+            del opened[folder]
+            gc.collect()
+            continue
+        if folder not in opened:
+            opened[folder] = session(model, f"{folder}/{name}")
+        if not error(opened[folder], folder) < 1e-5:
+            failed.append(folder)
+threads = [threading.Thread(target=use, args=[number]) for number in range(3)]
+[each.start() for each in threads]
+[each.join() for each in threads]
+print(failed)
+"""
+    assert in_plain_session(body, model, library.name, *copies).strip() == "[]"
+
+
 def test_a_session_can_be_opened_again_after_it_was_closed(embedded):
     folder, model, library = embedded
     body = """
@@ -150,6 +180,7 @@ def test_an_operator_has_the_models_outputs_and_types(tmp_path):
         }""",
         {"h": np.float32(0.5)},
     )
+    onnx.helper.set_model_props(model, {"character": "a\nb", "author": "us"})
     path = tmp_path / "model.onnx"
     onnx.save(model, path)
     imported = import_model(path)
@@ -161,6 +192,7 @@ x = np.arange(6, dtype=np.uint8).reshape(2, 3)
 half, whole = opened.run(["half", "whole"], {"x": x})
 (alone,) = opened.run(["whole"], {"x": x[:, ::-1]})
 assert half.dtype == np.float32 and (half == x / 2).all()
+assert opened.get_modelmeta().custom_metadata_map == {"character": "a\\nb", "author": "us"}
 assert whole.dtype == np.int32 and (whole == x.T).all() and (alone == x[:, ::-1].T).all()
 """
     in_plain_session(body, tmp_path / "operator.onnx", library)

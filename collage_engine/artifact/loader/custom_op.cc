@@ -82,6 +82,12 @@ void Stay(const std::string& library) {
   if (dlopen(library.c_str(), RTLD_NOW | RTLD_NODELETE) == nullptr) Fail(dlerror());
 }
 
+// Has a library that an artifact carries stay: the copy of another artifact, where the process has one. Ours name
+// their sources and versions, so that it is the same code, and it cannot register itself twice.
+void StayOnce(const std::string& folder, const std::string& name) {
+  if (dlopen(name.c_str(), RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE) == nullptr) Stay(folder + "/" + name);
+}
+
 struct Artifact {
   std::string folder;
   json::Object manifest;
@@ -102,7 +108,7 @@ const Artifact& OwnArtifact() {
     collage::SetEnvironment(manifest);
     Stay(file);
     for (const json::Object& library : collage::Objects(manifest, "libraries")) {
-      if (collage::Field(library, "needed").cast<bool>()) Stay(folder + "/" + collage::Text(library, "file"));
+      if (collage::Field(library, "needed").cast<bool>()) StayOnce(folder, collage::Text(library, "file"));
     }
     const auto files = collage::Field(manifest, "files").cast<json::Object>();
     const auto module = collage::Field(files, "model.so").cast<json::Object>();
