@@ -126,9 +126,12 @@ def nesting(e: Expr) -> int:
     """Return how many functions that are written out with selects stand within each other, at most.
 
     TVM simplifies a condition anew in each branch of its select, so that each more of them takes
-    it ten to a hundred times as long: two within a third (Mish) take it hours.
+    it ten to a hundred times as long: two within a third (Mish) take it hours. The larger or
+    smaller of two values counts too, since it is written out with its operands twice.
     """
     own = isinstance(e, Call) and call_name(e) in _BRANCHING
+    if isinstance(e, (prim.Max, prim.Min)) and str(e.ty.dtype).startswith("float"):
+        own = not any(isinstance(part, prim.FloatImm) for part in (e.a, e.b))
     return own + max(map(nesting, children(e)), default=0)
 
 

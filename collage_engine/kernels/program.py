@@ -11,20 +11,23 @@ from math import prod
 from typing import Any
 
 from tvm import s_tir, tirx
-from tvm.ir import Expr, Var
+from tvm.ir import Call, Expr, Var
 from tvm.ir.expr import TensorLoad
 from tvm.ir.prim import expr as prim
 
 from collage_engine.kernels.expressions import (
     NotUnderstood,
+    call_name,
     equal,
     is_expensive,
     loads,
     nesting,
     rewrite,
     substitute,
+    walk,
 )
 from collage_engine.kernels.rule import Note, read_note
+from collage_engine.kernels.vector_math import extreme
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Stage:
     reduce_axes: tuple[Var, ...] = ()
     reduce_extents: tuple[int, ...] = ()
     combiner: str | None = None
-    """sum, max, min or prod of a reduction; None of a plain stage."""
+    """sum, max, min, prod or shift of a reduction; None of a plain stage."""
     init: Expr | None = None
     note: Note | None = None
     """The decision by which the stage is to be written, when it is an anchor."""
@@ -107,7 +110,29 @@ def read_program(func: tirx.PrimFunc) -> Program:
         if any(stage.output.same_as(w) for w in written):
             raise NotUnderstood("a buffer written by two blocks")
         written.append(stage.output)
-    return Program(tuple(func.params), tuple(stages))
+    program = Program(tuple(func.params), tuple(stages))
+    return program.with_stages(
+        [replace(s, combiner=SHIFT) if _is_shift(program, s) else s for s in stages]
+    )
+
+
+def _is_shift(program: Program, stage: Stage) -> bool:
+    """Tell whether a stage is the maximum that a softmax takes off before its exponentials.
+
+    It need not be NaN where a value is: that value's own exponential is, and so is their sum.
+    """
+    if stage.combiner != "max" or program.is_parameter(stage.output):
+        return False
+    arguments = (
+        node.args[0]
+        for reader in program.readers(stage.output)
+        for node in walk(reader.value)
+        if isinstance(node, Call) and call_name(node) == "exp"
+    )
+    return any(
+        isinstance(x, prim.Sub) and isinstance(x.b, TensorLoad) and x.b.source.same_as(stage.output)
+        for x in arguments
+    )
 
 
 def _stage(statement: Any) -> Stage:
@@ -215,6 +240,8 @@ def _output_axes(write: Any, spatial: list[Var], size: dict[Var, int]) -> list[V
 
 
 COMBINERS = {"sum": prim.Add, "max": prim.Max, "min": prim.Min, "prod": prim.Mul}
+SHIFT = "shift"
+"""The combiner of a softmax's maximum, the larger of two numbers."""
 
 
 def _combiner(write: Any, value: Expr) -> tuple[str, Expr]:
@@ -234,9 +261,12 @@ def _combiner(write: Any, value: Expr) -> tuple[str, Expr]:
     raise NotUnderstood("a reduction that is no sum, maximum, minimum or product")
 
 
-def combine(name: str, a: Expr, b: Expr) -> Expr:
+def combine(name: str, total: Expr, term: Expr) -> Expr:
     """Returns two values combined: added, multiplied, or the larger or smaller of them."""
-    return COMBINERS[name](a, b)
+    if name == SHIFT:
+        return prim.Max(total, term)
+    kind = COMBINERS[name]
+    return extreme(kind, term, total) if name in ("max", "min") else kind(total, term)
 
 
 def is_identity(stage: Stage, indices: Any) -> bool:

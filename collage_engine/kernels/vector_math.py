@@ -1,9 +1,10 @@
-"""Writes exp, log, tanh, erf, sigmoid and powers as polynomials that LLVM can vectorise.
+"""Writes functions so that LLVM can vectorise them and NaN stays NaN.
 
-LLVM has no vector versions of these without a vector library, so it calls libm once per lane.
-Written with selects and arithmetic only; float32 within a few units in the last place
-(constants: Cephes for exp and log; Eigen's rational approximations for tanh and erf).
-NaN stays NaN; half precision is computed in float32.
+LLVM has no vector versions of exp, log, tanh, erf, sigmoid and powers without a vector library, so
+it calls libm once per lane. They are written with selects and arithmetic only; float32 within a few
+units in the last place (constants: Cephes for exp and log; Eigen's rational approximations for tanh
+and erf); half precision is computed in float32. The larger and the smaller of two numbers are
+selects, too, since TVM's own give the second one where the first is NaN.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ import math
 from collections.abc import Callable, Sequence
 
 from tvm import tirx
-from tvm.ir import Call, Expr
+from tvm.ir import Call, Expr, Op, register_op_attr
 from tvm.ir.prim import expr as prim
+from tvm_ffi import get_global_func
 
 from collage_engine.kernels.expressions import call_name, rewrite
 from collage_engine.kernels.tir_builder import f32
 
+CALL_IS_PURE = 1
+"""TVM's ``CallEffectKind::kPure``: what an operator without side effects is marked with."""
 EXP = (
     1.9875691500e-4,
     1.3981999507e-3,
@@ -200,14 +204,66 @@ UNARY: dict[str, Callable[[Expr], Expr]] = {
 }
 
 
+ORDERED = {prim.Max: "tirx.collage_larger", prim.Min: "tirx.collage_smaller"}
+"""Operators that give the larger or the smaller of two values, and the second one where one is NaN,
+by the expressions of TVM's that do so as long as no pass changes the order of the two."""
+
+
+def _register() -> None:
+    """Make the operators of ``ORDERED`` known to TVM, which lowers them behind its other passes."""
+    for kind, name in ORDERED.items():
+        get_global_func("ir.RegisterOp")(name, "is not changed by TVM's simplifier")
+        for key, value in (("TCallEffectKind", CALL_IS_PURE), ("TVectorizable", True)):
+            register_op_attr(name, key, value)
+        tirx.register_intrin_lowering(name, "llvm", f=lambda call, kind=kind: kind(*call.args))
+
+
+def extreme(kind: type[prim.Max | prim.Min], a: Expr, b: Expr) -> Expr:
+    """Return the larger or the smaller of two values; NaN where one of them is NaN.
+
+    LLVM makes of TVM's ``Max(a, b)`` ``a > b ? a : b``, which is one instruction of x86 and gives
+    ``b`` where one is NaN. With a constant as ``a`` that is all. Otherwise it is done in both
+    orders, one of which gives NaN; the bits of both together are those of a NaN then, and else of
+    the one number.
+
+    Args:
+        kind: ``prim.Max`` or ``prim.Min``.
+        a: A value.
+        b: Another one of its type.
+    """
+    dtype = _dtype(a)
+    if not dtype.startswith("float"):
+        return kind(a, b)
+
+    def ordered(a: Expr, b: Expr) -> Expr:
+        return Call(Op.get(ORDERED[kind]), [a, b], ret_ty=a.ty)
+
+    for first, second in ((a, b), (b, a)):
+        if isinstance(first, prim.FloatImm) and not math.isnan(first.value):
+            return ordered(first, second)
+
+    def both(a: Expr, b: Expr) -> Expr:
+        bits = dtype.replace("float", "int")
+        one, other = (tirx.reinterpret(bits, each) for each in (ordered(a, b), ordered(b, a)))
+        return tirx.reinterpret(dtype, one | other)
+
+    return _let(a, lambda a: _let(b, lambda b: both(a, b)))
+
+
 def _dtype(e: Expr) -> str:
     return str(e.ty.dtype)
 
 
 def vector_functions(value: Expr) -> Expr:
-    """Returns the expression with these functions written out, float32 and float16 only."""
+    """Returns the expression with these functions written out, in the types that they are for.
+
+    Extremes are written out in all types of floating-point numbers, the others in float32 and
+    float16.
+    """
 
     def replace(node: Expr) -> Expr | None:
+        if isinstance(node, (prim.Max, prim.Min)):
+            return extreme(type(node), rewrite(node.a, replace), rewrite(node.b, replace))
         if not isinstance(node, Call):
             return None
         name = call_name(node)
@@ -228,3 +284,6 @@ def vector_functions(value: Expr) -> Expr:
         return tirx.Cast("float16", written) if dtype == "float16" else written
 
     return rewrite(value, replace)
+
+
+_register()

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from tvm import relax
+from tvm import relax, te, tirx
 from tvm.ir import Call, Expr, Op
+from tvm.ir.prim import expr as prim
 
 from collage_engine.kernels.cpu.convolution.problem import NO_KERNEL, ConvProblem, described
 from collage_engine.kernels.cpu.operators import normalisation, quantization
@@ -86,6 +87,21 @@ def default(builder: relax.BlockBuilder, call: Call) -> Expr:
     return call.op.get_attr("FLegalize")(builder, call)
 
 
+def _sign(builder: relax.BlockBuilder, call: Call, _: Cpu) -> Expr:
+    """Legalise a sign: 1, -1, or the value itself, which is zero or NaN; TVM's own makes NaN 0."""
+
+    def sign(x: te.Tensor) -> te.Tensor:
+        zero, positive, negative = (tirx.const(k, x.dtype) for k in (0, 1, -1))
+
+        def of(value: Expr) -> Expr:
+            below = prim.Select(value < zero, negative, value)
+            return prim.Select(value > zero, positive, below)
+
+        return te.compute(x.shape, lambda *i: of(x(*i)), name="sign")
+
+    return builder.call_te(sign, *call.args, primfunc_name_hint="sign")
+
+
 def table(cpu: Cpu) -> dict[str, Legalize]:
     """Returns the legalisations by operator name, for ``relax.transform.LegalizeOps``.
 
@@ -97,6 +113,7 @@ def table(cpu: Cpu) -> dict[str, Legalize]:
         "relax.nn.conv3d": legalize_convolution,
         "relax.matmul": legalize_product,
         "relax.quantize": quantization.quantize,
+        "relax.sign": _sign,
         "relax.nn.instance_norm": normalisation.legalize,
         "relax.nn.group_norm": normalisation.legalize,
     }
