@@ -39,6 +39,7 @@ from collage_engine.support.time_limits import LEAST_S, SHORTEST_RUN_S, WORK_S, 
 from collage_engine.toolchains.base import Toolchain
 from collage_engine.toolchains.capabilities import ConvertsFormats, EvaluatesOnnx
 from collage_engine.toolchains.probe_memory import keep, recall, surroundings
+from collage_engine.wording.sentences import instance_title
 from collage_engine.wording.titles import with_look
 
 _LOG = logging.getLogger(__name__)
@@ -152,6 +153,21 @@ def get(name: str) -> Toolchain:
 def about(name: str) -> ToolchainAbout:
     """Return what the toolchain of that name says of itself; see ``get`` for what it raises."""
     return get(name).about
+
+
+def title_of(instance: str) -> str:
+    """Return what people call a toolchain with its options: ``TVM (library OpenBLAS)``.
+
+    Args:
+        instance: The id of an instance, or a toolchain's name; what names none is its own title.
+    """
+
+    def title(name: str) -> str:
+        with contextlib.suppress(ToolchainError):
+            return about(name).title if name in _targets() else name
+        return name
+
+    return instance_title(instance, title)
 
 
 def having(capability: type[Found]) -> Iterator[Found]:

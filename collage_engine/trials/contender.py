@@ -14,6 +14,7 @@ from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.placement import BaselineKind, MemorySeen
 from collage_engine.records.precision import is_reduced
+from collage_engine.toolchains.registry import title_of
 from collage_engine.wording.titles import contender_title
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Contender:
     @property
     def title(self) -> str:
         """Return what it is called on every face: ``TVM only``."""
-        return contender_title(self.name, self.kind)
+        return contender_title(self.name, self.kind, title_of)
 
     @property
     def reduced(self) -> bool:

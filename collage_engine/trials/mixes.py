@@ -33,11 +33,11 @@ from collage_engine.records.numbering import OperatorNumber
 from collage_engine.records.placement import TIE_SHARE
 from collage_engine.support.text import counted
 from collage_engine.support.time_limits import STEP_SHARE
+from collage_engine.toolchains.registry import title_of
 from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult, judged
 from collage_engine.trials.in_model_costs import FLOOR_US
 from collage_engine.trials.race import Race
 from collage_engine.wording.amounts import time_text
-from collage_engine.wording.titles import toolchain_title
 
 OperatorGroup: TypeAlias = tuple[OperatorNumber, ...]
 """Operators that TVM would fuse into one kernel, ascending."""
@@ -147,7 +147,7 @@ def _profiling(
     """Return what has a cover that favours a toolchain enter the race, and tells what it showed."""
 
     def run(name: str, cover: Cover) -> ContenderResult:
-        title = toolchain_title(name)
+        title = title_of(name)
         now = f"what each group of operators takes on {title}, inside the model"
         report.progress(names.index(name), len(names), now)
         contender = judged(data, Contender(name=COLLAGE, kind="collage", cover=cover))

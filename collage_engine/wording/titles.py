@@ -10,7 +10,7 @@ from __future__ import annotations
 import colorsys
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal, get_args
 
 import msgspec
@@ -83,18 +83,23 @@ def baseline_title(baseline: Baseline) -> str:
     return contender_title(baseline.name, baseline.kind)
 
 
-def contender_title(name: str, kind: BaselineKind | Literal["collage"]) -> str:
+def contender_title(
+    name: str,
+    kind: BaselineKind | Literal["collage"],
+    title_of: Callable[[str], str] = toolchain_title,
+) -> str:
     """Return what a baseline or a placement of the search is called while a run tries it.
 
     Args:
         name: The name that the run gives it, with the toolchain's own name in it.
         kind: What kind of baseline it is, or ``collage``.
+        title_of: Gives the title of a toolchain's instance.
     """
-    title = " ".join(toolchain_title(word) for word in name.split())
+    title = " ".join(title_of(word) for word in name.split())
     if kind == "collage":
         return "Collage" if name == kind else title
     if kind == "whole-model":
-        return f"{toolchain_title(name)} only"
+        return f"{title_of(name)} only"
     if kind == "fuseops":
         return title
     if kind == "user":

@@ -28,7 +28,6 @@ from collage_engine.support.time_limits import SHORTEST_RUN_S
 from collage_engine.toolchains.asking import asking
 from collage_engine.toolchains.registry import about
 from collage_engine.trials.baselines import check_placements
-from collage_engine.wording.titles import learn
 
 SET_UP_SHARE = 0.35
 """Share of the time left that compiling what toolchains need, once per machine, may take: 21 s of a
@@ -65,7 +64,6 @@ def enumerate_candidates(task: RunTask, control: RunControl) -> tuple[Menu, Prob
             for state in menu.states:
                 if state.fault:
                     control.faults.leave_out(state.name, state.reason or "")
-            learn(menu.states)  # what the run says names toolchains by their titles
             missed = {
                 name: found.title
                 for name in menu.not_ready

@@ -12,9 +12,9 @@ from collage_engine.records.operator_titles import NodeTitles
 from collage_engine.search.problem import Answer
 from collage_engine.support.errors import InfeasibleError
 from collage_engine.support.text import NAMED, counted
+from collage_engine.toolchains.registry import title_of
 from collage_engine.trials.race import Race
 from collage_engine.wording.sentences import UNDECIDED
-from collage_engine.wording.titles import toolchain_title
 
 
 def search_covers(menu: Menu, data: ProblemData, race: Race, control: RunControl) -> SearchResult:
@@ -74,7 +74,7 @@ def no_cover_error(
         for n in c.nodes
     }
     invalid = [
-        f"{toolchain_title(c.instance.id)}: {cost.reason}"
+        f"{title_of(c.instance.id)}: {cost.reason}"
         for c, cost in of_nodes
         if cost.state == "invalid"
     ]
