@@ -13,6 +13,7 @@ from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.reference import original_outputs, run_onnx
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.model.own_file import own_model
+from collage_engine.toolchains import registry
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
 from tests.support.model_runs import check_accounting
@@ -145,3 +146,17 @@ def test_a_logarithm_keeps_its_value_where_its_argument_has_none(
     with compile_function(function) as compiled:
         outputs = compiled.run([x])
     np.testing.assert_allclose(outputs[0], wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["ReduceL1", "ReduceLogSum", "ReduceSumSquare"])
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
+def test_a_reduction_over_no_axes_is_right_from_the_file_or_the_cleaned_model(
+    name: str, kind: str, tmp_path: Path
+) -> None:
+    model = written(f"(float[2,3] x) => (y) {{ y = {kind}<noop_with_empty_axes=1>(x) }}")
+    toolchain = available(registry.get(name))
+    function = whole(opened(model, tmp_path), default_instance(toolchain))
+    x = np.float32([[1, 2, 3], [0.5, 0.25, 7]])
+    (result,) = run(toolchain.compile(function), function, {"x": x})
+    wanted = {"ReduceL1": np.abs, "ReduceLogSum": np.log, "ReduceSumSquare": np.square}[kind](x)
+    np.testing.assert_allclose(result, wanted, rtol=1e-6, atol=1e-7)
