@@ -151,6 +151,7 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
         repeated_bytes=_repeated(constants),
         weight_files=tuple(file.name for file in assembled.weight_files),
         unscheduled=unscheduled,
+        notes=tuple(dict.fromkeys(note for f in functions for note in f.notes)),
         architecture=architecture,
     )
     return Built(executable, about, assembled.weight_files)

@@ -44,6 +44,8 @@ class BuiltModule(msgspec.Struct, frozen=True, kw_only=True):
     unscheduled: int = 0
     """Kernels that run TVM's plain loops, tens of times slower than written ones, since no rule
     could write them."""
+    notes: tuple[str, ...] = ()
+    """What users should know of how toolchains compiled the partitions, in sentences."""
     architecture: str = ""
     """What device code is compiled for (sm_90a); empty: all of it runs on the host."""
 

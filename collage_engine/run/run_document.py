@@ -108,6 +108,7 @@ def run_document(
             *tolerance_warnings(samples.run_tolerance, race_result.results),
             *control.warnings,
             *_unscheduled_warning(winner),
+            *(winner.built.notes if winner.built is not None else ()),
             *size_warning(memory.artifact_bytes, settings),
         ],
         limits=[*limit_verdicts(answer), *memory_verdict(settings, race_result)],

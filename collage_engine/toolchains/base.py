@@ -68,6 +68,8 @@ class Function:
     """The format (``records.format``) of each input that is not plain, by its graph index."""
     gives: Mapping[int, str] = field(default_factory=dict, hash=False)
     """The format (``records.format``) of each output that is not plain, by its graph index."""
+    notes: list[str] = field(default_factory=list, hash=False, compare=False)
+    """Takes sentences on how it was compiled, of which a user of the module should know."""
 
     @property
     def returns(self) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import helper, parser
 
 from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.extract import function_of
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.records.precision import TF32
 from collage_engine.records.toolchain import Target, ToolchainInstance
@@ -86,6 +87,61 @@ def test_sums_of_products_of_8_bits_are_exact(
     assert total == wanted
     ends = np.iinfo(given.dtype)
     assert rounded == 8192 * np.clip(np.rint(wanted / 8192), ends.min, ends.max)
+
+
+BRANCHES = """
+<ir_version: 8, opset_import: ["": 16]>
+branches (float[1, 4] x, int64 rate) => (float[1, 1, 2] y)
+<int64[1] first = {0}, int64 sixteen = {16}, int64 four = {4}, int64 axis = {1},
+ float[1, 4] fixed = {1, 1, 1, 1}>
+{
+  positive = Relu(x)
+  row = Unsqueeze(positive, first)
+  is_sixteen = Equal(rate, sixteen)
+  y = If(is_sixteen) <
+    then_branch = fits () => (float[1, 1, 2] sums) <float[4, 2] matrix = {1, 2, 3, 4, 5, 6, 7, 8}> {
+      sums = MatMul(row, matrix)
+    },
+    else_branch = does_not_fit () => (float[1, 1, 2] last) {
+      sizes = Shape(READ)
+      size = Gather(sizes, axis)
+      is_four = Equal(size, four)
+      rows = If(is_four) <
+        then_branch = flat () => (float[a] small) { small = Squeeze(READ) },
+        else_branch = as_it_is () => (float[1, 1, n] large) { large = Unsqueeze(READ, first) }
+      >
+      w_shape = Constant <value_ints = [1, 8, 4]> ()
+      w = ConstantOfShape(w_shape)
+      r_shape = Constant <value_ints = [1, 8, 2]> ()
+      r = ConstantOfShape(r_shape)
+      all, last, cell = LSTM <hidden_size = 2> (rows, w, r)
+    }
+  >
+}
+"""
+"""The branch for other rates than 16 has an LSTM, which takes no row of four."""
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+@pytest.mark.parametrize(
+    ("read", "how"), [("x", "sizes of its inputs left open"), ("fixed", "without ConstantFolding")]
+)
+def test_a_branch_that_is_not_taken_need_not_fit_the_sizes(
+    toolchain: OnnxRuntimeToolchain, read: str, how: str, is_whole: bool
+) -> None:
+    model = imported(parser.parse_model(BRANCHES.replace("READ", read)))
+    graph, instance = model.graph, default_instance(toolchain)
+    nodes = (1 << len(graph.nodes)) - 1
+    if not is_whole:
+        nodes = 1 << next(i for i in graph.operators if graph.nodes[i].op == "onnx:If")
+    function = function_of(model, instance, graph.to_operators(nodes), "branches")
+    x = np.array([[-1, 2, -3, 4]], np.float32)
+    known = {"x": x, "rate": np.array(16), "row": np.maximum(x, 0)[None]}
+    known["is_sixteen"] = np.array(True)
+    with compile_function(function) as compiled:
+        (y,) = compiled.run([known[graph.nodes[i].name] for i in function.inputs])
+    assert y.tolist() == [[[2 * 3 + 4 * 7, 2 * 4 + 4 * 8]]]
+    assert how in function.notes[0]
 
 
 def test_other_thread_counts_get_their_own_pool() -> None:

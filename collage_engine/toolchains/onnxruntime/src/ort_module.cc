@@ -260,6 +260,12 @@ class OrtModule : public PlanModule {
       std::string path = GetString(plan, "optimized_model");
       api.Call(kSetOptimizedModelFilePath, options.get(), path.c_str());
     }
+    if (Has(plan, "without_optimizers")) {
+      std::string names = GetString(plan, "without_optimizers");
+      api.Call(kAddSessionConfigEntry, options.get(),
+               static_cast<const char*>("optimization.disable_specified_optimizers"),
+               names.c_str());
+    }
     if (files_.count() != 0) {
       api.Call(kAddExternalInitializersFromFilesInMemory, options.get(), files_.names(),
                files_.buffers(), files_.sizes(), files_.count());
