@@ -156,7 +156,6 @@ def _improved(first: _FirstAnswer, samples: RunSamples, control: RunControl) -> 
     chosen = choose_precision(task, menu, data, race, samples, control)
     waiting = [*chosen.unreached, *(one for one in first.waiting if not chosen.skips(one))]
     data = enter_whole_models(task, menu, data, race, waiting, control, "rounded-models")
-    race.end_builders()  # which built all whole models
     data = chosen.admitted(task.open_model.model, data, race)
     # What groups of operators take inside the model, and the mixes that follow from that.
     if not task.is_quick and task.settings.objective == "latency":

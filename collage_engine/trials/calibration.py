@@ -73,7 +73,7 @@ def calibrate_costs(
                     break
                 data, searched = again, found
             cover = _next_cover(searched.covers, timed.union(tried), failed)
-            if cover is None or not seconds or turn == TURNS or not race.clock.has_time(ends_at):
+            if cover is None or not seconds or turn == TURNS or race.clock.is_over(ends_at):
                 break
             now = f"placement {len(tried) + 1}, {counted(len(cover), 'partition')}"
             report.progress(turn, TURNS, now)

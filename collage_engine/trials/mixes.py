@@ -48,8 +48,6 @@ FAST_ALONE = 1.3
 """Toolchains take part where they are expected to take no more than so many times the fastest, on
 the whole model or on an operator; chosen: what is slower on the whole model is rarely the fastest
 for a part that matters."""
-LEAST_COVERS = 3
-"""Covers that there must be time for, or no mix is tried: two toolchains profiled, and one mix."""
 
 
 def try_mixes(
@@ -76,8 +74,8 @@ def try_mixes(
     able = menu.target.kind == "cpu" and not race.runner.bench.one_loaded
     if not able or len(taken) < 2 or race.leader is None:
         return data
-    seconds = max(race.clock.for_step_s, LEAST_COVERS * race.clock.entering_s())
-    if seconds > race.clock.to_improve_s:
+    seconds = race.clock.for_step_s
+    if not seconds:
         control.cut("mixes")
         return data
     began = time.monotonic()
@@ -95,7 +93,6 @@ def try_mixes(
         )
         mixes = [one for one in suggested if one.eligible]
         race.enter(mixes, ends_at=began + seconds, on_progress=report.progress)
-        race.end_builders()
         modules = {one.key for one in mixes}
         ran = [r for r in race.standings.results() if r.contender.key in modules and r.measured_us]
         report.detail = f"{counted(len(groups), 'group')} of operators"

@@ -98,7 +98,6 @@ class TrialSettings:
         spin: Whether idle threads spin; None: as ``build.may_spin`` says.
         most_memory_bytes: Resident memory of a running placement, from which on it cannot win; 0:
             any is allowed.
-        at_once: Placements built, or loaded and checked, at a time.
     """
 
     round_s: float = 0.04
@@ -109,8 +108,6 @@ class TrialSettings:
     streams: int = 0
     spin: bool | None = None
     most_memory_bytes: int = 0
-    at_once: int = 2
-    """Chosen: a build takes one processor and some 1 GB."""
 
 
 def quantile(values: Sequence[float], percentile: int) -> float:
@@ -165,9 +162,7 @@ class TrialBench:
         self.settings = settings or TrialSettings()
         if self.one_loaded:
             # Each round follows loading, so that it is longer and begins with a longer warm-up.
-            self.settings = replace(
-                self.settings, at_once=1, warm_s=LONG_ROUND_S, round_s=LONG_ROUND_S
-            )
+            self.settings = replace(self.settings, warm_s=LONG_ROUND_S, round_s=LONG_ROUND_S)
         self.cancelled = cancelled or Event()
         self.start_worker = start_worker
         self.faults = faults or FaultTracker()
@@ -228,14 +223,9 @@ class PlacementProcess:
         return self._worker is not None or self._rests
 
     @property
-    def is_built(self) -> bool:
-        """Tell whether it has a module and nothing has failed."""
-        return self.folder is not None and self.failure is None
-
-    @property
     def can_win(self) -> bool:
         """Tell whether it can be exported: it runs, its numbers are right, and nothing bars it."""
-        return self.is_built and self.contender.eligible
+        return self.failure is None and self.folder is not None and self.contender.eligible
 
     def use(self, folder: Path, built: BuiltModule) -> None:
         """Take a module that was built before instead of building one."""

@@ -27,9 +27,8 @@ from collage_engine.machine.cgroups import available_bytes
 from collage_engine.machine.worker import WorkerError
 from collage_engine.support.errors import ToolchainError
 from collage_engine.support.text import counted
-from collage_engine.support.time_limits import Flag
+from collage_engine.support.time_limits import LEAST_S, STEP_SHARE, Flag
 from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult
-from collage_engine.trials.placement_process import PlacementProcess
 from collage_engine.trials.race_clock import SETTLE_S, RaceClock
 from collage_engine.trials.runner import TrialRunner
 from collage_engine.trials.standings import (
@@ -109,10 +108,6 @@ class Race:
         """End every process; modules stay."""
         self.runner.close()
 
-    def end_builders(self) -> None:
-        """End the workers that build, which hold the model; later builds start anew."""
-        self.runner.end_builders()
-
     @property
     def leader(self) -> RaceEntry | None:
         """Return the fastest entry that may be exported; None: none ran yet."""
@@ -144,74 +139,68 @@ class Race:
         """
         waiting = self.standings.join(contenders, self.runner)
         total = len(waiting)
-        at_once = self.runner.bench.settings.at_once
-        while waiting:
-            batch = waiting[:at_once]
-            entering = [entry.contender for entry in batch]
-            if self.leader is not None and not self.clock.has_time(ends_at, entering):
-                break
-            waiting = waiting[at_once:]
-
-            names = " and ".join(contender.title for contender in entering)
-            tell = partial(on_progress, total - len(batch) - len(waiting), total)
-            missed = self._enter_together(batch, ends_at, names, tell)
-            waiting = [*missed, *waiting]
+        while waiting and not self._is_over(ends_at):
+            entry, *waiting = waiting
+            tell = partial(on_progress, total - len(waiting) - 1, total)
+            # What takes long lets the others go first, and goes on with the kernels that it has.
+            share_s = STEP_SHARE * min(self.clock.left_s, ends_at - self.clock.now())
+            until = self.clock.now() + share_s if waiting and share_s > LEAST_S else math.inf
+            if not self._enter_next(entry, ends_at, until, tell):
+                waiting.append(entry)
         for entry in waiting:  # it may enter later, when there is more time
             self.standings.drop(entry)
 
-    def _enter_together(
-        self, batch: Sequence[RaceEntry], ends_at: float, names: str, tell: Callable[[str], None]
-    ) -> list[RaceEntry]:
-        """Build, load and time some contenders; return those that there was no time for.
+    def _is_over(self, ends_at: float) -> bool:
+        """Tell whether there is an answer, and no time for another contender."""
+        return self.leader is not None and self.clock.is_over(ends_at)
 
-        While there is no answer, the first that is built is timed while the others are built.
+    def _enter_next(
+        self, entry: RaceEntry, ends_at: float, until: float, tell: Callable[[str], None]
+    ) -> bool:
+        """Build, load and time a contender; return whether there was time for it.
+
+        Args:
+            entry: The contender.
+            ends_at: When the entering is to be over, on the clock, where there is an answer.
+            until: When it is to be built and loaded, whether there is one or not.
+            tell: Takes what is done.
         """
-        processes = [entry.process for entry in batch]
 
-        def is_over(can_end: Callable[[PlacementProcess], bool]) -> bool:
-            has_answer = self.leader is not None or any(map(can_end, processes))
-            return has_answer and self.clock.is_over(ends_at)
+        def is_over() -> bool:
+            return self.clock.now() >= until or self._is_over(ends_at)
 
-        def load(some: Sequence[PlacementProcess]) -> None:
-            self._make_room(len(some))
-            self.runner.load(some, lambda: is_over(lambda one: one.load_s > 0 and one.can_win))
-            for entry in batch:
-                entry.loads += entry.process in some and entry.takes_part
+        title = entry.contender.title
+        tell(f"building {title}")
+        if not self.runner.build(entry.process, is_over):
+            return False
+        if entry.process.failure is None:
+            self._make_room()
+            tell(f"checking {title}")
+            if not self.runner.load(entry.process, is_over):
+                return False
+        if entry.takes_part:
+            entry.loads += 1
+            tell(f"timing {title}")
+            self._settle(entry, ends_at)
+        return True
 
-        tell(f"building {names}")
-        building = list(processes)
-        for ready in self.runner.build(processes, lambda: is_over(lambda one: one.is_built)):
-            building = [process for process in building if process not in ready]
-            if self.leader is None and building:  # what is ready is an answer in the meantime
-                load([process for process in ready if process.is_built])
-                self._settle([entry for entry in batch if entry.takes_part], ends_at)
-        tell(f"checking {names}")
-        load([process for process in processes if process.is_built and not process.loaded])
-        new = [entry for entry in batch if entry.takes_part]
-        if new:
-            tell(f"timing {names}")
-            for entry in new:  # what ran while others were built was disturbed
-                entry.rounds.clear()
-            self._settle(new, ends_at)
-        return [entry for entry in batch if not entry.loads and entry.process.failure is None]
-
-    def _settle(self, new: Sequence[RaceEntry], ends_at: float) -> None:
-        """Run rounds until those that are new have had as many as it takes to leave."""
+    def _settle(self, new: RaceEntry, ends_at: float) -> None:
+        """Run rounds until an entry that is new has had as many as it takes to leave."""
         until = self.clock.now() + SETTLE_S
-        while any(entry.takes_part and len(entry.rounds) < COMMON_ROUNDS for entry in new):
+        while new.takes_part and len(new.rounds) < COMMON_ROUNDS:
             self.round()
             if self.clock.is_over(ends_at) or self.clock.now() >= until:
                 break
         self._announce()
 
-    def _make_room(self, count: int) -> None:
-        """Have the slowest leave where so many more would take too much memory."""
+    def _make_room(self) -> None:
+        """Have the slowest leave where one more would take too much memory."""
         weights_bytes = self.runner.bench.model.record.weights_bytes
         present = self.standings.present
         most = most_loaded(weights_bytes, len(present))
         others = [entry for entry in present if entry is not self.leader]
         others.sort(key=self.standings.behind)
-        while others and len(others) + 1 + count > most:
+        while others and len(others) + 2 > most:
             self._leave(others.pop())
 
     def try_cover(self, contender: Contender, *, ends_at: float = math.inf) -> ContenderResult:
@@ -324,14 +313,13 @@ class Race:
             InfeasibleError: All that run take more memory than is allowed.
             Cancelled: The user stopped it.
         """
-        self.end_builders()
+        self.runner.end_builder()
         self._run_last_rounds(on_progress)
         near = self.standings.near()
-        bench = self.runner.bench
         needs_s = COMMON_ROUNDS * sum(entry.round_s for entry in near) + self.clock.last_steps_s
-        needs_s += self.clock.load_s * math.ceil(len(near) / bench.settings.at_once)
+        needs_s += self.clock.load_s * len(near)
         # Where one is loaded at a time, each round was in a process of its own already.
-        if len(near) > 1 and not bench.one_loaded and needs_s < self.clock.left_s:
+        if len(near) > 1 and not self.runner.bench.one_loaded and needs_s < self.clock.left_s:
             self._load_again(near)
             self._run_last_rounds(on_progress)
         winner = self.standings.choose()
@@ -361,7 +349,7 @@ class Race:
         for entry in entries:
             entry.lost_to = None
             entry.loads += 1
-        self.runner.load([entry.process for entry in entries])
+            self.runner.load(entry.process)
 
     def _time_afresh(self, winner: RaceEntry) -> bool:
         """Time the winner in a new process; return whether it ran."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from collage_engine.support.time_limits import SHORTEST_RUN_S, STEP_SHARE, Flag
-from collage_engine.trials.contender import Contender
-from collage_engine.trials.placement_process import PlacementProcess
 from collage_engine.trials.standings import COMMON_ROUNDS, UNKNOWN_ROUND_S, Standings
 
 SETTLE_S = 3.0
@@ -63,7 +61,7 @@ class RaceClock:
         compared with a short budget, and what they are kept for has to be found first.
         """
         last_s = 0.0 if self._standings.leader is None else self.last_steps_s
-        return min(self.entering_s() + last_s, self.left_s / 3)
+        return min(self.entering_s + last_s, self.left_s / 3)
 
     @property
     def to_improve_s(self) -> float:
@@ -80,38 +78,14 @@ class RaceClock:
             return 0.0
         return max(SHORTEST_RUN_S, STEP_SHARE * self.to_improve_s)
 
-    def entering_s(self, contenders: Sequence[Contender] = ()) -> float:
-        """Return the seconds that building, loading and timing contenders at once takes.
-
-        A build takes as long as the longest seen of the same toolchains, else as the longest.
-
-        Args:
-            contenders: What is to enter; none: a mix of any toolchains.
-        """
+    @property
+    def entering_s(self) -> float:
+        """Return the seconds that building, loading and timing one more cover takes."""
         processes = [entry.process for entry in self._standings.entries]
-        builds = [process for process in processes if process.build_s > 0]
-        build_s = 0.0 if contenders else _longest(builds)
-        for contender in contenders:
-            if contender.key not in self._standings.modules:
-                toolchains = {part.instance.toolchain for part in contender.cover}
-                alike = [one for one in builds if toolchains == set(one.toolchains)]
-                build_s = max(build_s, _longest(alike or builds))
+        builds = [process.build_s for process in processes if process.build_s > 0]
+        build_s = statistics.median(builds) if builds else UNKNOWN_BUILD_S
         rounds_s = min(SETTLE_S, COMMON_ROUNDS * (self.round_s + UNKNOWN_ROUND_S))
         return build_s + self.load_s + rounds_s
-
-    def has_time(self, ends_at: float, contenders: Sequence[Contender] = ()) -> bool:
-        """Tell whether contenders are likely to be timed by then.
-
-        Of the last steps only what they are known to take is kept: what enters may win, and is cut
-        off where it takes longer than builds and loads have taken so far.
-
-        Args:
-            ends_at: When they are to be timed, on the clock, besides the race's own end.
-            contenders: What is to enter; none: a mix of any toolchains.
-        """
-        kept_s = self.load_s + self.fresh_rounds_s
-        left_s = min(self.left_s - kept_s, ends_at - self.now())
-        return left_s > self.entering_s(contenders)
 
     def is_over(self, ends_at: float) -> bool:
         """Tell whether the time is over for everything but the last steps."""
@@ -141,8 +115,3 @@ class RaceClock:
         """Return the seconds of the winner's fresh rounds."""
         leader = self._standings.leader
         return 2 * COMMON_ROUNDS * (UNKNOWN_ROUND_S if leader is None else leader.round_s)
-
-
-def _longest(processes: Sequence[PlacementProcess]) -> float:
-    """Return the seconds of the longest of some builds, or what a build is taken to be."""
-    return max((process.build_s for process in processes), default=UNKNOWN_BUILD_S)

@@ -6,8 +6,7 @@ What is timed follows from the objective of the run: latency, throughput or the 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
@@ -28,9 +27,6 @@ from collage_engine.trials.placement_process import (
 
 TAIL = 99
 """The percentile of a round's calls that stands for it where the tail is the objective."""
-TOGETHER_S = 1.0
-"""Seconds for which what is ready waits for what is begun at the same time, so that neither is
-timed while the other one works; chosen: less than loading takes."""
 Module: TypeAlias = tuple[Path, BuiltModule]
 """The folder of a built module, and what the builder says of it."""
 
@@ -49,7 +45,7 @@ class TrialRunner:
         """
         self.bench = bench
         self._modules = dict(modules or {})
-        self._builders: list[Worker] = []
+        self._builder: Worker | None = None
         self._processes: list[PlacementProcess] = []
         self._numbers = itertools.count(1)
 
@@ -63,13 +59,13 @@ class TrialRunner:
         """End every process; modules stay."""
         for process in self._processes:
             process.close()
-        self.end_builders()
+        self.end_builder()
 
-    def end_builders(self) -> None:
-        """End the workers that build, and what they hold of the model; later builds start anew."""
-        for builder in self._builders:
-            builder.close()
-        self._builders.clear()
+    def end_builder(self) -> None:
+        """End the worker that builds, and what it holds of the model; a later build starts anew."""
+        if self._builder is not None:
+            self._builder.close()
+        self._builder = None
 
     def process(self, contender: Contender) -> PlacementProcess:
         """Return a placement that is yet to be built and loaded; this runner ends its process.
@@ -84,83 +80,60 @@ class TrialRunner:
         self._processes.append(process)
         return process
 
-    def build(
-        self,
-        processes: Sequence[PlacementProcess],
-        is_over: Callable[[], bool] = lambda: False,
-    ) -> Iterator[list[PlacementProcess]]:
-        """Build placements at once; the ``failure`` of each says why it could not be built.
+    def build(self, process: PlacementProcess, is_over: Callable[[], bool] = lambda: False) -> bool:
+        """Build a placement, unless it was built before; its ``failure`` says why it could not be.
 
         Args:
-            processes: The placements, as many as are built at once; those that were built before
-                are left as they are.
-            is_over: Once it returns True, what is not built yet is left out.
+            process: The placement.
+            is_over: Once it returns True, the build is cut off.
 
-        Yields:
-            Those that are built, or cannot be, as soon as that is known of one; those that are left
-            out have neither a ``folder`` nor a ``failure``.
+        Returns:
+            Whether there was time for it.
 
         Raises:
             ModelError: The model's file has changed.
             Cancelled: The user stopped it.
         """
-        waiting = [process for process in processes if process.folder is None]
-        for number in range(len(self._builders), len(waiting)):
-            name = f"collage-build-{number}"
-            self._builders.append(self.bench.start_worker(BUILD_JOB, name=name))
-        builders = dict(zip(waiting, self._builders, strict=False))
-        yield [process for process in processes if process not in builders]
-        yield from self._at_once(
-            waiting, lambda process, flag: process.build(builders[process], flag), is_over
-        )
+        if process.folder is not None:
+            return True
+        builder = self._builder or self.bench.start_worker(BUILD_JOB, name="collage-build")
+        self._builder = builder
+        in_time = self._until(is_over, process, lambda flag: process.build(builder, flag))
         if self.bench.one_loaded:
-            self.end_builders()  # what they hold is as large as a placement
+            self.end_builder()  # what it holds is as large as a placement
+        return in_time
 
-    def load(
-        self,
-        processes: Sequence[PlacementProcess],
-        is_over: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """Load placements, each in a new process; ``failure`` says which could not be.
+    def load(self, process: PlacementProcess, is_over: Callable[[], bool] = lambda: False) -> bool:
+        """Load a placement in a new process; its ``failure`` says why it could not be.
 
         Args:
-            processes: The placements.
-            is_over: Once it returns True, what is not loaded yet is left out.
+            process: The placement.
+            is_over: Once it returns True, the loading is cut off.
+
+        Returns:
+            Whether there was time for it.
 
         Raises:
             Cancelled: The user stopped it.
         """
-        for _ in self._at_once(processes, PlacementProcess.reload, is_over):
-            pass
+        return self._until(is_over, process, process.reload)
 
-    def _at_once(
-        self,
-        processes: Sequence[PlacementProcess],
-        work: Callable[[PlacementProcess, Flag], None],
-        is_over: Callable[[], bool],
-    ) -> Iterator[list[PlacementProcess]]:
-        """Do something with placements, some at a time; yield those with which it was done."""
+    def _until(
+        self, is_over: Callable[[], bool], process: PlacementProcess, work: Callable[[Flag], None]
+    ) -> bool:
+        """Do something with a placement until the time is over; return whether there was time."""
         cancelled = self.bench.cancelled
         flag = FlagWhen(lambda: is_over() or cancelled.is_set())
-
-        def do(process: PlacementProcess) -> PlacementProcess | None:
-            try:
-                if flag.is_set():
-                    raise Cancelled("there is no time for it")
-                work(process, flag)
-            except Cancelled:
-                if cancelled.is_set():
-                    raise
-                process.close()
-                return None
-            return process
-
-        with ThreadPoolExecutor(max_workers=self.bench.settings.at_once) as pool:
-            pending = {pool.submit(do, process) for process in processes}
-            while pending:
-                done, pending = wait(pending, return_when=FIRST_COMPLETED)
-                more, pending = wait(pending, timeout=TOGETHER_S)
-                yield [process for future in done | more if (process := future.result())]
+        try:
+            if flag.is_set():
+                raise Cancelled("there is no time for it")
+            work(flag)
+        except Cancelled:
+            if cancelled.is_set():
+                raise
+            process.close()
+            return False
+        return True
 
 
 def trial_settings(settings: RunSettings) -> TrialSettings:

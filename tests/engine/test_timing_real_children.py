@@ -92,10 +92,10 @@ def test_a_profile_leaves_nothing_behind_in_the_process(tmp_path):
     inputs = model.random_inputs(0)
     sample = Sample(inputs, original_outputs(model, inputs))
     cut = tuple(cover_in_turn(model, ["onednn"] * (len(model.graph.operators) // 2)))
-    settings = TrialSettings(round_s=0.005, at_once=1)
+    settings = TrialSettings(round_s=0.005)
     with TrialRunner(TrialBench(model, [sample], 1e-4, tmp_path, settings=settings)) as runner:
         process = runner.process(Contender(name="cut", kind="collage", cover=cut))
-        list(runner.build([process]))
+        runner.build(process)
         process.load()
         before = min(process.timed_round())
         assert any(process.partition_times(5)[0])

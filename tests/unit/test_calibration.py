@@ -67,8 +67,8 @@ class Covers:
     def profiled(self) -> list[ContenderResult]:
         return [one for one in self.known if len(one.contender.cover) > 1]
 
-    def has_time(self, ends_at: float) -> bool:
-        return time.monotonic() < ends_at
+    def is_over(self, ends_at: float) -> bool:
+        return time.monotonic() >= ends_at
 
 
 def works(cover: Cover) -> set[Work]:
@@ -246,8 +246,8 @@ def test_only_covers_under_the_pins_are_tried(pin: Pin) -> None:
 
 def test_no_trial_begins_after_the_time_is_up() -> None:
     class Slow(Covers):
-        def has_time(self, ends_at: float) -> bool:
-            return not self.known
+        def is_over(self, ends_at: float) -> bool:
+            return bool(self.known)
 
     race = Slow(DEAR)
     data, found, _ = calibrated(rows_of(ALONE), race)

@@ -66,7 +66,7 @@ def compile_unmeasured(
     with control.stage("build") as report, TrialRunner(bench) as runner:
         for chosen in _possible(contenders, data):
             process = runner.process(chosen)
-            list(runner.build([process]))
+            runner.build(process)
             if process.folder is not None and process.built is not None:
                 break
             refused[chosen.name] = process.failure or ""
