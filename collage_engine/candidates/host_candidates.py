@@ -18,7 +18,7 @@ from collage_engine.model.index_set import members
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.partition.regions import supported_set
-from collage_engine.records.numbering import NodeIndex, OperatorNumber
+from collage_engine.records.graph import NodeIndex, OperatorNumber
 from collage_engine.records.pin import Pin
 from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains.asking import asking

@@ -27,7 +27,7 @@ from collage_engine.model.index_set import members
 from collage_engine.model.numpy_types import numpy_type
 from collage_engine.model.random_inputs import RANGES, edges
 from collage_engine.model.whole_numbers import is_whole
-from collage_engine.records.numbering import NodeSet
+from collage_engine.records.graph import NodeSet
 from collage_engine.records.precision import TOLERANCES, RunTolerance
 from collage_engine.records.settings import RunSettings
 from collage_engine.support.errors import UsageError, short_reason, shown

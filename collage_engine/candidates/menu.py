@@ -20,7 +20,7 @@ from collage_engine.partition.enumerate import enumerate_candidates, why_not
 from collage_engine.partition.rules import AskedRule, PartitionRule
 from collage_engine.records.answers import RunUpdate
 from collage_engine.records.candidate import Candidate, CostTable, Refusal, records_of
-from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.graph import NodeIndex
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
 from collage_engine.store.keys import KeyContext, KeyMaker

@@ -26,7 +26,7 @@ from collage_engine.cli.search_command import search
 from collage_engine.drawing.exports import LAYER_SETTINGS
 from collage_engine.drawing.progress import ProgressReport
 from collage_engine.machine.folders import write_whole
-from collage_engine.records.operator_titles import NodeTitles
+from collage_engine.records.operators import NodeTitles
 from collage_engine.records.settings import ReportFormat, RunSettings
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.versions import __version__

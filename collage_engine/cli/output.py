@@ -16,7 +16,7 @@ from collage_engine.records.answers import Comparison, ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.event import SHOWN
 from collage_engine.records.format import border_words
-from collage_engine.records.operator_titles import NodeTitles
+from collage_engine.records.operators import NodeTitles
 from collage_engine.records.placement import Diagnosis, Run
 from collage_engine.records.precision import ranges
 from collage_engine.records.toolchain import ToolchainState

@@ -16,7 +16,7 @@ from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import Look, sequential, toolchain_look
 from collage_engine.drawing.rounding import OperatorRounding, RoundingState
 from collage_engine.drawing.scene import Scene
-from collage_engine.records.operator_titles import onnx_type, short_name
+from collage_engine.records.operators import onnx_type, short_name
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.support.text import counted
 from collage_engine.wording.amounts import node_shapes, significant, time_text

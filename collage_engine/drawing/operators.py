@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from collage_engine.records.graph import GraphRecord, Node, nodes_of
-from collage_engine.records.numbering import NodeIndex
-from collage_engine.records.operator_titles import NodeTitles, short_name
+from collage_engine.records.graph import GraphRecord, Node, NodeIndex, nodes_of
+from collage_engine.records.operators import NodeTitles, short_name
 from collage_engine.support.text import NAMED
 
 

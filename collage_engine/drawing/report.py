@@ -13,7 +13,7 @@ from collage_engine.drawing.groups import partitions_help
 from collage_engine.drawing.svg import placement_svg
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.format import border_words
-from collage_engine.records.operator_titles import NodeTitles
+from collage_engine.records.operators import NodeTitles
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import ReportFormat
 from collage_engine.records.versions import __version__

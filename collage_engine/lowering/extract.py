@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from collage_engine.model.formats import by_value
 from collage_engine.model.index_set import members
 from collage_engine.records.format import HOST, Formats
-from collage_engine.records.graph import TensorType
-from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorNumber
+from collage_engine.records.graph import NodeIndex, NodeSet, OperatorNumber, TensorType
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function

@@ -29,7 +29,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from collage_engine.kernels.rounding import balanced
 from collage_engine.lowering.accuracy import errors
 from collage_engine.model.mapped_weights import mapped_weights
-from collage_engine.records.numbering import NodeIndex, OperatorNumber
+from collage_engine.records.graph import NodeIndex, OperatorNumber
 from collage_engine.records.precision import BFLOAT16, FLOAT16, PRODUCTS, TF32
 from collage_engine.support.errors import ToolchainError, short_reason
 from collage_engine.toolchains.registry import onnx_evaluator

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from collage_engine.model.index_set import members, node_set
-from collage_engine.records.graph import GraphRecord, Node
-from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorNumber
+from collage_engine.records.graph import GraphRecord, Node, NodeIndex, NodeSet, OperatorNumber
 
 
 class DataflowGraph:

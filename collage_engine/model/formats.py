@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.format import HOST, NHWC, PLAIN, Formats, differs
-from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.records.graph import NodeIndex, NodeSet
 from collage_engine.records.operators import names_where
 
 _SPATIAL = names_where(layout="spatial")

@@ -46,11 +46,11 @@ from collage_engine.records.graph import (
     GraphRecord,
     ModelRecord,
     Node,
+    NodeIndex,
     OpKind,
     TensorType,
     item_bytes,
 )
-from collage_engine.records.numbering import NodeIndex
 from collage_engine.records.operators import OPERATORS
 from collage_engine.support.errors import ModelError, UsageError, one_sentence, short_reason
 

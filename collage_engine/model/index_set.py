@@ -1,7 +1,7 @@
 """Holds sets of node indices and of operator numbers, each as the bits of one Python integer.
 
 Union is ``|``, intersection ``&``, difference ``a & ~b``, and ``a`` is a subset of ``b`` when
-``a & ~b`` is empty. The types are in ``records.numbering``.
+``a & ~b`` is empty. The types are in ``records.graph``.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorNumber, OperatorSet
+from collage_engine.records.graph import NodeIndex, NodeSet, OperatorNumber, OperatorSet
 
 if TYPE_CHECKING:
-    from collage_engine.records.numbering import BitSet, Member
+    from collage_engine.records.graph import BitSet, Member
 
 NO_NODES = NodeSet(0)
 """The set that holds no node."""

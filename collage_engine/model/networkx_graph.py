@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from collage_engine.records.graph import GraphRecord
-from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.graph import GraphRecord, NodeIndex
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto, ValueInfoProto
 
     from collage_engine.model.importer import ImportedModel
-    from collage_engine.records.graph import TensorType
-    from collage_engine.records.numbering import NodeIndex, NodeSet
+    from collage_engine.records.graph import NodeIndex, NodeSet, TensorType
 
 FIRST_CONSTANT_INITIALIZERS = 4
 """Version of ONNX's IR from which on an initializer need not be an input, and is a constant then

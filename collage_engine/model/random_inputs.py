@@ -24,8 +24,7 @@ from collage_engine.model.whole_numbers import (
     is_whole,
     most,
 )
-from collage_engine.records.graph import Node, TensorType
-from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.graph import Node, NodeIndex, TensorType
 
 WORDS = np.array([b"a", b"collage", b"monday", "naïve".encode(), b"x@example.org", b"two words"])
 """Texts that inputs are drawn from; chosen: short ones of several kinds."""

@@ -13,8 +13,7 @@ from types import MappingProxyType
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members
 from collage_engine.model.opaque_names import is_opaque
-from collage_engine.records.graph import Node, TensorType
-from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.graph import Node, NodeIndex, TensorType
 
 HAND_ON = {
     *("astype", "broadcast_to", "concat", "expand_dims", "permute_dims", "reshape"),

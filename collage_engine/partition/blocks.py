@@ -16,7 +16,7 @@ from collage_engine.model.index_set import members, one_operator, operator_set
 from collage_engine.model.post_dominators import PostDominators, post_dominators
 from collage_engine.partition.call_graph import CallGraph
 from collage_engine.partition.fuse_ops import MAX_GROUP
-from collage_engine.records.numbering import OperatorNumber, OperatorSet
+from collage_engine.records.graph import OperatorNumber, OperatorSet
 
 SEGMENTS = (1, 2, 3, 4)
 """Numbers of consecutive segments that are joined, from every cut; chosen. Of eight, sixteen… there

@@ -18,7 +18,7 @@ from collage_engine.model.index_set import (
     one_operator,
     operator_set,
 )
-from collage_engine.records.numbering import NodeSet, OperatorNumber, OperatorSet
+from collage_engine.records.graph import NodeSet, OperatorNumber, OperatorSet
 
 
 class CallGraph:

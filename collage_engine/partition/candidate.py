@@ -10,7 +10,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.format import Formats
-from collage_engine.records.numbering import OperatorNumber
+from collage_engine.records.graph import OperatorNumber
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import MOST_OF_A_NAME
 

@@ -10,7 +10,7 @@ from collage_engine.model.formats import channels_last_border, host_border
 from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.candidate import Refusal
 from collage_engine.records.format import NHWC, PLAIN, Formats
-from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorNumber
+from collage_engine.records.graph import NodeIndex, NodeSet, OperatorNumber
 from collage_engine.records.operators import names_where
 from collage_engine.records.toolchain import ToolchainInstance
 

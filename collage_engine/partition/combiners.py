@@ -20,8 +20,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import first, one_node
 from collage_engine.partition.candidate import CandidatePartition
 from collage_engine.partition.sub_graph import SubGraph
-from collage_engine.records.graph import KIND_ORDER, OpKind
-from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.records.graph import KIND_ORDER, NodeIndex, NodeSet, OpKind
 
 SimpleCombiner = tuple[OpKind, OpKind]
 """The greatest kinds of an upstream and of a downstream candidate that are joined."""

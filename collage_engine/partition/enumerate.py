@@ -29,7 +29,7 @@ from collage_engine.partition.quantized import completed, find
 from collage_engine.partition.regions import supported_set
 from collage_engine.records.candidate import Candidate, Refusal
 from collage_engine.records.format import Formats
-from collage_engine.records.numbering import NodeIndex, OperatorSet
+from collage_engine.records.graph import NodeIndex, OperatorSet
 from collage_engine.records.precision import PRODUCTS, is_reduced, short
 
 __all__ = ["CandidateSource", "enumerate_candidates"]

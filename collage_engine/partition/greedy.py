@@ -17,7 +17,7 @@ from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.patterns import Match
 from collage_engine.partition.regions import merge_regions, supported_set
 from collage_engine.partition.sub_graph import SubGraph
-from collage_engine.records.numbering import NodeSet, OperatorNumber, OperatorSet
+from collage_engine.records.graph import NodeSet, OperatorNumber, OperatorSet
 
 if TYPE_CHECKING:
     from collage_engine.partition.candidate_source import CandidateSource

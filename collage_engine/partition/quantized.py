@@ -30,8 +30,7 @@ from collage_engine.partition.patterns import (
     constant,
     op,
 )
-from collage_engine.records.graph import Node
-from collage_engine.records.numbering import NodeIndex, NodeSet, OperatorSet
+from collage_engine.records.graph import Node, NodeIndex, NodeSet, OperatorSet
 
 SMALL = ("int8", "uint8")
 Kind = Literal["conv", "matmul", "binary", "pool", "concat", "view", "unary", "requantize"]

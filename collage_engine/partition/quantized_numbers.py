@@ -12,7 +12,7 @@ import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.quantized import Quantized
-from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.graph import NodeIndex
 from collage_engine.support.errors import UnsupportedError
 
 Constants = Callable[[int], np.ndarray]

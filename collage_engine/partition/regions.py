@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 from collage_engine.model.index_set import first, members, operator_set
 from collage_engine.partition.call_graph import CallGraph
-from collage_engine.records.numbering import NodeIndex, OperatorNumber, OperatorSet
+from collage_engine.records.graph import NodeIndex, OperatorNumber, OperatorSet
 
 
 def merge_regions(

@@ -29,7 +29,7 @@ from collage_engine.partition.rules import (
     UnionRule,
 )
 from collage_engine.partition.sub_graph import SubGraphConfig
-from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.graph import NodeIndex
 
 FusionStyle = Literal["NoFusion", "TVMFusion"]
 

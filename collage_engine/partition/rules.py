@@ -16,8 +16,7 @@ from collage_engine.partition.candidate import CandidatePartition, nest_labels
 from collage_engine.partition.combiners import CombineLimits, CombinerRule, combine
 from collage_engine.partition.patterns import Match, Pattern, all_matches
 from collage_engine.partition.sub_graph import SubGraph, SubGraphConfig
-from collage_engine.records.graph import KIND_ORDER, Node, OpKind
-from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.graph import KIND_ORDER, Node, NodeIndex, OpKind
 
 Predicate = Callable[[DataflowGraph, Match], str | None]
 """A further check of a match: returns None when it holds, else the reason."""

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import first, members
-from collage_engine.records.graph import KIND_ORDER, Node, OpKind
-from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.records.graph import KIND_ORDER, Node, NodeIndex, NodeSet, OpKind
 
 Composites = tuple[tuple[str, NodeSet], ...]
 """Names and nodes of library calls."""

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.graph import GraphRecord
-from collage_engine.records.work import work_of_operators
+from collage_engine.records.operators import work_of_operators
 
 OPERATIONS_PER_BYTE = 8.0
 """Operations that count as much as one byte moved, when the time of something timed is shared among

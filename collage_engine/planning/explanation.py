@@ -26,9 +26,8 @@ from collage_engine.records.answers import (
 )
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.format import border_words
-from collage_engine.records.graph import GraphRecord
-from collage_engine.records.numbering import OperatorNumber
-from collage_engine.records.operator_titles import NodeTitles
+from collage_engine.records.graph import GraphRecord, OperatorNumber
+from collage_engine.records.operators import NodeTitles
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search.problem import ProblemCandidate

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from collage_engine.records.candidate import Refusal
 from collage_engine.records.graph import GraphRecord, Node, nodes_of
-from collage_engine.records.operator_titles import NodeTitles
+from collage_engine.records.operators import NodeTitles
 from collage_engine.records.pin import Pin
 from collage_engine.search.problem import Answer, Conflict
 from collage_engine.support.text import NAMED

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from collage_engine.records.numbering import OperatorNumber
+from collage_engine.records.graph import OperatorNumber
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.typed import Count, Figure, Positive
 

@@ -1,16 +1,23 @@
-"""The table of operators: what every room but the toolchains knows of a Relax operator.
+"""The table of operators, what operators are called, and the work that they do.
 
-A new operator needs its row here, and a converter (``model/converters*.py``) if TVM has none.
-Operators that no converter makes have none, and are opaque. What a toolchain makes of one stands
-with the toolchain.
+The table is what every room but the toolchains knows of a Relax operator. A new operator needs a
+row, and a converter (``model/converters*.py``) if TVM has none. Operators that no converter makes
+have no row, and are opaque. What a toolchain makes of an operator stands with the toolchain.
+
+Operations are those of convolutions and matrix products, computed directly: two for each
+multiply-add, those on padding counted. That is how achieved GFLOP/s are usually stated; a toolchain
+that convolves by Winograd's method performs fewer, and so may seem to exceed the processor's peak.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from collage_engine.records.graph import OpKind
+from collage_engine.records.graph import GraphRecord, Node, NodeIndex, OpKind, nodes_of
+from collage_engine.support.text import NAMED
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,7 @@ class Operator:
     """``spatial``: its operands and results lie in images' axes N, C, H, W; ``carrier``: its result
     is an image as its operand is, which holds for elementwise and broadcasting ones anyway."""
     work: Literal["", "product", "convolution", "transposed"] = ""
-    """How its arithmetic operations are counted (``records.work``); empty: they are none that
+    """How its arithmetic operations are counted (``records.operators``); empty: they are none that
     matter. What has some is what reduced precision may round."""
     on_host: bool = False
     """Whether it is about shapes: computed on the host, on whatever device its operands are."""
@@ -200,3 +207,110 @@ def names_where(**fields: object) -> frozenset[str]:
         for row in _ROWS
         if all(getattr(row, field) == value for field, value in fields.items())
     )
+
+
+_TYPE = re.compile(r"[A-Z][A-Za-z]*")
+"""The last part of names such as ``/layer1/conv1/Conv``, which only repeats the type."""
+
+
+def onnx_type(op: str) -> str:
+    """Return the ONNX type of a Relax operator; the last part of its name where ONNX has none.
+
+    Args:
+        op: Such as ``nn.conv2d``, or ``onnx:DOMAIN.TYPE`` of an opaque operator, which keeps its
+            domain: com.microsoft's Attention is not ONNX's.
+    """
+    last = op.rsplit(":" if ":" in op else ".", 1)[-1]
+    row = OPERATORS.get(op)
+    return row.onnx if row is not None and row.onnx else last or "operator"
+
+
+class NodeTitles:
+    """What operators are called: by the ONNX node in the user's file of which they are a part.
+
+    Args:
+        calls: The operators of a graph, by operator number.
+    """
+
+    def __init__(self, calls: Sequence[Node]) -> None:
+        self._titles = [call.onnx_type or onnx_type(call.op) for call in calls]
+        self._ops = [call.op for call in calls]
+        self._nodes = nodes_of(calls)
+
+    def __getitem__(self, operator: int) -> str:
+        """Return the type of an operator's ONNX node: ``HardSwish``."""
+        return self._titles[operator]
+
+    def of(self, operators: Iterable[int]) -> list[str]:
+        """Return the types of the ONNX nodes that hold some operators, each node once."""
+        first: dict[int, int] = {}
+        for operator in operators:
+            first.setdefault(self._nodes[operator], operator)
+        return [self._titles[operator] for operator in first.values()]
+
+    def lowered(self, operator: int) -> str:
+        """Return what an operator's ONNX node was lowered to: ``nn.conv2d, add``, each once."""
+        own = self._nodes[operator]
+        parts = (op for op, node in zip(self._ops, self._nodes, strict=True) if node == own)
+        return ", ".join(dict.fromkeys(parts))
+
+    def joined(self, operators: Iterable[int]) -> str:
+        """Return a partition's nodes in short: ``Conv+Relu``, ``Div+Erf+Add+Mul+… (23 nodes)``."""
+        titles = self.of(operators)
+        if len(titles) <= NAMED:
+            return "+".join(titles)
+        return "+".join(titles[:NAMED]) + f"+… ({len(titles)} nodes)"
+
+
+def short_name(name: str) -> str:
+    """Return the part of an ONNX node's name that distinguishes it: ``layer1.0/conv1``.
+
+    The last two parts are kept, without one that only repeats the type.
+    """
+    parts = [part for part in name.split("/") if part]
+    if len(parts) > 1 and _TYPE.fullmatch(parts[-1]):
+        parts.pop()
+    return "/".join(parts[-2:]) or name
+
+
+class Work(NamedTuple):
+    """What one operator computes and moves."""
+
+    operations: float
+    """Floating-point (or integer) operations."""
+    moved_bytes: int
+    """Bytes of its inputs, weights included, and of its outputs."""
+
+
+def work_of_operators(graph: GraphRecord) -> list[Work]:
+    """Return the work of each operator, by operator number."""
+    nodes = {node.index: node for node in graph.nodes}
+
+    def size(index: NodeIndex) -> int:
+        return sum(kind.bytes for kind in nodes[index].types)
+
+    found = []
+    for call in (node for node in graph.nodes if node.form == "call"):
+        sources = [nodes[index] for index in call.inputs]
+        moved = size(call.index) + sum(size(index) for index in dict.fromkeys(call.inputs))
+        found.append(Work(_operations(call, sources), moved))
+    return found
+
+
+def _operations(call: Node, sources: Sequence[Node]) -> float:
+    """Return the operations of a convolution or matrix product; 0 for any other operator."""
+    if call.is_tuple or len(sources) < 2 or any(len(source.types) != 1 for source in sources[:2]):
+        return 0.0
+    data, weight = sources[0].type, sources[1].type
+    how = OPERATORS[call.op].work if call.op in OPERATORS else ""
+    if how == "product":
+        return 2.0 * call.type.elements * data.shape[-1] if data.shape else 0.0
+    layout = str(call.attributes.get("kernel_layout", ""))
+    if len(layout) != len(weight.shape):
+        return 0.0
+    if how == "convolution":
+        # Each output element sums over the taps of the input channels of its group.
+        return 2.0 * call.type.elements * weight.elements / weight.shape[layout.index("O")]
+    if how == "transposed":
+        return 2.0 * data.elements * weight.elements / weight.shape[layout.index("I")]
+    return 0.0

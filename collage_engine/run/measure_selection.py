@@ -20,8 +20,8 @@ from collage_engine.records.candidate import (
     invalid,
     records_of,
 )
+from collage_engine.records.graph import OperatorNumber
 from collage_engine.records.jobs import MeasureJob
-from collage_engine.records.numbering import OperatorNumber
 from collage_engine.support.errors import UsageError
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.measurer import group_candidates

@@ -32,7 +32,7 @@ from collage_engine.lowering.tensors import as_logical, as_stored
 from collage_engine.model.importer import import_model
 from collage_engine.model.onnx_slice import slice_model
 from collage_engine.records.format import PLAIN, Formats
-from collage_engine.records.numbering import NodeSet
+from collage_engine.records.graph import NodeSet
 from collage_engine.records.precision import TOLERANCES
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import CollageError, WrongNumbersError

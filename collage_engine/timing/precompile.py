@@ -13,7 +13,7 @@ from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.machine.run_control import RunControl
 from collage_engine.records.candidate import Candidate, CostTable
-from collage_engine.records.numbering import NodeSet
+from collage_engine.records.graph import NodeSet
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.capabilities import PrecompilesShared

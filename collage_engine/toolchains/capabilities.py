@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
     from collage_engine.partition.candidate_source import Composites
     from collage_engine.partition.rule_trees import PatternEntry
-    from collage_engine.records.graph import TensorType
-    from collage_engine.records.numbering import NodeIndex, NodeSet
+    from collage_engine.records.graph import NodeIndex, NodeSet, TensorType
     from collage_engine.records.placement import Profile
     from collage_engine.records.toolchain import (
         RuntimeLibrary,

@@ -19,9 +19,8 @@ from collage_engine.partition.fuse_ops import fused_groups
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.regions import merge_regions
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.graph import GraphRecord
-from collage_engine.records.numbering import OperatorNumber
-from collage_engine.records.operator_titles import onnx_type
+from collage_engine.records.graph import GraphRecord, OperatorNumber
+from collage_engine.records.operators import onnx_type
 from collage_engine.records.pin import Pin
 from collage_engine.records.precision import PRODUCTS, is_reduced
 from collage_engine.records.settings import RunSettings

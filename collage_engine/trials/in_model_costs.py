@@ -25,7 +25,7 @@ import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members
-from collage_engine.records.numbering import OperatorNumber
+from collage_engine.records.graph import OperatorNumber
 
 FLOOR_US = 5.0
 """Errors of shorter partitions, in µs, count no more than those of one that takes this long: what a

@@ -29,7 +29,7 @@ from collage_engine.partition.fuse_ops import fused_groups
 from collage_engine.partition.regions import merge_regions
 from collage_engine.planning.problem_data import Cover, ProblemData
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.numbering import OperatorNumber
+from collage_engine.records.graph import OperatorNumber
 from collage_engine.records.placement import TIE_SHARE
 from collage_engine.support.text import counted
 from collage_engine.support.time_limits import STEP_SHARE

@@ -14,10 +14,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.graph import GraphRecord, Node
-from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.graph import GraphRecord, Node, NodeIndex
+from collage_engine.records.operators import work_of_operators
 from collage_engine.records.placement import Partition, Placement
-from collage_engine.records.work import work_of_operators
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from collage_engine.records.candidate import Refusal, RefusalKind
-from collage_engine.records.operator_titles import onnx_type
+from collage_engine.records.operators import onnx_type
 from collage_engine.records.precision import FULL, places_of
 from collage_engine.support.text import counted
 

@@ -18,7 +18,7 @@ from collage_engine.candidates.inputs import model_samples, representative_input
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import ImportedModel, import_model, import_onnx
 from collage_engine.model.own_file import own_model
-from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.records.graph import NodeIndex, NodeSet
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.stages.samples import default_warnings
 from collage_engine.support.errors import UsageError

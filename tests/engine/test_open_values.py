@@ -16,7 +16,7 @@ from collage_engine.lowering.reference import TrueValues
 from collage_engine.lowering.reference import run_onnx as evaluate
 from collage_engine.model.importer import ImportedModel, import_onnx
 from collage_engine.partition.candidate import make_candidate
-from collage_engine.records.numbering import OperatorNumber
+from collage_engine.records.graph import OperatorNumber
 from collage_engine.records.toolchain import Target
 from collage_engine.toolchains import registry
 from tests import zoo

@@ -12,9 +12,8 @@ from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members
-from collage_engine.records.graph import Node, TensorType
-from collage_engine.records.numbering import NodeIndex
-from collage_engine.records.operator_titles import onnx_type
+from collage_engine.records.graph import Node, NodeIndex, TensorType
+from collage_engine.records.operators import onnx_type
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.places import Places

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.graph import NodeIndex
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
     Target,

@@ -6,9 +6,8 @@ import msgspec
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 
-from collage_engine.records.graph import Node
-from collage_engine.records.numbering import NodeIndex
-from collage_engine.records.operator_titles import NodeTitles, short_name
+from collage_engine.records.graph import Node, NodeIndex
+from collage_engine.records.operators import NodeTitles, short_name
 from collage_gui.document.pin_prices import measure_text
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from collage_engine.partition.candidate import candidate_id
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.format import Formats
-from collage_engine.records.numbering import OperatorNumber
+from collage_engine.records.graph import OperatorNumber
 from collage_engine.records.toolchain import ToolchainInstance
 
 

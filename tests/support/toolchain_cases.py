@@ -10,7 +10,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper, shape_inference
 
 from collage_engine.model.importer import ImportedModel, import_onnx
-from collage_engine.records.numbering import OperatorNumber
+from collage_engine.records.graph import OperatorNumber
 from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains.base import Function, Toolchain
 from collage_engine.toolchains.blas.toolchain import BlasToolchain

@@ -29,9 +29,8 @@ from collage_engine.machine.logs import PrintableFormatter
 from collage_engine.records.answers import Alternative, ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord, Cost
 from collage_engine.records.event import Log, Progress, Provisional, Stage
-from collage_engine.records.graph import Node
-from collage_engine.records.numbering import NodeIndex
-from collage_engine.records.operator_titles import NodeTitles
+from collage_engine.records.graph import Node, NodeIndex
+from collage_engine.records.operators import NodeTitles
 from collage_engine.records.placement import Baseline, Placement, Run
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
 from collage_engine.store.store import Measurement, Store

@@ -7,8 +7,8 @@ import pytest
 from collage_engine.planning.estimates import FUSING_TAKES, Estimates, Timed
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.graph import GraphRecord, Node, TensorType
+from collage_engine.records.operators import work_of_operators
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.records.work import work_of_operators
 from tests.support.graphs import chain
 
 

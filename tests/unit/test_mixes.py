@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.numbering import OperatorNumber
+from collage_engine.records.graph import OperatorNumber
 from collage_engine.trials.contender import Contender, ContenderResult
 from collage_engine.trials.mixes import (
     Cover,

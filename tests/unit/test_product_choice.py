@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from collage_engine.records.numbering import OperatorNumber
+from collage_engine.records.graph import OperatorNumber
 from collage_engine.trials.product_choice import EVALUATIONS, Products, choose_products
 
 

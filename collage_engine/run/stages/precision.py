@@ -31,7 +31,8 @@ from collage_engine.model.importer import ImportedModel
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.numbering import OperatorNumber
+from collage_engine.records.graph import OperatorNumber
+from collage_engine.records.operators import work_of_operators
 from collage_engine.records.precision import (
     FULL,
     PRODUCTS,
@@ -43,7 +44,6 @@ from collage_engine.records.precision import (
     is_reduced,
 )
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.records.work import work_of_operators
 from collage_engine.run.stages.samples import RunSamples
 from collage_engine.run.task import RunTask
 from collage_engine.support.errors import Cancelled, ToolchainError

@@ -8,7 +8,7 @@ from collage_engine.candidates.menu import Menu
 from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.infeasible import WithoutCandidates, infeasible_details
 from collage_engine.planning.problem_data import ProblemData, SearchResult
-from collage_engine.records.operator_titles import NodeTitles
+from collage_engine.records.operators import NodeTitles
 from collage_engine.search.problem import Answer
 from collage_engine.support.errors import InfeasibleError
 from collage_engine.support.text import NAMED, counted

@@ -14,7 +14,7 @@ from collage_engine.partition.candidate_source import Composites
 from collage_engine.partition.patterns import anything, op
 from collage_engine.partition.rule_trees import PatternEntry, byoc_rules
 from collage_engine.partition.rules import PartitionRule
-from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.records.graph import NodeIndex, NodeSet
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.base import Function

@@ -10,7 +10,7 @@ import numpy as np
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.records.graph import Node, TensorType
-from collage_engine.records.operator_titles import onnx_type
+from collage_engine.records.operators import onnx_type
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.runtime.per_axis import Ints, pads, per_axis, row_major
 from collage_engine.toolchains.runtime.places import Places

@@ -11,7 +11,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.records.format import NHWC, differs, stored_shape
 from collage_engine.records.graph import Node
-from collage_engine.records.operator_titles import onnx_type
+from collage_engine.records.operators import onnx_type
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.runtime import chains
 from collage_engine.toolchains.runtime.per_axis import pads, per_axis

@@ -22,7 +22,7 @@ from collage_engine.toolchains.runtime.nvcc import need_nvcc
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
-    from collage_engine.records.numbering import NodeSet
+    from collage_engine.records.graph import NodeSet
     from collage_engine.toolchains.cutlass.library import Family
 
 

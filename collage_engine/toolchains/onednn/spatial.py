@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collage_engine.records.graph import Node
-from collage_engine.records.operator_titles import onnx_type
+from collage_engine.records.operators import onnx_type
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.onednn.steps import OneDnnProgram
 from collage_engine.toolchains.runtime.per_axis import pads, per_axis

@@ -11,9 +11,8 @@ import numpy as np
 
 from collage_engine.kernels.rounding import balanced
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.records.graph import Node
-from collage_engine.records.numbering import NodeIndex
-from collage_engine.records.operator_titles import onnx_type
+from collage_engine.records.graph import Node, NodeIndex
+from collage_engine.records.operators import onnx_type
 from collage_engine.support.errors import UnsupportedError
 
 Constants = Callable[[int], np.ndarray]

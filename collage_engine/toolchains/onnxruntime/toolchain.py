@@ -16,8 +16,8 @@ import msgspec
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rules import PartitionRule
-from collage_engine.records.numbering import NodeIndex
-from collage_engine.records.operator_titles import onnx_type
+from collage_engine.records.graph import NodeIndex
+from collage_engine.records.operators import onnx_type
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
     Target,

@@ -14,8 +14,7 @@ from collage_engine.model.index_set import members
 from collage_engine.model.opaque_names import is_opaque
 from collage_engine.model.whole_numbers import COMPARISONS, HAND_ON, WholeNumbers, is_whole, most
 from collage_engine.records.graph import Node
-from collage_engine.records.operator_titles import onnx_type
-from collage_engine.records.operators import OPERATORS
+from collage_engine.records.operators import OPERATORS, onnx_type
 
 IN_INT32 = {
     *HAND_ON,

@@ -17,7 +17,7 @@ from collage_engine.partition.candidate_source import Composites
 from collage_engine.partition.patterns import Match, all_matches
 from collage_engine.partition.rule_trees import byoc_rules
 from collage_engine.partition.rules import PartitionRule
-from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.records.graph import NodeIndex, NodeSet
 from collage_engine.records.precision import BFLOAT16, FLOAT16, TF32, in_precision
 from collage_engine.records.toolchain import (
     RuntimeLibrary,

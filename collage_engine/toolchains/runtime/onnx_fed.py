@@ -25,9 +25,8 @@ from collage_engine.model.whole_numbers import WholeNumbers, is_whole, most
 from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rule_trees import composite_rules
 from collage_engine.partition.rules import PartitionRule
-from collage_engine.records.graph import Node
-from collage_engine.records.numbering import NodeIndex
-from collage_engine.records.operator_titles import onnx_type
+from collage_engine.records.graph import Node, NodeIndex
+from collage_engine.records.operators import onnx_type
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.support.errors import ToolchainError, UnsupportedError, fault_reason
 from collage_engine.toolchains.base import Function

@@ -11,7 +11,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import Match, Pattern, anything, constant, op
 from collage_engine.partition.rule_trees import FusionStyle, PatternEntry, byoc_rules
 from collage_engine.partition.rules import PartitionRule
-from collage_engine.records.numbering import NodeIndex, NodeSet
+from collage_engine.records.graph import NodeIndex, NodeSet
 from collage_engine.toolchains.runtime import chains
 
 CONVOLUTIONS = tuple(f"nn.conv{d}d" for d in (1, 2, 3))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from collage_engine.records.numbering import NodeIndex
-from collage_engine.records.operator_titles import onnx_type
+from collage_engine.records.graph import NodeIndex
+from collage_engine.records.operators import onnx_type
 from collage_engine.records.precision import BFLOAT16, FLOAT16, FLOAT32, TF32
 from collage_engine.records.toolchain import (
     RuntimeLibrary,

@@ -37,7 +37,7 @@ from collage_engine.kernels.relax_values import (
 from collage_engine.kernels.scheduler import RULES, decide
 from collage_engine.kernels.target import Cpu
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.graph import NodeIndex
 from collage_engine.records.precision import PRODUCTS
 from collage_engine.toolchains.tvm.channels_last import is_convolution, name_of
 from collage_engine.toolchains.tvm.transposed import sub_pixels

@@ -22,7 +22,7 @@ from collage_engine.partition.greedy import closed
 from collage_engine.partition.rule_trees import GROUP_CONFIG, composite_rules, library_rules
 from collage_engine.partition.rules import PartitionRule
 from collage_engine.partition.sub_graph import SubGraph
-from collage_engine.records.numbering import NodeSet, OperatorSet
+from collage_engine.records.graph import NodeSet, OperatorSet
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function

@@ -25,8 +25,7 @@ from collage_engine.model.index_set import NO_NODES, members, node_set
 from collage_engine.partition import quantized as table
 from collage_engine.partition.quantized import Quantized
 from collage_engine.partition.quantized_numbers import Numbers, Scaling
-from collage_engine.records.graph import Node
-from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.graph import Node, NodeIndex
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.per_axis import pads, per_axis

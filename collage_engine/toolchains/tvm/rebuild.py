@@ -9,7 +9,7 @@ from tvm import relax
 from tvm.ir import Tuple
 
 from collage_engine.kernels.relax_values import with_variables
-from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.graph import NodeIndex
 from collage_engine.records.precision import PRODUCTS, is_reduced
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function

@@ -19,9 +19,8 @@ from collage_engine.partition.rule_trees import (
 )
 from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.format import NHWC, PLAIN
-from collage_engine.records.numbering import NodeIndex, NodeSet
-from collage_engine.records.operator_titles import onnx_type
-from collage_engine.records.operators import names_where
+from collage_engine.records.graph import NodeIndex, NodeSet
+from collage_engine.records.operators import names_where, onnx_type
 from collage_engine.records.precision import BFLOAT16, FLOAT16, in_precision
 from collage_engine.records.toolchain import (
     RuntimeLibrary,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.graph import NodeIndex
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_tango.toolchain import TangoToolchain
 

@@ -24,8 +24,7 @@ from collage_engine.kernels.cuda.product.forms import Convolution, Form, Matmul,
 from collage_engine.kernels.cuda.product.plan import S8, ProductPlan, chosen
 from collage_engine.machine.cuda import generation
 from collage_engine.partition.quantized_numbers import Scaling
-from collage_engine.records.graph import Node
-from collage_engine.records.numbering import NodeIndex
+from collage_engine.records.graph import Node, NodeIndex
 from collage_engine.toolchains.tvm.quantized import NoForm, Writer
 
 
