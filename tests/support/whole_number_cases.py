@@ -122,6 +122,22 @@ def around(op: str, given: str = "uint8") -> ModelProto:
     return net.made()
 
 
+def around_values(second: str) -> ModelProto:
+    """A product of two values that are quantised, as those of an attention."""
+    net = WholeNet("around_values")
+    step, zero = net.scalar(0.02), net.scalar(0, second)
+
+    def held(name: str, shape: list[int]) -> str:
+        data = net.op("QuantizeLinear", net.input(name, shape), step, zero)
+        return net.op("DequantizeLinear", data, step, zero)
+
+    turned = net.op("Transpose", held("b", [COLUMNS, DEPTH]), perm=[1, 0])
+    y = net.op("MatMul", held("a", [ROWS, DEPTH]), turned)
+    y = net.op("QuantizeLinear", y, net.scalar(0.3), zero)
+    net.output(net.op("DequantizeLinear", y, net.scalar(0.3), zero))
+    return net.made()
+
+
 def ties(given: str = "uint8") -> ModelProto:
     """Quotients of which many are halves: the standard rounds them to even numbers."""
     net = WholeNet("ties")
@@ -183,6 +199,8 @@ CASES: dict[str, Callable[[], ModelProto]] = {
     "around MatMul int8": lambda: around("MatMul", "int8"),
     "around Conv": lambda: around("Conv"),
     "around Gemm": lambda: around("Gemm"),
+    "around values": lambda: around_values("uint8"),
+    "around values int8": lambda: around_values("int8"),
     "ties": ties,
     "ties int8": lambda: ties("int8"),
     "own products": own_products,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    import numpy as np
     from onnx import ModelProto, NodeProto
 
 MISREAD: dict[str, int | None] = {
@@ -42,7 +43,6 @@ def saturates(model: ModelProto, flags: Collection[str]) -> bool:
         model: The model.
         flags: The processor's instruction sets.
     """
-    import numpy as np
     from onnx import TensorProto
 
     from collage_engine.model.onnx_file import tensor_array
@@ -50,18 +50,32 @@ def saturates(model: ModelProto, flags: Collection[str]) -> bool:
     if "avx2" not in flags or not VNNI.isdisjoint(flags):
         return False
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
+
+    def is_int8(name: str) -> bool:
+        return name in weights and weights[name].data_type == TensorProto.INT8
+
+    constant = {*weights, ""}
+    rounded = signed = among_values = False
     read: list[str] = []
-    rounded = False
     for node in model.graph.node:
         if node.op_type.startswith("QLinear") or node.op_type == "DequantizeLinear":
             rounded |= node.input[0] not in weights
-            read += [name for name in node.input if name in weights]
-    return rounded and any(
-        weights[name].data_type == TensorProto.INT8
-        and np.abs(tensor_array(weights[name], name).astype(np.int16)).max(initial=0)
-        > LARGEST_WEIGHT
-        for name in read
-    )
+            read += filter(is_int8, node.input)
+            # The zero point of values that are no weights: of a QLinearMatMul's second operand.
+            zeros = node.input[5:6] if node.op_type == "QLinearMatMul" else node.input[2:3]
+            signed |= node.input[0] not in weights and any(map(is_int8, zeros))
+        if node.op_type in ("MatMul", "QLinearMatMul"):
+            second = node.input[3 if node.op_type == "QLinearMatMul" else 1]
+            among_values |= constant.isdisjoint((node.input[0], second))
+        if constant.issuperset(node.input):
+            constant.update(node.output)
+    largest = max((_size_of(tensor_array(weights[name], name)) for name in read), default=0)
+    return (signed and among_values) or (rounded and largest > LARGEST_WEIGHT)
+
+
+def _size_of(array: np.ndarray) -> int:
+    """Return the largest absolute value of an int8 array."""
+    return max(int(array.max(initial=0)), -int(array.min(initial=0)))
 
 
 def misreads(node: NodeProto, opset: int) -> bool:
