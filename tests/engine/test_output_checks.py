@@ -231,6 +231,30 @@ def test_random_inputs_are_drawn_until_every_output_is_finite(
     assert not more.not_finite and (other.inputs["x"] != more.inputs["x"]).all()
 
 
+@pytest.mark.parametrize(
+    ("graph", "kind"),
+    [
+        ("(float[4,9] x) => (int64[4,1] y) { y = ArgMax <axis = 1> (x) }", "halves"),
+        ("(float[4,9] x) => (float[4,9] y) { a = Relu(x) y = Hardmax(a) }", "halves"),
+        ("(float[4,9] x) => (float[4,9] y) { a = Tanh(x) y = Hardmax(a) }", ""),
+        ("(float[4,9] x) => (int64[4,9] y) { a = Floor(x) y = Cast <to = 7> (a) }", "large"),
+        ("(float[4,9] x) => (int64[4,9] y) { a = Mul(x, x) y = Cast <to = 7> (a) }", ""),
+        ("(int64[4,9] x) => (int64[4,9] y) { y = Sub(x, x) }", "whole"),
+    ],
+)
+def test_ties_casts_and_whole_numbers_have_a_sample(
+    imported: Importing, graph: str, kind: str
+) -> None:
+    """What goes through a Tanh, or grows, hangs on the last bit, or is beyond the type."""
+    model = imported(graph)
+    first, *others = (sample.inputs["x"] for sample in model_samples(model, RunSettings()))
+    assert len(others) == bool(kind)
+    assert np.abs(first).max() < 6 or kind == "whole"
+    for values in others:
+        assert (values != first).mean() > 0.9 and (2 * values % 1 == 0).all()
+        assert np.abs(values).max() > {"halves": 1, "large": 1e15, "whole": 2**55}[kind]
+
+
 def test_what_no_range_makes_finite_is_known_by_name(imported: Importing) -> None:
     """The logarithm of what is below zero: its class is an index, and checks as little."""
     model = defined_on_some(imported, ["Exp", "Neg", "Log"], "class", "x2")
