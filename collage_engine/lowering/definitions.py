@@ -10,6 +10,8 @@ others that are exact, or are computed in float64:
   convolution of float64; a convolution of float32 is exact while sums stay below 2^24, which up to
   four of them over digits to the base 16 do for up to 65,536 products for each value.
 - Normalisations, Softmax and Sigmoid are computed in float64.
+- Sums of whole numbers of 64 bits are made of sums that float64 holds, and a Gemm of whole numbers
+  is a MatMul.
 - A maximum over values of which one is NaN is NaN.
 
 Results keep their names and element types. The logarithm of a Softmax or Sigmoid is one function,
@@ -41,6 +43,7 @@ from collage_engine.model.onnx_expand import loses_logarithm
 from collage_engine.model.onnx_outer_values import with_branches
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
+WHOLE = (TensorProto.INT32, TensorProto.INT64, TensorProto.UINT32, TensorProto.UINT64)
 RANGES: dict[int, tuple[float, float]] = {
     TensorProto.UINT8: (0.0, 255.0),
     TensorProto.INT8: (-128.0, 127.0),
@@ -469,6 +472,39 @@ def _with_nan(w: _Writer) -> bool:
 IS_NAN = 9
 """Operator set from which on there are IsNaN and Where (ONNX, changelog)."""
 
+
+def _gemm_of_whole_numbers(w: _Writer) -> bool:
+    """Write a Gemm of whole numbers as a product, which ONNX Runtime has for all of these types."""
+    if (
+        w.type_of(w.input(0)) not in WHOLE
+        or w.attribute("alpha", 1) != 1
+        or w.attribute("beta", 1) != 1
+    ):
+        return False
+    left, right = (
+        w("Transpose", name) if w.attribute(flag, 0) else name
+        for name, flag in ((w.input(0), "transA"), (w.input(1), "transB"))
+    )
+    product = w("MatMul", left, right)
+    last = ("Add", [product, w.input(2)]) if w.input(2) else ("Identity", [product])
+    w.nodes.append(helper.make_node(*last, [w.node.output[0]]))
+    return True
+
+
+def _sum_of_whole_numbers(w: _Writer) -> bool:
+    """Write a sum of 64 bits, which ONNX Runtime adds in float64, as two sums of 32 bits each."""
+    if w.type_of(w.input(0)) != TensorProto.INT64:
+        return False  # ONNX Runtime has none of uint64
+    base = w.constant(2**32, np.int64)
+    high = w("Div", w.input(0), base)
+    parts = (high, w("Sub", w.input(0), w("Mul", high, base)))
+    upper, lower = (
+        w("ReduceSum", part, *w.node.input[1:], given=w.node.attribute) for part in parts
+    )
+    w.nodes.append(helper.make_node("Add", [w("Mul", upper, base), lower], [w.node.output[0]]))
+    return True
+
+
 _DEFINITIONS: dict[tuple[str, str], Callable[[_Writer], bool]] = {
     ("", "MatMulInteger"): _matrix_product,
     ("", "QLinearMatMul"): _quantised_matrix_product,
@@ -488,8 +524,10 @@ _DEFINITIONS: dict[tuple[str, str], Callable[[_Writer], bool]] = {
     (MICROSOFT, "SkipLayerNormalization"): _normalisation_of_sum,
     ("", "Sigmoid"): _sigmoid,
     ("", "MaxPool"): _with_nan,
+    ("", "Gemm"): _gemm_of_whole_numbers,
     ("", "GlobalMaxPool"): _with_nan,
     ("", "ReduceMax"): _with_nan,
     ("", "ReduceMin"): _with_nan,
+    ("", "ReduceSum"): _sum_of_whole_numbers,
 }
 """By domain and type how a node is written; the function tells whether it wrote it."""

@@ -72,8 +72,8 @@ LARGEST_DIVISOR = 8
 """Whole numbers that something is divided by have at most this magnitude, and are not 0; chosen:
 quotients by small numbers differ."""
 EVALUATED = 2**53
-"""The largest sums and powers: true values come from ONNX Runtime, which computes these in float64
-where they are of int64."""
+"""The largest powers and products: true values come from ONNX Runtime, which computes these in
+float64 where they are of int64."""
 LARGEST_EXPONENT = 3
 """The largest whole number that something is raised to, or shifted by; chosen: powers differ, and
 their bases may be large."""
@@ -147,7 +147,7 @@ class _WholeNumbersDrawn:
     def _fits(self, node: Node, bounds: Sequence[float]) -> bool:
         """Tell whether a node's results wrap around at no value, and are evaluated exactly."""
         largest = max(map(most, node.types))
-        if node.op in ("mean", "power", "prod", "sum"):
+        if node.op in ("mean", "power", "prod"):
             largest = min(largest, EVALUATED)
         return bounds[node.index] <= largest
 

@@ -433,3 +433,26 @@ def test_every_value_can_be_asked_for() -> None:
     model.graph.output.append(onnx.ValueInfoProto(name=value))
     assert run_onnx(model, feeds)[1] == [[64770]]
     assert reference.run_onnx is run_onnx
+
+
+@pytest.mark.parametrize(("axes", "kept"), [([1], 0), ([0, 2], 1), (None, 0)])
+def test_a_sum_of_64_bits_is_exact(axes: list[int] | None, kept: int) -> None:
+    data = np.random.default_rng(0).integers(-(2**63) // 60, 2**63 // 60, (3, 4, 5))
+    given = [data] if axes is None else [data, np.array(axes)]
+    (found,) = true_outputs("ReduceSum", given, keepdims=kept, constants=range(1, len(given)))
+    wanted = data.sum(None if axes is None else tuple(axes), keepdims=bool(kept))
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint64"])
+@pytest.mark.parametrize("turned", [0, 1])
+def test_a_gemm_of_whole_numbers_is_exact(dtype: str, turned: int) -> None:
+    largest = 2 ** (np.iinfo(dtype).bits // 2 - 4)
+    random = np.random.default_rng(0)
+    low = -largest if dtype.startswith("int") else 0
+    left, right, bias = (
+        random.integers(low, largest, shape, dtype) for shape in ((5, 9), (9, 6), (6,))
+    )
+    given = [left.T.copy(), right.T.copy(), bias] if turned else [left, right, bias]
+    (found,) = true_outputs("Gemm", given, transA=turned, transB=turned)
+    np.testing.assert_array_equal(found, left @ right + bias)

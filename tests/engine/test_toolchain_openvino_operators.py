@@ -144,6 +144,8 @@ def test_positions_and_masks_are_computed_in_32_bits(
 @pytest.mark.parametrize(
     ("op", "kinds", "said"),
     [
+        ("Pow", ("int32",), "Pow in float32"),
+        ("Clip", ("int32",), "Clip in float32"),
         ("MatMul", ("int32", "int32"), "MatMul in float32, which holds whole numbers up to 2^24"),
         ("MatMul", ("int64", "int64"), "whole numbers of 64 bits in 32"),
         ("Equal", ("int32", "int32"), "Equal in float32"),
@@ -159,7 +161,8 @@ def test_what_is_inexact_is_refused(
     codes = [helper.np_dtype_to_tensor_dtype(np.dtype(kind)) for kind in kinds]
     attributes = {"to": TensorProto.INT64} if op == "Cast" else {}
     given = (net.input(4, 4, element=code) for code in codes)
-    graph = imported(net.model(net.add(op, *given, **attributes))).graph
+    constants = [net.const(np.int32(2))] if kinds == ("int32",) else []
+    graph = imported(net.model(net.add(op, *given, *constants, **attributes))).graph
     reason = toolchain.supports(graph, graph.operators[0], default_instance(toolchain))
     assert reason is None if said is None else reason is not None and said in reason
 

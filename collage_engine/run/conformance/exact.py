@@ -63,6 +63,7 @@ WHOLE: dict[str, Truth] = {
     "Cast <to = 7> (x)": lambda x: x.astype(np.int64),
     "Cast <to = 9> (x)": lambda x: x.astype(bool),
     "Clip(x, low, high)": lambda x: np.clip(x, *_limits(x.dtype)),
+    "Clip(x, low)": lambda x: np.maximum(x, _limits(x.dtype)[0]),
     "Concat <axis = 0> (x, y)": lambda x, y: np.concatenate([x, y]),
     "CumSum(x, last)": lambda x: x.cumsum(1, dtype=x.dtype),
     "Div(x, y)": _quotient,
@@ -79,6 +80,7 @@ WHOLE: dict[str, Truth] = {
     "Mul(x, y)": np.multiply,
     "Neg(x)": np.negative,
     "Pow(x, y)": np.power,
+    "Pow(x, two)": np.square,
     "ReduceMax <keepdims = 0> (x, axes)": lambda x: x.max(1),
     "ReduceMin <keepdims = 0> (x, axes)": lambda x: x.min(1),
     "ReduceProd <keepdims = 0> (x, axes)": lambda x: x.prod(1, dtype=x.dtype),
@@ -150,8 +152,9 @@ def _model(cases: list[ExactCase], kind: str) -> onnx.ModelProto:
     low, high = _limits(np.dtype(kind))
     text = f"""<ir_version: 8, opset_import: ["" : {OPSET}]>
     exact ({", ".join(inputs)}) => ({", ".join(f"out{case.number}" for case in cases)})
-    <{kind} low = {{{low}}}, {kind} high = {{{high}}}, int64 last = {{1}}, int64[1] axes = {{1}},
-     int64[1] flat = {{-1}}, int64[1] few = {{9}}, float one = {{1}}, int8 three = {{3}}>
+    <{kind} two = {{2}}, {kind} low = {{{low}}}, {kind} high = {{{high}}},
+     int64 last = {{1}}, int64[1] axes = {{1}}, int64[1] flat = {{-1}}, int64[1] few = {{9}},
+     float one = {{1}}, int8 three = {{3}}>
     {{ {" ".join(case.line for case in cases)} }}"""
     return shape_inference.infer_shapes(parser.parse_model(text), strict_mode=True)
 

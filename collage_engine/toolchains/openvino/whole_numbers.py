@@ -12,18 +12,18 @@ from collections.abc import Sequence
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.index_set import members
 from collage_engine.model.opaque_names import is_opaque
-from collage_engine.model.whole_numbers import COMPARISONS, HAND_ON, WholeNumbers, is_whole, most
+from collage_engine.model.whole_numbers import COMPARISONS, WholeNumbers, is_whole, most
 from collage_engine.records.graph import Node
 from collage_engine.records.operators import OPERATORS, onnx_type
 
 IN_INT32 = {
-    *HAND_ON,
-    *("abs", "add", "argmax", "argmin", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor"),
-    *("cumsum", "flip", "gather_elements", "gather_nd", "maximum", "minimum", "multiply"),
-    *("negative", "nn.pad", "reverse_sequence", "scatter_elements", "scatter_nd", "sign"),
-    *("subtract", "take", "topk", "tril", "triu"),
+    *("Abs", "Add", "ArgMax", "ArgMin", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"),
+    *("Cast", "Compress", "Concat", "CumSum", "Expand", "Flatten", "Gather", "GatherElements"),
+    *("GatherND", "Identity", "Max", "Min", "Mul", "Neg", "NonZero", "OneHot", "Pad", "Reshape"),
+    *("ReverseSequence", "ScatterElements", "ScatterND", "Sign", "Slice", "Split", "Squeeze"),
+    *("Sub", "Sum", "Tile", "TopK", "Transpose", "Trilu", "Unsqueeze", "Where"),
 }
-"""Relax operators with kernels of int32; and ``sign``, which rounding does not change."""
+"""ONNX operators with kernels of int32; and ``Sign``, which rounding does not change."""
 INT32, FLOAT32 = 2**31 - 1, 2**24
 """The largest magnitudes that are computed exactly."""
 
@@ -51,11 +51,10 @@ def inexact(numbers: WholeNumbers, node: Node, bounds: Sequence[float]) -> str |
         values = [min(operands) + 1]  # one that float32 holds is told apart from all others
     elif _becomes_float(numbers, node):
         values = operands
-    if node.op in IN_INT32 or max(values, default=0) <= FLOAT32:
+    name = node.onnx_type or onnx_type(node.op)
+    if name in IN_INT32 or max(values, default=0) <= FLOAT32:
         return None
-    return (
-        f"OpenVINO computes {onnx_type(node.op)} in float32, which holds whole numbers up to 2^24"
-    )
+    return f"OpenVINO computes {name} in float32, which holds whole numbers up to 2^24"
 
 
 def rounds_otherwise(graph: DataflowGraph, node: Node) -> str | None:
