@@ -29,6 +29,7 @@ from collage_engine.machine.processes import (
     descendants,
     kill,
     private_bytes,
+    processor_s,
     signal_name,
     tree_private_bytes,
 )
@@ -116,6 +117,10 @@ class ChildProcess:
         if whole_tree:
             return tree_private_bytes(self._process.pid)
         return private_bytes(self.server_pid) if self.server_pid else 0
+
+    def processor_s(self) -> float:
+        """Return the processor time of the child and of all that it started, in seconds."""
+        return processor_s((self._process.pid, *descendants(self._process.pid)))
 
     # -- requests and replies ----------------------------------------------------------
 

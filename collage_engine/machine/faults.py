@@ -77,12 +77,6 @@ class RiskMarker:
         name, what = (text.rstrip(b"\0").decode(errors="replace") for text in (who, doing))
         return AtRisk(name, what, limit_s, until_s) if name else None
 
-    def overdue(self) -> AtRisk | None:
-        """Return who is at risk and should have ended by now; None: nobody."""
-        at_risk = self.get()
-        late = at_risk is not None and time.monotonic() > at_risk.until_s
-        return at_risk if late else None
-
     def close(self) -> None:
         """Unmap the file."""
         self._map.close()

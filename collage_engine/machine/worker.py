@@ -9,6 +9,7 @@ RLIMIT_AS: compilers and thread pools reserve far more address space than they u
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -17,7 +18,7 @@ from typing import Any, TypeVar
 
 from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.machine.child_process import ChildProcess
-from collage_engine.machine.faults import RiskMarker
+from collage_engine.machine.faults import AtRisk, RiskMarker
 from collage_engine.machine.processes import STEP_S
 from collage_engine.support import errors
 from collage_engine.support.errors import Cancelled, CollageError
@@ -29,6 +30,12 @@ tree, which takes nearly a hundred times as long."""
 TREE_FIRST_S, TREE_EVERY_S = 2 * STEP_S, 4 * STEP_S
 """Seconds until the memory of a child's own children is first added up, and between such sums: not
 as often as where a placement's memory is the question, since measuring goes on beside."""
+
+LEAST_SHARE = 0.05
+"""Share of one processor below which a child counts as standing still, which is what its limits of
+time are to end. One that has more computes: what it lacks of a whole processor is not counted, so
+that it has at most twenty times as long as on a machine of its own. With a load of 16 on two
+processors a thread has an eighth."""
 
 MEMORY_SHARE = 0.7
 """Share of the machine's memory that a child and its children may take where nothing else is said;
@@ -152,7 +159,8 @@ class Worker:
 
         Args:
             payload: What the target is called with; it is pickled.
-            timeout_s: Seconds that the whole call may take, the child's start included.
+            timeout_s: Seconds that the whole call may take, the child's start included. These and
+                all other limits leave out what others had of the processor (``LEAST_SHARE``).
             cancel: Ends the call (and the child) when it is set.
             on_message: Takes what the target sends on the way.
             silence_s: Seconds that may pass without any message.
@@ -228,7 +236,7 @@ class Worker:
         while not child.ended:
             message = child.receive(TICK_S)
             if message is not None:
-                limits.heard = time.monotonic()
+                limits.heard = time.monotonic() - limits.lost_s
                 kind, body = message
                 if kind == "hello":
                     child.server_pid = body
@@ -251,27 +259,56 @@ class _Limits:
     marker: RiskMarker | None
 
     def __post_init__(self) -> None:
-        self.began = self.heard = self.next_look = time.monotonic()
-        """Moments: of the begin, of the last message, and of the next look at the memory."""
-        self.next_tree = self.began + TREE_FIRST_S
+        now = time.monotonic()
+        self.began = self.heard = now
+        """Moments of the begin and of the last message, less ``lost_s`` at that time."""
+        self.lost_s = 0.0
+        """Seconds in which the child computed and others had the processor, which do not count."""
+        self.next_look, self.next_tree = now, now + TREE_FIRST_S
+        self._counted, self._used_s = now, math.nan
+        """When the time of its processes was last looked at, and their processor time then."""
+        self._at_risk: AtRisk | None = None
+        self._lost_before_s = 0.0
+        """Who is at risk, and ``lost_s`` when that began."""
+
+    def _passed_s(self, now: float) -> float | None:
+        """Return the first limit of time that is passed, in seconds; None: none is."""
+        own = now - self.lost_s
+        at_risk = self.marker.get() if self.marker is not None else None
+        if at_risk != self._at_risk:
+            self._at_risk, self._lost_before_s = at_risk, self.lost_s
+        if self.timeout_s is not None and own - self.began > self.timeout_s:
+            return self.timeout_s
+        if self.silence_s is not None and own - self.heard > self.silence_s:
+            return self.silence_s
+        if at_risk is not None and own + self._lost_before_s > at_risk.until_s:
+            return at_risk.limit_s
+        return None
+
+    def _count_lost(self, child: ChildProcess, now: float) -> None:
+        """Look what processor time the child had, and count as lost what it did not get."""
+        used_s = child.processor_s()
+        passed_s, got_s = now - self._counted, used_s - self._used_s
+        if got_s >= LEAST_SHARE * passed_s:
+            self.lost_s += max(0.0, passed_s - got_s)
+        self._counted, self._used_s = now, used_s
 
     def check(self, child: ChildProcess) -> None:
         """Raise the error of the first limit that is passed."""
         now = time.monotonic()
         if self.cancel is not None and self.cancel.is_set():
             raise Cancelled("stopped by the user")
-        if self.timeout_s is not None and now - self.began > self.timeout_s:
-            raise WorkerTimeout(self.timeout_s)
-        if self.silence_s is not None and now - self.heard > self.silence_s:
-            raise WorkerTimeout(self.silence_s)
-        late = self.marker.overdue() if self.marker is not None else None
-        if late is not None:
-            raise WorkerTimeout(late.limit_s)
+        if self._passed_s(now) is not None and now - self._counted >= STEP_S:
+            self._count_lost(child, now)
+            passed_s = self._passed_s(now)
+            if passed_s is not None:
+                raise WorkerTimeout(passed_s)
         if now < self.next_look:
             return
         self.next_look, whole_tree = now + TICK_S, now >= self.next_tree
         if whole_tree:
             self.next_tree = now + TREE_EVERY_S
+            self._count_lost(child, now)
         if child.used_bytes(whole_tree=whole_tree) > self.most_bytes:
             limit = f"{self.most_bytes / 2**30:.3g} GiB"
             raise WorkerCrashed(f"used more than {limit} of memory")

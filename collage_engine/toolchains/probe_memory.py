@@ -4,10 +4,10 @@ An answer is taken from here only while nothing that it rests on has changed: th
 sources and the toolchain's, the machine, the folders of the Python environment's packages, the
 dynamic linker's cache, the variables that choose libraries and compilers, and the NVIDIA driver's
 traces. (A file that is removed or replaced within a package's folder is not seen; ``collage
-toolchains`` probes anew.) What is missing is asked again after as long as one piece of work, such
-as installing it, may take (no list of places where it might appear is complete). That a probe was
-ended at a limit is kept as long as an answer: waiting for it again would cost every command that
-time. What crashed is asked again.
+toolchains`` probes anew.) What is missing is asked again after as long as a whole job may take (no
+list of places where it might appear is complete): asking costs a run seconds for each. That a probe
+was ended at a limit is kept as long as an answer: waiting for it again would cost every command
+that time. What crashed is asked again.
 Two Python environments on one machine each have a file of their own, so that those who use them in
 turn do not probe each time.
 """
@@ -31,7 +31,7 @@ from collage_engine.machine.device import fingerprint
 from collage_engine.machine.folders import cache_folder
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.support.files import write_atomically
-from collage_engine.support.time_limits import WORK_S
+from collage_engine.support.time_limits import JOB_S
 from collage_engine.support.typed import decode
 from collage_engine.toolchains.sources import hash_files, package_files, source_files
 
@@ -68,7 +68,7 @@ def recall(name: str, target: str) -> ToolchainState | None:
     except (OSError, msgspec.DecodeError):
         return None
     state = kept.state
-    lasts = state.available or state.fault or 0 <= time.time() - kept.at < WORK_S
+    lasts = state.available or state.fault or 0 <= time.time() - kept.at < JOB_S
     return state if lasts and kept.surroundings == surroundings(name, target) else None
 
 

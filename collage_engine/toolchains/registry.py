@@ -219,11 +219,10 @@ def probe(
     if known is None:
         known = None if anew else recall(name, _targets()[name])
         if known is None:
-            left_s = ready_by - time.monotonic()
-            if left_s <= 0:
+            if time.monotonic() >= ready_by:
                 return _unavailable(name, NOT_READY, late=True)
             on_child(name)
-            known = _probe_in_child(name, min(WORK_S, left_s), stop)
+            known = _probe_in_child(name, ready_by, stop)
             if not known.available and time.monotonic() >= ready_by:
                 return _unavailable(name, NOT_READY, late=True)
             if known.fault:
@@ -294,8 +293,8 @@ def forget_probes() -> None:
 class _Idle:
     """A flag that is set when a probe is to be ended: nobody waits for it, or it does nothing."""
 
-    def __init__(self, worker: Worker, stop: Flag) -> None:
-        self._worker, self._stop = worker, stop
+    def __init__(self, worker: Worker, ready_by: float, stop: Flag) -> None:
+        self._worker, self._ready_by, self._stop = worker, ready_by, stop
         self._used_s = -1.0
         self._looked = self._busy = time.monotonic()
 
@@ -306,18 +305,18 @@ class _Idle:
             used_s = processor_s(descendants(self._worker.warden_pid))
             self._looked, before_s, self._used_s = now, self._used_s, used_s
             self._busy = now if used_s != before_s else self._busy
-        return self._stop.is_set() or now - self._busy > IDLE_S
+        return self._stop.is_set() or now >= self._ready_by or now - self._busy > IDLE_S
 
 
-def _probe_in_child(name: str, limit_s: float, stop: Flag) -> ToolchainState:
+def _probe_in_child(name: str, ready_by: float, stop: Flag) -> ToolchainState:
     before = surroundings(name, _targets()[name])
     with Worker(_JOB, name="collage-probe") as worker:
         try:
-            state: ToolchainState = worker.call(name, limit_s, _Idle(worker, stop))
+            state: ToolchainState = worker.call(name, WORK_S, _Idle(worker, ready_by, stop))
         except (WorkerTimeout, Cancelled) as error:
             if stop.is_set():
                 raise
-            reason = f"probing it took longer than {limit_s:g} s"
+            reason = f"probing it took longer than {WORK_S:g} s"
             if isinstance(error, Cancelled):
                 reason = f"probing it did nothing for longer than {IDLE_S:g} s"
             reason = f"{reason}; `collage toolchains` tries it again"

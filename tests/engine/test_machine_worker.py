@@ -27,6 +27,7 @@ from collage_engine.support.errors import Cancelled, InfeasibleError, ToolchainE
 from tests.support.worker_targets import Unpicklable
 
 DO = "tests.support.worker_targets:do"
+SPIN = "while True: pass"
 
 
 def gone(pid: int) -> bool:
@@ -154,6 +155,27 @@ def test_time_limit_kills(worker):
     with pytest.raises(WorkerTimeout, match=r"no answer within 0\.3 s"):
         worker.call({"do": "sleep", "s": 60}, timeout_s=0.3)
     assert wait_gone(pid)
+
+
+def test_a_child_that_lacks_the_processor_is_not_taken_for_one_that_hangs():
+    """All compete for one processor, so that each of seven has a seventh of it."""
+    others = [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(6)]
+    try:
+        for other in others:
+            os.sched_setaffinity(other.pid, {min(os.sched_getaffinity(0))})
+        with Worker(DO) as worker:
+            pid = worker.call({"do": "pid"})
+            os.sched_setaffinity(pid, {min(os.sched_getaffinity(0))})
+            began = time.monotonic()
+            assert worker.call({"do": "compute", "s": 1.5}, timeout_s=3.0) >= 1.5
+            assert time.monotonic() - began > 3.0, "it did not have to wait"
+            for endless in ("sleep", "compute"):
+                with pytest.raises(WorkerTimeout, match="no answer within 3 s"):
+                    worker.call({"do": endless, "s": 600}, timeout_s=3.0)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
 
 
 def test_silence_limit_is_reset_by_messages(worker):

@@ -44,6 +44,11 @@ def do(what: dict[str, Any], send: Callable[[Any], None]) -> Any:
             sys.exit(what["status"])
         case "sleep":
             time.sleep(what["s"])
+        case "compute":
+            began = time.process_time()
+            while time.process_time() - began < what["s"]:
+                pass
+            return time.process_time() - began
         case "raise":
             raise ValueError(what["text"])
         case "raise-ours":

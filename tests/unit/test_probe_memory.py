@@ -136,7 +136,7 @@ def test_what_is_missing_is_asked_again_soon(machine: Machine) -> None:
     machine.ask()
     machine.ask()
     assert machine.asked == 1
-    machine.age(probe_memory.WORK_S + 1)
+    machine.age(probe_memory.JOB_S + 1)
     machine.ask()
     assert machine.asked == 2
     machine.age(-60)  # kept in the future: the clock was set back

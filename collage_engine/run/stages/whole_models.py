@@ -33,7 +33,7 @@ from collage_engine.trials.contender import Contender, ContenderResult
 from collage_engine.trials.placement_process import TrialBench, TrialSettings
 from collage_engine.trials.race import Race
 from collage_engine.trials.runner import TrialRunner, trial_settings
-from collage_engine.wording.amounts import time_text
+from collage_engine.wording.amounts import duration_text, time_text
 
 EXPORT_S = 1.0
 """Seconds for writing an artifact beside its weights; measured: small models took less than 0.1 s
@@ -59,6 +59,13 @@ def open_race(
     )
 
     def tell() -> None:
+        late_s = time.monotonic() - control.ends_at
+        if late_s > 0 and control.first_answer_s is None:
+            control.warn(
+                f"the budget was over before any placement had run: the run went on for "
+                f"{duration_text(late_s)} until the first one, and ends with it; a larger --budget "
+                "leaves time to try others"
+            )
         document = provisional_document(task, menu, data, race, control)
         control.emit(Provisional(run=document))
 
