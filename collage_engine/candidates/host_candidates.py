@@ -14,11 +14,10 @@ from functools import partial
 import msgspec
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import members
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.partition.regions import supported_set
-from collage_engine.records.graph import NodeIndex, OperatorNumber
+from collage_engine.partition.rules import CandidateSource
+from collage_engine.records.graph import NodeIndex, OperatorNumber, members
 from collage_engine.records.pin import Pin
 from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains.asking import asking

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
-from collage_engine.model.texts import TEXT_TYPE, encoded
+from collage_engine.model.values import TEXT_TYPE, encoded
 from collage_engine.support.errors import UsageError, short_reason, shown
 
 ArrayKind = tuple[tuple[int, ...], np.dtype]

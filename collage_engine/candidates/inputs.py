@@ -23,11 +23,10 @@ from collage_engine.lowering.reference import original_outputs, run_by_either
 from collage_engine.lowering.rounding import is_quantised, relative_bound, roundings
 from collage_engine.lowering.rounding_noise import rounding_noise, widened
 from collage_engine.model.importer import ImportedModel
-from collage_engine.model.index_set import members
-from collage_engine.model.numpy_types import numpy_type
 from collage_engine.model.random_inputs import RANGES, edges
+from collage_engine.model.values import numpy_type
 from collage_engine.model.whole_numbers import is_whole
-from collage_engine.records.graph import NodeSet
+from collage_engine.records.graph import NodeSet, members
 from collage_engine.records.precision import TOLERANCES, RunTolerance
 from collage_engine.records.settings import RunSettings
 from collage_engine.support.errors import UsageError, short_reason, shown

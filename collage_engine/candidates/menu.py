@@ -15,9 +15,8 @@ from collage_engine.machine.device import device, fingerprint, physical_cores
 from collage_engine.machine.faults import FaultTracker
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.importer import ImportedModel
-from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.partition.enumerate import enumerate_candidates, why_not
-from collage_engine.partition.rules import AskedRule, PartitionRule
+from collage_engine.partition.rules import AskedRule, CandidateSource, PartitionRule
 from collage_engine.records.answers import RunUpdate
 from collage_engine.records.candidate import Candidate, CostTable, Refusal, records_of
 from collage_engine.records.graph import NodeIndex

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.model.formats import by_value
-from collage_engine.model.index_set import members
 from collage_engine.records.format import HOST, Formats
-from collage_engine.records.graph import NodeIndex, NodeSet, OperatorNumber, TensorType
+from collage_engine.records.graph import NodeIndex, NodeSet, OperatorNumber, TensorType, members
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function

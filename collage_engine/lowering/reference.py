@@ -29,10 +29,10 @@ from collage_engine.model.mapped_weights import (
     mapped_weights,
     with_own_weights,
 )
-from collage_engine.model.numpy_types import numpy_type
 from collage_engine.model.observed_types import Evaluate, evaluate_by_definition
 from collage_engine.model.onnx_cleanup import without_functions
 from collage_engine.model.onnx_file import read_model, read_without_weights, tensor_array
+from collage_engine.model.values import numpy_type
 from collage_engine.records.graph import NodeIndex, TensorType
 from collage_engine.support.errors import (
     Cancelled,

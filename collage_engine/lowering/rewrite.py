@@ -19,8 +19,8 @@ from collage_engine.lowering.convert import ValuesAtHand
 from collage_engine.lowering.emit import CompiledParts, KernelCall
 from collage_engine.lowering.extract import relax_type
 from collage_engine.lowering.host import HostSide
-from collage_engine.model.index_set import members
 from collage_engine.records.format import HOST, PLAIN
+from collage_engine.records.graph import members
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.weight_files import files_of

@@ -15,8 +15,7 @@ import re
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import members
-from collage_engine.records.graph import NodeSet
+from collage_engine.records.graph import NodeSet, members
 
 ROUNDS = re.compile(r"quantize|onnx:(com\.microsoft\.)?(QuantizeLinear|QLinear\w+|QGemm)")
 """Operators that round to 8 bits: those of the dataflow graph, and opaque ones."""

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collage_engine.model.numpy_types import numpy_type
-from collage_engine.model.texts import bytes_of, from_bytes
+from collage_engine.model.values import bytes_of, from_bytes, numpy_type
 from collage_engine.records.format import TO_LOGICAL, TO_STORED
 from collage_engine.records.graph import TensorType
 from collage_engine.support.errors import ToolchainError

@@ -9,8 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 
-from collage_engine.model.index_set import members, node_set
-from collage_engine.records.graph import GraphRecord, Node, NodeIndex, NodeSet, OperatorNumber
+from collage_engine.records.graph import (
+    GraphRecord,
+    Node,
+    NodeIndex,
+    NodeSet,
+    OperatorNumber,
+    members,
+    node_set,
+)
 
 
 class DataflowGraph:

@@ -27,10 +27,9 @@ from collage_engine.model.observed_types import Evaluate, evaluate_by_definition
 from collage_engine.model.onnx_checks import check_graph
 from collage_engine.model.onnx_cleanup import CleanModel, Origin, clean_up
 from collage_engine.model.onnx_file import read_model, write_plainly
-from collage_engine.model.onnx_index import OnnxIndex
 from collage_engine.model.onnx_standard import check_standard, in_known_opset
+from collage_engine.model.onnx_types import OnnxIndex
 from collage_engine.model.opaque import OpaqueOperator
-from collage_engine.model.opaque_names import is_opaque
 from collage_engine.model.random_inputs import random_inputs
 from collage_engine.model.relax_graph import (
     OpenSize,
@@ -51,7 +50,7 @@ from collage_engine.records.graph import (
     TensorType,
     item_bytes,
 )
-from collage_engine.records.operators import OPERATORS
+from collage_engine.records.operators import OPERATORS, is_opaque
 from collage_engine.support.errors import ModelError, UsageError, one_sentence, short_reason
 
 _LOG = logging.getLogger(__name__)

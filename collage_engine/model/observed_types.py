@@ -13,11 +13,9 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 
-from collage_engine.model.numpy_types import numpy_type
 from collage_engine.model.onnx_outer_values import outer_values
 from collage_engine.model.onnx_types import dtype_name, element_type
-from collage_engine.model.onnx_values import for_onnx, from_onnx
-from collage_engine.model.texts import TEXT_TYPE
+from collage_engine.model.values import TEXT_TYPE, for_onnx, from_onnx, numpy_type
 
 Evaluate = Callable[[ModelProto, Mapping[str, np.ndarray]], list[np.ndarray]]
 """Runs a model on inputs by name; gives its outputs in their order."""

@@ -4,6 +4,11 @@ Constants become initializers, constant sub-graphs and shape computations are fo
 Dropout and Identity go, Sum becomes Add, BatchNormalization is folded into its convolution.
 Each node of the user's file is accounted for: it lives on, is absorbed by a named operator,
 or is listed as folded.
+
+Exporters write one DequantizeLinear for all readers of a value. A composite (DequantizeLinear →
+operator → QuantizeLinear) then reaches into its neighbour's, and only one of them could be a
+partition. With a copy for each reader composites are disjoint and hand 8-bit values to each
+other; ONNX Runtime's optimiser does the same before it looks for its node units.
 """
 
 from __future__ import annotations
@@ -15,15 +20,48 @@ from typing import NamedTuple
 from onnx import ModelProto, helper, inliner
 
 from collage_engine.model import onnx_affine, onnx_expand
-from collage_engine.model.draft import Draft, node_name
+from collage_engine.model.draft import Draft, Op, node_name
 from collage_engine.model.onnx_checks import check_operators
 from collage_engine.model.onnx_fold import constants_to_initializers, fold
 from collage_engine.model.onnx_outer_values import branches, with_branches
 from collage_engine.model.onnx_pads import explicit_pads, pads_into_convolutions
-from collage_engine.model.onnx_quantized import dequantize_per_reader
 from collage_engine.model.onnx_standard import check_inference, check_sizes, infer_loosely
 from collage_engine.records.graph import OPEN_SIZE
 from collage_engine.support.errors import ModelError
+
+
+def dequantize_per_reader(draft: Draft) -> None:
+    """Copy each DequantizeLinear for all its readers but one, in place.
+
+    A value that is a graph output keeps the original for that. Weights are not copied: the
+    copies read the same constants.
+    """
+    outputs = draft.output_names
+    made = {op.outputs[0]: op for op in draft.ops if _dequantizes(op)}
+    first: dict[str, Op] = {}
+    copies: dict[str, list[Op]] = {}
+    for op in draft.ops:
+        for value in dict.fromkeys(op.inputs):
+            source = made.get(value)
+            if source is None:
+                continue
+            if value not in outputs and value not in first:
+                first[value] = op
+                continue
+            fresh = draft.fresh(f"{value}_copy")
+            copy = Op(source.type, list(source.inputs), [fresh], dict(source.attributes))
+            copy.names, copy.scope = list(source.names), source.scope
+            copies.setdefault(value, []).append(copy)
+            if value in draft.types:
+                draft.types[fresh] = draft.types[value]
+            op.inputs = [fresh if v == value else v for v in op.inputs]
+    if copies:
+        draft.ops = [each for op in draft.ops for each in (op, *copies.get(op.outputs[0], ()))]
+
+
+def _dequantizes(op: Op) -> bool:
+    return op.type == "DequantizeLinear" and not op.domain
+
 
 MOST_NODES = 200_000
 """Nodes of a model after its local functions are written out, at most. Chosen: the largest exports

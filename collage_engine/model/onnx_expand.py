@@ -18,7 +18,7 @@ import numpy as np
 from onnx import NodeProto, defs, helper, inliner
 
 from collage_engine.model.draft import Draft, Op, op_from
-from collage_engine.model.onnx_branches import taken_branch
+from collage_engine.model.onnx_fold import taken_branch
 from collage_engine.support.errors import ModelError
 
 _BY_DEFINITION = {

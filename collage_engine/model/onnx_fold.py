@@ -2,16 +2,68 @@
 
 The names of a node that is dropped because another stands for it move to that one; what is folded
 into a constant keeps none and is listed as folded.
+
+Exporters write an If where a size decides (torch: ``squeeze`` of an axis that may be 1). With all
+sizes known its condition is a constant after clean-up, and the branch taken replaces it.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from collage_engine.model.constant_values import NotFoldable, evaluate
-from collage_engine.model.draft import Draft, Op
+import numpy as np
+from onnx import helper
+
+from collage_engine.model.draft import Draft, Op, op_from
 from collage_engine.model.onnx_file import tensor_array
 from collage_engine.support.errors import ModelError
+
+Values = list[Any]
+"""The values of a node's inputs; None for an input that is absent."""
+
+
+class NotFoldable(Exception):
+    """The node has constant inputs but cannot be evaluated; it stays in the graph."""
+
+
+def evaluate(op: Op, values: Values, opset: int) -> Values:
+    """Return the outputs of a node for these inputs (None for an absent one).
+
+    Raises ``NotFoldable`` when the reference evaluator cannot do it.
+    """
+    if op.type == "Identity" and not op.domain:
+        return values  # weights of any size, which the evaluator would copy
+    try:
+        return _reference(op, values, opset)
+    except NotFoldable:
+        raise
+    except Exception as error:  # the evaluator raises whatever numpy or its author chose
+        raise NotFoldable(f"{op.type}: {error}") from error
+
+
+def _reference(op: Op, values: Values, opset: int) -> Values:
+    from onnx.reference import ReferenceEvaluator
+
+    if op.domain:
+        raise NotFoldable(f"{op.domain}.{op.type}")
+    inputs = [(n, v) for n, v in zip(op.inputs, values, strict=True) if n]
+    graph = helper.make_graph(
+        [op.to_proto()],
+        "one",
+        [
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+            for n, v in dict(inputs).items()
+        ],
+        [helper.make_empty_tensor_value_info(o) for o in op.outputs if o],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    found = list(ReferenceEvaluator(model).run(None, dict(inputs)))
+    if not all(isinstance(each, (np.ndarray, np.generic)) for each in found):
+        raise NotFoldable(f"{op.type} makes a sequence or an optional value")
+    results = iter(found)
+    # An absent optional output keeps its place.
+    return [np.asarray(next(results)) if o else np.empty(0) for o in op.outputs]
+
 
 _NEVER_FOLDED = {
     "DequantizeLinear",
@@ -236,3 +288,38 @@ def _rename_outputs(draft: Draft) -> None:
         for op in draft.ops:
             op.inputs = [rename.get(v, v) for v in op.inputs]
             op.outputs = [rename.get(v, v) for v in op.outputs]
+
+
+def taken_branch(draft: Draft, op: Op) -> list[Op] | None:
+    """Return the operators that an If becomes whose condition is a constant.
+
+    It is None where it is not.
+    """
+    if op.inputs[0] not in draft.constants or draft.constants[op.inputs[0]].size != 1:
+        return None
+    taken = bool(draft.constants[op.inputs[0]].reshape(-1)[0])
+    proto = op.to_proto()
+    branch = next(
+        helper.get_attribute_value(a)
+        for a in proto.attribute
+        if a.name == ("then_branch" if taken else "else_branch")
+    )
+    rename = {}
+    for tensor in branch.initializer:
+        rename[tensor.name] = draft.fresh(f"{op.name}_{tensor.name}")
+        draft.constants.add(tensor, rename[tensor.name])
+    for node in branch.node:
+        for value in node.output:
+            if value:
+                rename[value] = draft.fresh(f"{op.name}_{value}")
+    made = []
+    for node in branch.node:
+        new = op_from(node, op.names)
+        new.inputs = [rename.get(v, v) for v in new.inputs]
+        new.outputs = [rename.get(v, v) for v in new.outputs]
+        made.append(new)
+    for inner, outer in zip(branch.output, op.outputs, strict=True):
+        if outer:
+            source = rename.get(inner.name, inner.name)
+            made.append(Op("Identity", [source], [outer], {}, list(op.names)))
+    return made

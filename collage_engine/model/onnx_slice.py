@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from onnx import ModelProto, NodeProto
 
-from collage_engine.model.onnx_index import OnnxIndex
 from collage_engine.model.onnx_outer_values import outer_values, with_outer_values
-from collage_engine.model.onnx_types import value_info
+from collage_engine.model.onnx_types import OnnxIndex, value_info
 from collage_engine.support.errors import ModelError
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
-"""Translates between ONNX's types of values and the records' tensor types."""
+"""Translates between types of ONNX and of the records, and finds nodes by names of values."""
 
 from __future__ import annotations
 
-from onnx import TensorProto, ValueInfoProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from collage_engine.records.graph import OPEN_SIZE, TensorType
 
@@ -32,3 +32,13 @@ def value_info(name: str, kind: TensorType) -> ValueInfoProto:
     return helper.make_tensor_value_info(
         name, element_type(kind.dtype), None if kind.any_rank else shape
     )
+
+
+class OnnxIndex:
+    """Producers and weights of a model by name."""
+
+    def __init__(self, model: ModelProto) -> None:
+        self.producer: dict[str, NodeProto] = {o: n for n in model.graph.node for o in n.output}
+        self.place = {id(n): i for i, n in enumerate(model.graph.node)}
+        self.initializer: dict[str, TensorProto] = {t.name: t for t in model.graph.initializer}
+        self._nodes = list(model.graph.node)  # keeps the ids above alive

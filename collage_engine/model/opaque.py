@@ -19,7 +19,7 @@ from typing import Any
 from onnx import AttributeProto, NodeProto, TensorProto, defs, helper
 
 from collage_engine.model.onnx_outer_values import outer_values
-from collage_engine.model.opaque_names import PREFIX
+from collage_engine.records.operators import PREFIX
 from collage_engine.support.text import NAMED
 
 

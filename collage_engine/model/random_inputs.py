@@ -15,7 +15,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.numpy_types import numpy_type
+from collage_engine.model.values import numpy_type
 from collage_engine.model.whole_numbers import (
     DIVISIONS,
     HAND_ON,

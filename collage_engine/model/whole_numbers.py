@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import members
-from collage_engine.model.opaque_names import is_opaque
-from collage_engine.records.graph import Node, NodeIndex, TensorType
+from collage_engine.records.graph import Node, NodeIndex, TensorType, members
+from collage_engine.records.operators import is_opaque
 
 HAND_ON = {
     *("astype", "broadcast_to", "concat", "expand_dims", "permute_dims", "reshape"),

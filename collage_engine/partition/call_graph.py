@@ -10,15 +10,17 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import (
+from collage_engine.records.graph import (
     NO_OPERATORS,
+    NodeSet,
+    OperatorNumber,
+    OperatorSet,
     first,
     members,
     node_set,
     one_operator,
     operator_set,
 )
-from collage_engine.records.graph import NodeSet, OperatorNumber, OperatorSet
 
 
 class CallGraph:

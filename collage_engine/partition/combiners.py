@@ -17,10 +17,9 @@ from functools import reduce
 from itertools import product
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import first, one_node
 from collage_engine.partition.candidate import CandidatePartition
 from collage_engine.partition.sub_graph import SubGraph
-from collage_engine.records.graph import KIND_ORDER, NodeIndex, NodeSet, OpKind
+from collage_engine.records.graph import KIND_ORDER, NodeIndex, NodeSet, OpKind, first, one_node
 
 SimpleCombiner = tuple[OpKind, OpKind]
 """The greatest kinds of an upstream and of a downstream candidate that are joined."""

@@ -18,18 +18,24 @@ from dataclasses import dataclass
 from functools import partial
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import first, members, one_operator, operator_set
 from collage_engine.partition.blocks import blocks
 from collage_engine.partition.call_graph import CallGraph, call_graph
 from collage_engine.partition.candidate import make_candidate
-from collage_engine.partition.candidate_source import CandidateSource, Composites
 from collage_engine.partition.fuse_ops import fused_groups
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.quantized import completed, find
 from collage_engine.partition.regions import supported_set
+from collage_engine.partition.rules import CandidateSource, Composites
 from collage_engine.records.candidate import Candidate, Refusal
 from collage_engine.records.format import Formats
-from collage_engine.records.graph import NodeIndex, OperatorSet
+from collage_engine.records.graph import (
+    NodeIndex,
+    OperatorSet,
+    first,
+    members,
+    one_operator,
+    operator_set,
+)
 from collage_engine.records.precision import PRODUCTS, is_reduced, short
 
 __all__ = ["CandidateSource", "enumerate_candidates"]

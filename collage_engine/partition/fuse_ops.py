@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import node_set
 from collage_engine.partition.call_graph import CallGraph
-from collage_engine.records.graph import KIND_ORDER, Node, NodeIndex, NodeSet, OperatorSet
+from collage_engine.records.graph import KIND_ORDER, Node, NodeIndex, NodeSet, OperatorSet, node_set
 from collage_engine.records.operators import OPERATORS
 
 E, B, I, R, A, O = (  # noqa: E741 - the letters upstream's comments use

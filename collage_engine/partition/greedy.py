@@ -12,15 +12,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import NO_OPERATORS, members
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.patterns import Match
 from collage_engine.partition.regions import merge_regions, supported_set
 from collage_engine.partition.sub_graph import SubGraph
-from collage_engine.records.graph import NodeSet, OperatorNumber, OperatorSet
+from collage_engine.records.graph import NO_OPERATORS, NodeSet, OperatorNumber, OperatorSet, members
 
 if TYPE_CHECKING:
-    from collage_engine.partition.candidate_source import CandidateSource
+    from collage_engine.partition.rules import CandidateSource
 
 Composite = tuple[str, OperatorSet]
 """The name of a library call, and its operators."""

@@ -17,9 +17,8 @@ from functools import cached_property
 from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import node_set
 from collage_engine.partition.sub_graph import inlinable
-from collage_engine.records.graph import Node, NodeIndex, NodeSet
+from collage_engine.records.graph import Node, NodeIndex, NodeSet, node_set
 
 Where = Callable[[DataflowGraph, Node], bool]
 """A constraint on a node: a function that tells whether it is satisfied."""

@@ -6,7 +6,7 @@ values, so numbers (are these zero points zero? does the bias' scale fit?) are l
 composite is compiled, by ``Numbers``
 (quantized_numbers.py).
 
-Clean-up gives every reader a DequantizeLinear of its own (model/onnx_quantized.py), so these
+Clean-up gives every reader a DequantizeLinear of its own (model/onnx_cleanup.py), so these
 composites are disjoint and each has one exit.
 """
 
@@ -18,7 +18,6 @@ from typing import Literal
 from weakref import WeakKeyDictionary
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import NO_NODES, members, node_set, one_node, one_operator
 from collage_engine.partition.call_graph import CallGraph
 from collage_engine.partition.patterns import (
     Match,
@@ -30,7 +29,17 @@ from collage_engine.partition.patterns import (
     constant,
     op,
 )
-from collage_engine.records.graph import Node, NodeIndex, NodeSet, OperatorSet
+from collage_engine.records.graph import (
+    NO_NODES,
+    Node,
+    NodeIndex,
+    NodeSet,
+    OperatorSet,
+    members,
+    node_set,
+    one_node,
+    one_operator,
+)
 
 SMALL = ("int8", "uint8")
 Kind = Literal["conv", "matmul", "binary", "pool", "concat", "view", "unary", "requantize"]

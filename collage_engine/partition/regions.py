@@ -9,9 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 
-from collage_engine.model.index_set import first, members, operator_set
 from collage_engine.partition.call_graph import CallGraph
-from collage_engine.records.graph import NodeIndex, OperatorNumber, OperatorSet
+from collage_engine.records.graph import (
+    NodeIndex,
+    OperatorNumber,
+    OperatorSet,
+    first,
+    members,
+    operator_set,
+)
 
 
 def merge_regions(

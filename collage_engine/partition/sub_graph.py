@@ -11,8 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import first, members
-from collage_engine.records.graph import KIND_ORDER, Node, NodeIndex, NodeSet, OpKind
+from collage_engine.records.graph import (
+    KIND_ORDER,
+    Node,
+    NodeIndex,
+    NodeSet,
+    OpKind,
+    first,
+    members,
+)
 
 Composites = tuple[tuple[str, NodeSet], ...]
 """Names and nodes of library calls."""

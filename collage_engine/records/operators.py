@@ -7,6 +7,8 @@ have no row, and are opaque. What a toolchain makes of an operator stands with t
 Operations are those of convolutions and matrix products, computed directly: two for each
 multiply-add, those on padding counted. That is how achieved GFLOP/s are usually stated; a toolchain
 that convolves by Winograd's method performs fewer, and so may seem to exceed the processor's peak.
+
+Asked by what says which operators a toolchain takes, in processes that load no ONNX.
 """
 
 from __future__ import annotations
@@ -314,3 +316,17 @@ def _operations(call: Node, sources: Sequence[Node]) -> float:
     if how == "transposed":
         return 2.0 * data.elements * weight.elements / weight.shape[layout.index("I")]
     return 0.0
+
+
+PREFIX = "onnx:"
+"""The beginning of an opaque operator's name; Relax's own names have no colon of this kind."""
+
+
+def is_opaque(op: str) -> bool:
+    """Return whether a node's operator is an opaque one."""
+    return op.startswith(PREFIX)
+
+
+def title(op: str) -> str:
+    """Return an opaque operator's name for sentences: ``LSTM``, ``com.microsoft.Inverse``."""
+    return op.removeprefix(PREFIX)

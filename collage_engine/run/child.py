@@ -143,7 +143,7 @@ def _dimensions(job: jobs.DimensionsJob, control: RunControl) -> OpenSizes:
 
 
 def _annotate(job: jobs.AnnotateJob, control: RunControl) -> None:
-    from collage_engine.model.onnx_annotate import write_annotated
+    from collage_engine.model.own_file import write_annotated
 
     write_annotated(Path(job.path), job.notes, Path(job.out))
 

@@ -9,10 +9,9 @@ from collage_engine.candidates.menu import Menu, with_keys
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.machine.run_control import RunControl
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import members, operator_set
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.candidate import make_candidate
-from collage_engine.partition.candidate_source import CandidateSource
+from collage_engine.partition.rules import CandidateSource
 from collage_engine.records.candidate import (
     Candidate,
     CandidateRecord,
@@ -20,7 +19,7 @@ from collage_engine.records.candidate import (
     invalid,
     records_of,
 )
-from collage_engine.records.graph import OperatorNumber
+from collage_engine.records.graph import OperatorNumber, members, operator_set
 from collage_engine.records.jobs import MeasureJob
 from collage_engine.support.errors import UsageError
 from collage_engine.timing.candidate_timing import Measuring

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.formats import border_formats
-from collage_engine.model.index_set import members, node_set
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.graph import NodeSet
+from collage_engine.records.graph import NodeSet, members, node_set
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import MEASURING_PROTOCOL
 

@@ -22,7 +22,7 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.machine.faults import FAULTS
 from collage_engine.machine.run_control import RunControl, StageReport
 from collage_engine.machine.worker import Worker, WorkerError
-from collage_engine.partition.candidate_source import CandidateSource
+from collage_engine.partition.rules import CandidateSource
 from collage_engine.records.candidate import UNKNOWN, Candidate, CostTable
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance, TuneCounts, TuneRecord, TuneTask

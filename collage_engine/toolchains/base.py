@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import members
 from collage_engine.records.format import PLAIN, stored_type
-from collage_engine.records.graph import NodeIndex, NodeSet, TensorType
+from collage_engine.records.graph import NodeIndex, NodeSet, TensorType, members
 from collage_engine.records.precision import full_places
 from collage_engine.records.toolchain import (
     RuntimeLibrary,

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from collage_engine.model.dataflow_graph import DataflowGraph
-    from collage_engine.partition.candidate_source import Composites
     from collage_engine.partition.rule_trees import PatternEntry
+    from collage_engine.partition.rules import Composites
     from collage_engine.records.graph import NodeIndex, NodeSet, TensorType
     from collage_engine.records.placement import Profile
     from collage_engine.records.toolchain import (

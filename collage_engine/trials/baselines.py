@@ -11,7 +11,6 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from collage_engine.candidates.host_candidates import without_pinned
-from collage_engine.model.index_set import members
 from collage_engine.partition.call_graph import CallGraph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.enumerate import CandidateSource
@@ -19,7 +18,7 @@ from collage_engine.partition.fuse_ops import fused_groups
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.regions import merge_regions
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.graph import GraphRecord, OperatorNumber
+from collage_engine.records.graph import GraphRecord, OperatorNumber, members
 from collage_engine.records.operators import onnx_type
 from collage_engine.records.pin import Pin
 from collage_engine.records.precision import PRODUCTS, is_reduced

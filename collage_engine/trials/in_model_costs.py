@@ -24,8 +24,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import members
-from collage_engine.records.graph import OperatorNumber
+from collage_engine.records.graph import OperatorNumber, members
 
 FLOOR_US = 5.0
 """Errors of shorter partitions, in µs, count no more than those of one that takes this long: what a

@@ -22,14 +22,13 @@ from typing import TypeAlias
 from collage_engine.candidates.menu import Menu, with_keys
 from collage_engine.machine.run_control import RunControl, StageReport
 from collage_engine.model.importer import ImportedModel
-from collage_engine.model.index_set import members
 from collage_engine.partition.call_graph import CallGraph, call_graph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.fuse_ops import fused_groups
 from collage_engine.partition.regions import merge_regions
 from collage_engine.planning.problem_data import Cover, ProblemData
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.graph import OperatorNumber
+from collage_engine.records.graph import OperatorNumber, members
 from collage_engine.records.placement import TIE_SHARE
 from collage_engine.support.text import counted
 from collage_engine.support.time_limits import STEP_SHARE

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from collage_engine.model.importer import import_onnx
-from collage_engine.model.index_set import members
 from collage_engine.partition.fuse_ops import fuse_ops
+from collage_engine.records.graph import members
 from tests import zoo
 
 NAMES = {"permute_dims": "transpose", "concat": "concatenate", "astype": "cast"}

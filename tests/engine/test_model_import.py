@@ -16,9 +16,9 @@ import pytest
 from onnx import helper
 
 from collage_engine.model.importer import ImportedModel, import_model, import_onnx
-from collage_engine.model.index_set import NO_OPERATORS, members
 from collage_engine.model.onnx_slice import slice_model
 from collage_engine.partition.call_graph import call_graph
+from collage_engine.records.graph import NO_OPERATORS, members
 from collage_engine.support.errors import ModelError
 from tests import zoo
 from tests.support.command import python

@@ -9,7 +9,7 @@ import pytest
 
 from collage_engine.model.importer import import_onnx
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.partition.candidate_source import CandidateSource
+from collage_engine.partition.rules import CandidateSource
 from collage_engine.records.pin import Pin
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.trials.baselines import pinned_cover, pinned_covers

@@ -13,7 +13,7 @@ import pytest
 
 from collage_engine.lowering.reference import run_onnx as evaluate
 from collage_engine.model.importer import import_model, import_onnx
-from collage_engine.model.texts import TEXT_TYPE, bytes_of, decoded, encoded, from_bytes
+from collage_engine.model.values import TEXT_TYPE, bytes_of, decoded, encoded, from_bytes
 from collage_engine.support.errors import ModelError, UsageError
 from tests.support.artifact_cases import artifact_of, cover_in_turn
 from tests.support.command import python

@@ -11,8 +11,7 @@ from math import prod
 from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import members
-from collage_engine.records.graph import Node, NodeIndex, TensorType
+from collage_engine.records.graph import Node, NodeIndex, TensorType, members
 from collage_engine.records.operators import onnx_type
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.base import Function

@@ -10,7 +10,7 @@ from filelock import FileLock
 
 from collage_engine.machine.cuda import choose_target, cuda_probe
 from collage_engine.model.importer import import_onnx
-from collage_engine.model.index_set import node_set
+from collage_engine.records.graph import node_set
 from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.capabilities import PrecompilesShared
 from collage_engine.toolchains.registry import get, probe

@@ -24,8 +24,7 @@ from collage_engine.lowering.reference import run_onnx as evaluate
 from collage_engine.lowering.tensors import from_numpy, to_numpy
 from collage_engine.machine.worker import Worker, WorkerError
 from collage_engine.model.importer import import_onnx
-from collage_engine.model.onnx_values import from_onnx
-from collage_engine.model.texts import encoded
+from collage_engine.model.values import encoded, from_onnx
 from collage_engine.support.errors import CollageError, ToolchainError
 from collage_engine.timing.bench import check
 from collage_engine.toolchains import registry

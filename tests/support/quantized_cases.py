@@ -11,8 +11,8 @@ import numpy as np
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.model.importer import ImportedModel
-from collage_engine.model.index_set import members
 from collage_engine.partition import quantized
+from collage_engine.records.graph import members
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.capabilities import LowersToTir

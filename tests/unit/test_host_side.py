@@ -17,7 +17,7 @@ from collage_engine.candidates.host_candidates import (
 from collage_engine.machine.cuda_runtime import CudaRuntime
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.candidate import make_candidate
-from collage_engine.partition.candidate_source import CandidateSource
+from collage_engine.partition.rules import CandidateSource
 from collage_engine.planning.search_problem import (
     broken_pins,
     device_words,

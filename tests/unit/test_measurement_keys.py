@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import node_set
-from collage_engine.records.graph import GraphRecord, Node, TensorType
+from collage_engine.records.graph import GraphRecord, Node, TensorType, node_set
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.keys import KeyContext, KeyMaker
 

@@ -13,11 +13,10 @@ import pytest
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.einsum import matmul_plan
-from collage_engine.model.index_set import members
 from collage_engine.model.networkx_graph import networkx_graph
-from collage_engine.model.post_dominators import post_dominators
 from collage_engine.model.random_inputs import RANGES, random_inputs
-from collage_engine.records.graph import GraphRecord, Node, TensorType
+from collage_engine.partition.blocks import post_dominators
+from collage_engine.records.graph import GraphRecord, Node, TensorType, members
 from collage_engine.records.placement import Placement
 from tests.support.graphs import GraphBuilder
 from tests.support.runs import partition

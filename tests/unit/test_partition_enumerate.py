@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import members
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.candidate import candidate_id, shorten
 from collage_engine.partition.enumerate import (
@@ -22,6 +21,7 @@ from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.partition.rule_trees import byoc_rules, fusion_rules
 from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.candidate import Candidate, Refusal
+from collage_engine.records.graph import members
 from tests.support.graphs import (
     chain,
     instance,

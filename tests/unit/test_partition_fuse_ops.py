@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from collage_engine.model.index_set import members
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.fuse_ops import fuse_ops
+from collage_engine.records.graph import members
 from tests.support.graphs import GraphBuilder, chain, conv_block, random_graph
 
 

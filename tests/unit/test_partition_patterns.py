@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collage_engine.model.index_set import node_set
 from collage_engine.partition.patterns import (
     Match,
     Pattern,
@@ -12,6 +11,7 @@ from collage_engine.partition.patterns import (
     constant,
     op,
 )
+from collage_engine.records.graph import node_set
 from tests.support.graphs import GraphBuilder, chain
 
 

@@ -8,15 +8,15 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collage_engine.model.index_set import members
 from collage_engine.partition.blocks import blocks
 from collage_engine.partition.call_graph import CallGraph, call_graph
-from collage_engine.partition.candidate_source import CandidateSource
 from collage_engine.partition.fuse_ops import MAX_GROUP, fused_groups
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.partition.regions import merge_regions
 from collage_engine.partition.rule_trees import byoc_rules
+from collage_engine.partition.rules import CandidateSource
+from collage_engine.records.graph import members
 from tests.support.graphs import (
     GraphBuilder,
     chain,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from collage_engine.model.index_set import node_set
 from collage_engine.partition.sub_graph import SubGraph, SubGraphConfig
+from collage_engine.records.graph import node_set
 from tests.support.graphs import GraphBuilder, chain
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import pytest
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import members
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.combiners import (
     A_TO_B,
@@ -35,6 +34,7 @@ from collage_engine.partition.rules import (
     UnionRule,
 )
 from collage_engine.partition.sub_graph import SubGraphConfig
+from collage_engine.records.graph import members
 from collage_engine.search.api import solve
 from collage_engine.search.problem import Problem, ProblemCandidate, ProblemNode
 from tests.support.graphs import GraphBuilder, chain

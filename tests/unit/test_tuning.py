@@ -16,7 +16,7 @@ from collage_engine.kernels.choices import Choices, digest_of, read_table, write
 from collage_engine.kernels.tuner import climb
 from collage_engine.machine.run_control import RunControl, StageReport
 from collage_engine.model.importer import ImportedModel
-from collage_engine.partition.candidate_source import CandidateSource
+from collage_engine.partition.rules import CandidateSource
 from collage_engine.planning.search_problem import make_placement, make_problem
 from collage_engine.records.candidate import (
     Candidate,

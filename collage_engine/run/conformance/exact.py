@@ -18,7 +18,7 @@ from onnx import helper, parser, shape_inference
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.model.importer import ImportedModel, import_onnx
-from collage_engine.model.index_set import one_node
+from collage_engine.records.graph import one_node
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.conformance.subject import Subject, demand
 from collage_engine.support.errors import CollageError

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.candidate_source import Composites
 from collage_engine.partition.patterns import anything, op
 from collage_engine.partition.rule_trees import PatternEntry, byoc_rules
-from collage_engine.partition.rules import PartitionRule
+from collage_engine.partition.rules import Composites, PartitionRule
 from collage_engine.records.graph import NodeIndex, NodeSet
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.support.errors import UnsupportedError

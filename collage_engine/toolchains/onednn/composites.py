@@ -14,10 +14,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import NO_NODES, members, node_set
 from collage_engine.partition.greedy import closed
 from collage_engine.partition.patterns import Match, all_matches, anything
-from collage_engine.records.graph import NodeIndex, NodeSet
+from collage_engine.records.graph import NO_NODES, NodeIndex, NodeSet, members, node_set
 from collage_engine.toolchains.onednn.steps import OneDnnProgram
 from collage_engine.toolchains.runtime.chains import ACTIVATIONS, VALUES
 

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import members, node_set, one_node
 from collage_engine.records.format import TO_LOGICAL, TO_STORED, stored_shape
-from collage_engine.records.graph import Node, NodeIndex, NodeSet
+from collage_engine.records.graph import Node, NodeIndex, NodeSet, members, node_set, one_node
 from collage_engine.records.operators import onnx_type
 from collage_engine.records.precision import BFLOAT16
 from collage_engine.support.errors import UnsupportedError

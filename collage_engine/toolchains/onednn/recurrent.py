@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from collage_engine.model.opaque_names import PREFIX, title
 from collage_engine.records.graph import Node, NodeIndex
+from collage_engine.records.operators import PREFIX, title
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.onednn.steps import OneDnnProgram
 

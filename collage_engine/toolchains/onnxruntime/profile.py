@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from collage_engine.model.onnx_values import for_onnx
+from collage_engine.model.values import for_onnx
 from collage_engine.records.placement import LEAST_RUNS, MOST_RUNS, Layer, Profile
 from collage_engine.support.errors import ToolchainError
 from collage_engine.support.time_limits import LEAST_S

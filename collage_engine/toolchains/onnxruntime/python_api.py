@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from collage_engine.model.onnx_values import for_onnx, from_onnx
+from collage_engine.model.values import for_onnx, from_onnx
 from collage_engine.support.errors import ToolchainError
 
 PROVIDERS = ["CPUExecutionProvider"]

@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import members
-from collage_engine.model.opaque_names import is_opaque
 from collage_engine.model.whole_numbers import COMPARISONS, WholeNumbers, is_whole, most
-from collage_engine.records.graph import Node
-from collage_engine.records.operators import OPERATORS, onnx_type
+from collage_engine.records.graph import Node, members
+from collage_engine.records.operators import OPERATORS, is_opaque, onnx_type
 
 IN_INT32 = {
     *("Abs", "Add", "ArgMax", "ArgMin", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"),

@@ -12,12 +12,10 @@ from weakref import WeakKeyDictionary
 
 from collage_engine.machine.cuda import cuda_probe, generation
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import NO_NODES, node_set, one_node
-from collage_engine.partition.candidate_source import Composites
 from collage_engine.partition.patterns import Match, all_matches
 from collage_engine.partition.rule_trees import byoc_rules
-from collage_engine.partition.rules import PartitionRule
-from collage_engine.records.graph import NodeIndex, NodeSet
+from collage_engine.partition.rules import Composites, PartitionRule
+from collage_engine.records.graph import NO_NODES, NodeIndex, NodeSet, node_set, one_node
 from collage_engine.records.precision import BFLOAT16, FLOAT16, TF32, in_precision
 from collage_engine.records.toolchain import (
     RuntimeLibrary,

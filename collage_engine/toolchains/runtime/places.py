@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.numpy_types import numpy_type
+from collage_engine.model.values import numpy_type
 from collage_engine.support.errors import UnsupportedError
 
 ALIGN = 256

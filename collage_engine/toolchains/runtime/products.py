@@ -12,10 +12,9 @@ from functools import cached_property
 from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import members, node_set
 from collage_engine.partition.greedy import closed
 from collage_engine.partition.patterns import Either, Match, Pattern, all_matches, anything, op
-from collage_engine.records.graph import Node, NodeIndex, NodeSet
+from collage_engine.records.graph import Node, NodeIndex, NodeSet, members, node_set
 from collage_engine.records.operators import onnx_type
 from collage_engine.records.precision import FLOAT32
 from collage_engine.support.errors import UnsupportedError

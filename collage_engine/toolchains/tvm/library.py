@@ -15,14 +15,12 @@ from functools import lru_cache
 from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import NO_OPERATORS, members
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.partition.candidate_source import Composites
 from collage_engine.partition.greedy import closed
 from collage_engine.partition.rule_trees import GROUP_CONFIG, composite_rules, library_rules
-from collage_engine.partition.rules import PartitionRule
+from collage_engine.partition.rules import Composites, PartitionRule
 from collage_engine.partition.sub_graph import SubGraph
-from collage_engine.records.graph import NodeSet, OperatorSet
+from collage_engine.records.graph import NO_OPERATORS, NodeSet, OperatorSet, members
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function

@@ -21,11 +21,10 @@ from collage_engine.kernels.cpu.operators import quantization as compute
 from collage_engine.kernels.cpu.operators.quantization import IntegerSums, f32
 from collage_engine.kernels.relax_values import ANCHOR, const
 from collage_engine.kernels.target import Cpu, cpu
-from collage_engine.model.index_set import NO_NODES, members, node_set
 from collage_engine.partition import quantized as table
 from collage_engine.partition.quantized import Quantized
 from collage_engine.partition.quantized_numbers import Numbers, Scaling
-from collage_engine.records.graph import Node, NodeIndex
+from collage_engine.records.graph import NO_NODES, Node, NodeIndex, members, node_set
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.per_axis import pads, per_axis

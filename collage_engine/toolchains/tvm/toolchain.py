@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from collage_engine.machine.device import processor
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.opaque_names import is_opaque, title
-from collage_engine.partition.candidate_source import Composites
 from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rule_trees import (
     composite_rules,
     fusion_rules,
     union_rules,
 )
-from collage_engine.partition.rules import PartitionRule
+from collage_engine.partition.rules import Composites, PartitionRule
 from collage_engine.records.format import NHWC, PLAIN
 from collage_engine.records.graph import NodeIndex, NodeSet
-from collage_engine.records.operators import names_where, onnx_type
+from collage_engine.records.operators import is_opaque, names_where, onnx_type, title
 from collage_engine.records.precision import BFLOAT16, FLOAT16, in_precision
 from collage_engine.records.toolchain import (
     RuntimeLibrary,

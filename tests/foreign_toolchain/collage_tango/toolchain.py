@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.index_set import members
 from collage_engine.partition.rule_trees import byoc_rules
 from collage_engine.partition.rules import PartitionRule
-from collage_engine.records.graph import NodeIndex
+from collage_engine.records.graph import NodeIndex, members
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
     Target,
