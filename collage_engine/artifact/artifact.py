@@ -239,6 +239,7 @@ def _manifest(
             "partitions": partitions,
             "estimated_us": placement.estimated_us if placement else None,
             "measured_us": placement.measured_us if placement else None,
+            "nan_losses": msgspec.to_builtins(placement.nan_losses) if placement else [],
             "kernels": [[kernel.name, kernel.part] for kernel in built.kernels],
             "hand_overs": _hand_overs(model, built),
         },

@@ -20,6 +20,8 @@ from collage_engine.partition.rules import AskedRule, CandidateSource, Partition
 from collage_engine.records.answers import RunUpdate
 from collage_engine.records.candidate import Candidate, CostTable, Refusal, records_of
 from collage_engine.records.graph import NodeIndex
+from collage_engine.records.operator_titles import NodeTitles, onnx_type
+from collage_engine.records.placement import NanLoss, Placement
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
 from collage_engine.store.keys import KeyContext, KeyMaker
@@ -40,6 +42,7 @@ from collage_engine.toolchains.capabilities import (
     LowersToTir,
     border_formats,
     composites_of,
+    swallows_nan,
 )
 from collage_engine.toolchains.registry import all_names, get, probe_all
 from collage_engine.toolchains.sources import source_hash
@@ -201,16 +204,17 @@ def _menu(
     by_name = {state.name: state for state in states}
     on_target, beside = _chosen_toolchains(by_name, settings, target, faults)
     threads = threads_of(settings)
+    strict = settings.strict_nan
     sources = [
-        source_of(graph, toolchain, instance)
+        source_of(graph, toolchain, instance, strict)
         for toolchain in on_target
         for instance in _instances(toolchain, settings, threads, target)
     ]
     if target.kind == "cpu":
-        sources += [source_of(graph, *each) for each in _with_libraries(sources, threads)]
+        sources += [source_of(graph, *each, strict) for each in _with_libraries(sources, threads)]
 
     def make_source(toolchain: Toolchain, instance: ToolchainInstance) -> CandidateSource:
-        return source_of(graph, toolchain, instance)
+        return source_of(graph, toolchain, instance, strict)
 
     sources += host_sources(graph, beside, threads, sources, on_host, make_source)
     if not sources:
@@ -309,7 +313,10 @@ def _loaded(name: str) -> Toolchain:
 
 
 def source_of(
-    graph: DataflowGraph, toolchain: Toolchain, instance: ToolchainInstance
+    graph: DataflowGraph,
+    toolchain: Toolchain,
+    instance: ToolchainInstance,
+    strict_nan: bool = False,
 ) -> CandidateSource:
     """Return a toolchain instance with its rules for a graph.
 
@@ -317,17 +324,25 @@ def source_of(
         graph: The dataflow graph.
         toolchain: The toolchain, which is asked for its rules here.
         instance: One of its instances.
+        strict_nan: Whether it is to take no operator in which it does not hand on NaN.
 
     Raises:
         ToolchainFault: The toolchain failed, took too long, or answered with nonsense.
     """
     name = toolchain.name
+
+    def supports(index: NodeIndex) -> str | None:
+        reason = toolchain.supports(graph, index, instance)
+        if reason is None and strict_nan and swallows_nan(toolchain, graph, index, instance):
+            return f"{onnx_type(graph.nodes[index].op)}: it does not hand on NaN (--strict-nan)"
+        return reason
+
     with asking(name):
         spec = _asked_spec(name, toolchain.partition_spec(instance, graph), graph)
         return CandidateSource(
             instance=instance,
             spec=spec,
-            supports=_asked_reason(name, lambda index: toolchain.supports(graph, index, instance)),
+            supports=_asked_reason(name, supports),
             whole_model=toolchain.about.whole_model and not instance.library,
             lowers_to_tir=isinstance(toolchain, LowersToTir),
             made_of=asked(name, lambda nodes: composites_of(toolchain, graph, instance, nodes)),
@@ -366,6 +381,33 @@ def _asked_reason(
             return first_line(reason, "it gives no reason")[:MOST_CHARACTERS]
 
     return ask
+
+
+def nan_losses(graph: DataflowGraph, placement: Placement) -> tuple[NanLoss, ...]:
+    """Return which ONNX nodes of a placement do not hand on NaN, by type and toolchain."""
+    titles, owners = NodeTitles(graph.record.calls), graph.record.node_of_operator
+    found: dict[tuple[str, str], set[int]] = {}
+    for part in placement.partitions:
+        instance = ToolchainInstance(
+            toolchain=part.toolchain,
+            config=tuple(part.config.items()),
+            precision=part.precision,
+            device=part.device,
+            architecture=part.architecture,
+        )
+        for number in part.nodes:
+            with asking(part.toolchain):
+                index = graph.operators[number]
+                swallows = any(
+                    swallows_nan(get(name), graph, index, instance) for name in instance.runtimes
+                )
+            if swallows:
+                key = titles[number], part.toolchain
+                found.setdefault(key, set()).add(owners[number])
+    return tuple(
+        NanLoss(operator=operator, toolchain=toolchain, nodes=len(nodes))
+        for (operator, toolchain), nodes in found.items()
+    )
 
 
 def _instances(

@@ -152,6 +152,11 @@ def _add_place_command(commands: Commands) -> None:
         "--unchecked", action="store_true", help="export also where no output can be checked"
     )
     settings.add_argument(
+        "--strict-nan",
+        action="store_true",
+        help="leave out candidates that make a number of NaN, which the standard hands on",
+    )
+    settings.add_argument(
         "--tolerance",
         type=float,
         metavar="REL",

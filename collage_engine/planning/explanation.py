@@ -34,6 +34,7 @@ from collage_engine.search.problem import ProblemCandidate
 from collage_engine.store.document import Document
 from collage_engine.support.text import NAMED, counted
 from collage_engine.wording.amounts import LEAST_US, time_text
+from collage_engine.wording.facts import nan_losses_text
 from collage_engine.wording.sentences import instance_title, refusal_text
 
 MOST_LISTED = 200
@@ -130,6 +131,7 @@ class _Explanation:
                 *self._calls(),
                 *device_words(self._problem, self._cover, self._node),
                 *self._converted(),
+                *self._nan_losses(),
             ),
             alternatives=(*lines, *map(_without_candidate, refusals)),
             candidates=tuple(holding),
@@ -398,6 +400,11 @@ class _Explanation:
             for _, of in chosen.composites
         )
         return [f"It calls {self._document.toolchain_title(library)} for {calls}."]
+
+    def _nan_losses(self) -> list[str]:
+        """Say which nodes of the placement do not hand on NaN, as the standard has it."""
+        losses = "" if self._shown is None else nan_losses_text(self._shown, self._toolchain)
+        return [f"This placement does not hand on NaN: {losses}."] if losses else []
 
     def _converted(self) -> list[str]:
         """Say what the placement converts where the node's partition begins or ends."""

@@ -141,6 +141,15 @@ class Residual(msgspec.Struct, frozen=True, kw_only=True):
     us: Figure | None
 
 
+class NanLoss(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes of a placement that may make a number of NaN, which the standard hands on."""
+
+    operator: str
+    """The ONNX type of the nodes."""
+    toolchain: str
+    nodes: Count
+
+
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """A cover of the graph, with what it should and does take."""
 
@@ -156,6 +165,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     spin: bool = False
     conversions: tuple[Conversion, ...] = ()
     """In order of the values."""
+    nan_losses: tuple[NanLoss, ...] = ()
+    """Nodes that do not hand on NaN; known of what a run chose only."""
 
     @property
     def noise_us(self) -> float:

@@ -80,6 +80,8 @@ class RunSettings(Checked, frozen=True, kw_only=True, omit_defaults=True):
     """Resident memory of the process that runs the placement, at most; 0: any."""
     licences: tuple[str, ...] = ()
     """SPDX identifiers, or families (``BSD``), of allowed runtime libraries; empty: all."""
+    strict_nan: bool = False
+    """Leave out candidates that do not hand on NaN."""
     strict: bool = False
     """Refuse to export figures that were taken while others used the machine."""
     name: str = ""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from collage_engine.candidates.menu import nan_losses
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.planning.search_problem import RUNNERS_UP
 from collage_engine.records.candidate import Cost
 from collage_engine.records.placement import Placement
+from collage_engine.run.task import RunTask
 from collage_engine.trials.contender import COLLAGE, ContenderResult
 from collage_engine.trials.standings import RaceResult
 
@@ -35,6 +37,12 @@ def chosen_placement(data: ProblemData, race_result: RaceResult) -> Placement:
         for k, built in enumerate(winner.built.parts)
     )
     return msgspec.structs.replace(placement, partitions=parts)
+
+
+def with_nan_losses(task: RunTask, placement: Placement) -> Placement:
+    """Return a placement with what of it does not hand on NaN."""
+    losses = nan_losses(task.open_model.model.graph, placement)
+    return msgspec.structs.replace(placement, nan_losses=losses)
 
 
 def with_profiled_costs(data: ProblemData, race_result: RaceResult) -> ProblemData:

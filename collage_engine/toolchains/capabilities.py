@@ -67,6 +67,23 @@ class RoundsSomeProducts(Protocol):
 
 
 @runtime_checkable
+class SwallowsNan(Protocol):
+    """The capability to say which operators make a number of NaN, which the standard hands on."""
+
+    def swallows_nan(
+        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+    ) -> bool:
+        """Tell whether a call may give a number where the standard gives NaN.
+
+        Args:
+            graph: The dataflow graph.
+            index: The call, a node of it that the toolchain supports.
+            instance: The instance that runs it.
+        """
+        ...
+
+
+@runtime_checkable
 class LibraryForKernels(Protocol):
     """The capability to be a library for other toolchains' kernels, one composite a call.
 
@@ -385,6 +402,13 @@ def tuner_of(toolchain: Toolchain) -> Tuner:
     if not isinstance(toolchain, Tunes):
         raise ToolchainError(f"{toolchain.name} has nothing to tune")
     return toolchain.tuner()
+
+
+def swallows_nan(
+    toolchain: Toolchain, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+) -> bool:
+    """Tell whether a toolchain may make a number of NaN; without the capability it hands NaN on."""
+    return isinstance(toolchain, SwallowsNan) and toolchain.swallows_nan(graph, index, instance)
 
 
 def rounds(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,6 +20,7 @@ from collage_engine.wording.amounts import (
     time_text,
 )
 from collage_engine.wording.figures import candidate_counts
+from collage_engine.wording.titles import toolchain_title
 
 
 def tolerance_sentences(run: Run) -> list[str]:
@@ -161,6 +162,14 @@ def _verdict(state: str, price_us: float | None, reason: str | None) -> str:
     return f"{state}, {reason}" if state == "honoured" else f"{state}: {reason}"
 
 
+def nan_losses_text(placement: Placement, title_of: Callable[[str], str] = toolchain_title) -> str:
+    """Return what of a placement does not hand on NaN: ``Relu on OpenVINO (12 nodes)``."""
+    return ", ".join(
+        f"{one.operator} on {title_of(one.toolchain)} ({counted(one.nodes, 'node')})"
+        for one in placement.nan_losses
+    )
+
+
 def accuracy_facts(run: Run) -> list[Fact]:
     """Return the precision and error of a placement, and what reduced precision gained."""
     facts = []
@@ -168,6 +177,8 @@ def accuracy_facts(run: Run) -> list[Fact]:
     if about is not None:
         facts.append(_accuracy("lowest precision admitted", short(about.precision)))
     if placement is not None:
+        if losses := nan_losses_text(placement):
+            facts.append(_accuracy("does not hand on NaN:", losses))
         for precision in dict.fromkeys(p.precision for p in placement.partitions):
             held = [p for p in placement.partitions if p.precision == precision]
             errors = [p.max_rel_error for p in held if p.max_rel_error is not None]

@@ -265,6 +265,9 @@ class RunSettingsPanel(QWidget):
         box = QCheckBox("Export what cannot be checked")
         self.unchecked = self._row(form, "unchecked", "Outputs", box)
         form.addRow("", text_label(ABOUT_UNCHECKED, "small"))
+        box = QCheckBox("Hand on NaN everywhere")
+        tip = "Leave out candidates that make a number of NaN, which the standard hands on"
+        self.strict_nan = self._row(form, "strict_nan", "NaN", box, tip)
         choose = action_button(actions["shapes"])
         self.dimensions = form_row(form, "Shapes", choose, "dimensions", ABOUT_CHOOSING_SHAPES)
         choose = push_button(RANDOM_INPUTS, "", self._choose_inputs)

@@ -29,6 +29,7 @@ from collage_engine.run.conformance.module_checks import (
     modules_are_saved_whole,
     threads_take_turns,
 )
+from collage_engine.run.conformance.nan import nan_is_handed_on
 from collage_engine.run.conformance.subject import (
     TOLERANCE,
     NotApplicable,
@@ -316,6 +317,7 @@ CHECKS: dict[str, Check] = {
     "supports gives reasons": supports_gives_reasons,
     "candidates are valid": candidates_are_valid,
     "results are right": results_are_right,
+    "NaN is handed on": nan_is_handed_on,
     "exact values are exact": exact_values_are_exact,
     "threads are kept": threads_are_kept,
     "threads take turns": threads_take_turns,

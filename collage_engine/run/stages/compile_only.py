@@ -18,6 +18,7 @@ from collage_engine.partition.call_graph import call_graph
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.planning.search_problem import broken_pins, problem_candidate, problem_pin
 from collage_engine.records.placement import Placement
+from collage_engine.run.chosen_placement import with_nan_losses
 from collage_engine.run.stages.samples import RunSamples
 from collage_engine.run.stages.whole_models import bench_of
 from collage_engine.run.task import RunTask
@@ -86,7 +87,7 @@ def compile_unmeasured(
         data=data,
         built=chosen,
         module_folder=process.folder,
-        chosen=data.placement(cover),
+        chosen=with_nan_losses(task, data.placement(cover)),
     )
 
 

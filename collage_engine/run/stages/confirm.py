@@ -15,7 +15,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.planning.problem_data import Cover, ProblemData
 from collage_engine.records.placement import Placement, Run
-from collage_engine.run.chosen_placement import chosen_placement
+from collage_engine.run.chosen_placement import chosen_placement, with_nan_losses
 from collage_engine.run.contenders import candidates_of_run
 from collage_engine.run.stages.samples import RunSamples
 from collage_engine.run.stages.whole_models import bench_of, exporting_s, timed
@@ -86,7 +86,7 @@ def confirm_winner(
     how: Literal["full", "quick", "trial"] = "quick" if quick or result.left_out else "full"
     return ConfirmResult(
         race_result=result,
-        chosen=chosen_placement(data, result),
+        chosen=with_nan_losses(task, chosen_placement(data, result)),
         confirmed_how=how if result.fresh else "trial",
     )
 

@@ -32,6 +32,14 @@ from collage_engine.toolchains.runtime.toolchain import CppToolchain
 LIBRARY = "onednn-cpu-gomp"
 HEADERS = "onednn-devel-cpu-gomp"
 """Packages of oneDNN's library and of its headers."""
+SWALLOWING = frozenset(
+    (
+        *("nn.relu", "clip", "maximum", "minimum", "exp", "erf", "sigmoid", "nn.softplus"),
+        *("nn.softmax", "nn.log_softmax", "max", "min"),
+        *("nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d"),
+    )
+)
+"""Operators whose primitives or post-ops make a number of NaN, with AVX2, AVX-512 or both."""
 
 
 class OneDnnToolchain(CppToolchain):
@@ -92,6 +100,12 @@ class OneDnnToolchain(CppToolchain):
     ) -> str | None:
         """Implements ``Toolchain.supports``."""
         return reason_against(graph, index)
+
+    def swallows_nan(
+        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+    ) -> bool:
+        """Implements ``capabilities.SwallowsNan``."""
+        return graph.nodes[index].op in SWALLOWING
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
         """Implements ``Toolchain.partition_spec``."""

@@ -78,6 +78,7 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
     packages = (GPU_PACKAGE, "onnxruntime")
     types = ARRAY_TYPES | {"string"}
     returns_open_values = True
+    swallowing = frozenset(("ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool"))
     reads_weight_files = True
 
     def library(self) -> Path:

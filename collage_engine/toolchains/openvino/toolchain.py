@@ -56,6 +56,12 @@ class OpenVinoToolchain(OnnxFedToolchain):
         pattern="level",
     )
     packages = (wheel.PACKAGE,)
+    swallowing = frozenset(
+        (
+            *("Relu", "HardSigmoid", "Clip", "Max", "Min", "Exp", "Softmax", "LogSoftmax"),
+            *("ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool"),
+        )
+    )
     types = TYPES
     computes_bfloat16 = True
     reads_weight_files = True

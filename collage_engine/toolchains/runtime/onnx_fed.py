@@ -66,6 +66,8 @@ class OnnxFedToolchain(CppToolchain):
     """Element types of values that the library computes."""
     operators: frozenset[str] = frozenset()
     """ONNX types of the operators that the library computes, for example ``Conv``; empty: all."""
+    swallowing: frozenset[str] = frozenset()
+    """ONNX types of the operators that may give a number where the standard gives NaN."""
     returns_open_values: bool = False
     """Whether the library returns values whose size depends on the data."""
     depends = (
@@ -154,6 +156,13 @@ class OnnxFedToolchain(CppToolchain):
             is_index = numbers.index_limit[index] < math.inf
             largest.append(int(bounds[index]) if is_narrowed and not is_index else 0)
         return largest
+
+    def swallows_nan(
+        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+    ) -> bool:
+        """Implements ``capabilities.SwallowsNan`` by the class's table ``swallowing``."""
+        node = graph.nodes[index]
+        return (node.onnx_type or onnx_type(node.op)) in self.swallowing
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
         """Returns the rule tree: quantised composites as they are.

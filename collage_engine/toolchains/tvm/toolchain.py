@@ -58,6 +58,13 @@ def reason_against(graph: DataflowGraph, index: int) -> str | None:
 
 
 INSTALL = "pip install 'apache-tvm==0.27.0.post1' 'apache-tvm-ffi==0.1.14.post1'"
+SWALLOWING_ON_DEVICE = frozenset(
+    (
+        *("nn.relu", "clip", "maximum", "minimum", "max", "min"),
+        *("nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d"),
+    )
+)
+"""Operators of which CUDA makes ``fmaxf`` and ``fminf``, which give the number where one is NaN."""
 
 
 class TvmToolchain(Toolchain):
@@ -139,6 +146,12 @@ class TvmToolchain(Toolchain):
     ) -> str | None:
         """Implements ``Toolchain.supports``."""
         return reason_against(graph, index)
+
+    def swallows_nan(
+        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+    ) -> bool:
+        """Implements ``capabilities.SwallowsNan``: kernels for the processor hand NaN on."""
+        return bool(instance.architecture) and graph.nodes[index].op in SWALLOWING_ON_DEVICE
 
     def rounds(self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance) -> bool:
         """Implements ``capabilities.RoundsSomeProducts``: Winograd's products stay in float32."""
