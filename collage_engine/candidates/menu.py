@@ -20,7 +20,7 @@ from collage_engine.partition.rules import AskedRule, CandidateSource, Partition
 from collage_engine.records.answers import RunUpdate
 from collage_engine.records.candidate import Candidate, CostTable, Refusal, records_of
 from collage_engine.records.graph import NodeIndex
-from collage_engine.records.operator_titles import NodeTitles, onnx_type
+from collage_engine.records.operators import NodeTitles, onnx_type
 from collage_engine.records.placement import NanLoss, Placement
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState

@@ -5,12 +5,21 @@ Those for devices alone are checked in ``tests/device_codegen``, where their pac
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
 import numpy as np
 import pytest
 
+from collage_engine.candidates.menu import nan_losses, source_of
+from collage_engine.model.importer import import_onnx
+from collage_engine.records.placement import NanLoss, Partition, Placement
+from collage_engine.run.conformance.nan import nan_is_handed_on
+from collage_engine.run.conformance.subject import Nonconformance, Subject
 from collage_engine.toolchains import registry
+from collage_engine.wording.facts import nan_losses_text
 from tests.support.conformance import demand_conformance, every_check, names_of_toolchains
-from tests.support.toolchain_cases import default_instance, imported, tensors, whole
+from tests.support.toolchain_cases import default_instance, imported, one_node, tensors, whole
 from tests.support.toolchain_models import small_net
 
 
@@ -33,3 +42,37 @@ def test_arguments_may_lie_elsewhere_in_each_call(name: str) -> None:
             results[0].fill(0)
             module[function.symbol](*arguments)
             np.testing.assert_array_equal(results[0], truth)
+
+
+def test_a_toolchain_that_hides_where_it_loses_nan_is_found_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(type(registry.get("openvino")), "swallowing", frozenset())
+    with pytest.raises(Nonconformance, match=r"Relu \(v\) alone gives a number where .* NaN"):
+        nan_is_handed_on(Subject("openvino", tmp_path))
+
+
+def test_what_loses_nan_is_named_and_can_be_left_out() -> None:
+    model = import_onnx(one_node("Relu", (2, 3)))
+    tvm, openvino = map(registry.get, ("tvm", "openvino"))
+    said = {
+        toolchain.name: source_of(
+            model.graph, toolchain, default_instance(toolchain), strict_nan=True
+        ).supports(model.graph.operators[0])
+        for toolchain in (tvm, openvino)
+    }
+    assert said["tvm"] is None and "--strict-nan" in (said["openvino"] or "")
+    part = Partition(
+        id="p0",
+        candidate="openvino:1",
+        toolchain="openvino",
+        config={},
+        nodes=(0,),
+        onnx_nodes=("relu",),
+        estimated_us=None,
+    )
+    placement = Placement(partitions=(part,), estimated_us=None)
+    (loss,) = nan_losses(model.graph, placement)
+    assert loss == NanLoss(operator="Relu", toolchain="openvino", nodes=1)
+    placement = msgspec.structs.replace(placement, nan_losses=(loss,))
+    assert nan_losses_text(placement, str.upper) == "Relu on OPENVINO (1 node)"

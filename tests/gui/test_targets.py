@@ -96,15 +96,17 @@ def test_target_precision_and_whole_covers_are_part_of_the_settings_and_come_bac
     panel.precision.choose("tf32")
     panel.in_place.setChecked(False)
     panel.unchecked.setChecked(True)
+    panel.strict_nan.setChecked(True)
     panel.target.setText("cuda:sm_9")  # on the way to another one
     wanted = panel.settings()
     assert (wanted.precision, wanted.in_place, wanted.unchecked) == ("tf32", False, True)
+    assert wanted.strict_nan
     assert wanted.toolchains == ("tvm", "cublas", "openvino")
     saved = msgspec.to_builtins(wanted)  # as a run of the session holds it
     page.document.execution.settings = RunSettings()
     page.document.execution.settings_restored.emit()
     assert panel.settings().in_place and panel.settings().precision == "float32"
-    assert not panel.settings().unchecked
+    assert not panel.settings().unchecked and not panel.settings().strict_nan
     assert "onednn" in panel.settings().toolchains
     page.document.execution.settings = msgspec.convert(saved, RunSettings)
     page.document.execution.settings_restored.emit()
