@@ -22,7 +22,6 @@ import numpy as np
 from collage_engine.artifact.loader.run_artifact import FORMAT, MANIFEST, SAMPLES, sha256
 from collage_engine.artifact.manifest import is_artifact
 from collage_engine.lowering.built import BUILT_FILE, MODULE_FILE, BuiltModule
-from collage_engine.lowering.npz import write_npz
 from collage_engine.machine.folders import real, write_whole
 from collage_engine.partition.call_graph import CallGraph
 from collage_engine.records.placement import Placement
@@ -30,7 +29,7 @@ from collage_engine.records.settings import Objective
 from collage_engine.records.toolchain import RuntimeLibrary
 from collage_engine.records.versions import ARTIFACT_FORMAT, __version__
 from collage_engine.support.errors import ArtifactError
-from collage_engine.support.files import why_not_writable, write_atomically
+from collage_engine.support.files import why_not_writable, write_atomically, write_npz
 from collage_engine.support.typed import decode
 
 if TYPE_CHECKING:

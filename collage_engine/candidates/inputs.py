@@ -15,12 +15,14 @@ from collage_engine.lowering.accuracy import (
     counts_values,
     errors,
     is_exact,
+    is_quantised,
+    relative_bound,
+    roundings,
     share_not_finite,
     tolerance,
     unsettled_share,
 )
 from collage_engine.lowering.reference import original_outputs, run_by_either
-from collage_engine.lowering.rounding import is_quantised, relative_bound, roundings
 from collage_engine.lowering.rounding_noise import rounding_noise, widened
 from collage_engine.model.importer import ImportedModel
 from collage_engine.model.random_inputs import RANGES, edges

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
@@ -19,6 +21,7 @@ from collage_engine.partition.enumerate import enumerate_candidates, why_not
 from collage_engine.partition.rules import AskedRule, CandidateSource, PartitionRule
 from collage_engine.records.answers import RunUpdate
 from collage_engine.records.candidate import Candidate, CostTable, Refusal, records_of
+from collage_engine.records.format import BYTES, LICENCE, WEIGHTS
 from collage_engine.records.graph import NodeIndex
 from collage_engine.records.operators import NodeTitles, onnx_type
 from collage_engine.records.placement import NanLoss, Placement
@@ -34,6 +37,7 @@ from collage_engine.support.errors import (
 )
 from collage_engine.support.time_limits import WORK_S
 from collage_engine.support.typed import convert
+from collage_engine.toolchains import registry
 from collage_engine.toolchains.asking import asked, asking
 from collage_engine.toolchains.base import Toolchain
 from collage_engine.toolchains.capabilities import (
@@ -48,6 +52,32 @@ from collage_engine.toolchains.registry import all_names, get, probe_all
 from collage_engine.toolchains.sources import source_hash
 
 _LOG = logging.getLogger(__name__)
+
+
+def runtime_facts(names: Sequence[str], weights_bytes: int) -> dict[str, float]:
+    """Return the constants about a deployment, by the names of ``records.format``.
+
+    Args:
+        names: Toolchains whose runtime libraries a placement may need.
+        weights_bytes: Size of the model's weights.
+    """
+    facts = {WEIGHTS: float(weights_bytes)}
+    for name in names:
+        try:
+            with asking(name):
+                toolchain = registry.get(name)
+                libraries = toolchain.runtime_libraries()
+                size = float(sum(Path(lib.file).stat().st_size for lib in libraries))
+                said = {lib.licence for lib in libraries} or {toolchain.about.licence}
+        except ToolchainFault as fault:
+            _LOG.info("the libraries of %s are not known: %s", name, fault)
+            continue
+        facts[BYTES + name] = size
+        for text in said:
+            for licence in re.split(r"\s+AND\s+", text):
+                if licence:
+                    facts[f"{LICENCE}{name}:{licence}"] = 1.0
+    return facts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -480,7 +510,7 @@ def _key_context(states: Sequence[ToolchainState], target: TargetChoice) -> KeyC
     """Return what measurement keys are made with on this machine."""
     import tvm
 
-    from collage_engine.lowering.target import build_target
+    from collage_engine.lowering.virtual_machine import build_target
 
     present = [state for state in states if state.available]
     return KeyContext(

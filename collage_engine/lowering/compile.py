@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from collage_engine.lowering.compiled import Compiled, Timer
-from collage_engine.lowering.tensors import empty
+from collage_engine.lowering.tensors import Compiled, Timer, empty
 from collage_engine.support.errors import ToolchainError, short_reason
 from collage_engine.toolchains.base import Function, Toolchain
 from collage_engine.toolchains.capabilities import LowersToTir, inside
@@ -125,7 +124,7 @@ class NativeCompiled(Compiled):
         from tvm.runtime import cpu
 
         from collage_engine.lowering.executable import build_module
-        from collage_engine.lowering.target import use_threads
+        from collage_engine.lowering.virtual_machine import use_threads
 
         assert isinstance(toolchain, LowersToTir)
         self.lowered = toolchain.lower(function)

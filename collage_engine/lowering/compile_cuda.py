@@ -13,8 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from collage_engine.lowering.compiled import Compiled, Timer
-from collage_engine.lowering.tensors import empty
+from collage_engine.lowering.tensors import Compiled, Timer, empty
 from collage_engine.machine.cuda_runtime import CudaRuntime, DeviceTimer
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function, Toolchain
@@ -66,7 +65,7 @@ class CudaCompiled(Compiled):
 
     def __init__(self, function: Function, toolchain: Toolchain, copies: int = 1) -> None:
         super().__init__(function, toolchain)
-        from collage_engine.lowering.target import device_of
+        from collage_engine.lowering.virtual_machine import device_of
 
         self.device = device_of(function.instance.device)
         if not self.device.exist:

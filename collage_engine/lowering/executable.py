@@ -23,7 +23,7 @@ from tvm.relax import vm_build
 
 from collage_engine.lowering.kernel_cache import compiled_kernels, with_kernel_names
 from collage_engine.lowering.link import link_shared
-from collage_engine.lowering.target import build_target
+from collage_engine.lowering.virtual_machine import build_target
 from collage_engine.toolchains.base import MODULES
 
 

@@ -81,7 +81,7 @@ def executable_of(function: Function, name: str) -> Any:
 
     from collage_engine.kernels.stack_buffers import PIPELINE
     from collage_engine.lowering.extract import relax_type
-    from collage_engine.lowering.target import build_target, use_threads
+    from collage_engine.lowering.virtual_machine import build_target, use_threads
 
     builder = relax.BlockBuilder()
     params = [relax.Var(f"v{i}", relax_type(function.input_type(i))) for i in function.inputs]

@@ -27,7 +27,7 @@ from collage_engine.run.stages.compile_only import UNMEASURED
 from collage_engine.run.stages.samples import refuse_unchecked
 from collage_engine.support.errors import SessionError
 from collage_engine.support.typed import convert
-from collage_engine.timing.tuning_tables import put_tables_back
+from collage_engine.timing.tuning import put_tables_back
 
 
 def export(open_model: OpenModel, *, run: Run, out: str | None) -> bytes | None:

@@ -36,7 +36,7 @@ from collage_engine.run.stages.samples import RunSamples, tolerance_warnings
 from collage_engine.run.task import RunTask
 from collage_engine.search.problem import Answer
 from collage_engine.support.text import counted
-from collage_engine.timing.tuning_tables import tables_of
+from collage_engine.timing.tuning import tables_of
 from collage_engine.trials.contender import COLLAGE, ContenderResult
 from collage_engine.trials.standings import RaceResult
 from collage_engine.trials.tolerance import accuracy_of

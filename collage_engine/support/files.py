@@ -5,6 +5,9 @@ what it points to is replaced. Only regular files are read and written: opening 
 ever, and reading some devices changes them.
 
 The kernel lets go of a lock when its process ends, however it ends; the file itself stays.
+
+``np.savez`` takes no array called ``file`` and numpy cannot name bfloat16: such arrays are
+written as raw 2-byte items, and their true type comes from elsewhere (the manifest).
 """
 
 from __future__ import annotations
@@ -18,9 +21,12 @@ import stat
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
+
+import numpy as np
 
 from collage_engine.support.errors import CollageError, UsageError
 from collage_engine.support.time_limits import JOB_S
@@ -267,3 +273,27 @@ def file_name(text: str) -> str:
     if len(name.encode(errors="replace")) > MOST_BYTES:
         raise UsageError(f"{name[:80]!r}… is no name of a file: it is longer than {MOST_BYTES}")
     return name
+
+
+def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[int, int]]:
+    """Write arrays to a file without compression; equal arrays give equal bytes.
+
+    Args:
+        path: The file.
+        arrays: The arrays by name, in the order in which they are written.
+
+    Returns:
+        Where the values of each array begin in the file, and how many bytes they are.
+    """
+    places = {}
+    with path.open("wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            entry = zipfile.ZipInfo(name + ".npy", date_time=(1980, 1, 1, 0, 0, 0))
+            with archive.open(entry, "w", force_zip64=True) as stream:
+                np.lib.format.write_array(
+                    stream,
+                    np.ascontiguousarray(array).reshape(array.shape),
+                    allow_pickle=False,
+                )
+                places[name] = file.tell() - array.nbytes, array.nbytes
+    return places

@@ -14,21 +14,18 @@ from collage_engine.lowering.accuracy import (
     counts_values,
     errors,
     is_exact,
-    unsettled_share,
-    wrong_by,
-)
-from collage_engine.lowering.compile import compile_function
-from collage_engine.lowering.compiled import Compiled
-from collage_engine.lowering.extract import function_of
-from collage_engine.lowering.reference import TrueValues, run_onnx
-from collage_engine.lowering.rounding import (
     is_quantised,
     relative_bound,
     roundings,
     steps_apart,
+    unsettled_share,
+    wrong_by,
 )
+from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.extract import function_of
+from collage_engine.lowering.reference import TrueValues, run_onnx
 from collage_engine.lowering.rounding_noise import rounding_noise, widened
-from collage_engine.lowering.tensors import as_logical, as_stored
+from collage_engine.lowering.tensors import Compiled, as_logical, as_stored
 from collage_engine.model.importer import import_model
 from collage_engine.model.onnx_slice import slice_model
 from collage_engine.records.format import PLAIN, Formats
@@ -36,7 +33,7 @@ from collage_engine.records.graph import NodeSet
 from collage_engine.records.precision import TOLERANCES
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import CollageError, WrongNumbersError
-from collage_engine.timing.messages import WRONG_NUMBERS, OpenRequest
+from collage_engine.timing.child import WRONG_NUMBERS, OpenRequest
 from collage_engine.toolchains.base import Function
 
 
@@ -239,7 +236,7 @@ def tolerance_of(function: Function, dtype: str, depth: int = 0) -> float:
     Args:
         function: What the candidate computes.
         dtype: The output's element type, one of ``TOLERANCES``.
-        depth: Roundings to 8 bits on the way to the output (``lowering/rounding.py``). Values that
+        depth: Roundings to 8 bits on the way to the output (``lowering/accuracy.py``). Values that
             are only dequantised, weights above all, loosen nothing.
     """
     bound = max(TOLERANCES[dtype], TOLERANCES.get(function.instance.precision, 0.0))

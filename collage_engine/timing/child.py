@@ -1,11 +1,26 @@
-"""The environment of the child process that measures."""
+"""The measuring child: its environment, the messages exchanged with it, and its clock.
+
+The parent opens a model (``OpenRequest``), then asks for one group of candidates after the other
+(``TimingRequest``) and gets a ``TimingReply`` for each of them.
+
+A program alone on its thread takes as much processor time as wall time. On a busy machine the wall
+time also holds what others ran in between; the processor time does not. So the smaller of the two
+is what the work takes when the machine is quiet. With more threads they are not comparable, and
+the wall time stands.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from collage_engine.lowering.virtual_machine import virtual_machine_environment
-from collage_engine.records.toolchain import SHORT_SPIN_TURNS
+from collage_engine.records.candidate import Cost
+from collage_engine.records.format import Formats
+from collage_engine.records.placement import TIE_SHARE
+from collage_engine.records.toolchain import SHORT_SPIN_TURNS, ToolchainInstance
 
 
 def measuring_environment(toolchains: Iterable[str], threads: int) -> dict[str, str]:
@@ -26,3 +41,71 @@ def measuring_environment(toolchains: Iterable[str], threads: int) -> dict[str, 
     for name in toolchains:
         env |= about(name).variables(threads, spin=False)
     return env
+
+
+WRONG_NUMBERS = "wrong numbers"
+"""How reasons begin that hold for one model's values only, not wherever the key is equal."""
+
+
+@dataclass(frozen=True)
+class OpenRequest:
+    """The first request to a child: which model to open."""
+
+    model_path: str
+    shapes: dict[str, tuple[int, ...]]
+    truth_folder: str
+    marker_path: str
+    sha256: str | None = None
+    """Of the model file: another one under its name must not be measured in its stead."""
+
+
+@dataclass(frozen=True)
+class TimingRequest:
+    """Candidates over one set of operators; ``instances`` go by their place in the replies."""
+
+    nodes: tuple[int, ...]
+    """Operator numbers."""
+    instances: dict[int, ToolchainInstance]
+    """In this order they are compiled and run by themselves."""
+    formats: dict[int, tuple[Formats, Formats]] = field(default_factory=dict)
+    """What the candidate in a place takes and gives, by operator number; absent: plain."""
+    limit_s: float = math.inf
+    """Seconds that a candidate may take to be compiled, to run, and for each sample of its time."""
+
+
+@dataclass(frozen=True)
+class TimingReply:
+    """A message on the way: the cost of the candidate in this place."""
+
+    place: int
+    cost: Cost
+
+
+READING_S = 3e-6
+"""Seconds that reading the processor time takes (Zen 4, ``python -m timeit -s 'import time'
+'time.process_time()'``)."""
+FROM_S = READING_S / TIE_SHARE
+"""Seconds of a call from which processor time is read beside wall time: in a shorter one, which is
+rarely interrupted, reading it would show."""
+
+
+def timed(call: Callable[[], object], threads: int) -> float:
+    """Return the seconds of one call."""
+    if threads != 1:
+        start = time.perf_counter()
+        call()
+        return time.perf_counter() - start
+    used, start = time.process_time(), time.perf_counter()
+    call()
+    wall = time.perf_counter() - start
+    return wall if wall < FROM_S else min(wall, time.process_time() - used)
+
+
+def undisturbed(seconds: Callable[[], float], threads: int) -> float:
+    """Return what a function that times itself says, at most the processor time it took for it."""
+    if threads != 1:
+        return seconds()
+    used = time.process_time()
+    found = seconds()
+    spent = time.process_time() - used
+    return found if found < FROM_S else min(found, spent)

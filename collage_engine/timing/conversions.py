@@ -105,7 +105,7 @@ def run_job(request: ConversionRequest) -> dict[str, float]:
     import tvm
 
     from collage_engine.kernels.stack_buffers import PIPELINE
-    from collage_engine.lowering.target import build_target, use_threads
+    from collage_engine.lowering.virtual_machine import build_target, use_threads
 
     writer, functions = format_converter(), dict[str, Any]()
     for number, each in enumerate(request.conversions):

@@ -75,7 +75,7 @@ def copy_constants(
 
 def run_job(rounds: int) -> dict[str, float]:
     """Time so many rounds of copies in this process, which loads the CUDA runtime."""
-    from collage_engine.lowering.target import load_cuda
+    from collage_engine.lowering.virtual_machine import load_cuda
 
     load_cuda()
     return measured(CudaRuntime(), rounds)

@@ -1,4 +1,4 @@
-"""Measures this machine's transition constants with real partitions (see ``machine.constants``).
+"""Measures this machine's transition constants with real partitions (see ``timing.chain_bench``).
 
 A child process builds and times chains of one-operator partitions (``chain_bench``). What they tell
 is kept in the store for each device, the versions of the toolchains, and the number of threads.

@@ -19,8 +19,7 @@ from collage_engine.records.candidate import Cost, invalid
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.store import now_text
 from collage_engine.support.errors import MeasureError, WrongNumbersError, fault_reason
-from collage_engine.timing.clock import undisturbed
-from collage_engine.timing.messages import OpenRequest, TimingReply, TimingRequest
+from collage_engine.timing.child import OpenRequest, TimingReply, TimingRequest, undisturbed
 from collage_engine.timing.protocol import TimedCall, time_interleaved
 
 if TYPE_CHECKING:

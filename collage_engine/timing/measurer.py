@@ -32,8 +32,8 @@ from collage_engine.support.time_limits import (
     with_weights,
     within_budget,
 )
+from collage_engine.timing.child import OpenRequest, TimingReply, TimingRequest
 from collage_engine.timing.job import JOB
-from collage_engine.timing.messages import OpenRequest, TimingReply, TimingRequest
 
 log = logging.getLogger(__name__)
 

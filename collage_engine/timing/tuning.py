@@ -4,6 +4,9 @@ What could still change the answer is tuned, the most promising first, and becom
 tuned instance beside the untuned ones; then the search is asked again what could change the answer.
 Tuning ends when its budget is spent or nothing is left that could. What earlier runs found is used
 without a budget.
+
+The machine's own tables grow with every model that is tuned; an artifact that is exported again
+must hold the kernels that were measured, also on another machine or with an emptied cache.
 """
 
 from __future__ import annotations
@@ -24,10 +27,11 @@ from collage_engine.machine.run_control import RunControl, StageReport
 from collage_engine.machine.worker import Worker, WorkerError
 from collage_engine.partition.rules import CandidateSource
 from collage_engine.records.candidate import UNKNOWN, Candidate, CostTable
+from collage_engine.records.placement import Placement, Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance, TuneCounts, TuneRecord, TuneTask
 from collage_engine.store.store import Store, TuningRecords
-from collage_engine.support.errors import CollageError, ModelError
+from collage_engine.support.errors import CollageError, ModelError, ToolchainError
 from collage_engine.support.text import counted
 from collage_engine.support.time_limits import ANSWER_S
 from collage_engine.timing.candidate_timing import Measuring
@@ -437,3 +441,32 @@ class Tuning:
 def _compared(record: TuneRecord | None) -> int:
     """Return how many variants of a workload were compared."""
     return len(record.tried) + len(record.failed) if record else 0
+
+
+def tables_of(placement: Placement | None) -> dict[str, dict[str, Any]]:
+    """Return the tuned tables of a placement's partitions, by their hash."""
+    parts = placement.partitions if placement is not None else ()
+    found: dict[str, dict[str, Any]] = {}
+    for name, digest in dict.fromkeys((p.toolchain, p.tuning) for p in parts if p.tuning):
+        toolchain = get(name)
+        if isinstance(toolchain, Tunes):
+            found[digest] = toolchain.tuner().kept(digest)
+    return found
+
+
+def put_tables_back(run: Run) -> None:
+    """Write the run's tables where the toolchains look for them.
+
+    Raises:
+        ToolchainError: A table is not what its hash says: the session was changed.
+    """
+    parts = run.placement.partitions if run.placement is not None else ()
+    for name, digest in dict.fromkeys((p.toolchain, p.tuning) for p in parts if p.tuning):
+        toolchain, table = get(name), run.tables.get(digest)
+        if table is None or not isinstance(toolchain, Tunes):
+            continue
+        if toolchain.tuner().keep(table) != digest:
+            raise ToolchainError(
+                f"the tuned kernels {digest} of run {run.id} were changed in the session: "
+                "place the model again"
+            )

@@ -16,13 +16,13 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.lowering.accuracy import wrong_by
-from collage_engine.lowering.build_job import BuildCover
+from collage_engine.lowering.build import BuildCover
 from collage_engine.lowering.built import MODULE_FILE, BuiltModule, attribute_kernels
-from collage_engine.lowering.npz import write_npz
 from collage_engine.machine.faults import FaultTracker
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout, unless_killed
 from collage_engine.records.placement import MemorySeen
 from collage_engine.support.errors import Cancelled, CollageError, ModelError
+from collage_engine.support.files import write_npz
 from collage_engine.support.time_limits import (
     ANSWER_S,
     LEAST_S,
@@ -31,7 +31,7 @@ from collage_engine.support.time_limits import (
     with_weights,
     within_budget,
 )
-from collage_engine.timing.messages import WRONG_NUMBERS
+from collage_engine.timing.child import WRONG_NUMBERS
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.trial_job import (
     KernelTime,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 NOT_ACCURATE = "not accurate enough"
 """How the failure of a placement begins that computes in reduced precision and is too far off; that
 of another one begins with ``WRONG_NUMBERS``."""
-BUILD_JOB = "collage_engine.lowering.build_job:BuildJob"
+BUILD_JOB = "collage_engine.lowering.build:BuildJob"
 TRIAL_JOB = "collage_engine.trials.trial_job:TrialJob"
 LOAD_TIMEOUT_S = 2 * ANSWER_S
 """Seconds after which loading a placement and running it on every sample counts as hanging, besides

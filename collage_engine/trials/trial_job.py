@@ -34,8 +34,7 @@ from collage_engine.lowering.stopwatch import time_kernels
 from collage_engine.records.placement import MemorySeen
 from collage_engine.support.errors import ToolchainError
 from collage_engine.support.text import counted
-from collage_engine.timing.clock import timed
-from collage_engine.timing.messages import WRONG_NUMBERS
+from collage_engine.timing.child import WRONG_NUMBERS, timed
 
 SPIN_CHECK_S = 0.004
 """Seconds in which the processor time of this process is compared with the wall time; chosen."""
@@ -136,7 +135,7 @@ class Instance:
         import tvm
         from tvm.runtime.vm import VirtualMachine
 
-        from collage_engine.lowering.target import device_of
+        from collage_engine.lowering.virtual_machine import device_of
 
         module = Path(request.module)
         if number == 0:
@@ -237,7 +236,7 @@ class TrialJob:
     def _round(self, request: RunRound) -> list[float]:
         """Run one round and return the seconds of its calls.
 
-        ``timing.clock`` says what is part of these. Several instances give one number: the seconds
+        ``timing.child`` says what is part of these. Several instances give one number: the seconds
         per call of all of them together.
 
         Raises:
@@ -435,8 +434,8 @@ def _worst_of(samples: list[dict[str, tuple[float, float]]]) -> OutputErrors:
 
 def _bound(request: OpenPlacement, inputs: dict[str, np.ndarray]) -> list[Any]:
     """Return the arguments of the module's ``main``."""
-    from collage_engine.lowering.target import device_of
     from collage_engine.lowering.tensors import from_numpy
+    from collage_engine.lowering.virtual_machine import device_of
     from collage_engine.records.graph import TensorType
 
     device = device_of(request.device)

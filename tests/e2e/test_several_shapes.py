@@ -13,13 +13,13 @@ import pytest
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.loader.run_artifact import read_npz, sha256
 from collage_engine.artifact.manifest import read_manifest, verify_files
-from collage_engine.lowering.npz import write_npz
 from collage_engine.lowering.reference import run_onnx
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine
 from collage_engine.support.errors import UsageError
+from collage_engine.support.files import write_npz
 from tests.support.artifact_cases import compile_loader, run_cpp, run_with_loader
 from tests.support.caches import fresh_cache
 from tests.support.command import collage, python

@@ -10,9 +10,8 @@ import msgspec
 import onnx
 import pytest
 
-from collage_engine.candidates.menu import Menu
+from collage_engine.candidates.menu import Menu, runtime_facts
 from collage_engine.candidates.open_model import OpenModel
-from collage_engine.candidates.runtime_facts import runtime_facts
 from collage_engine.machine.faults import FaultTracker
 from collage_engine.partition.patterns import anything, op
 from collage_engine.partition.rules import PatternRule

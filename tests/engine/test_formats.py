@@ -24,8 +24,8 @@ from collage_engine.records.format import NHWC, PLAIN, conversion_constant, stor
 from collage_engine.records.graph import TensorType
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.timing.bench import ModelBench
+from collage_engine.timing.child import OpenRequest
 from collage_engine.timing.conversions import ConversionRequest, run_job
-from collage_engine.timing.messages import OpenRequest
 from collage_engine.toolchains.registry import get
 from collage_engine.toolchains.tvm.lowering import conversion
 from tests.support.artifact_cases import sample_of

@@ -26,7 +26,7 @@ from collage_engine.lowering.kernel_cache import (
     remove_least_used,
     with_kernel_names,
 )
-from collage_engine.lowering.target import build_target
+from collage_engine.lowering.virtual_machine import build_target
 
 
 @pytest.fixture(autouse=True)

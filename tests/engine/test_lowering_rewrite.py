@@ -54,8 +54,8 @@ def run(model, groups, inputs=None):
     from tvm import relax
     from tvm.runtime import cpu
 
-    from collage_engine.lowering.target import build_target
     from collage_engine.lowering.tensors import from_numpy, to_numpy
+    from collage_engine.lowering.virtual_machine import build_target
 
     inputs = inputs or model.random_inputs(1)
     assembled = assemble(model, functions(model, groups))
@@ -115,7 +115,7 @@ def test_equal_kernels_and_equal_constants_are_kept_once():
     from tvm import relax
     from tvm.tirx import PrimFunc
 
-    from collage_engine.lowering.target import build_target
+    from collage_engine.lowering.virtual_machine import build_target
 
     kernels = [f for f in assembled.module.functions.values() if isinstance(f, PrimFunc)]
     assert len(kernels) == 2

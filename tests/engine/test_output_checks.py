@@ -25,7 +25,6 @@ from collage_engine.lowering.accuracy import MOST_UNSETTLED, errors, wrong_by
 from collage_engine.lowering.build import build_cover, write_module
 from collage_engine.lowering.built import MODULE_FILE
 from collage_engine.lowering.extract import function_of
-from collage_engine.lowering.npz import write_npz
 from collage_engine.lowering.reference import original_outputs, run_onnx
 from collage_engine.lowering.rounding_noise import rounding_noise
 from collage_engine.machine.run_control import RunControl
@@ -40,6 +39,7 @@ from collage_engine.run.stages.samples import (
 )
 from collage_engine.run.task import RunTask
 from collage_engine.support.errors import ArtifactError, MeasureError, ToolchainError
+from collage_engine.support.files import write_npz
 from collage_engine.timing.bench import check
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.placement_process import (

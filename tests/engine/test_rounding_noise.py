@@ -20,7 +20,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import Cancelled, MeasureError
 from collage_engine.timing.bench import ModelBench, check
-from collage_engine.timing.messages import OpenRequest
+from collage_engine.timing.child import OpenRequest
 from tests.zoo.net import Net
 from tests.zoo.quantized import quantize
 from tests.zoo.small import amplifies_rounding

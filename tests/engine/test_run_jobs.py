@@ -5,12 +5,12 @@ from __future__ import annotations
 import onnx
 import pytest
 
-from collage_engine.lowering.build_job import BuildCover, BuildJob
+from collage_engine.lowering.build import BuildCover, BuildJob
 from collage_engine.model.importer import import_model
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import ModelError
 from collage_engine.timing.bench import ModelBench
-from collage_engine.timing.messages import OpenRequest
+from collage_engine.timing.child import OpenRequest
 from collage_engine.timing.tuning_job import ListTasks, TuningJob
 from tests import zoo
 

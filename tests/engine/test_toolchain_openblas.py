@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
-from collage_engine.lowering.target import use_threads
+from collage_engine.lowering.virtual_machine import use_threads
 from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.openblas.toolchain import OpenBlasToolchain

@@ -9,7 +9,7 @@ from filelock import FileLock
 
 from collage_engine.candidates.host_candidates import on_host
 from collage_engine.lowering.build import build_cover, write_module
-from collage_engine.lowering.target import device_of
+from collage_engine.lowering.virtual_machine import device_of
 from collage_engine.machine.cuda import choose_target
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.toolchain import ToolchainInstance

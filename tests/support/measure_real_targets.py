@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from collage_engine.support.errors import UnsupportedError
+from collage_engine.timing.child import OpenRequest
 from collage_engine.timing.job import MeasureJob
-from collage_engine.timing.messages import OpenRequest
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.base import Function
 from tests.support.plain_toolchain import PlainToolchain

@@ -13,8 +13,8 @@ from typing import Any
 from collage_engine.records.format import Formats
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import ModelError, UnsupportedError, WrongNumbersError
+from collage_engine.timing.child import OpenRequest
 from collage_engine.timing.job import MeasureJob
-from collage_engine.timing.messages import OpenRequest
 
 
 class Pretended:

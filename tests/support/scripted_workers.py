@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from collage_engine.lowering.build_job import BuildCover
+from collage_engine.lowering.build import BuildCover
 from collage_engine.lowering.built import BuiltModule, Kernel
 from collage_engine.machine.worker import WorkerCrashed
 from collage_engine.records.candidate import Candidate

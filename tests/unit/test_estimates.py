@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from collage_engine.planning.estimates import FUSING_TAKES, Estimates, Timed
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.operators import work_of_operators
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.run.measurement_planner import FUSING_TAKES, Estimates, Timed
 from tests.support.graphs import chain
 
 

@@ -10,12 +10,12 @@ from itertools import pairwise
 
 import pytest
 
-from collage_engine.machine.constants import (
+from collage_engine.records.candidate import Cost, invalid
+from collage_engine.records.format import pair_name
+from collage_engine.timing.chain_bench import (
     constants_from,
     measure_constants,
 )
-from collage_engine.records.candidate import Cost, invalid
-from collage_engine.records.format import pair_name
 from collage_engine.trials.in_model_costs import PartitionWork, fit
 
 

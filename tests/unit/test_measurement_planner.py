@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from collage_engine.planning.estimates import Timed
 from collage_engine.records.candidate import CandidateRecord, Cost, invalid
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.run.measurement_planner import MeasurementPlanner
+from collage_engine.run.measurement_planner import MeasurementPlanner, Timed
 from collage_engine.search.api import solve
 from collage_engine.timing.measurer import CandidateGroup
 from tests.support.candidates import data_of

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collage_engine.lowering.build_job import BuildCover
+from collage_engine.lowering.build import BuildCover
 from collage_engine.machine.processes import watched_memory
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.run_document import memory_verdict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collage_engine.candidates.precision import check_precision, missing_precision
+from collage_engine.candidates.open_model import check_precision, missing_precision
 from collage_engine.kernels.cuda.problems import math_of
 from collage_engine.lowering.accuracy import tolerance
 from collage_engine.records.precision import BFLOAT16, FLOAT16, INT8, TF32, is_reduced

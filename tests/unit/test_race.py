@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from collage_engine.lowering.build_job import BuildCover
+from collage_engine.lowering.build import BuildCover
 from collage_engine.planning.search_problem import RUNNERS_UP
 from collage_engine.records.candidate import UNKNOWN, Cost
 from collage_engine.run.stages.whole_models import replaces

@@ -11,11 +11,16 @@ import numpy as np
 import pytest
 
 from collage_engine.artifact.loader.run_artifact import read_npz
-from collage_engine.lowering.accuracy import errors
-from collage_engine.lowering.npz import write_npz
-from collage_engine.lowering.rounding import most_steps, relative_bound, roundings, steps_apart
+from collage_engine.lowering.accuracy import (
+    errors,
+    most_steps,
+    relative_bound,
+    roundings,
+    steps_apart,
+)
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.graph import GraphRecord, Node, TensorType
+from collage_engine.support.files import write_npz
 
 INFINITE = (float("inf"), float("inf"))
 

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from collage_engine.timing.clock import timed, undisturbed
+from collage_engine.timing.child import timed, undisturbed
 from collage_engine.timing.protocol import (
     COMPARED_FROM,
     FEWEST_ROUNDS,

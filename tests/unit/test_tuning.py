@@ -36,7 +36,7 @@ from collage_engine.store.store import Store, TuningRecords
 from collage_engine.support.errors import Cancelled, ToolchainError
 from collage_engine.timing import tuning as module
 from collage_engine.timing.measurer import CandidateGroup
-from collage_engine.timing.tuning import Tuning, sum_of, worth_tuning
+from collage_engine.timing.tuning import Tuning, put_tables_back, sum_of, tables_of, worth_tuning
 from collage_engine.timing.tuning import tunable as tunable_of
 from collage_engine.timing.tuning_choice import (
     can_be_tuned,
@@ -45,7 +45,6 @@ from collage_engine.timing.tuning_choice import (
     tuned_instance,
     with_tuned_pairs,
 )
-from collage_engine.timing.tuning_tables import put_tables_back, tables_of
 from tests.support import tuning_targets
 from tests.support.candidates import candidate_of
 from tests.support.graphs import GraphBuilder, chain

@@ -7,9 +7,8 @@ import time
 from collections.abc import Iterator, Sequence
 
 from collage_engine.candidates.host_candidates import pinned_to_host
-from collage_engine.candidates.menu import Menu, Probing
-from collage_engine.candidates.precision import missing_precision
-from collage_engine.candidates.runtime_facts import runtime_facts
+from collage_engine.candidates.menu import Menu, Probing, runtime_facts
+from collage_engine.candidates.open_model import missing_precision
 from collage_engine.lowering.link import linker
 from collage_engine.machine.faults import left_out_sentence
 from collage_engine.machine.run_control import RunControl

@@ -13,16 +13,14 @@ from collage_engine.candidates.menu import Menu
 from collage_engine.machine.device import busy
 from collage_engine.machine.run_control import RunControl, StageReport
 from collage_engine.partition.call_graph import call_graph
-from collage_engine.planning.estimates import Timed
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.answers import RunUpdate
 from collage_engine.records.placement import Run
-from collage_engine.run.measurement_planner import MeasurementPlanner
+from collage_engine.run.measurement_planner import MeasurementPlanner, Timed
 from collage_engine.run.task import RunTask
 from collage_engine.search.api import solve
 from collage_engine.support.errors import Cancelled, MeasureError
-from collage_engine.timing.candidate_timing import Measuring
-from collage_engine.timing.precompile import make_ready
+from collage_engine.timing.candidate_timing import Measuring, make_ready
 from collage_engine.timing.transitions import transition_constants
 from collage_engine.trials.mixes import groups_of
 from collage_engine.trials.race import Race
