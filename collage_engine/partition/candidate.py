@@ -80,7 +80,6 @@ def make_candidate(
     *,
     rule: str,
     composites: tuple[tuple[str, tuple[OperatorNumber, ...]], ...] = (),
-    protected: bool = False,
     device: str = "",
     takes: Formats | None = None,
     gives: Formats | None = None,
@@ -93,7 +92,6 @@ def make_candidate(
         operators: Its operators, ascending.
         rule: Names of the rules that found it.
         composites: Name and operators of every library call inside.
-        protected: Whether it is never pruned.
         device: Where it runs; empty: on its instance's device.
         takes: Formats of its inputs by operator number of their producers; absent: plain.
         gives: Formats of its outputs in the same way.
@@ -106,7 +104,6 @@ def make_candidate(
         label=shorten("+".join(ops)),
         rule=rule,
         composites=composites,
-        protected=protected,
         device=device or instance.device,
         takes=dict(takes or {}),
         gives=dict(gives or {}),

@@ -1,6 +1,6 @@
 """Enumerates all candidates of all toolchain instances, once each, with their provenance.
 
-Besides what the rule trees propose there are always, and never pruned: every supported operator
+Besides what the rule trees propose there are always: every supported operator
 on its own (so that a cover exists), FuseOps groups for native toolchains, greedy partitions, and
 the whole model on everything that can take it. Blocks come on top. Where a toolchain can take
 images channels last, there is a candidate with its whole border so, too.
@@ -54,7 +54,6 @@ class _Found:
 
     rules: dict[str, None]
     composites: Composites
-    protected: bool
 
 
 def why_not(graph: DataflowGraph, source: CandidateSource, index: NodeIndex) -> Refusal:
@@ -105,14 +104,12 @@ def enumerate_candidates(
         for cover in covers:
             for partition in cover.partitions:
                 if partition.source is source:
-                    collector.add(
-                        calls.of(partition.operators), "greedy", True, partition.composites
-                    )
+                    collector.add(calls.of(partition.operators), "greedy", partition.composites)
         # Blocks gain nothing over a native toolchain's groups, but between integer composites:
         # there images keep another layout.
         if not source.lowers_to_tir or find(graph):
             for piece in pieces:
-                collector.add(piece, BLOCK, False)
+                collector.add(piece, BLOCK)
         collector.whole_model()
         records.extend(collector.records())
     return tuple(records)
@@ -147,7 +144,6 @@ class _Collector:
         self,
         operators: OperatorSet,
         rule: str,
-        protected: bool,
         composites: Composites = (),
     ) -> None:
         """Add a candidate, unless it is unsupported, not convex, or gains nothing on this instance.
@@ -155,7 +151,6 @@ class _Collector:
         Args:
             operators: Its operators; the rest of their ONNX nodes is added.
             rule: The name of what proposes it.
-            protected: Whether it is never pruned.
             composites: Name and operators of every library call inside.
         """
         operators = self.calls.close(operators)
@@ -164,7 +159,6 @@ class _Collector:
         known = self.found.get(operators)
         if known is not None:
             known.rules.setdefault(rule, None)
-            known.protected |= protected
             if composites and (not known.composites or len(composites) < len(known.composites)):
                 known.composites = composites
             return
@@ -175,7 +169,7 @@ class _Collector:
             if made is None:
                 return
             composites = made or composites
-        self.found[operators] = _Found({rule: None}, composites, protected)
+        self.found[operators] = _Found({rule: None}, composites)
 
     def rules(self) -> None:
         """Add what the source's own rules propose."""
@@ -188,28 +182,28 @@ class _Collector:
             composites = tuple(sorted(calls, key=_by_nodes))
             operators = self.calls.from_nodes(candidate.sub_graph.inside)
             if operators:
-                self.add(operators, short_rule(candidate.rule), False, composites)
+                self.add(operators, short_rule(candidate.rule), composites)
 
     def singles(self) -> None:
         """Add every supported operator on its own."""
         for operator in members(self.supported):
-            self.add(one_operator(operator), "operator", True)
+            self.add(one_operator(operator), "operator")
 
     def groups(self, groups: Iterable[OperatorSet]) -> None:
         """Add groups of FuseOps."""
         for operators in groups:
-            self.add(operators, "fuse-ops", True)
+            self.add(operators, "fuse-ops")
 
     def greedy(self) -> None:
         """Add the partitions of the toolchain's greedy partitioning by itself."""
         for partition in greedy(self.calls.graph, [self.source]).partitions:
-            self.add(self.calls.of(partition.operators), "greedy", True, partition.composites)
+            self.add(self.calls.of(partition.operators), "greedy", partition.composites)
 
     def whole_model(self) -> None:
         """Add the whole model, where the toolchain supports all of it."""
         everything = self.calls.everything
         if self.source.whole_model and everything and self.supported == everything:
-            self.add(everything, "whole-model", True)
+            self.add(everything, "whole-model")
 
     def records(self) -> list[Candidate]:
         """Return the candidates' records by first operator."""
@@ -221,7 +215,6 @@ class _Collector:
                 tuple(members(operators)),
                 rule=" | ".join(found.rules),
                 composites=found.composites,
-                protected=found.protected,
                 device=self.source.device,
                 takes=takes,
                 gives=gives,

@@ -121,9 +121,7 @@ def invalid(reason: str, *, wrong_numbers: bool = False) -> Cost:
     return Cost(state="invalid", reason=reason, wrong_numbers=wrong_numbers)
 
 
-RefusalKind = Literal[
-    "judged", "alone", "calls", "device", "precision", "pattern", "partitions", "no-rules"
-]
+RefusalKind = Literal["judged", "alone", "calls", "device", "precision"]
 
 
 class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -132,14 +130,14 @@ class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
     The kinds are: ``judged``, the toolchain says in ``detail`` why not; ``alone``, it takes the
     operator, but not by itself; ``calls``, no partition with it would call ``library``; ``device``,
     the operator stays on the host and not on ``detail``; ``precision``, it gains nothing in
-    ``detail``. The last three stand in earlier sessions only, and mean ``alone``.
+    ``detail``.
     """
 
     kind: RefusalKind
     operator: str = ""
     """The operator of the dataflow graph: ``nn.conv2d``."""
     detail: str = ""
-    """A sentence is shown as it is, and never read."""
+    """For the kind ``judged`` a sentence of the toolchain's, for others a name; shown as it is."""
     toolchain: str = ""
     """The toolchain's title."""
     library: str = ""
@@ -163,8 +161,6 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Which rule found it (provenance), e.g. ``tvm.combine``, ``greedy``."""
     composites: tuple[tuple[str, tuple[OperatorNumber, ...]], ...] = ()
     """(composite name, operator numbers) that map to one library call each."""
-    protected: bool = False
-    """Never pruned: single operators, FuseOps groups, greedy partitions, the whole model."""
     key: str = ""
     """Key of its measurement; equal work has equal keys."""
     device: str = "cpu"

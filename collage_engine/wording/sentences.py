@@ -94,7 +94,7 @@ _TEXTS: dict[RefusalKind, str] = {
 
 def refusal_text(refusal: Refusal) -> str:
     """Return a refusal as a sentence, in ONNX types and toolchains' titles."""
-    return _TEXTS.get(refusal.kind, _TEXTS["alone"]).format(
+    return _TEXTS[refusal.kind].format(
         detail=refusal.detail,
         operator=onnx_type(refusal.operator),
         toolchain=refusal.toolchain,

@@ -355,9 +355,7 @@ class _Choosing:
         ]
         if len(choice.products) == len(choice.order):
             kept = []  # nothing that matters is left out: it is the whole model in this precision
-        made = make_candidate(
-            graph, careful(instance, kept), everything, rule="precision", protected=True
-        )
+        made = make_candidate(graph, careful(instance, kept), everything, rule="precision")
         return with_keys(self._model, self._menu.keys, [made])[0]
 
     def rounding(self) -> Rounding:
