@@ -1,7 +1,7 @@
 """Compile one candidate so that it can be called and timed alone.
 
 An external toolchain's module is called directly, without a VM: writing its plan is all there is
-to build. A native one goes through ``relax.build`` and the VM, in process, nothing exported.
+to build. What TVM compiles is run by the VM, in process, nothing exported.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.lowering.tensors import Compiled, Timer, empty
+from collage_engine.machine.processes import on_all_processors
+from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import ToolchainError, short_reason
 from collage_engine.toolchains.base import Function, Toolchain
 from collage_engine.toolchains.capabilities import LowersToTir, inside
@@ -36,6 +38,34 @@ def compile_function(function: Function) -> Compiled:
         return _for_cuda(function, toolchain)
     kind = NativeCompiled if isinstance(toolchain, LowersToTir) else ExternalCompiled
     return kind(function, toolchain)
+
+
+def compile_ahead(functions: Sequence[Callable[[], Function]], limit_s: float) -> None:
+    """Compile the kernels of several functions on all processors at once, and keep them.
+
+    What fails is left out: it fails again, with its reason, when the function itself is compiled.
+
+    Args:
+        functions: Make the functions, each for an instance with ``has_kernels``.
+        limit_s: Seconds after which what is not compiled is left out.
+    """
+    from collage_engine.lowering.executable import build_module
+    from collage_engine.toolchains.registry import get
+
+    def work(number: int) -> None:
+        function = functions[number]()
+        toolchain = get(function.instance.toolchain)
+        assert isinstance(toolchain, LowersToTir)
+        build_module(toolchain.lower(function), "")
+
+    on_all_processors(work, len(functions), limit_s)
+
+
+def has_kernels(instance: ToolchainInstance) -> bool:
+    """Tell whether an instance's candidates are kernels for the processor that TVM compiles."""
+    from collage_engine.toolchains.registry import get
+
+    return not instance.architecture and isinstance(get(instance.toolchain), LowersToTir)
 
 
 def _for_cuda(function: Function, toolchain: Toolchain) -> Compiled:

@@ -24,7 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from collage_engine.machine.device import allowed_processors
+from collage_engine.machine.processes import on_all_processors
 from collage_engine.support.files import write_atomically
 from collage_engine.toolchains.runtime.builder import build_folder
 
@@ -177,10 +177,16 @@ def compiled_kernels(functions: Mapping[str, Any], target: Any) -> dict[str, byt
     """
     compiled = {name: read_kernel(_kept_as(name)) for name in functions}
     missing = [name for name, code in compiled.items() if code is None]
-    processes = min(len(allowed_processors()), len(missing))
     with tempfile.TemporaryDirectory(prefix="collage-kernels-") as folder:
-        if processes > 1:
-            _compile_in_processes(missing, functions, target, processes, Path(folder))
+
+        def compile_one(number: int) -> None:
+            name = missing[number]
+            code = _compile(name, functions[name], target)
+            write_atomically(Path(folder) / name, code)
+            # At once, since whoever waits for all may be ended before the last one is there.
+            keep_kernel(_kept_as(name), code)
+
+        on_all_processors(compile_one, len(missing))
         for name in missing:
             file = Path(folder) / name
             code = file.read_bytes() if file.exists() else _compile(name, functions[name], target)
@@ -205,40 +211,3 @@ def _compile(name: str, function: Any, target: Any) -> bytes:
         file = Path(folder) / "kernel.o"
         library.write_to_file(str(file), "o")
         return file.read_bytes()
-
-
-def _compile_in_processes(
-    names: list[str], functions: Mapping[str, Any], target: Any, count: int, folder: Path
-) -> None:
-    """Compile kernels in forked processes, which take them from a pipe, one after the other.
-
-    What one of them fails at is left to the caller, who sees why.
-
-    Args:
-        names: The kernels' names.
-        functions: Their functions.
-        target: TVM's target.
-        count: The number of processes.
-        folder: Takes the object files; they are kept at once besides, since whoever waits for them
-            may be ended before the last one is there.
-    """
-    take, give = os.pipe()
-    children = []
-    for _ in range(count):
-        child = os.fork()
-        if child == 0:
-            os.close(give)
-            with contextlib.suppress(BaseException):
-                while number := os.read(take, 4):
-                    name = names[struct.unpack("<I", number)[0]]
-                    with contextlib.suppress(Exception):
-                        code = _compile(name, functions[name], target)
-                        write_atomically(folder / name, code)
-                        keep_kernel(_kept_as(name), code)
-            os._exit(0)
-        children.append(child)
-    os.close(take)
-    with contextlib.suppress(BrokenPipeError), os.fdopen(give, "wb") as pipe:
-        pipe.write(b"".join(struct.pack("<I", number) for number in range(len(names))))
-    for child in children:
-        os.waitpid(child, 0)

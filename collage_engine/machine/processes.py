@@ -7,14 +7,22 @@ no ending.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
+import struct
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import psutil
 
+from collage_engine.machine.device import allowed_processors
+
+WAIT_S = 0.005
+"""Seconds between two looks at whether a forked process has ended: little beside the 20 ms that a
+small kernel takes to compile."""
 STEP_S = 0.5
 """Seconds between two looks at the memory of a process tree; chosen: loading a placement of
 gigabytes takes seconds, and a look at a machine with 85 processes takes 2 ms of one processor."""
@@ -114,3 +122,52 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+# -- work on all processors ----------------------------------------------------------------
+
+_is_fork = False
+"""Whether this process was forked by ``on_all_processors``: it then has one processor."""
+
+
+def on_all_processors(work: Callable[[int], None], count: int, limit_s: float = math.inf) -> None:
+    """Do independent pieces of work in forked processes, which take them one after the other.
+
+    What has an effect is what the work writes into files. Pieces may be left undone, so that the
+    caller does these itself, and sees why where they fail: there is one processor or one piece, it
+    raises, its process crashes, or the time is over.
+
+    Args:
+        work: Does the piece of a number; it needs no other thread of this process.
+        count: The number of pieces.
+        limit_s: Seconds after which the processes are ended.
+    """
+    processes = 1 if _is_fork else min(len(allowed_processors()), count)
+    if processes < 2:
+        return
+    take, give = os.pipe()
+    children = [_forked(work, take, give) for _ in range(processes)]
+    os.close(take)
+    with contextlib.suppress(BrokenPipeError), os.fdopen(give, "wb") as pipe:
+        pipe.write(b"".join(struct.pack("<I", number) for number in range(count)))
+    deadline = time.monotonic() + limit_s
+    for child in children:
+        while os.waitpid(child, os.WNOHANG) == (0, 0):
+            if time.monotonic() >= deadline:
+                os.kill(child, signal.SIGKILL)
+            time.sleep(WAIT_S)
+
+
+def _forked(work: Callable[[int], None], take: int, give: int) -> int:
+    """Return a process that does the pieces of work whose numbers it takes from a pipe."""
+    global _is_fork
+    child = os.fork()
+    if child == 0:
+        _is_fork = True
+        os.close(give)
+        with contextlib.suppress(BaseException):
+            while number := os.read(take, 4):
+                with contextlib.suppress(Exception):
+                    work(*struct.unpack("<I", number))
+        os._exit(0)
+    return child

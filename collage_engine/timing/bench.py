@@ -5,7 +5,8 @@ Runs in the measuring child; imports TVM and the toolchains' libraries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -21,13 +22,14 @@ from collage_engine.lowering.accuracy import (
     unsettled_share,
     wrong_by,
 )
-from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.compile import compile_ahead, compile_function, has_kernels
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues, run_onnx
 from collage_engine.lowering.rounding_noise import rounding_noise, widened
 from collage_engine.lowering.tensors import Compiled, as_logical, as_stored
 from collage_engine.model.importer import import_model
 from collage_engine.model.onnx_slice import slice_model
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.format import PLAIN, Formats
 from collage_engine.records.graph import NodeSet
 from collage_engine.records.precision import TOLERANCES
@@ -68,6 +70,30 @@ class ModelBench:
         self._noise: dict[NodeSet, dict[int, float]] = {}
         """Rounding noise of the sub-graphs whose candidates seemed wrong, by nodes and output."""
         self._count = 0
+
+    def compile_ahead(self, candidates: Sequence[Candidate], limit_s: float) -> None:
+        """Compile the kernels of candidates that are going to be prepared, on all processors.
+
+        Args:
+            candidates: The candidates.
+            limit_s: Seconds after which what is not compiled is left to ``prepare``.
+        """
+        compile_ahead(
+            [
+                partial(
+                    function_of,
+                    self.model,
+                    candidate.instance,
+                    candidate.nodes,
+                    "collage_candidate",
+                    takes=candidate.takes,
+                    gives=candidate.gives,
+                )
+                for candidate in candidates
+                if has_kernels(candidate.instance)
+            ],
+            limit_s,
+        )
 
     def prepare(
         self,

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from collage_engine.lowering.virtual_machine import virtual_machine_environment
-from collage_engine.records.candidate import Cost
+from collage_engine.records.candidate import Candidate, Cost
 from collage_engine.records.format import Formats
 from collage_engine.records.placement import TIE_SHARE
 from collage_engine.records.toolchain import SHORT_SPIN_TURNS, ToolchainInstance
@@ -71,6 +71,8 @@ class TimingRequest:
     """What the candidate in a place takes and gives, by operator number; absent: plain."""
     limit_s: float = math.inf
     """Seconds that a candidate may take to be compiled, to run, and for each sample of its time."""
+    ahead: tuple[Candidate, ...] = ()
+    """What is measured next, these and later ones: its kernels are compiled at once before."""
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,8 @@ def run_group(
         marker: where the candidate at risk is noted.
         send: takes replies on the way to the parent.
     """
+    if request.ahead:
+        bench.compile_ahead(request.ahead, request.limit_s)
     ready: dict[int, PreparedCandidate] = {}
     try:
         for place, instance in request.instances.items():

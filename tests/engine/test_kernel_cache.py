@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ import tvm
 from tvm import relax, te, tirx
 
 from collage_engine.lowering import kernel_cache
+from collage_engine.lowering.compile import compile_ahead, compile_function, has_kernels
 from collage_engine.lowering.executable import build_module
+from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.kernel_cache import (
     compiled_kernels,
     digest_of,
@@ -27,6 +30,12 @@ from collage_engine.lowering.kernel_cache import (
     with_kernel_names,
 )
 from collage_engine.lowering.virtual_machine import build_target
+from collage_engine.machine import processes
+from collage_engine.model.importer import import_model
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.support.errors import ToolchainError
+from collage_engine.toolchains.base import Function
+from tests.support.artifact_cases import MNIST
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +57,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return compile_(name, function, target)
 
     monkeypatch.setattr(kernel_cache, "_compile", note)
-    monkeypatch.setattr(kernel_cache, "allowed_processors", lambda: (0,))
+    monkeypatch.setattr(processes, "allowed_processors", lambda: (0,))
     return names
 
 
@@ -112,7 +121,7 @@ def test_another_target_or_another_compiler_is_another_kernel(
 
 
 def test_all_processors_compile(monkeypatch: pytest.MonkeyPatch, compiled: list[str]) -> None:
-    monkeypatch.setattr(kernel_cache, "allowed_processors", lambda: (0, 1, 2))
+    monkeypatch.setattr(processes, "allowed_processors", lambda: (0, 1, 2))
     factors = [1.0 + k / 64 for k in range(9)]
     assert np.allclose(run(module_of(*map(scaled, factors))), times(*factors), rtol=1e-6)
     assert compiled == [], "other processes did"
@@ -120,7 +129,7 @@ def test_all_processors_compile(monkeypatch: pytest.MonkeyPatch, compiled: list[
 
 
 def test_what_another_process_fails_at_is_raised_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_cache, "allowed_processors", lambda: (0, 1))
+    monkeypatch.setattr(processes, "allowed_processors", lambda: (0, 1))
     here = os.getpid()
 
     def fail(name: str, function: Any, target: Any) -> bytes:
@@ -132,6 +141,43 @@ def test_what_another_process_fails_at_is_raised_here(monkeypatch: pytest.Monkey
     functions = {"a_1": scaled(2.0), "a_2": scaled(3.0)}
     with pytest.raises(ValueError, match="no code for a_1"):
         compiled_kernels(functions, build_target())
+
+
+def test_what_is_compiled_ahead_is_there(
+    monkeypatch: pytest.MonkeyPatch, compiled: list[str]
+) -> None:
+    model = import_model(MNIST)
+    instance = ToolchainInstance(toolchain="tvm", threads=1)
+    assert has_kernels(instance) and not has_kernels(ToolchainInstance(toolchain="onnxruntime"))
+    groups = [(number,) for number in range(len(model.graph.operators))]
+    functions = [partial(function_of, model, instance, group, "one") for group in groups]
+    monkeypatch.setattr(processes, "allowed_processors", lambda: (0, 1))
+
+    def fails() -> Function:
+        raise ToolchainError("nobody takes it")
+
+    compile_ahead([fails, *functions], limit_s=600.0)
+    kept = len(list(kernel_files()))
+    assert kept > 3
+    for function in functions:
+        compile_function(function()).close()
+    assert compiled == [] and len(list(kernel_files())) == kept
+
+
+def test_work_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(processes, "allowed_processors", lambda: (0, 1, 2))
+
+    def work(number: int) -> None:
+        if number == 0:
+            time.sleep(600.0)
+        if number == 1:
+            os._exit(1)
+        if number == 2:
+            raise ValueError("no such work")
+        (tmp_path / str(number)).touch()
+
+    processes.on_all_processors(work, 40, limit_s=1.0)
+    assert len(list(tmp_path.iterdir())) == 37
 
 
 def test_a_damaged_file_is_compiled_again(compiled: list[str]) -> None:

@@ -6,10 +6,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.format import Formats
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import ModelError, UnsupportedError, WrongNumbersError
@@ -41,6 +42,10 @@ class Pretended:
 class PretendedBench:
     def __init__(self, request: OpenRequest) -> None:
         self.log = Path(request.truth_folder) / "log"
+
+    def compile_ahead(self, candidates: Sequence[Candidate], limit_s: float) -> None:
+        with self.log.with_name("ahead").open("a") as stream:
+            stream.write(" ".join(candidate.id for candidate in candidates) + "\n")
 
     def prepare(
         self,

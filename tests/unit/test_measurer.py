@@ -13,7 +13,12 @@ from collage_engine.records.event import Log, Measured, Progress
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.store import Store
 from collage_engine.support.errors import MeasureError, ModelError
-from collage_engine.timing.measurer import CandidateGroup, Measurer, group_candidates
+from collage_engine.timing.measurer import (
+    GROUPS_AHEAD,
+    CandidateGroup,
+    Measurer,
+    group_candidates,
+)
 
 
 def candidate(name: str, *nodes: int, key: str = "", **config: str) -> CandidateRecord:
@@ -101,6 +106,15 @@ def test_equal_keys_are_measured_once_and_everyone_hears(bed):
     assert bed.heard() == {c.id: "measured" for c in twins}
     progress = [e for e in bed.events if isinstance(e, Progress)]
     assert progress[-1].done == progress[-1].total == 1
+
+
+def test_kernels_of_the_next_groups_are_compiled_at_once(bed, tmp_path):
+    candidates = [candidate("good", n) for n in range(2 * GROUPS_AHEAD + 1)]
+    twin = candidate("good", 3, key=candidates[3].key)
+    bed.measure(candidates[5])
+    bed.measure(*candidates, twin)
+    ahead = (tmp_path / "ahead").read_text().splitlines()
+    assert [line.count("good") for line in ahead] == [1, GROUPS_AHEAD - 1, GROUPS_AHEAD, 1]
 
 
 @pytest.mark.parametrize(
