@@ -53,6 +53,16 @@ def test_from_a_model_to_an_artifact(tmp_path, monkeypatch):
     assert api.run_artifact(tmp_path / "again", benchmark=True)["median_us"] > 0
 
 
+def test_a_budget_that_is_over_before_an_answer_ends_with_the_first_one(tmp_path):
+    settings = api.RunSettings(toolchains=("tvm",), budget_s=0.1, threads=1)
+    with api.open_model(zoo.build("tiny")) as session:
+        run = session.place(settings, out=tmp_path / "artifact", spent_s=0.1)
+        assert run.placement is not None and run.placement.measured_us
+        assert any("the budget was over before any placement" in text for text in run.warnings)
+        assert sum(b.measured_us is not None for b in run.baselines) == 1, "it goes on for no more"
+    assert api.run_artifact(tmp_path / "artifact")["max_rel_error"] < 1e-4
+
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
