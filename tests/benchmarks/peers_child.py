@@ -73,7 +73,7 @@ def open_onnxruntime(spec: dict[str, Any], inputs: dict[str, np.ndarray]) -> Ope
 
 def open_openvino(spec: dict[str, Any], inputs: dict[str, np.ndarray]) -> Opened:
     """A compiled model and one infer request, tensors set once; its own defaults else."""
-    from collage_engine.toolchains.openvino.python_api import openvino as quiet
+    from collage_engine.toolchains.openvino.wheel import openvino as quiet
 
     openvino = quiet()
     core = openvino.Core()

@@ -15,9 +15,8 @@ from collage_engine.records.toolchain import Target
 from collage_engine.support.errors import Cancelled
 from collage_engine.timing.candidate_timing import make_ready
 from collage_engine.toolchains.cutlass import library
-from collage_engine.toolchains.cutlass.library import Family
+from collage_engine.toolchains.cutlass.library import Family, find_nvcc
 from collage_engine.toolchains.registry import get
-from collage_engine.toolchains.runtime.nvcc import find_nvcc
 from tests.device_codegen.cuda_plans import model_of, normal
 from tests.support.candidates import candidate_of
 

@@ -115,7 +115,7 @@ def engine():
 
 def python():
     import onnxruntime
-    from collage_engine.toolchains.openvino.python_api import openvino
+    from collage_engine.toolchains.openvino.wheel import openvino
     assert "CPU" in openvino().Core().available_devices
 
 steps = {"artifact": artifact, "engine": engine, "python": python}

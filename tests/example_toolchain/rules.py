@@ -5,7 +5,7 @@ from __future__ import annotations
 from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.partition.rule_trees import PatternEntry, byoc_rules
 from collage_engine.partition.rules import PartitionRule
-from collage_engine.toolchains.runtime.pattern_table import against_match
+from collage_engine.toolchains.runtime.chains import against_match
 from tests.example_toolchain.operators import PRODUCT, reason_against
 
 

@@ -17,7 +17,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.graph import Node, NodeIndex
 from collage_engine.records.operators import onnx_type
 from collage_engine.support.errors import UnsupportedError
-from collage_engine.toolchains.runtime.per_axis import pads, per_axis
+from collage_engine.toolchains.runtime.products import pads, per_axis
 
 CONVOLUTIONS = ("nn.conv1d", "nn.conv2d")
 """Relax operators that are products where their kernel has one tap."""

@@ -19,7 +19,7 @@ from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.blas.product import CONVOLUTIONS, product_of, reason_against
 from collage_engine.toolchains.runtime.builder import RuntimeSource, find_in_wheel, wheel_version
-from collage_engine.toolchains.runtime.pattern_table import against_match
+from collage_engine.toolchains.runtime.chains import against_match
 from collage_engine.toolchains.runtime.toolchain import CppToolchain
 
 PLAN_VERSION = 2

@@ -12,9 +12,15 @@ from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.records.graph import Node, TensorType
 from collage_engine.records.operators import onnx_type
 from collage_engine.support.errors import UnsupportedError
-from collage_engine.toolchains.runtime.per_axis import Ints, pads, per_axis, row_major
 from collage_engine.toolchains.runtime.places import Places
-from collage_engine.toolchains.runtime.products import Dialect, Product
+from collage_engine.toolchains.runtime.products import (
+    Dialect,
+    Ints,
+    Product,
+    pads,
+    per_axis,
+    row_major,
+)
 
 TYPES = ("float32", "float16", "bfloat16")
 """Element types in which cuDNN computes."""

@@ -14,9 +14,8 @@ from collage_engine.records.graph import Node
 from collage_engine.records.operators import onnx_type
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.runtime import chains
-from collage_engine.toolchains.runtime.per_axis import pads, per_axis
 from collage_engine.toolchains.runtime.places import Places
-from collage_engine.toolchains.runtime.products import Dialect, Product
+from collage_engine.toolchains.runtime.products import Dialect, Product, pads, per_axis
 
 TYPES = ("float16", "bfloat16")
 """Element types that the kernels read."""

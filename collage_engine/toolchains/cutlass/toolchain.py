@@ -16,9 +16,9 @@ from collage_engine.records.toolchain import (
 )
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.cutlass.library import need_nvcc
 from collage_engine.toolchains.runtime.builder import RuntimeSource
 from collage_engine.toolchains.runtime.cuda import CudaToolchain, cudart_library
-from collage_engine.toolchains.runtime.nvcc import need_nvcc
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph

@@ -6,7 +6,7 @@ from collage_engine.records.graph import Node
 from collage_engine.records.operators import onnx_type
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.onednn.steps import OneDnnProgram
-from collage_engine.toolchains.runtime.per_axis import pads, per_axis
+from collage_engine.toolchains.runtime.products import pads, per_axis
 
 
 def _channels_first(node: Node, layout: str) -> int:

@@ -37,9 +37,9 @@ from collage_engine.toolchains.onnxruntime.providers import (
 )
 from collage_engine.toolchains.runtime import weight_files
 from collage_engine.toolchains.runtime.builder import HELD, RuntimeSource, find_in_wheel
+from collage_engine.toolchains.runtime.chains import fusing_rules
 from collage_engine.toolchains.runtime.cuda import LICENCE
 from collage_engine.toolchains.runtime.onnx_fed import ARRAY_TYPES, OnnxFedToolchain, serialised
-from collage_engine.toolchains.runtime.pattern_table import fusing_rules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

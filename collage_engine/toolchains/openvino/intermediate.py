@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from collage_engine.model.mapped_weights import name_files
 from collage_engine.support.errors import ToolchainError
 from collage_engine.support.files import link_file
-from collage_engine.toolchains.openvino.python_api import openvino
-from collage_engine.toolchains.openvino.wheel import library
+from collage_engine.toolchains.openvino.wheel import library, openvino
 from collage_engine.toolchains.runtime.onnx_fed import serialised
 
 if TYPE_CHECKING:

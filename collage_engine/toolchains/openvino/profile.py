@@ -15,7 +15,7 @@ from collage_engine.records.placement import LEAST_RUNS, MOST_RUNS, Layer, Profi
 from collage_engine.records.precision import BFLOAT16
 from collage_engine.support.errors import ToolchainError
 from collage_engine.support.time_limits import LEAST_S
-from collage_engine.toolchains.openvino.python_api import openvino
+from collage_engine.toolchains.openvino.wheel import openvino
 
 SESSIONS = 3
 """Compiled models whose counters are taken, the fewest with a median: a counter is the mean of all

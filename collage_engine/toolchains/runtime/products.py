@@ -6,7 +6,7 @@ what a library can take, and how it is called, is its ``Dialect``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,6 +20,30 @@ from collage_engine.records.precision import FLOAT32
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.runtime.chains import VALUES
 from collage_engine.toolchains.runtime.places import Constants, Places
+
+Ints = tuple[int, ...]
+
+
+def per_axis(value: int | Sequence[int], rank: int) -> Ints:
+    """Return an attribute as one number per axis; a single number holds for every axis."""
+    found = tuple(map(int, value)) if isinstance(value, Sequence) else (int(value),)
+    return found * rank if len(found) == 1 else found
+
+
+def pads(value: int | Sequence[int], rank: int) -> tuple[Ints, Ints]:
+    """Return the padding before and behind each axis, from Relax's 1, rank or 2 · rank numbers."""
+    found = per_axis(value, rank)
+    return (found, found) if len(found) == rank else (found[:rank], found[rank:])
+
+
+def row_major(dims: Sequence[int]) -> Ints:
+    """Return the strides, in elements, of a dense tensor whose last axis is innermost."""
+    strides, step = [], 1
+    for extent in reversed(dims):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))
+
 
 _ADDENDS = ("addend", "other_addend")
 """Names of what is added to an anchor, in the bindings of a match."""

@@ -174,7 +174,7 @@ class TensorrtToolchain(OnnxFedToolchain):
 
     def read_profile(self, content: Any) -> Profile | None:
         """Implements ``capabilities.ReadsProfiles``."""
-        from collage_engine.toolchains.tensorrt.profile import read_profile
+        from collage_engine.toolchains.tensorrt.engine import read_profile
 
         return read_profile(content)
 

@@ -27,7 +27,7 @@ from collage_engine.partition.quantized_numbers import Numbers, Scaling
 from collage_engine.records.graph import NO_NODES, Node, NodeIndex, members, node_set
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.runtime.per_axis import pads, per_axis
+from collage_engine.toolchains.runtime.products import pads, per_axis
 
 
 class NoForm(Exception):
