@@ -100,8 +100,7 @@ class OvModule : public PlanModule {
     TVM_FFI_THROW(ValueError) << symbol() << ": input " << input << " holds "
                               << (high > largest_[input] ? high : low)
                               << ", and OpenVINO computes this exactly up to " << largest_[input]
-                              << " only; place the model without OpenVINO, or with --inputs that "
-                                 "hold such numbers";
+                              << " only (place the model with --inputs that hold such numbers)";
   }
 
   void Open(const json::Object& plan) {
