@@ -11,6 +11,7 @@ from typing import Any
 
 from tvm import te, tirx
 from tvm.ir import Call, Expr
+from tvm.ir.prim import expr as prim
 
 from collage_engine.kernels.expressions import call_name, equal, walk
 
@@ -80,6 +81,8 @@ def widened(x: Any) -> Any:
 
 def of_upper_half(value: Expr) -> Expr | None:
     """Returns what ``upper_half`` makes this value of; None for other values."""
+    if isinstance(value, prim.Let):  # what is rounded is read several times, so it has a name
+        return value.value if value.var.same_as(of_upper_half(value.body)) else None
     for node in walk(value):
         if isinstance(node, Call) and call_name(node) == "reinterpret":
             inner = node.args[0]

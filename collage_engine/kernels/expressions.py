@@ -165,7 +165,10 @@ def rewrite(e: Expr, replace: Callable[[Expr], Expr | None]) -> Expr:
     if isinstance(e, (prim.Not, prim.BitwiseNot)):
         return type(e)(rewrite(e.a, replace))
     if isinstance(e, prim.Let):
-        return prim.Let(e.var, rewrite(e.value, replace), rewrite(e.body, replace))
+        # Each copy of an expression names its values anew: TVM binds a variable once.
+        var = tirx.Var(e.var.name, e.var.ty)
+        body = substitute(rewrite(e.body, replace), {e.var: var})
+        return prim.Let(var, rewrite(e.value, replace), body)
     if isinstance(e, (Var, prim.IntImm, prim.FloatImm, StringImm)):
         return e
     raise NotUnderstood(f"expression {type(e).__name__}")

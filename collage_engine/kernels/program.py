@@ -18,6 +18,7 @@ from tvm.ir.prim import expr as prim
 from collage_engine.kernels.expressions import (
     NotUnderstood,
     call_name,
+    children,
     equal,
     is_expensive,
     loads,
@@ -310,7 +311,7 @@ def inline(program: Program, keep: Any = lambda stage: False) -> Program:
                 return rewrite(stage.at(list(node.indices)), put)
             return None
 
-        put_in = {id(r): rewrite(r.value, put) for r in readers}
+        put_in = {id(r): rewrite(_naming_what_repeats(r.value, stage), put) for r in readers}
         before = max(1, nesting(stage.value), *(nesting(r.value) for r in readers))
         if any(nesting(value) > before for value in put_in.values()):
             position += 1
@@ -318,6 +319,31 @@ def inline(program: Program, keep: Any = lambda stage: False) -> Program:
         stages = [replace(s, value=put_in[id(s)]) if id(s) in put_in else s for s in stages]
         del stages[position]
     return program.with_stages(stages)
+
+
+def _naming_what_repeats(value: Expr, stage: Stage) -> Expr:
+    """Return a reader's value with each element of a stage that it reads twice bound to a name.
+
+    Otherwise the element's computation would be repeated: four functions that read their argument
+    three times, one after the other, would make a tree of 81 copies.
+    """
+    elements: list[list[TensorLoad]] = []
+    for access in loads(value):
+        if access.source.same_as(stage.output):
+            same = next((e for e in elements if equal(e[0], access)), None)
+            if same is None:
+                elements.append([access])
+            else:
+                same.append(access)
+    for first, *others in elements:
+        if others and children(stage.value):
+            name = tirx.Var("repeated", first.ty)
+
+            def named(node: Expr, first: Expr = first, name: Var = name) -> Expr | None:
+                return name if isinstance(node, TensorLoad) and equal(node, first) else None
+
+            value = prim.Let(name, first, rewrite(value, named))
+    return value
 
 
 def _read_once(stage: Stage, readers: list[Stage]) -> bool:

@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("tvm")
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -124,6 +125,41 @@ def test_one_and_three_dimensions(layout: str, stride: int) -> None:
     size = (29,) if len(layout) == 3 else (5, 9, 7)
     data = (1, *size, 24) if layout.endswith("C") else (1, 24, *size)
     check(conv(data, (35, 24, *([3] * len(size))), stride, 1, 1, 1, layout))
+
+
+@pytest.mark.parametrize("tail", ["none", "residual", "silu"])
+@pytest.mark.parametrize("length", [59, 1029])
+@pytest.mark.parametrize("stride, dilation", [(1, 5), (3, 1)])
+def test_long_rows(length: int, stride: int, dilation: int, tail: str) -> None:
+    """No more code is written for a long row than for a short one."""
+
+    def written(size: int) -> Any:
+        module = conv((2, 6, size), (7, 6, 3), stride, 2, dilation, 1, "NCW", tail)
+        (kernel,) = kernels_by("conv spatial", module)
+        return kernel
+
+    kernel = written(length)
+    assert error_of(kernel) <= TOLERANCE
+    lines = len(kernel.function.script().splitlines())
+    assert len(written(4 * length).function.script().splitlines()) < lines + 40
+
+
+def test_what_is_read_several_times_is_computed_once() -> None:
+    """The code grows with the number of functions, not with the power of their reads."""
+
+    def written(count: int) -> Any:
+        def body(x: Any, y: Any) -> Any:
+            value = yield relax.op.nn.conv2d(x, constant(9, 5, 3, 3), padding=1)
+            for _ in range(count):
+                total = yield relax.op.add(value, y)
+                value = yield relax.op.nn.leakyrelu(total, 0.1)
+
+        (kernel,) = kernels(function([(1, 5, 9, 11), (1, 9, 9, 11)], body))
+        return kernel
+
+    small, large = written(1), written(6)
+    assert error_of(large) <= TOLERANCE
+    assert len(large.function.script()) < 6 * len(small.function.script())
 
 
 OTHERS = [

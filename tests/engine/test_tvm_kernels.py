@@ -335,12 +335,12 @@ TVM = ToolchainInstance(toolchain="tvm")
 
 
 def test_what_cannot_be_built_is_an_error_of_the_toolchain(monkeypatch) -> None:
-    from tvm import relax
+    from collage_engine.lowering import executable
 
     def build(*_: object, **__: object) -> None:
         raise ValueError("Traceback\n\n  unknown intrinsic tirx.sinh\n")
 
     net = imported(one_node("Relu", (4, 5)))
-    monkeypatch.setattr(relax, "build", build)
+    monkeypatch.setattr(executable, "build_module", build)
     with pytest.raises(ToolchainError, match="TVM cannot build it: unknown intrinsic"):
         compile_function(whole(net, TVM))

@@ -38,11 +38,11 @@ from collage_engine.kernels.tir_builder import (
     Index,
     Stmt,
     allocate,
+    in_vectors,
     int64,
     load,
     loop,
     nest,
-    pieces,
     seq,
     split_index,
     store,
@@ -124,15 +124,15 @@ class _Spatial:
         self.co = problem.co // self.groups
         self.collapsed = epilogue.collapsed(2, len(problem.out))
         self.phases = make_planes(problem, context, may_alias=self.collapsed is not None)
-        self.direct = self.phases.prepare is None
-        """Whether the data itself is read, with no copy of it."""
+        self.straight = len(problem.out) == 1 or self.phases.prepare is None
+        """Whether there are no surplus columns, so that each tile stores its own results."""
         weight_bytes = 4 * prod(shape_of(context.weight))
         self.channels_inside = weight_bytes <= cpu.half_l2
         """Whether blocks of channels are the inner loop and bands the outer one."""
 
     def write(self) -> Stmt:
         problem, lanes = self.problem, self.lanes
-        if self.direct and self.collapsed is not None:
+        if self.straight:
             bands = [(0, 1, prod(problem.out))]
         else:
             bands = _bands(problem, self.phases, self.height, lanes, self.context.cpu.l1_bytes)
@@ -165,10 +165,13 @@ class _Spatial:
         """Returns a band of ``rows`` rows, ``size`` positions, of one block of channels."""
         problem, phases, collapsed = self.problem, self.phases, self.collapsed
         channel = g * self.co + b * self.height
-        if self.direct and collapsed is not None:
+        if self.straight:
 
             def finish(r: Index, position: Index, value: Expr) -> Stmt:
-                statement = collapsed.store((n, channel + r), position, (), value)
+                if collapsed is None:  # of one axis, which may enter the value
+                    statement = self.epilogue.store((n, channel + r, position), value)
+                else:
+                    statement = collapsed.store((n, channel + r), position, (), value)
                 if self.co % self.height:
                     return tirx.IfThenElse(b * self.height + r < self.co, statement, None)
                 return statement
@@ -200,18 +203,17 @@ class _Spatial:
                 inner = inner * e + p
             inner = inner * pitch
             row = (first_row + place[0], *place[1:]) if place else ()
-            return seq(
-                *(
-                    vectorized(
-                        w,
-                        lambda x, s=s: self.epilogue.store(
-                            (n, channel + r, *row, int64(s) + x),
-                            load(band, r, inner + (int64(s) + x)),
-                        ),
-                    )
-                    for s, w in pieces(problem.out[-1], self.lanes)
+
+            def vector(start: Index, width: int) -> Stmt:
+                return vectorized(
+                    width,
+                    lambda x: self.epilogue.store(
+                        (n, channel + r, *row, int64(start) + x),
+                        load(band, r, inner + (int64(start) + x)),
+                    ),
                 )
-            )
+
+            return in_vectors(problem.out[-1], self.lanes, vector)
 
         inner_rows = (rows, *problem.out[1:-1]) if len(problem.out) > 1 else ()
         return nest((count, *inner_rows), line)
@@ -262,9 +264,9 @@ class _Spatial:
                 lambda r, column, value: finish(r, first + column, value),
             )
 
-        # Without a copy of the input nothing may be read behind its end: the last vectors
-        # then start earlier and compute some positions twice.
-        exact = not self.direct or size % lanes == 0
+        # Nothing may be stored behind the last position, nor be read behind the input's end: the
+        # last vector then starts earlier and computes some positions twice.
+        exact = not self.straight or size % lanes == 0
         whole = vectors if exact else size // lanes
         full, rest = divmod(whole, wide)
         return seq(
