@@ -104,7 +104,7 @@ class ArtifactProcess:
         if isinstance(request, TimeCalls):
             return loader.seconds_of_calls(model, inputs, request.seconds, request.least)
         tensors = model.bind(inputs)
-        return stamp_kernels(model.vm, lambda: model.invoke(tensors), request.runs)
+        return stamp_kernels(model, lambda: model.invoke(tensors), request.runs)
 
 
 def artifact_process(manifest: Mapping[str, Any]) -> Worker:

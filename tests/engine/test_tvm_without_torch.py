@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from collage_engine.artifact.loader import run_artifact
 from collage_engine.machine.hidden_imports import hidden
 from collage_engine.machine.worker import Worker
+from collage_engine.model.importer import import_model
+from tests.support.artifact_cases import MNIST, artifact_of, cover_in_turn
 
 IMPORTED = "imported.txt"
 
@@ -43,15 +44,24 @@ def test_a_child_imports_tvm_alone_and_pytorch_when_it_is_asked_for(torch: Path)
     assert torch.exists()
 
 
-def test_an_artifact_that_is_run_as_a_program_imports_no_pytorch(torch: Path) -> None:
+def test_an_artifact_needs_neither_pytorch_nor_tvms_python_package(
+    torch: Path, tmp_path: Path
+) -> None:
+    model = import_model(MNIST)
+    folder = artifact_of(model, cover_in_turn(model, ["tvm"]), tmp_path)
     code = (
-        "import runpy, sys; sys.argv[:] = ['run_artifact.py', '--help']\n"
-        f"try: runpy.run_path({run_artifact.__file__!r}, run_name='__main__')\n"
-        "except SystemExit: pass\n"
-        "import tvm"
+        "import sys; sys.path.insert(0, sys.argv[1] + '/loader')\n"
+        "import run_artifact; model = run_artifact.load(sys.argv[1])\n"
+        "inputs, truth = run_artifact.read_sample(sys.argv[1], model.manifest)\n"
+        "assert abs(model(inputs)[0] - truth[0]).max() < 1e-3\n"
+        "assert not {'torch', 'tvm'} & sys.modules.keys()\n"
+        "import torch; assert torch.here"
     )
-    subprocess.run([sys.executable, "-P", "-c", code], check=True, capture_output=True)
-    assert not torch.exists()
+    subprocess.run([sys.executable, "-P", "-c", code, folder], check=True)
+    torch.unlink()
+    program = [sys.executable, "-P", folder / "loader" / "run_artifact.py", folder]
+    said = subprocess.run(program, check=True, capture_output=True, text=True).stdout
+    assert "agrees with the sample" in said and not torch.exists()
 
 
 def test_what_is_hidden_is_there_again_afterwards() -> None:

@@ -7,7 +7,7 @@ Needs the Python packages apache-tvm and numpy, and what the manifest says under
 
 DIR is the artifact's folder (default: the one above this file). From your own program:
 
-    model = load("DIR")                       # before anything else imports tvm
+    model = load("DIR")                       # the first one decides about the threads
     outputs = model(array)                    # or model(input=array), or model({"input": array})
     outputs[0], outputs["logits"]             # by the model's output order, or by name
     model.run(None, {"input": array})         # as ONNX Runtime's sessions are called
@@ -34,15 +34,13 @@ import sys
 
 if __name__ == "__main__" and not sys.flags.safe_path:
     del sys.path[0]  # this folder: what lies beside this file must not stand for a library
-if __name__ == "__main__":
-    # TVM imports PyTorch wherever it is installed, which takes seconds and 180 MB for nothing.
-    sys.modules["torch"] = None  # type: ignore[assignment]  # makes its import fail
 
 import abc
 import argparse
 import contextlib
 import ctypes
 import hashlib
+import importlib.util
 import json
 import math
 import os
@@ -68,6 +66,8 @@ TEXT_BYTES = 256
 WEIGHTS_FOLDER = "COLLAGE_WEIGHTS_FOLDER"
 """Environment variable by which the toolchains' runtimes find files of weights."""
 CUDART = "libcudart.so.13"
+POOLED = 2
+"""TVM's number of the allocator that keeps what is freed (``VirtualMachine.POOLED_ALLOCATOR``)."""
 HUGE_PAGES = "COLLAGE_HUGE_PAGES"
 """Environment variable: 0 leaves the memory of models as it is."""
 HUGE_PAGE_SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
@@ -153,22 +153,38 @@ def opened(folder):
     return manifest
 
 
-def load_cuda(folder):
-    """Loads TVM's library for NVIDIA devices, where TVM has not loaded it.
+def load_runtime(folder: Path, kind: str) -> None:
+    """Load TVM's runtime into this process; its compiler and its Python package are not needed.
 
-    It passes over it in silence where the loader does not find CUDA's runtime: the artifact has
-    a copy.
+    Args:
+        folder: The artifact, which has a copy of CUDA's runtime where one is needed.
+        kind: ``cpu`` or ``cuda``.
+
+    Raises:
+        ImportError: The package apache-tvm is not installed.
     """
-    import tvm
-
-    if tvm.runtime.device("cuda", 0).exist:
-        return
+    # It imports PyTorch wherever that is installed, which takes seconds and 180 MB for nothing.
+    hides = "torch" not in sys.modules
+    if hides:
+        sys.modules["torch"] = None  # type: ignore[assignment]  # makes its import fail
     try:
-        ctypes.CDLL(CUDART, ctypes.RTLD_GLOBAL)
-    except OSError:
-        ctypes.CDLL(str(folder / CUDART), ctypes.RTLD_GLOBAL)
-    runtime = Path(tvm.base._LOADED_LIBS["tvm_runtime"]._name).resolve()
-    ctypes.CDLL(str(runtime.with_name("libtvm_runtime_cuda.so")))
+        import tvm_ffi  # loads the library that the others need
+    finally:
+        if hides:
+            del sys.modules["torch"]
+    spec = importlib.util.find_spec("tvm")
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError("the Python package apache-tvm is not installed")
+    libraries = Path(spec.submodule_search_locations[0], "lib")
+    for name in ("libtvm_runtime.so", "libtvm_runtime_extra.so"):
+        if (libraries / name).is_file():
+            ctypes.CDLL(str(libraries / name), ctypes.RTLD_GLOBAL)
+    if kind == "cuda" and tvm_ffi.get_global_func("device_api.cuda", True) is None:
+        try:
+            ctypes.CDLL(CUDART, ctypes.RTLD_GLOBAL)
+        except OSError:
+            ctypes.CDLL(str(folder / CUDART), ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(libraries / "libtvm_runtime_cuda.so"))
 
 
 @contextlib.contextmanager
@@ -393,30 +409,34 @@ def values_of(manifest, which) -> tuple[Value, ...]:
     return tuple(found)
 
 
+def new_tensor(shape, dtype):
+    """Return a new tensor of the runtime's in this process's memory."""
+    import tvm_ffi
+
+    make = tvm_ffi.get_global_func("runtime.TVMTensorAllocWithScope")
+    return make(tvm_ffi.Shape(shape), tvm_ffi.dtype(dtype), tvm_ffi.device("cpu", 0), None)
+
+
 class Input:
     """A model's input: the tensor that each call fills, and what may be put into it.
 
     Args:
         about: The manifest's entry.
-        make: Makes a tensor of a shape and an element type, in the device's memory.
-        on_host: Whether that is memory of this process.
     """
 
-    def __init__(self, about, make, on_host):
+    def __init__(self, about):
         import numpy as np
 
         self.name, self.shape = about["name"], tuple(about["shape"])
         self.kind, self.dtype = about["dtype"], numpy_dtype(about["dtype"])
         self._is_text = self.kind == "string"
-        shape, kind = self.shape, self.kind
         if self._is_text:
-            shape, kind = (*shape, TEXT_BYTES), "uint8"
-        self.tensor = make(shape, kind)
-        self._bytes = math.prod(self.shape) * self.dtype.itemsize
-        self._memory = None
-        if on_host and self._bytes:
-            memory = (ctypes.c_char * self._bytes).from_address(self.tensor.data_ptr())
-            self._memory = np.frombuffer(memory, self.dtype).reshape(self.shape)
+            self.tensor = new_tensor((*self.shape, TEXT_BYTES), "uint8")
+        else:
+            self.tensor = new_tensor(self.shape, self.kind)
+        count = math.prod(self.shape) * self.dtype.itemsize
+        memory = (ctypes.c_char * count).from_address(self.tensor.data_ptr() if count else 0)
+        self._memory = np.frombuffer(memory, self.dtype).reshape(self.shape) if count else None
 
     def fill(self, value):
         """Copy a value into the tensor.
@@ -434,11 +454,6 @@ class Input:
             array = self._converted(array)
         if self._memory is not None:
             self._memory[...] = array
-        elif self._bytes:
-            array = np.ascontiguousarray(array)
-            if self._is_text:
-                array = np.frombuffer(array.tobytes(), np.uint8).reshape(*self.shape, TEXT_BYTES)
-            self.tensor.copyfrom(array)
 
     def _converted(self, array):
         """Return an array of the input's own type.
@@ -476,27 +491,27 @@ class Model(Called):
         self.manifest = manifest
         start = time.perf_counter()
         resident = resident_bytes()
-        import tvm
-        from tvm.runtime.vm import VirtualMachine
-
         kind = self.manifest.get("device", "cpu")
-        if kind == "cuda":
-            load_cuda(folder)
-        self.device = tvm.runtime.device(kind, 0)
-        before = private_regions() if kind == "cpu" else []
+        load_runtime(folder, kind)
+        import tvm_ffi
+
+        self._on_host = kind == "cpu"
+        before = private_regions() if self._on_host else []
         os.environ[WEIGHTS_FOLDER] = str(folder)
         with module_file(folder, private) as module:
-            library = tvm.runtime.load_module(str(module))
-        self.vm = VirtualMachine(library, self.device)
-        self.main = self.vm["main"]
+            library = tvm_ffi.load_module(str(module))
+        self._machine = library["vm_load_executable"]()
+        host = (tvm_ffi.DLDeviceType.kDLCPU, 0, POOLED)
+        device = () if self._on_host else (tvm_ffi.DLDeviceType.kDLCUDA, 0, POOLED)
+        self._machine["vm_initialization"](*map(int, (*device, *host)))
+        self.main = self._machine["main"]
         self._turn = threading.Lock()
-        self._on_host = kind == "cpu"
-
-        def make(shape, dtype):
-            return tvm.runtime.empty(shape, dtype, self.device)
-
-        self._inputs = [Input(about, make, self._on_host) for about in manifest["inputs"]]
+        self._inputs = [Input(about) for about in manifest["inputs"]]
         self._kinds = [about["dtype"] for about in manifest["outputs"]]
+        if not self._on_host:
+            self._to_device = tvm_ffi.get_global_func("vm.builtin.to_device")
+            self._device = tvm_ffi.device("cuda", 0)
+            self._wait = tvm_ffi.get_global_func("runtime.Device_StreamSync")
         self.load_seconds = time.perf_counter() - start
         """Without the check of the files and the first run."""
         self.first_result_seconds = None
@@ -514,7 +529,18 @@ class Model(Called):
             if about.name not in inputs:
                 raise ValueError(f"input {about.name!r} is missing")
             about.fill(inputs[about.name])
-        return [about.tensor for about in self._inputs]
+        tensors = [about.tensor for about in self._inputs]
+        return tensors if self._on_host else [self._copied(each, "cuda") for each in tensors]
+
+    def _copied(self, tensor, kind):
+        """Return a copy of a tensor on the device, or on the host."""
+        import tvm_ffi
+
+        return self._to_device(tensor, tvm_ffi.device(kind, 0).dlpack_device_type(), 0, "global")
+
+    def set_instrument(self, instrument):
+        """Have a function called before and after each call of TVM's virtual machine."""
+        self._machine["set_instrument"](instrument)
 
     def invoke(self, tensors):
         """Run the module on bound inputs, and wait until the device is done."""
@@ -523,7 +549,7 @@ class Model(Called):
         start = time.perf_counter()
         result = self.main(*tensors)
         if not self._on_host:
-            self.device.sync()
+            self._wait(self._device, 0)
         if self.first_result_seconds is None:
             self.first_result_seconds = self.load_seconds + time.perf_counter() - start
         return result
@@ -540,13 +566,22 @@ class Model(Called):
         """Return an output as an array of its own: the tensor may be an input or a constant."""
         import numpy as np
 
-        if self._on_host and kind in PLAIN_TYPES:
+        if not self._on_host:
+            tensor = self._copied(tensor, "cpu")
+        if kind in PLAIN_TYPES:
             return np.from_dlpack(tensor).copy()
-        array, dtype = tensor.numpy(), numpy_dtype(kind)
-        if kind == "string":
+        import tvm_ffi
+
+        # NumPy takes neither texts nor bfloat16 nor, in older releases, booleans from a tensor.
+        dtype, is_text = numpy_dtype(kind), kind == "string"
+        item = np.dtype(np.uint8) if is_text else np.dtype(f"uint{8 * dtype.itemsize}")
+        view = tvm_ffi.get_global_func("runtime.TVMTensorCreateView")
+        same = view(tensor, tvm_ffi.Shape(tensor.shape), tvm_ffi.dtype(item.name), 0)
+        array = np.from_dlpack(same).copy()
+        if is_text:
             texts = array.reshape(-1).view(dtype).reshape(array.shape[:-1])
             return np.char.decode(texts, "utf-8") if texts.size else texts
-        return array if array.dtype == dtype else array.view(dtype)
+        return array.view(dtype)
 
 
 def shapes_of(entry) -> dict[str, tuple[int, ...]]:
