@@ -198,6 +198,7 @@ def read_answer(answer: dict[str, object]) -> CudaProbe:
 _CHILD = """
 import sys
 sys.path[:] = sys.argv[1:]
+from collage_engine.machine.cuda import print_devices
 print_devices()
 """
 

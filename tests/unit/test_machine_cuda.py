@@ -44,6 +44,11 @@ def test_no_device_is_a_reason() -> None:
     assert cuda.read_answer({"reason": "no driver"}).reason == "no driver"
 
 
+def test_the_driver_is_asked_in_a_child() -> None:
+    reason = cuda.cuda_probe().reason
+    assert reason is None or "NVIDIA driver" in reason, reason
+
+
 def test_targets_without_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     there_is(monkeypatch, cuda.CudaProbe(reason="no driver"))
     assert cuda.choose_target("cpu").kind == "cpu"
