@@ -727,7 +727,7 @@ class PlacedModel:
 
     def to_networkx(self) -> nx.DiGraph[int]:
         """Return the dataflow graph with the partition and toolchain of each operator."""
-        from collage_engine.model.networkx_graph import networkx_graph
+        from collage_engine.drawing.exports import networkx_graph
 
         return networkx_graph(self.session.graph, self.run.placement)
 

@@ -20,7 +20,6 @@ from collage_engine.artifact.loader.run_artifact import sha256
 from collage_engine.artifact.manifest import expected_machine, is_artifact, read_manifest
 from collage_engine.artifact.paired_times import PROCESSES, compare_artifacts, timed_manifest
 from collage_engine.cli import output
-from collage_engine.cli.interrupts import interruptible_engine
 from collage_engine.cli.screen import ERR, complain, say
 from collage_engine.drawing.progress import ProgressReport
 from collage_engine.machine.cuda import cuda_probe
@@ -29,6 +28,7 @@ from collage_engine.records.answers import CheckName, CheckOutcome, Gate, GateCh
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.service.engine import Engine
+from collage_engine.service.interrupts import interruptible_engine
 from collage_engine.support.errors import Cancelled, CollageError, UsageError
 from collage_engine.support.files import check_writable, write_atomically
 from collage_engine.support.text import counted

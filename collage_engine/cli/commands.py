@@ -18,10 +18,9 @@ from collage_engine.api import Session, run_artifact
 from collage_engine.cli import output
 from collage_engine.cli.check_command import check, not_slower
 from collage_engine.cli.farm_command import farm, place_on_farm
-from collage_engine.cli.interrupts import interruptible_engine
 from collage_engine.cli.options import settings_from, shape_choices
 from collage_engine.cli.print_run import print_run, print_shapes, run_document
-from collage_engine.cli.screen import ERR, complain, say
+from collage_engine.cli.screen import ERR, complain, say, say_that_it_ends
 from collage_engine.cli.search_command import search
 from collage_engine.drawing.exports import LAYER_SETTINGS
 from collage_engine.drawing.progress import ProgressReport
@@ -31,6 +30,7 @@ from collage_engine.records.settings import ReportFormat, RunSettings
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.versions import __version__
 from collage_engine.service.engine import Engine
+from collage_engine.service.interrupts import interruptible_engine
 from collage_engine.store.profiles import diagnosis
 from collage_engine.store.session_file import earlier_session
 from collage_engine.support.errors import (
@@ -90,7 +90,10 @@ def _place(options: argparse.Namespace) -> int:
     if options.session:
         earlier_session(options.session)  # what is no session is found before the model is opened
     not_saved: SessionError | None = None
-    with ProgressReport(ERR) as progress, interruptible_engine(progress, keep=True) as engine:
+    with (
+        ProgressReport(ERR) as progress,
+        interruptible_engine(progress, on_keep=say_that_it_ends) as engine,
+    ):
         shapes = settings.shapes
         if choices:
             (shapes,) = engine.input_shapes(model, choices, settings.inputs_npz)
@@ -130,7 +133,10 @@ def _place_shapes(
     from collage_engine.farm.shapes import place_shapes
 
     session = None if options.session is None else Path(options.session)
-    with ProgressReport(ERR) as progress, interruptible_engine(progress, keep=True) as engine:
+    with (
+        ProgressReport(ERR) as progress,
+        interruptible_engine(progress, on_keep=say_that_it_ends) as engine,
+    ):
         placed = place_shapes(
             engine,
             model,
@@ -251,7 +257,10 @@ def _diagnose(options: argparse.Namespace) -> int:
     settings, began = settings_from(options), time.monotonic()
     if options.session:
         earlier_session(options.session)
-    with ProgressReport(ERR) as progress, interruptible_engine(progress, keep=True) as engine:
+    with (
+        ProgressReport(ERR) as progress,
+        interruptible_engine(progress, on_keep=say_that_it_ends) as engine,
+    ):
         session = Session.of_model(engine, options.model, settings.shapes, settings.inputs_npz)
         settings = msgspec.structs.replace(settings, shapes=session.model.shapes)
         if options.session:

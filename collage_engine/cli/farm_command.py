@@ -153,8 +153,8 @@ def _tasks(
     Raises:
         UsageError: Options are of one model or cannot be kept on a farm, or names are not distinct.
     """
-    from collage_engine.cli.interrupts import interruptible_engine
     from collage_engine.farm.task import FarmTask
+    from collage_engine.service.interrupts import interruptible_engine
 
     if options.nearest:
         raise UsageError("--nearest makes one artifact of several shapes: place without --farm")

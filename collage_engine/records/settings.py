@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from collage_engine.records.precision import Precision
+from collage_engine.records.precision import FLOAT32, Precision
 from collage_engine.support.time_limits import LONGEST_S
 from collage_engine.support.typed import Checked, Count
 
@@ -85,3 +85,8 @@ class RunSettings(Checked, frozen=True, kw_only=True, omit_defaults=True):
     strict: bool = False
     """Refuse to export figures that were taken while others used the machine."""
     name: str = ""
+
+    @property
+    def promises_accuracy(self) -> bool:
+        """Tell whether the run promises a tolerance that rounding could break."""
+        return self.precision != FLOAT32 or self.tolerance is not None

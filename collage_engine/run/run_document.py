@@ -24,7 +24,7 @@ from collage_engine.records.placement import (
     Run,
     Unmeasured,
 )
-from collage_engine.records.precision import Rounding
+from collage_engine.records.precision import Accuracy, Rounding
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import TuneCounts
 from collage_engine.run.chosen_placement import runners_up, with_profiled_costs
@@ -37,9 +37,8 @@ from collage_engine.run.task import RunTask
 from collage_engine.search.problem import Answer
 from collage_engine.support.text import counted
 from collage_engine.timing.tuning import tables_of
-from collage_engine.trials.contender import COLLAGE, ContenderResult
+from collage_engine.trials.contender import COLLAGE, ContenderResult, finite
 from collage_engine.trials.standings import RaceResult
-from collage_engine.trials.tolerance import accuracy_of
 from collage_engine.wording.amounts import time_text
 
 
@@ -293,3 +292,43 @@ def memory_verdict(settings: RunSettings, race_result: RaceResult) -> list[Limit
             reason=reason,
         )
     ]
+
+
+def accuracy_of(
+    settings: RunSettings,
+    tolerance: float,
+    samples: int,
+    rounding: Rounding,
+    race_result: RaceResult,
+) -> Accuracy | None:
+    """Return the record of what the run promised on accuracy, and how it was kept.
+
+    Args:
+        settings: The run's settings.
+        tolerance: The bound on ``max|y-r| / max|r|`` of the outputs.
+        samples: On how many samples it was checked.
+        rounding: What was found out of rounding single products.
+        race_result: The times and errors of the contenders.
+
+    Returns:
+        The record; None for a run that made no promise.
+    """
+    if not settings.promises_accuracy:
+        return None
+    full = [
+        one
+        for one in race_result.results
+        if not one.contender.reduced and one.measured_us is not None and one.reason is None
+    ]
+    best = min(full, key=lambda one: one.measured_us or 0.0, default=None)
+    return Accuracy(
+        precision=settings.precision,
+        tolerance=tolerance,
+        samples=samples,
+        max_rel_error=finite(race_result.winner.max_rel_error),
+        float32_us=None if best is None else best.measured_us,
+        float32_max_rel_error=None if best is None else finite(best.max_rel_error),
+        products=rounding.products,
+        ranked_for=rounding.ranked_for,
+        tried=rounding.tried,
+    )

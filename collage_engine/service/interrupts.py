@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
-from collage_engine.service.engine import Engine
+from collage_engine.service.engine import Engine, Listener
 
 
 @contextmanager
@@ -53,3 +53,17 @@ def interruptible(engine: Engine, *, on_keep: Callable[[], object] | None = None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def interruptible_engine(
+    listener: Listener | None = None, *, on_keep: Callable[[], object] | None = None
+) -> Iterator[Engine]:
+    """Make an engine for one command, whose work Ctrl-C stops as ``interruptible`` says.
+
+    Args:
+        listener: Takes the engine's events.
+        on_keep: See ``interruptible``.
+    """
+    with closing(Engine(listener)) as engine, interruptible(engine, on_keep=on_keep):
+        yield engine

@@ -11,9 +11,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from collage_engine.drawing.exports import networkx_graph
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.einsum import matmul_plan
-from collage_engine.model.networkx_graph import networkx_graph
 from collage_engine.model.random_inputs import RANGES, random_inputs
 from collage_engine.partition.blocks import post_dominators
 from collage_engine.records.graph import GraphRecord, Node, TensorType, members

@@ -11,7 +11,7 @@ from tvm.ir import Call, Expr, Op
 from tvm.ir.prim import expr as prim
 
 from collage_engine.kernels.cpu.convolution.problem import NO_KERNEL, ConvProblem, described
-from collage_engine.kernels.cpu.operators import normalisation, quantization
+from collage_engine.kernels.cpu.quantization import quantize
 from collage_engine.kernels.cpu.runtime_matmul import RuntimeMatmul
 from collage_engine.kernels.relax_values import (
     ANCHOR,
@@ -25,6 +25,87 @@ from collage_engine.kernels.relax_values import (
 )
 from collage_engine.kernels.scheduler import decide
 from collage_engine.kernels.target import Cpu
+from collage_engine.kernels.tir_builder import Index
+
+
+def legalize_normalisation(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
+    """Legalises instance and group normalisation of float32 tensors.
+
+    Returns:
+        The tensor normalised over all axes behind the channels; None for other element types, axes
+        and layouts.
+    """
+    data, gamma, beta = call.args
+    shape = static_shape(data)
+    attributes = call.attrs
+    if shape is None or dtype_of(data) != "float32":
+        return None
+    channel = int(attributes.channel_axis) % len(shape)
+    axes = sorted(int(a) % len(shape) for a in attributes.axes)
+    if channel != 1 or axes != list(range(2, len(shape))):
+        return None
+    groups = int(attributes.num_groups) if hasattr(attributes, "num_groups") else shape[1]
+    epsilon = float(attributes.epsilon)
+    # TVM applies both operands whatever the attributes "scale" and "center" say.
+    return builder.call_te(
+        lambda x, g, b: normalised(x, g, b, shape, groups, epsilon),
+        data,
+        gamma,
+        beta,
+        primfunc_name_hint="normalise",
+    )
+
+
+def normalised(
+    x: Any, gamma: Any, beta: Any, shape: tuple[int, ...], groups: int, epsilon: float
+) -> Any:
+    """Returns (x − mean) / sqrt(variance + epsilon) · gamma + beta, by image and group.
+
+    Args:
+        x: The data: [batch, channels, *spatial].
+        gamma: Factors: [channels].
+        beta: Summands: [channels].
+        shape: The data's shape.
+        groups: Groups of channels with statistics of their own.
+        epsilon: What is added to the variance.
+    """
+    batch, channels, *size = shape
+    each = channels // groups
+    count = each * prod(size)
+
+    def axes() -> list[Any]:
+        inner = [te.reduce_axis((0, e), f"r{i}") for i, e in enumerate(size)]
+        return [te.reduce_axis((0, each), "rc"), *inner]
+
+    def element(n: Index, g: Index, over: list[Any]) -> Expr:
+        c = g if each == 1 else g * each + over[0]
+        return x(n, c, *over[1:])
+
+    first, second = axes(), axes()
+    total = te.compute(
+        (batch, groups), lambda n, g: te.sum(element(n, g, first), axis=first), name="total"
+    )
+    mean = te.compute(
+        (batch, groups), lambda n, g: total[n, g] * tirx.const(1 / count, "float32"), name="mean"
+    )
+
+    def squared(n: Index, g: Index) -> Expr:
+        distance = element(n, g, second) - mean[n, g]
+        return te.sum(distance * distance, axis=second)
+
+    spread = te.compute((batch, groups), squared, name="spread")
+
+    def factor(n: Index, g: Index) -> Expr:
+        variance = spread[n, g] * tirx.const(1 / count, "float32")
+        return tirx.const(1, "float32") / tirx.sqrt(variance + tirx.const(epsilon, "float32"))
+
+    inverse = te.compute((batch, groups), factor, name="inverse")
+
+    def result(n: Index, c: Index, *place: Index) -> Expr:
+        group = c if each == 1 else tirx.floordiv(c, each)
+        return (x(n, c, *place) - mean[n, group]) * inverse[n, group] * gamma(c) + beta(c)
+
+    return te.compute(shape, result, name="normalised")
 
 
 def legalize_convolution(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
@@ -112,10 +193,10 @@ def table(cpu: Cpu) -> dict[str, Legalize]:
         "relax.nn.conv2d": legalize_convolution,
         "relax.nn.conv3d": legalize_convolution,
         "relax.matmul": legalize_product,
-        "relax.quantize": quantization.quantize,
+        "relax.quantize": quantize,
         "relax.sign": _sign,
-        "relax.nn.instance_norm": normalisation.legalize,
-        "relax.nn.group_norm": normalisation.legalize,
+        "relax.nn.instance_norm": legalize_normalisation,
+        "relax.nn.group_norm": legalize_normalisation,
     }
 
     def bind(function: Any) -> Legalize:

@@ -15,10 +15,10 @@ import numpy as np
 from tvm import relax, te, tirx
 from tvm.ir import Call, Expr
 
+from collage_engine.kernels.cpu import quantization as compute
 from collage_engine.kernels.cpu.convolution.problem import NO_KERNEL
 from collage_engine.kernels.cpu.dots.problem import DotProblem
-from collage_engine.kernels.cpu.operators import quantization as compute
-from collage_engine.kernels.cpu.operators.quantization import IntegerSums, f32
+from collage_engine.kernels.cpu.quantization import IntegerSums, f32
 from collage_engine.kernels.relax_values import ANCHOR, const
 from collage_engine.kernels.target import Cpu, cpu
 from collage_engine.partition import quantized as table

@@ -33,7 +33,7 @@ from collage_engine.toolchains.tvm.library import LibraryCalls, instance_with, m
 
 if TYPE_CHECKING:
     from collage_engine.records.graph import TensorType
-    from collage_engine.toolchains.tvm.tuning.tuner import TvmTuner
+    from collage_engine.toolchains.tvm.tuner import TvmTuner
 
 SUPPORTED = names_where(kernel=True)
 """Relax operators that TVM makes kernels of."""
@@ -194,7 +194,7 @@ class TvmToolchain(Toolchain):
         try:
             if function.instance.architecture:
                 from collage_engine.kernels.cuda import lowering as cuda
-                from collage_engine.toolchains.tvm.cuda.integers import CudaWriter
+                from collage_engine.toolchains.tvm.cuda_integers import CudaWriter
 
                 architecture = function.instance.architecture
                 precision = function.instance.precision
@@ -220,7 +220,7 @@ class TvmToolchain(Toolchain):
 
     def tuner(self) -> TvmTuner:
         """Implements ``capabilities.Tunes``."""
-        from collage_engine.toolchains.tvm.tuning.tuner import TvmTuner
+        from collage_engine.toolchains.tvm.tuner import TvmTuner
 
         return TvmTuner()
 

@@ -1,1 +1,0 @@
-"""Computes quantised composites on NVIDIA devices."""

@@ -1,1 +1,0 @@
-"""Holds TVM's tuner, as the toolchain contract asks for it."""
