@@ -24,12 +24,13 @@ import uuid
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
-
-import numpy as np
+from typing import TYPE_CHECKING, BinaryIO
 
 from collage_engine.support.errors import CollageError, UsageError
 from collage_engine.support.time_limits import JOB_S
+
+if TYPE_CHECKING:
+    import numpy as np
 
 LARGEST_TEXT = 1 << 28
 """Bytes of the largest document that is read at once, and of the largest row of a table, 256 MiB;
@@ -285,6 +286,8 @@ def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[i
     Returns:
         Where the values of each array begin in the file, and how many bytes they are.
     """
+    import numpy as np  # takes 0.1 s, and most of those who import this module write no arrays
+
     places = {}
     with path.open("wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
