@@ -1,7 +1,7 @@
 """Offers Collage Explorer to Python programs.
 
 It offers what the command line offers. ``place`` and ``load`` are the two calls that most programs
-need; a ``Session`` is for whoever pins, runs again and compares. Importing it loads no toolchain:
+need; a ``Session`` is for pinning, running again and comparing. Importing it loads no toolchain:
 models are read, and candidates measured, in child processes. What it returns are the plain, frozen
 records of ``collage_engine.records``; times are microseconds (``_us``). Everything that goes wrong
 raises a ``CollageError`` whose text is one sentence: what, where, and what to do.

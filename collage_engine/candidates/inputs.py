@@ -142,7 +142,7 @@ def _sample(model: ImportedModel, inputs: Mapping[str, np.ndarray]) -> ModelSamp
         names = sorted({name for each in deciding.values() for name in each})
         try:
             found = dict(zip(names, run_by_either(_giving(model.onnx, names), inputs), strict=True))
-        except Exception as error:  # whoever evaluates ONNX has error classes of its own
+        except Exception as error:  # each evaluator of ONNX has error classes of its own
             _LOG.warning(
                 "whether the values behind %s are finite is not known: %s",
                 ", ".join(deciding),

@@ -150,7 +150,7 @@ class Menu:
 
     @property
     def update(self) -> RunUpdate:
-        """Return the menu as it is handed to whoever listens to a run."""
+        """Return the menu as it is handed to the listener of a run."""
         return RunUpdate(
             candidates=records_of(self.candidates, self.costs),
             without_candidates={

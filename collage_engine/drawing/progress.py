@@ -44,7 +44,7 @@ class ProgressReport:
         )
         self._tasks: dict[str, TaskID] = {}
         self.warned: set[str] = set()
-        """The warnings that were shown: whoever sums up the run need not say them again."""
+        """The warnings that were shown: a summary of the run need not say them again."""
 
     def __enter__(self) -> Self:
         if self._live:

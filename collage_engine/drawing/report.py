@@ -93,7 +93,7 @@ def render(document: Document, kind: ReportFormat, run: Run | None = None) -> by
         text = placement_graphml(document.graph, run.placement).decode()
     else:
         text = _html(document, run, f"{'report' if kind == 'html' else kind}.html.j2")
-    # Names may hold what no XML file may, and what would move the terminal of whoever reads it.
+    # Names may hold what no XML file may, and what would move a reader's terminal.
     return printable(text, keep_lines=True).encode()
 
 

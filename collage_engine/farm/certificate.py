@@ -1,6 +1,6 @@
 """Keeps the certificate of a farm: who holds it is a member, and TLS keeps everybody else out.
 
-Whoever holds it can run any code as the user of the scheduler, of every worker and of every
+A person who holds it can run any code as the user of the scheduler, of every worker and of every
 client, because Dask's messages carry pickled objects. A farm therefore belongs to people who would
 give each other a login to these machines.
 """
@@ -23,7 +23,7 @@ VARIABLE = "COLLAGE_FARM_CERTIFICATE"
 """Environment variable with the path of a certificate other than the user's own."""
 INSTALL = "pip install 'collage-explorer[farm]'"
 TRUST = (
-    "whoever holds this file can run any code on every machine of the farm; give it only to "
+    "a person who holds this file can run any code on every machine of the farm; give it only to "
     "people to whom you would give a login"
 )
 

@@ -109,7 +109,7 @@ def place_for_throughput(
     for run in runs:
         run.deployments = rows
         run.artifact = str(out) if run is runs[best] and out is not None else None
-    with opened.lock:  # the chosen one is the newest for whoever asks for the last
+    with opened.lock:  # the chosen one is the newest where the last is asked for
         opened.document.runs.remove(runs[best])
         opened.document.runs.append(runs[best])
     return runs[best]

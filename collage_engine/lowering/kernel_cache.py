@@ -183,7 +183,7 @@ def compiled_kernels(functions: Mapping[str, Any], target: Any) -> dict[str, byt
             name = missing[number]
             code = _compile(name, functions[name], target)
             write_atomically(Path(folder) / name, code)
-            # At once, since whoever waits for all may be ended before the last one is there.
+            # At once, since a process that waits for all may be ended before the last one is there.
             keep_kernel(_kept_as(name), code)
 
         on_all_processors(compile_one, len(missing))

@@ -85,7 +85,7 @@ def rounding_noise(
     end = time.monotonic() + LEAST_S
     try:
         truth = run_onnx(model, given)
-    except Exception:  # whoever evaluates ONNX has error classes of its own
+    except Exception:  # each evaluator of ONNX has error classes of its own
         return None
     random = np.random.default_rng(0)
     found = [0.0] * len(truth)

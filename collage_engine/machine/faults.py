@@ -63,7 +63,7 @@ class RiskMarker:
     def put(self, at_risk: AtRisk | None) -> None:
         """Note again what was noted before; None: nobody is at risk."""
         one = at_risk or AtRisk("")
-        # Copied over the old bytes: ``pack_into`` fills them with zeros first, and whoever read the
+        # Copied over the old bytes: ``pack_into`` fills them with zeros first, and a reader of the
         # end just then would take it for over.
         self._map[:] = _RECORD.pack(one.until_s, one.limit_s, one.who.encode(), one.doing.encode())
 

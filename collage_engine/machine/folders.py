@@ -1,7 +1,7 @@
 """Folders: where things are kept between runs, scratch, and those that are written whole.
 
 Scratch folders go away with their owner, however it ends. The owner holds a lock on its folder for
-as long as it lives; the kernel lets go of it even when the process is killed. Whoever makes the
+as long as it lives; the kernel lets go of it even when the process is killed. What makes the
 next scratch folder removes those of the dead.
 
 Folders that are written whole or not at all are filled beside their place, then renamed. A crash

@@ -33,7 +33,7 @@ chosen: some thousand runs' child processes, and small enough to attach to a rep
 FORMAT = "%(asctime)s %(levelname)-7s %(process_name)s[%(process)d] %(name)s: %(message)s"
 
 NOTHING = logging.CRITICAL + 1
-"""A level above all others, for whoever shows no record."""
+"""A level above all others, at which no record is shown."""
 
 logging.getLogger(ROOT).addHandler(logging.NullHandler())
 _installed: list[logging.Handler] = []

@@ -79,7 +79,7 @@ class RunControl:
     ends, every resource that was opened through :meth:`open`.
 
     Attributes:
-        cancelled: Set when the job is to stop, by whoever wants it, also from a signal handler.
+        cancelled: Set when the job is to stop, by any thread, also from a signal handler.
         keep: Set when the job is to end soon and to keep the best answer that it has.
         ends_at: When the job's budget ends, on the monotonic clock; infinite: it has none.
         cut_short: Stages that were left out or did not finish for want of time, in order.

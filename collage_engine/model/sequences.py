@@ -4,7 +4,7 @@ A partition takes and makes tensors. An input that is a sequence of tensors is t
 as many tensor inputs as the user gives sizes for, ``NAME[0]``, ``NAME[1]`` and so on, from which a
 node of the model makes the sequence; an output that is a sequence by the tensors in it, whose
 number is found out by running the model. The user's own file keeps its sequences:
-``model.values`` translates for whoever runs that.
+``model.values`` translates for what runs that.
 """
 
 from __future__ import annotations

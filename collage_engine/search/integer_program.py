@@ -159,7 +159,7 @@ class IntegerProgram:
             groups.setdefault(prices.prices[atom], []).append(at)
         ascending = sorted(groups)
         if not any(ascending):
-            return  # it is free whoever produces the value
+            return  # it is free, whatever produces the value
         cheap: list[int] = []
         for rank, price in enumerate(ascending):
             dearer = [p for p in ascending[rank:] if 0 < p < IMPOSSIBLE]
@@ -425,7 +425,7 @@ class _Rows:
 
 
 def _silent_highs() -> Any:
-    """Return a solver that prints nothing on standard output, which belongs to whoever calls us."""
+    """Return a solver that prints nothing on standard output, which belongs to the caller."""
     import highspy  # see IntegerProgram._model
 
     class Silent(highspy.Highs):

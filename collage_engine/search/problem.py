@@ -75,7 +75,7 @@ class ProblemNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     id: int
     op: str = ""
-    """Says what it is to whoever reads the problem; it is never searched on."""
+    """Says what it is to a reader of the problem; it is never searched on."""
     inputs: tuple[int, ...] = ()
 
 

@@ -180,7 +180,7 @@ class Weights:
     def _source(self, position: int, toolchain: str, name: str) -> Prices:
         """Return the prices of a value that this toolchain produces in this format.
 
-        A graph output is converted to plain by whoever produces it, so that costs nothing more.
+        A graph output is converted to plain by its producer, so that costs nothing more.
         """
         value = self.space.values[position]
         assert value is not None

@@ -173,7 +173,7 @@ def fault_reason(error: BaseException) -> str:
         return text
     _LOG.info("%s", name, exc_info=error)
     said = last_line(text).removeprefix(name).lstrip(": ")[:MOST_CHARACTERS]
-    inner = traceback.extract_tb(error.__traceback__)[1:]  # the first is whoever caught it
+    inner = traceback.extract_tb(error.__traceback__)[1:]  # the first is where it was caught
     files = [f for f in inner if not f.filename.startswith("<") and "/importlib/" not in f.filename]
     where = f" ({place_in_file(files[-1].filename, files[-1].lineno)})" if files else ""
     return (f"{name}: {said}" if said else name) + where

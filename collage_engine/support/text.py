@@ -1,6 +1,6 @@
 """Text from files as terminals, tables and sentences may show it.
 
-Names in models, sessions and problems are chosen by whoever made the file. A terminal obeys control
+The author of a file chooses the names in models, sessions and problems. A terminal obeys control
 characters in them: it would set its title, move its cursor or show another text than is there.
 """
 

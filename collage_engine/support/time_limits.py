@@ -46,7 +46,7 @@ def parse_duration(text: str, *, or_none: bool = False) -> float:
 
 
 ANSWER_S = 60.0
-"""Seconds after which whoever is asked for something small counts as hanging: one answer of a
+"""Seconds after which a process that is asked for something small counts as hanging: an answer of a
 toolchain or a driver, one candidate, the layout of a graph, reading a file. Chosen: some ten to a
 thousand times what any of it takes on a busy machine."""
 WORK_S = 600.0

@@ -160,7 +160,7 @@ def _time_group(
 
 def _timed_call(place: int, instance: ToolchainInstance, prepared: PreparedCandidate) -> TimedCall:
     """Return what times calls of a candidate; it raises ``_CandidateFailed`` where that raises."""
-    # A device's time is not this process's: its events are asked, whoever runs here.
+    # A device's time is not this process's: its events are asked, whatever runs here.
     threads = instance.threads if not instance.architecture else 0
 
     def run(calls: int) -> float:

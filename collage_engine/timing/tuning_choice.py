@@ -21,7 +21,7 @@ from collage_engine.search.api import solve
 from collage_engine.search.problem import Problem
 
 GAIN = 0.3
-"""Share of a candidate's time that tuning saves at most: whoever lies further behind others is not
+"""Share of a candidate's time that tuning saves at most: one that lies further behind others is not
 tuned. Chosen: in ``RESULTS.md`` no tuned model gained more than a twentieth as a whole."""
 
 ProblemOf = Callable[[Sequence[Candidate], CostTable], Problem]

@@ -67,8 +67,8 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 IDLE_S = (LEAST_S + SHORTEST_RUN_S) / 2
 """Seconds that a probe and its children may pass without any processor time: more than any one step
-takes, less than the shortest run waits for toolchains. Whoever loads a library, compiles, or polls
-the lock of another process that compiles uses some."""
+takes, less than the shortest run waits for toolchains. A probe that loads a library, compiles, or
+polls the lock of another process that compiles uses some."""
 
 NOT_READY = "it was not ready in time: what it needs is compiled and tried once per machine"
 """Reason of a toolchain whose probe was not waited for to the end; it is asked again next time."""
@@ -351,7 +351,7 @@ def described(state: ToolchainState, about: ToolchainAbout) -> ToolchainState:
 
 
 def probe_here(name: str) -> ToolchainState:
-    """Probes a toolchain in this process, a child of whoever asks.
+    """Probes a toolchain in this process, a child of the one that asks.
 
     Raises:
         ToolchainError: It raised an exception, which is no answer and is not kept.

@@ -1,7 +1,7 @@
 """What toolchains and baselines are called, and how the records of toolchains say they look.
 
 A toolchain brings its colour, letters, pattern and title along in its record (``ToolchainState``);
-whoever receives records hands them to ``learn``, and everything that is shown afterwards uses them.
+what receives records hands them to ``learn``, and everything that is shown afterwards uses them.
 What a record leaves out follows from the toolchain's name.
 """
 

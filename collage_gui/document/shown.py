@@ -56,7 +56,7 @@ class Selection(QObject):
             self.candidate_changed.emit()
 
     def reset(self, graph: OperatorGraph) -> None:
-        """Select nothing in another graph, without a signal: whoever replaces it announces it."""
+        """Select nothing in another graph, without a signal: what replaces it announces it."""
         self._graph = graph
         self.operators, self.primary, self.candidate = frozenset(), None, None
 

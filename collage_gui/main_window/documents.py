@@ -348,7 +348,7 @@ class Documents(QObject):
             if not path:
                 return
             paths.append(path)
-        # The runs end only now: whoever dismisses the question for a path keeps them, too.
+        # The runs end only now: who dismisses the question for a path keeps them, too.
         for page in pages:
             page.runs.cancel()
         self._save_each(list(zip(pages, paths, strict=True)), then)

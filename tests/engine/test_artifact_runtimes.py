@@ -132,7 +132,7 @@ for name in (
 
 @pytest.mark.parametrize("first", ["artifact", "engine", "python"])
 def test_an_artifact_the_engine_and_python_share_a_process(artifacts, first):
-    """One copy of each runtime and library, whoever brings it, and all of them compute."""
+    """One copy of each runtime and library, whatever brings it, and all of them compute."""
     done = python(SHARED, artifacts("mixed"), first)
     assert done.returncode == 0, done.stderr
 

@@ -1,4 +1,4 @@
-"""Weights are held once: in the file, and in the memory of whoever runs it."""
+"""Weights are held once: in the file, and in the memory of the process that runs it."""
 
 from __future__ import annotations
 

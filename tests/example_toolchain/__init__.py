@@ -1,1 +1,1 @@
-"""Holds a complete small toolchain, for whoever adds one; ``toolchains/README.md`` explains it."""
+"""Holds a complete small toolchain as a model; ``toolchains/README.md`` explains it."""

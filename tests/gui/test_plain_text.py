@@ -1,4 +1,4 @@
-"""Names in files are chosen by whoever made the file: they are text, never markup."""
+"""Names in files are chosen by their authors: they are text, never markup."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def result_of(found, name):
     return next(one for one in found.results if one.contender.name == name)
 
 
-def test_whoever_is_clearly_slower_leaves_after_six_common_rounds(script, tmp_path):
+def test_a_clearly_slower_contender_leaves_after_six_common_rounds(script, tmp_path):
     script.us.update({"fast": noisy(100.0, 1), "slow": noisy(112.0, 2)})
     with race(script, tmp_path) as going:
         going.enter([contender("fast"), contender("slow")])

@@ -12,7 +12,7 @@
 //
 // Of an artifact for several shapes DIR is the folder of one of them.
 //
-// An artifact is code: run it only if you trust whoever made it. Before anything is loaded the SHA-256 of
+// An artifact is code: run it only if you trust its author. Before anything is loaded the SHA-256 of
 // its files is compared with the manifest's (artifact.h), as run_artifact.py does.
 //
 // After its first run the model's memory is put on huge pages, unless COLLAGE_HUGE_PAGES=0.

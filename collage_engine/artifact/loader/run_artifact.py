@@ -21,8 +21,8 @@ load("DIR") of an artifact that was made for throughput.
 Loading runs the sample once, then puts what the model holds in memory on huge pages where the
 system leaves them to programs. COLLAGE_HUGE_PAGES=0 in the environment leaves both out.
 
-An artifact is code: run it only if you trust whoever made it. Before a module is loaded, the
-SHA-256 of every file beside it is compared with its manifest's. Whoever can change a file can
+An artifact is code: run it only if you trust its author. Before a module is loaded, the
+SHA-256 of every file beside it is compared with its manifest's. A person who can change a file can
 change its hash too; sign the folder where that matters.
 
 Exit status: 0 the outputs agree with the sample, 1 they do not or something failed.

@@ -23,7 +23,7 @@ Outcome = Literal["passed", "failed", "skipped"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found; ``text`` is a sentence for whoever writes the toolchain."""
+    """What one check found; ``text`` is a sentence for the toolchain's author."""
 
     check: str
     outcome: Outcome

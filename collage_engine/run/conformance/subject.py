@@ -35,7 +35,7 @@ chosen: some toolchains take a second for each."""
 
 
 class Nonconformance(Exception):
-    """What is wrong with the toolchain, as a sentence for whoever writes it."""
+    """What is wrong with the toolchain, as a sentence for its author."""
 
 
 class NotApplicable(Exception):

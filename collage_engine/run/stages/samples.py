@@ -92,7 +92,7 @@ def draw_samples(task: RunTask, control: RunControl) -> RunSamples:
 
 LARGE_TOLERANCE = 0.01
 """Share of an output's largest value from which on its tolerance is said at the top; chosen: an
-error of that size is no rounding to whoever reads the numbers."""
+error of that size is no rounding to a reader of the numbers."""
 
 
 def default_warnings(model: ImportedModel) -> list[str]:

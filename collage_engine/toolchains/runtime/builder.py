@@ -276,7 +276,7 @@ def _link_beside(folder: Path, source: RuntimeSource) -> None:
 
 
 def is_registered(kind: str) -> bool:
-    """Tell whether this process already knows the module kind, whoever loaded it."""
+    """Tell whether this process already knows the module kind, however it was loaded."""
     import tvm_ffi
 
     name = f"ffi.Module.load_from_bytes.{kind}"

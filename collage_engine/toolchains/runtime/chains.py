@@ -1,7 +1,7 @@
 """Lists patterns that CPU libraries share: functions written out, and anchors with what follows.
 
 Each takes the pattern of the value it is applied to. Scalar constants are bound by name, their
-values are not in the graph: whoever compiles a match checks them.
+values are not in the graph: compiling a match checks them.
 
 What a toolchain says of a match and of a sub-graph is derived from what it says of one call.
 """

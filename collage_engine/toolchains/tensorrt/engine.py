@@ -50,7 +50,7 @@ class Engine:
 
     plan: bytes
     about: dict[str, Any]
-    """Release, flavour, layers and precision, for the faces and for whoever loads the engine."""
+    """Release, flavour, layers and precision, for the faces and for the loading process."""
 
 
 def build_engine(

@@ -2,7 +2,7 @@
 
 Of integers there are four 8-bit products a lane and instruction. With AVX-512 VNNI that is
 ``vpdpbusd`` (unsigned data by signed weights, without saturation); elsewhere the same sums lane by
-lane. Signed data is read with its top bit flipped, as value + 128; whoever wrote the computation
+lane. Signed data is read with its top bit flipped, as value + 128; what wrote the computation
 has taken that off again.
 
 Of bfloat16 there are two products a lane and instruction. AVX-512's ``vdpbf16ps`` adds the products

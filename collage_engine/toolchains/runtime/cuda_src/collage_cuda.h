@@ -240,7 +240,7 @@ class StepsModule final : public CudaModule {
   }
 
  private:
-  // Serialise from now on what was chosen by measuring: whoever loads the plan next has nothing to
+  // Serialise from now on what was chosen by measuring: the next process that loads the plan has nothing to
   // choose.
   void KeepChoices() {
     json::Array kept;

@@ -1,6 +1,6 @@
 // A runtime module whose partitions are run by a Python function over arrays.
 //
-// Whoever loads such a module runs runtime/python_host.py first, which registers the function that
+// A program that loads such a module runs runtime/python_host.py first, which registers the function that
 // opens a partition from its plan and data. It returns a function of the addresses of the inputs
 // and outputs.
 #include "collage_module.h"

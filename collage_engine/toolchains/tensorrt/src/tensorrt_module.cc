@@ -1,6 +1,6 @@
 // TensorRT engines run through its Python interface, for want of the C++ headers.
 //
-// Whoever loads such a module runs python_runtime.py first, which registers the function that
+// A program that loads such a module runs python_runtime.py first, which registers the function that
 // opens an engine. It returns a function of (stream, addresses...) that enqueues it.
 #include "collage_cuda.h"
 
