@@ -2,7 +2,6 @@
 
 In TVM 0.27 converters return unbound calls, print to standard output when they fail and
 lower some operators through TE although a Relax operator exists; ``converters`` has ours.
-Recipe: reference page ``mixed-placements``, section 1.
 """
 
 from __future__ import annotations

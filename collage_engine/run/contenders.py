@@ -99,8 +99,9 @@ def placement_under_pins(
 def before_precision(contenders: Sequence[Contender], menu: Menu) -> list[Contender]:
     """Return the whole models that enter before products are chosen that may be rounded.
 
-    They are a first answer in float32, the one that is ready soonest, and the toolchains that round
-    all products or none; for the others the choice says what of them keeps the tolerance.
+    Two kinds enter: the float32 runtime that is ready soonest, which gives a first answer; and the
+    toolchains that round all products or none, for which there is nothing to choose. The others
+    wait for the choice of products.
 
     Args:
         contenders: All whole models, the ones that are likely to be fastest first.

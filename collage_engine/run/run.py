@@ -1,4 +1,4 @@
-"""The run, from the imported model to the exported artifact, as one function."""
+"""Does a whole run, from the imported model to the exported artifact."""
 
 from __future__ import annotations
 

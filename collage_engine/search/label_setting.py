@@ -27,7 +27,7 @@ dominance is the standard method for shortest paths with resources (Desrochers a
 pair of passes is the forward-backward scheme on the min-plus semiring, with backward labels used as
 the vectors of point-based value iteration.
 
-Worked example -------------- Five nodes: ``0`` feeds ``1`` and ``2``, both feed ``3``, and ``3``
+A worked example. Five nodes: ``0`` feeds ``1`` and ``2``, both feed ``3``, and ``3``
 feeds ``4``. Toolchain ``a`` has ``0+1`` in one partition and every node by itself; toolchain ``b``
 is faster at ``2`` and has ``3+4`` in one partition. Handing a value from one toolchain to the other
 costs 1 us.

@@ -38,7 +38,8 @@ from collage_engine.timing.job import JOB
 log = logging.getLogger(__name__)
 
 GRACE_S = END_S
-"""Seconds that a candidate in hand may go beyond the deadline: what a child has for ending."""
+"""Seconds that a candidate may run past the deadline, once begun: as long as a child may take to
+end."""
 GROUPS_AHEAD = 16
 """Groups of candidates whose kernels are compiled at once; chosen: a second's work for two
 processors (those of a MobileNetV2), beside which starting the processes takes nothing."""

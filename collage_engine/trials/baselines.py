@@ -1,8 +1,7 @@
-"""What is confirmed end to end: the search's best covers and every baseline.
+"""Makes the baselines: what a user could have without Collage.
 
-Baselines are what a user could have without Collage: each toolchain alone on
-the whole model, TVM's FuseOps, greedy partitioning in the user's order, the user's own
-placements.
+They are each toolchain alone on the whole model, TVM's FuseOps, greedy partitioning in the user's
+order, and the user's own placements.
 """
 
 from __future__ import annotations

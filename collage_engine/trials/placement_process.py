@@ -53,7 +53,7 @@ BUILD_JOB = "collage_engine.lowering.build:BuildJob"
 TRIAL_JOB = "collage_engine.trials.trial_job:TrialJob"
 LOAD_TIMEOUT_S = 2 * ANSWER_S
 """Seconds after which loading a placement and running it on every sample counts as hanging, besides
-those for its weights (``with_weights``): two answers in one."""
+those for its weights (``with_weights``): loading is one answer, the samples are another."""
 LOAD_LEAST_S = 2 * LEAST_S
 """Seconds for that however little the run has left."""
 BUILD_LEAST_S = 2 * LOAD_LEAST_S

@@ -267,7 +267,7 @@ class _Choosing:
         return self._errors[products]
 
     def _share(self, sample: Sample, products: Products) -> float:
-        """Return the same on one sample."""
+        """Return the largest error of any output on one sample, over what it is allowed."""
         self._control.check()
         names = [name for name, _ in self._model.outputs]
         truth = [sample.truth[name] for name in names]
