@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
+from collage_engine.records import protocol as p
 from collage_engine.records.answers import Comparison, ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.event import Event
@@ -40,7 +41,6 @@ from collage_engine.records.precision import LONG, Precision
 from collage_engine.records.settings import ReportFormat, RunSettings
 from collage_engine.records.shapes import ShapeChoice, combined
 from collage_engine.service import answers
-from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine
 from collage_engine.service.input_archive import input_archive
 from collage_engine.service.interrupts import interruptible
@@ -325,12 +325,12 @@ class Session:
             wanted = msgspec.structs.replace(wanted, content=content, name="model.onnx")
         else:
             wanted = msgspec.structs.replace(wanted, path=str(_path(model)))
-        return cls(engine, engine.model_open(wanted))
+        return cls(engine, engine.request(wanted))
 
     @classmethod
     def of_file(cls, engine: Engine, path: str | Path) -> Session:
         """Open a session's file on an engine; see ``load_session``."""
-        return cls(engine, engine.session_open(p.SessionOpen(path=str(path))))
+        return cls(engine, engine.request(p.SessionOpen(path=str(path))))
 
     def __enter__(self) -> Self:
         return self
@@ -362,8 +362,7 @@ class Session:
     @property
     def shapes(self) -> tuple[ShapeChoice, ...]:
         """Return the shapes that the model is placed for together; none where it is for one."""
-        wanted = p.Document(document=self._handle)
-        return tuple(each.choice for each in answers.shapes_list(self._opened, wanted).entries)
+        return tuple(entry.choice for entry in answers.shapes_list(self._opened).entries)
 
     def of_shape(self, dims: Mapping[str, int]) -> Session:
         """Return the session of one of the shapes; it ends with this one.
@@ -375,8 +374,7 @@ class Session:
             UsageError: No shape has these sizes, or several have them.
         """
         named = ShapeChoice(dims=_typed("dims", dims, dict[str, int]))
-        wanted = p.Document(document=self._handle)
-        entries = answers.shapes_list(self._opened, wanted).entries
+        entries = answers.shapes_list(self._opened).entries
         found = [each for each in entries if named.dims.items() <= each.choice.dims.items()]
         if len(found) != 1:
             text, every = named.text, ", ".join(e.choice.text for e in entries)
@@ -448,7 +446,7 @@ class Session:
                 those that the session holds, or of the default settings where it holds none.
         """
         if settings is not None or not self.document.candidates:
-            self._engine.enumerate(self._handle, _settings(settings))
+            self._engine.request(p.Enumerate(document=self._handle, settings=_settings(settings)))
         return tuple(self.document.candidates)
 
     def explain(self, node: int | str, run: str = "") -> ExplainAnswer:
@@ -459,14 +457,13 @@ class Session:
             run: Id, name or number of the run whose placement is explained; empty: the newest.
         """
         number = self.operators(node)[0]
-        wanted = p.Explain(document=self._handle, node=number, shown=p.ShownCover(run=run))
-        return answers.explain(self._opened, wanted)
+        shown = p.ShownCover(run=run)
+        return self._opened_on.request(p.Explain(document=self._handle, node=number, shown=shown))
 
     def compare(self, before: str, after: str) -> Comparison:
         """Compare two runs, named by id, name or number; differences are ``after - before``."""
         before, after = _typed("the runs", (before, after), tuple[str, str])
-        wanted = p.RunsCompare(document=self._handle, a=before, b=after)
-        return answers.runs_compare(self._opened, wanted)
+        return self._opened_on.request(p.RunsCompare(document=self._handle, a=before, b=after))
 
     def profile(self, toolchain: str, settings: RunSettings | None = None) -> Run:
         """Add what a runtime says of its own layers to the runs, as one that everything shows.
@@ -479,7 +476,9 @@ class Session:
             UsageError: There is no such runtime, or it has no such means.
             ToolchainError: It does not take the model.
         """
-        return self._engine.profile(self._handle, _settings(settings), toolchain)
+        return self._engine.request(
+            p.ProfileMake(document=self._handle, settings=_settings(settings), toolchain=toolchain)
+        )
 
     def read_profile(self, file: str | Path) -> Run:
         """Add what a runtime's own tools wrote of the model to the runs; see ``profile``.
@@ -491,7 +490,7 @@ class Session:
         Raises:
             UsageError: The file is none of these.
         """
-        return self._engine.read_profile(self._handle, str(_path(file).resolve()))
+        return self._engine.request(p.ProfileRead(document=self._handle, path=str(_path(file))))
 
     def report(self, kind: ReportFormat, run: str | None = None) -> bytes:
         """Return the content of a report's file.
@@ -503,7 +502,7 @@ class Session:
         """
         run = _typed("the run", run, str | None)
         wanted = p.ExportReport(document=self._handle, run=run, format=kind)
-        return answers.export_report(self._opened, wanted).content or b""
+        return self._opened_on.request(wanted).content or b""
 
     # -- what changes it ---------------------------------------------------------------
 
@@ -548,11 +547,12 @@ class Session:
 
             check_target_folder(_path(out))
             target = str(out)
+        request = p.RunStart(document=self._handle, settings=settings, out=target, spent_s=spent_s)
         if settings.objective == "throughput":
             from collage_engine.farm.throughput import place_for_throughput
 
-            return place_for_throughput(engine, self._handle, settings, out=target, spent_s=spent_s)
-        return engine.run(self._handle, settings, out=target, spent_s=spent_s)
+            return place_for_throughput(engine, request)
+        return engine.run(request)
 
     def cancel(self, *, keep: bool = False) -> bool:
         """Stop the run under way, from another thread.
@@ -578,7 +578,9 @@ class Session:
         Raises:
             UsageError: What is at ``path`` is no session of this model, or is of one other shape.
         """
-        self._engine.continue_from(self._handle, _path(path), choice)
+        self._engine.request(
+            p.SessionContinue(document=self._handle, path=str(_path(path)), choice=choice)
+        )
 
     def export(self, out: str | Path, run: str = "last") -> None:
         """Write a run's placement as an artifact that runs without this program.
@@ -587,7 +589,7 @@ class Session:
             out: The folder; it must be new, empty or an artifact.
             run: Id, name or number of the run.
         """
-        self._engine.export_artifact(
+        self._engine.request(
             p.ExportArtifact(
                 document=self._handle, run=_typed("the run", run, str), path=_new_folder(out)
             )
@@ -626,7 +628,7 @@ class Session:
             out: The folder; it must be new, empty or an artifact.
             nearest: Whether it pads inputs to the next larger shape, where that is harmless.
         """
-        self._engine.export_shapes(
+        self._engine.request(
             p.ExportShapes(document=self._handle, path=_new_folder(out), nearest=nearest)
         )
 
@@ -653,12 +655,13 @@ class Session:
         reasons = {
             part.id: self.explain(part.nodes[0], run).words[0] for part in placement.partitions
         }
-        self._engine.annotate(self._handle, node_annotations(placement, reasons), path)
+        notes = node_annotations(placement, reasons)
+        self._engine.request(p.Annotate(document=self._handle, notes=notes, out=path))
         return layer_settings(placement)
 
     def save(self, path: str | Path) -> None:
         """Write everything to a ``.collage`` file; SessionError if that is not possible."""
-        self._engine.session_save(p.SessionSave(document=self._handle, path=str(_path(path))))
+        self._engine.request(p.SessionSave(document=self._handle, path=str(_path(path))))
 
 
 class PlacedModel:

@@ -21,8 +21,9 @@ import msgspec
 from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signal
 
 import collage_engine
+from collage_engine.records import protocol
+from collage_engine.records.protocol import Answer, answer_type
 from collage_engine.records.versions import SERVICE_PROTOCOL
-from collage_engine.service import protocol
 from collage_engine.support.files import LARGEST_TEXT
 from collage_engine.support.typed import decode
 from collage_gui.theme import ATTENTION_MS, FLOW_MS, FRAME_S
@@ -118,7 +119,7 @@ OnError = Callable[[str], None]
 
 @dataclass
 class _Pending:
-    method: str
+    request: protocol.Request[Any]
     on_result: OnResult | None
     on_error: OnError | None
     sent: float = field(default_factory=time.monotonic)
@@ -182,7 +183,7 @@ class EngineClient(QObject):
         process.start(command[0], command[1:])
         if self._process is None:
             return
-        self._send("hello", protocol.Hello(client="collage-explorer"), self._greeted, self._end)
+        self._send(protocol.Hello(client="collage-explorer"), self._greeted, self._end)
         self._hello_timer.start(int(HELLO_S * 1000))
         self._watch.start()
 
@@ -217,32 +218,31 @@ class EngineClient(QObject):
 
     def request(
         self,
-        method: str,
-        params: Any = None,
+        request: protocol.Request[Any],
         on_result: OnResult | None = None,
         on_error: OnError | None = None,
     ) -> None:
-        """Sends a request; one of the two functions is called later, with the result or a sentence.
+        """Send a request; one of the two functions is called later, with the result or a sentence.
 
         The engine answers those made before it has said hello after its hello.
         """
         if self.state != "stopped":
-            self._send(method, params, on_result, on_error)
+            self._send(request, on_result, on_error)
         elif on_error is not None:
             # It is called later, as with every answer: no call is answered within itself.
             QTimer.singleShot(0, self, lambda: on_error("the engine is not running: restart it"))
 
     def _send(
-        self, method: str, params: Any, on_result: OnResult | None, on_error: OnError | None
-    ) -> int:
+        self,
+        request: protocol.Request[Any],
+        on_result: OnResult | None = None,
+        on_error: OnError | None = None,
+    ) -> None:
         number, self._next = self._next, self._next + 1
-        self._pending[number] = _Pending(method, on_result, on_error)
-        message = {"jsonrpc": "2.0", "id": number, "method": method}
-        if params is not None:
-            message["params"] = params
+        self._pending[number] = _Pending(request, on_result, on_error)
+        message = {"jsonrpc": "2.0", "id": number, "method": request.method, "params": request}
         if self._process is not None:
             self._process.write(msgspec.json.encode(message) + b"\n")
-        return number
 
     # -- what arrives ------------------------------------------------------------------
 
@@ -291,12 +291,13 @@ class EngineClient(QObject):
                 waiting.on_error(str(message.error.get("message", "the engine gave no reason")))
             return
         try:
-            result: Any = decode(message.result or b"null", protocol.METHODS[waiting.method][1])
+            result = decode(message.result or b"null", answer_type(type(waiting.request)))
         except msgspec.MsgspecError as error:
-            if waiting.method == "hello":
+            if isinstance(waiting.request, protocol.Hello):
                 self._end(f"the engine speaks another protocol ({error})")
             elif waiting.on_error is not None:
-                waiting.on_error(f"the engine's answer to {waiting.method} is malformed: {error}")
+                method = waiting.request.method
+                waiting.on_error(f"the engine's answer to {method} is malformed: {error}")
             return
         if waiting.on_result is not None:
             waiting.on_result(result)
@@ -338,7 +339,7 @@ class EngineClient(QObject):
 
     def _watchdog(self) -> None:
         now = time.monotonic()
-        pings = [w.sent for w in self._pending.values() if w.method == "hello"]
+        pings = [w.sent for w in self._pending.values() if isinstance(w.request, protocol.Hello)]
         if self.state != "ready":
             return
         if pings:
@@ -348,7 +349,7 @@ class EngineClient(QObject):
         elif self._pending:
             oldest = min(w.sent for w in self._pending.values())
             if now - max(oldest, self._heard) > SILENCE_S:
-                self._send("hello", protocol.Hello(client="ping"), None, None)
+                self._send(protocol.Hello(client="ping"))
 
     def _failed(self, error: QProcess.ProcessError) -> None:
         if error == QProcess.ProcessError.FailedToStart:
@@ -376,9 +377,9 @@ class EngineClient(QObject):
 
     def _fail_all(self, reason: str) -> None:
         pending, self._pending = self._pending, {}
-        for each in pending.values():
-            if each.on_error is not None and each.method != "hello":
-                each.on_error(reason)
+        for waiting in pending.values():
+            if waiting.on_error is not None and not isinstance(waiting.request, protocol.Hello):
+                waiting.on_error(reason)
 
 
 def model_by_value(path: str) -> protocol.ModelOpen:
@@ -409,17 +410,15 @@ class EngineRequests(QObject):
 
     def send(
         self,
-        method: str,
-        params: Any,
-        then: Callable[[Any], None] | None = None,
+        request: protocol.Request[Answer],
+        then: Callable[[Answer], None] | None = None,
         failed: Callable[[str], None] | None = None,
         topic: str = "",
     ) -> None:
         """Send a request.
 
         Args:
-            method: A method of the service's protocol.
-            params: Its parameters.
+            request: The request.
             then: Called with the answer.
             failed: Called with a sentence when the request fails; without it, ``self.failed``
                 is emitted.
@@ -439,7 +438,7 @@ class EngineRequests(QObject):
             if is_current():
                 (failed or self.failed.emit)(reason)
 
-        self.client.request(method, params, on_result, on_error)
+        self.client.request(request, on_result, on_error)
 
     def drop(self, topic: str) -> None:
         """Drop the answers of this topic that are still awaited."""

@@ -25,6 +25,7 @@ from collage_engine.cli.search_command import search
 from collage_engine.drawing.exports import LAYER_SETTINGS
 from collage_engine.drawing.progress import ProgressReport
 from collage_engine.machine.folders import write_whole
+from collage_engine.records import protocol as p
 from collage_engine.records.operators import NodeTitles
 from collage_engine.records.settings import ReportFormat, RunSettings
 from collage_engine.records.shapes import ShapeChoice
@@ -96,7 +97,8 @@ def _place(options: argparse.Namespace) -> int:
     ):
         shapes = settings.shapes
         if choices:
-            (shapes,) = engine.input_shapes(model, choices, settings.inputs_npz)
+            wanted = p.ShapesResolve(path=model, choices=choices, inputs_npz=settings.inputs_npz)
+            (shapes,) = engine.request(wanted)
         session = Session.of_model(engine, model, shapes, settings.inputs_npz)
         settings = msgspec.structs.replace(settings, shapes=session.model.shapes)
         if options.session:
@@ -178,7 +180,7 @@ def _toolchains(options: argparse.Namespace) -> int:
         raise UsageError("toolchains: --all belongs to `toolchains check`")
     # The first time on a machine this builds the toolchains' runtimes: most of a minute.
     with ERR.status("looking at what is on this machine"), interruptible_engine() as engine:
-        states = engine.toolchains(anew=True).toolchains
+        states = engine.request(p.ToolchainsList(anew=True)).toolchains
     _tell(options, {"toolchains": states}, lambda: output.print_toolchains(states))
     return 0
 

@@ -15,6 +15,7 @@ from collage_engine.cli.output import print_json
 from collage_engine.cli.print_run import print_run, run_document
 from collage_engine.cli.screen import ERR, complain, say
 from collage_engine.records.placement import Run
+from collage_engine.records.protocol import ShapesResolve
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.support.errors import Cancelled, CollageError, FarmError, UsageError
@@ -169,7 +170,7 @@ def _tasks(
             yield FarmTask(name=name, model=Path(model), settings=settings, pins=pins)
             continue
         with interruptible_engine() as engine:
-            shapes = engine.input_shapes(model, choices)
+            shapes = engine.request(ShapesResolve(path=model, choices=tuple(choices)))
         for choice, sizes in zip(choices, shapes, strict=True):
             chosen = msgspec.structs.replace(settings, shapes=sizes)
             named = f"{name}-{choice.text.replace(' ', '')}"

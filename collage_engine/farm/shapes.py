@@ -15,11 +15,11 @@ import msgspec
 from collage_engine.artifact.artifact import check_target_folder
 from collage_engine.artifact.combine import combine_artifacts
 from collage_engine.machine.folders import Scratch, real
+from collage_engine.records import protocol as p
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import STOPPED_BUDGET_S, ShapeChoice, ShapeRow, Sharing
 from collage_engine.service import answers
-from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine
 from collage_engine.store.compare import shape_row
 from collage_engine.store.session_file import earlier_session
@@ -97,11 +97,12 @@ def place_shapes(
         earlier_session(session)  # what is no session is found before the model is opened
     # All shapes are opened, so that nothing is measured before all fit.
     wanted = p.ShapesOpen(model=p.ModelOpen(path=str(path)), choices=tuple(choices))
-    entries = engine.shapes_open(wanted).entries
+    entries = engine.request(wanted).entries
     handles = [entry.document for entry in entries]
-    proofs = engine.padding(path, list(choices[0].dims)) if nearest else None
+    padding = p.PaddingProve(path=str(path), dims=tuple(choices[0].dims))
+    proofs = engine.request(padding) if nearest else None
     if session is not None:
-        engine.continue_from(handles[0], session)
+        engine.request(p.SessionContinue(document=handles[0], path=str(session)))
     ends_at = began + settings.budget_s - spent_s
     runs: list[Run] = []
     with Scratch(None if out is None else real(Path(out)).parent) as scratch:
@@ -110,7 +111,7 @@ def place_shapes(
         # budget is shared out when that is done.
         with _in_sentences(choices[0]):
             first = msgspec.structs.replace(settings, shapes=entries[0].model.shapes)
-            engine.enumerate(handles[0], first)
+            engine.request(p.Enumerate(document=handles[0], settings=first))
         for number, (choice, handle) in enumerate(zip(choices, handles, strict=True)):
             left_s = ends_at - time.monotonic()
             stopped = any(run.ended == "stopped" for run in runs)
@@ -125,7 +126,7 @@ def place_shapes(
             with _in_sentences(choice), _saved_after_failure(engine, handles[0], session):
                 answers.set_pins(engine.document(handle), pins)
                 folder = None if out is None else str(folders[number])
-                runs.append(engine.run(handle, mine, out=folder))
+                runs.append(engine.run(p.RunStart(document=handle, settings=mine, out=folder)))
         graphs = [engine.document(handle).document.graph for handle in handles]
         rows = tuple(map(shape_row, choices, graphs, runs))
         sharing = None
@@ -173,7 +174,7 @@ def _save(engine: Engine, handle: str, session: Path | None) -> SessionError | N
     if session is None:
         return None
     try:
-        engine.session_save(p.SessionSave(document=handle, path=str(session)))
+        engine.request(p.SessionSave(document=handle, path=str(session)))
     except SessionError as error:
         return error
     return None

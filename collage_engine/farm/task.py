@@ -20,11 +20,11 @@ import msgspec
 
 import collage_engine
 from collage_engine.farm.throughput import place_for_throughput
+from collage_engine.records import protocol as p
 from collage_engine.records.event import Event, Log, Stage
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.service import answers
-from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine
 from collage_engine.store.store import Store, now_text
 from collage_engine.support.errors import CollageError
@@ -152,8 +152,8 @@ def _place_in(
 
     model, settings = place / task.model.name, task.settings
     with contextlib.closing(Engine(lambda _, event: listen(event))) as engine:
-        request = p.ModelOpen(path=str(model), shapes=settings.shapes)
-        handle = engine.model_open(request).document
+        opening = p.ModelOpen(path=str(model), shapes=settings.shapes)
+        handle = engine.request(opening).document
         opened = engine.document(handle)
         ended = threading.Event()
 
@@ -166,8 +166,9 @@ def _place_in(
         threading.Thread(target=watch, daemon=True).start()
         try:
             answers.set_pins(opened, task.pins)
+            request = p.RunStart(document=handle, settings=settings, out=str(out))
             run = place_for_throughput if settings.objective == "throughput" else Engine.run
-            answer["run"] = run(engine, handle, settings, out=str(out))
+            answer["run"] = run(engine, request)
         except CollageError:
             if opened.document.runs:  # the artifact could not be written, and the run is there
                 answer["run"] = opened.document.runs[-1]
@@ -175,7 +176,7 @@ def _place_in(
         finally:
             ended.set()
             if opened.document.runs:
-                engine.session_save(p.SessionSave(document=handle, path=str(saved)))
+                engine.request(p.SessionSave(document=handle, path=str(saved)))
                 answer["session"] = saved.read_bytes()
     answer["artifact"] = packed(out)
 

@@ -16,7 +16,7 @@ from collage_engine.artifact.paired_times import PROCESSES
 from collage_engine.machine.device import physical_cores
 from collage_engine.machine.folders import Scratch, real
 from collage_engine.records.placement import DeploymentRow, Run
-from collage_engine.records.settings import RunSettings
+from collage_engine.records.protocol import Enumerate, RunStart
 from collage_engine.records.shapes import items_of
 from collage_engine.service.engine import Engine
 from collage_engine.store.compare import best_alone, inputs_of, toolchains_of
@@ -51,23 +51,14 @@ def ways(cores: int) -> list[tuple[int, int]]:
     return [(cores // threads, threads) for threads in divisors]
 
 
-def place_for_throughput(
-    engine: Engine,
-    handle: str,
-    settings: RunSettings,
-    *,
-    out: str | Path | None = None,
-    spent_s: float = 0.0,
-) -> Run:
+def place_for_throughput(engine: Engine, request: RunStart) -> Run:
     """Place a document's model for each way of sharing the processors; the most items win.
 
     Args:
         engine: Does the runs, one after the other on the same store.
-        handle: The document. It holds all runs afterwards, the chosen one last.
-        settings: The options of all runs; ``threads`` is how many processors are shared, and the
-            budget is that of all runs together.
-        out: Folder of the artifact; None: nothing is exported.
-        spent_s: Seconds of the budget that were spent before.
+        request: The document, which holds all runs afterwards, the chosen one last; and the
+            settings of all runs: ``threads`` is how many processors are shared, and the budget is
+            that of all runs together.
 
     Returns:
         The run with the highest throughput; its ``deployments`` list all.
@@ -76,6 +67,7 @@ def place_for_throughput(
         CollageError: A run failed. No artifact is written.
     """
     began = time.monotonic()
+    handle, settings, out = request.document, request.settings, request.out
     if out is not None:
         check_target_folder(Path(out))
     items = items_of(inputs_of(engine.document(handle).document.graph))
@@ -84,9 +76,10 @@ def place_for_throughput(
     runs: list[Run] = []
     with Scratch(None if out is None else real(Path(out)).parent) as scratch:
         folders = [scratch / str(number) for number in range(len(tried))]
-        engine.enumerate(handle, settings)  # what is found out once is no cost of the first way
+        # What is found out once is no cost of the first way.
+        engine.request(Enumerate(document=handle, settings=settings))
         for number, (streams, threads) in enumerate(tried):
-            left_s = settings.budget_s - turns_s - spent_s - (time.monotonic() - began)
+            left_s = settings.budget_s - turns_s - request.spent_s - (time.monotonic() - began)
             stopped = any(run.ended == "stopped" for run in runs)
             share = 0.0 if stopped else left_s / (len(tried) - number)
             mine = msgspec.structs.replace(
@@ -96,7 +89,8 @@ def place_for_throughput(
                 budget_s=max(LEAST_BUDGET_S, share),
                 name=f"{counted(streams, 'instance')} of {counted(threads, 'thread')}",
             )
-            runs.append(engine.run(handle, mine, out=str(folders[number])))
+            folder = str(folders[number])
+            runs.append(engine.run(RunStart(document=handle, settings=mine, out=folder)))
         shares = rates_in_turn(runs, folders)
         best = fastest(runs, shares)
         if out is not None:

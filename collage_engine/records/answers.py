@@ -188,7 +188,6 @@ class Opened:
 
     model: ModelRecord
     graph: GraphRecord
-    seconds: float
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,11 @@ from typing import Any
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.machine.faults import RiskMarker
 from collage_engine.machine.run_control import RunControl
-from collage_engine.records import jobs
+from collage_engine.records import protocol as p
 from collage_engine.records.answers import InsideAnswer, Opened, RunUpdate
-from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.jobs import JobCall
 from collage_engine.records.placement import Profile
-from collage_engine.records.shapes import OpenSizes, PaddingProofs, Sharing
+from collage_engine.records.protocol import Job, Shapes
+from collage_engine.records.shapes import OpenSizes, PaddingProofs, ShapeChoice
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.support.errors import CollageError
 from collage_engine.toolchains.asking import note_questions
@@ -39,41 +38,41 @@ _open_models: dict[ModelKey, OpenModel] = {}
 """The least recently used model first."""
 
 
-def serve(call: JobCall, send: Callable[[object], None]) -> Any:
+def serve(job: Job[Any], send: Callable[[object], None]) -> Any:
     """Do one job in this process.
 
     Args:
-        call: The job, and what the parent knows of toolchains.
+        job: The request, and what it concerns of a document.
         send: Passes events to the engine. SIGUSR1 cancels the job; SIGUSR2 has a run end soon with
             the best placement that it has.
 
     Returns:
-        The job's answer.
+        The request's outcome.
     """
     cancelled, keep = threading.Event(), threading.Event()
     control = RunControl(send, cancelled, keep)
     signal.signal(signal.SIGUSR1, lambda *_: cancelled.set())
     signal.signal(signal.SIGUSR2, lambda *_: keep.set())
-    job = call.job
+    method = job.request.method
     began = time.perf_counter()
-    _LOG.info("job %s begins: %s", job.name, job.path)
-    note_questions(RiskMarker(call.marker) if call.marker else None, control.left_s)
-    for toolchain, reason in call.left_out.items():
+    _LOG.info("%s begins: %s", method, job.path)
+    note_questions(RiskMarker(job.marker) if job.marker else None, control.left_s)
+    for toolchain, reason in job.left_out.items():
         control.faults.leave_out(toolchain, reason)
     try:
         with control:
-            return DO[type(job)](job, control)
+            return DO[type(job.request)](job, control)
     except CollageError as error:
-        _LOG.info("job %s: %s", job.name, error)
+        _LOG.info("%s: %s", method, error)
         raise
     except OSError as error:
-        _LOG.warning("job %s", job.name, exc_info=True)
+        _LOG.warning("%s", method, exc_info=True)
         raise _in_words(error) from error
     except Exception:
-        _LOG.exception("job %s failed by a defect", job.name)
+        _LOG.exception("%s failed by a defect", method)
         raise
     finally:
-        _LOG.info("job %s ends after %.1f s", job.name, time.perf_counter() - began)
+        _LOG.info("%s ends after %.1f s", method, time.perf_counter() - began)
         for opened in _open_models.values():
             opened.empty()
 
@@ -89,7 +88,7 @@ def _in_words(error: OSError) -> CollageError:
     return CollageError(f"{where}{error.strerror or error}")
 
 
-def _opened(path: str, shapes: dict[str, tuple[int, ...]]) -> OpenModel:
+def _opened(path: str, shapes: Shapes) -> OpenModel:
     """Return the model, imported unless it is open and its file has not changed."""
     key = (path, tuple(sorted((name, tuple(shape)) for name, shape in shapes.items())))
     opened = _open_models.pop(key, None)
@@ -105,56 +104,65 @@ def _opened(path: str, shapes: dict[str, tuple[int, ...]]) -> OpenModel:
     return opened
 
 
-def _open(job: jobs.OpenModelJob, control: RunControl) -> Opened:
-    started = time.perf_counter()
-    opened = _opened(job.path, job.shapes)
-    return Opened(
-        model=opened.model.record,
-        graph=opened.model.graph.record,
-        seconds=time.perf_counter() - started,
-    )
+def _of(job: Job[Any]) -> OpenModel:
+    """Return the model that a job is about."""
+    return _opened(job.path, job.shapes)
 
 
-def _resolve_shapes(job: jobs.ResolveShapesJob, control: RunControl) -> tuple[jobs.Shapes, ...]:
+def _open(job: Job[p.ModelOpen], control: RunControl) -> Opened:
+    request, shapes = job.request, job.shapes
+    if request.inputs_npz is not None or () in request.shapes.values():
+        (shapes,) = _sizes(job.path, (ShapeChoice(shapes=shapes),), request.inputs_npz)
+    model = _opened(job.path, shapes).model
+    return Opened(model=model.record, graph=model.graph.record)
+
+
+def _sizes(
+    path: str, choices: Sequence[ShapeChoice], inputs_npz: bytes | None
+) -> tuple[Shapes, ...]:
+    """Return the sizes of a model's inputs that each choice, and then the user's inputs, give."""
     from collage_engine.candidates.input_files import stated_sizes
     from collage_engine.model.dimensions import input_shapes, open_inputs
     from collage_engine.model.onnx_file import read_without_weights
 
-    model = read_without_weights(job.path)
-    content = job.inputs_npz
-    arrays = stated_sizes(content, list(open_inputs(model))) if content is not None else {}
+    model = read_without_weights(path)
+    arrays = stated_sizes(inputs_npz, list(open_inputs(model))) if inputs_npz is not None else {}
     return tuple(
-        input_shapes(model, each.dims, each.shapes, job.path, arrays) for each in job.choices
+        input_shapes(model, choice.dims, choice.shapes, path, arrays) for choice in choices
     )
 
 
-def _padding(job: jobs.PaddingJob, control: RunControl) -> PaddingProofs:
+def _resolve_shapes(job: Job[p.ShapesResolve], control: RunControl) -> tuple[Shapes, ...]:
+    return _sizes(job.path, job.request.choices, job.request.inputs_npz)
+
+
+def _padding(job: Job[p.PaddingProve], control: RunControl) -> PaddingProofs:
     from collage_engine.model.onnx_file import read_without_weights
     from collage_engine.model.padding import paddable_dimensions
 
-    return paddable_dimensions(read_without_weights(job.path), job.dims)
+    return paddable_dimensions(read_without_weights(job.path), job.request.dims)
 
 
-def _dimensions(job: jobs.DimensionsJob, control: RunControl) -> OpenSizes:
+def _dimensions(job: Job[p.ModelDimensions], control: RunControl) -> OpenSizes:
     from collage_engine.model.dimensions import open_sizes
     from collage_engine.model.onnx_file import read_without_weights
 
     return open_sizes(read_without_weights(job.path))
 
 
-def _annotate(job: jobs.AnnotateJob, control: RunControl) -> None:
+def _annotate(job: Job[p.Annotate], control: RunControl) -> None:
     from collage_engine.model.own_file import write_annotated
 
-    write_annotated(Path(job.path), job.notes, Path(job.out))
+    write_annotated(Path(job.path), job.request.notes, Path(job.request.out))
 
 
-def _profile(job: jobs.ProfileJob, control: RunControl) -> tuple[Profile, ToolchainState]:
+def _profile(job: Job[p.ProfileMake], control: RunControl) -> tuple[Profile, ToolchainState]:
     from collage_engine.run.profile import profile_model
 
-    return _described(profile_model(_opened(job.path, job.shapes), job.settings, job.toolchain))
+    return _described(profile_model(_of(job), job.request.settings, job.request.toolchain))
 
 
-def _read_profile(job: jobs.ReadProfileJob, control: RunControl) -> tuple[Profile, ToolchainState]:
+def _read_profile(job: Job[p.ProfileRead], control: RunControl) -> tuple[Profile, ToolchainState]:
     from collage_engine.run.profile import read_profile
 
     return _described(read_profile(Path(job.path)))
@@ -168,55 +176,59 @@ def _described(profile: Profile) -> tuple[Profile, ToolchainState]:
     return profile, described(state, get(profile.toolchain).about)
 
 
-def _menu(job: jobs.MenuJob, control: RunControl) -> RunUpdate:
-    return _opened(job.path, job.shapes).menu(job.settings, faults=control.faults).update
+def _menu(job: Job[p.Enumerate], control: RunControl) -> RunUpdate:
+    return _of(job).menu(job.request.settings, faults=control.faults).update
 
 
-def _run(job: jobs.RunJob, control: RunControl) -> RunUpdate:
+def _run(job: Job[p.RunStart], control: RunControl) -> RunUpdate:
     from collage_engine.run.run import run
 
-    return run(lambda: _opened(job.path, job.shapes), job, control)
+    return run(partial(_of, job), job, control)
 
 
-def _measure(job: jobs.MeasureJob, control: RunControl) -> list[CandidateRecord]:
+def _measure(job: Job[p.MeasureNow], control: RunControl) -> p.CandidatesAnswer:
     from collage_engine.run.measure_selection import measure_selection
 
-    return measure_selection(_opened(job.path, job.shapes), job, control)
+    return p.CandidatesAnswer(candidates=tuple(measure_selection(_of(job), job, control)))
 
 
-def _inspect(job: jobs.InspectJob, control: RunControl) -> InsideAnswer:
+def _inspect(job: Job[p.InsideQuery], control: RunControl) -> InsideAnswer:
     from collage_engine.run.inspect_candidate import inspect_candidate
 
-    opened = _opened(job.path, job.shapes)
-    return inspect_candidate(opened, candidate=job.candidate, node=job.node)
+    return inspect_candidate(_of(job), candidate=job.candidate, node=job.request.node)
 
 
-def _export(job: jobs.ExportJob, control: RunControl) -> bytes | None:
+def _export(job: Job[p.ExportArtifact], control: RunControl) -> p.Exported:
     from collage_engine.run.export_again import export
 
-    return export(_opened(job.path, job.shapes), run=job.run, out=job.out)
+    (run,) = job.runs
+    return p.Exported(path=job.out, content=export(_of(job), run=run, out=job.out))
 
 
-def _export_shapes(job: jobs.ExportShapesJob, control: RunControl) -> tuple[bytes | None, Sharing]:
+def _export_shapes(job: Job[p.ExportShapes], control: RunControl) -> p.Exported:
     from collage_engine.run.export_again import export_together
 
-    entries = [(partial(_opened, job.path, shapes), dims, run) for shapes, dims, run in job.members]
-    return export_together(entries, out=job.out, nearest=job.nearest)
+    entries = [
+        (partial(_opened, job.path, choice.shapes), choice.dims, run)
+        for choice, run in zip(job.choices, job.runs, strict=True)
+    ]
+    content, sharing = export_together(entries, out=job.out, nearest=job.request.nearest)
+    return p.Exported(path=job.out, content=content, sharing=sharing)
 
 
-DO: dict[type[jobs.Job[Any]], Callable[[Any, RunControl], Any]] = {
-    jobs.OpenModelJob: _open,
-    jobs.ResolveShapesJob: _resolve_shapes,
-    jobs.DimensionsJob: _dimensions,
-    jobs.AnnotateJob: _annotate,
-    jobs.PaddingJob: _padding,
-    jobs.ProfileJob: _profile,
-    jobs.ReadProfileJob: _read_profile,
-    jobs.MenuJob: _menu,
-    jobs.RunJob: _run,
-    jobs.MeasureJob: _measure,
-    jobs.InspectJob: _inspect,
-    jobs.ExportJob: _export,
-    jobs.ExportShapesJob: _export_shapes,
+DO: dict[type[p.ChildRequest[Any, Any]], Callable[[Any, RunControl], Any]] = {
+    p.ModelOpen: _open,
+    p.ModelDimensions: _dimensions,
+    p.ShapesResolve: _resolve_shapes,
+    p.PaddingProve: _padding,
+    p.Annotate: _annotate,
+    p.ProfileMake: _profile,
+    p.ProfileRead: _read_profile,
+    p.Enumerate: _menu,
+    p.RunStart: _run,
+    p.MeasureNow: _measure,
+    p.InsideQuery: _inspect,
+    p.ExportArtifact: _export,
+    p.ExportShapes: _export_shapes,
 }
-"""What does each job."""
+"""What does the work of each request."""

@@ -20,7 +20,7 @@ from collage_engine.records.candidate import (
     records_of,
 )
 from collage_engine.records.graph import OperatorNumber, members, operator_set
-from collage_engine.records.jobs import MeasureJob
+from collage_engine.records.protocol import Job, MeasureNow
 from collage_engine.support.errors import UsageError
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.measurer import group_candidates
@@ -28,13 +28,13 @@ from collage_engine.wording.sentences import refusal_text
 
 
 def measure_selection(
-    open_model: OpenModel, job: MeasureJob, control: RunControl
+    open_model: OpenModel, job: Job[MeasureNow], control: RunControl
 ) -> list[CandidateRecord]:
     """Measure the candidates over the ONNX nodes of some operators.
 
     Args:
         open_model: The model.
-        job: The operators and the toolchains.
+        job: The operators, the toolchains, and the settings of the last run.
         control: Takes progress; cancels the measuring.
 
     Returns:
@@ -44,7 +44,7 @@ def measure_selection(
     Raises:
         UsageError: The operators do not exist or cannot be one partition.
     """
-    nodes, settings = job.nodes, job.settings
+    nodes, settings = job.request.nodes, job.settings
     calls = call_graph(open_model.model.graph)
     if not nodes or min(nodes) < 0 or max(nodes) >= calls.size:
         raise UsageError("measure.now needs operators of this model")
@@ -55,13 +55,13 @@ def measure_selection(
         )
     operators = tuple(members(wanted))
     menu = open_model.menu(settings, faults=control.faults)
-    supported, refused = _asked_for(open_model, menu, operators, job.toolchains)
+    supported, refused = _asked_for(open_model, menu, operators, job.request.toolchains)
     costs = CostTable()
     if supported:
         inputs = representative_inputs(open_model.model, settings)
         with Measuring(open_model, menu, settings, inputs, control) as measuring:
             groups = group_candidates(supported)
-            outcome = measuring.measure_groups(groups, None, again=job.longer)
+            outcome = measuring.measure_groups(groups, None, again=job.request.longer)
         costs = costs.with_measured(supported, outcome.costs)
         open_model.extend_menu(settings, supported, control.faults)
     return [*records_of(supported, costs), *refused]

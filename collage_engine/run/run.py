@@ -17,8 +17,8 @@ from collage_engine.machine.processes import watched_memory
 from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.answers import RunUpdate
-from collage_engine.records.jobs import RunJob
 from collage_engine.records.placement import Run
+from collage_engine.records.protocol import Job, RunStart
 from collage_engine.run.chosen_placement import with_profiled_costs
 from collage_engine.run.run_document import run_document, unmeasured_document
 from collage_engine.run.stages.compile_only import compile_unmeasured
@@ -42,7 +42,7 @@ from collage_engine.trials.mixes import try_mixes
 from collage_engine.trials.race import Race
 
 
-def run(open_model: Callable[[], OpenModel], job: RunJob, control: RunControl) -> RunUpdate:
+def run(open_model: Callable[[], OpenModel], job: Job[RunStart], control: RunControl) -> RunUpdate:
     """Do everything that ``collage place`` does.
 
     Args:
@@ -62,15 +62,16 @@ def run(open_model: Callable[[], OpenModel], job: RunJob, control: RunControl) -
         CollageError: Whatever else stopped it.
     """
     with watched_memory() as control.peak_memory:
-        settings, previous = job.settings, job.previous
-        seconds = settings.budget_s + settings.tune_budget_s - job.spent_s
+        request, settings = job.request, job.request.settings
+        previous = next(iter(job.runs), None)
+        seconds = settings.budget_s + settings.tune_budget_s - request.spent_s
         control.ends_at = time.monotonic() + seconds
         task = RunTask(
             open_model=_imported(open_model, control),
             settings=settings,
             pins=job.pins,
             out=job.out,
-            run_id=job.run_id,
+            run_id=request.run,
             previous=previous,
             started_at=datetime.now(UTC).isoformat(timespec="seconds"),
             machine_before=quiet_enough(machine_state(compiler_command()), settings),

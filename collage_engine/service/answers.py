@@ -13,11 +13,11 @@ import msgspec
 from collage_engine.planning.document_search import search_document
 from collage_engine.planning.explanation import explain_document
 from collage_engine.planning.search_problem import make_placement
+from collage_engine.records import protocol as p
 from collage_engine.records.answers import Comparison, ExplainAnswer, SearchAnswer
 from collage_engine.records.candidate import table_of
 from collage_engine.records.pin import PinVerdict
 from collage_engine.records.placement import Placement
-from collage_engine.service import protocol as p
 from collage_engine.service.open_document import OpenDocument
 from collage_engine.store.compare import compare_runs
 from collage_engine.store.pins import parse_pin
@@ -25,7 +25,7 @@ from collage_engine.support.errors import UsageError
 from collage_engine.toolchains.registry import all_names
 
 
-def graph_get(opened: OpenDocument, params: p.Document) -> p.GraphAnswer:
+def graph_get(opened: OpenDocument, request: p.GraphGet) -> p.GraphAnswer:
     """Return the document's graph and pins."""
     return p.GraphAnswer(graph=opened.document.graph, pins=tuple(opened.document.pins))
 
@@ -33,21 +33,21 @@ def graph_get(opened: OpenDocument, params: p.Document) -> p.GraphAnswer:
 # -- pins and search -------------------------------------------------------------------
 
 
-def pins_set(opened: OpenDocument, params: p.PinsSet) -> p.PinsAnswer:
+def pins_set(opened: OpenDocument, request: p.PinsSet) -> p.PinsAnswer:
     """Replace the document's pins; verdicts come with the next search or run."""
     graph = opened.document.graph
     operators = len(graph.calls)
-    for pin in params.pins:
+    for pin in request.pins:
         wrong = pin.fault(operators)
         if wrong:
             raise UsageError(f"pin {pin.written!r}: {wrong}")
     whole = [
-        msgspec.structs.replace(pin, nodes=graph.whole_nodes(pin.nodes)) for pin in params.pins
+        msgspec.structs.replace(pin, nodes=graph.whole_nodes(pin.nodes)) for pin in request.pins
     ]
     with opened.lock:
         opened.document.pins = whole
     return p.PinsAnswer(
-        verdicts=tuple(PinVerdict(pin=pin.written, state="pending") for pin in params.pins)
+        verdicts=tuple(PinVerdict(pin=pin.written, state="pending") for pin in request.pins)
     )
 
 
@@ -66,22 +66,22 @@ def set_pins(opened: OpenDocument, texts: Sequence[str]) -> None:
     pins_set(opened, p.PinsSet(document=opened.handle, pins=pins))
 
 
-def run_search(opened: OpenDocument, params: p.RunSearch) -> SearchAnswer:
+def run_search(opened: OpenDocument, request: p.RunSearch) -> SearchAnswer:
     """Return the best placement at the stored costs under the pins as they are now."""
     with opened.searching:
         now = opened.snapshot()
         if not now.candidates:
             raise UsageError("nothing has been measured yet: start a run first")
         answer, opened.search = search_document(
-            now, params.settings, opened.search, _shown(opened, params.shown)
+            now, request.settings, opened.search, _shown(opened, request.shown)
         )
         opened.regrets, opened.regret_bounds = answer.regrets, answer.regret_bounds
     return answer
 
 
-def candidates_query(opened: OpenDocument, params: p.CandidatesQuery) -> p.CandidatesAnswer:
+def candidates_query(opened: OpenDocument, request: p.CandidatesQuery) -> p.CandidatesAnswer:
     """Return candidates that contain any of the nodes, or all candidates."""
-    wanted = set(params.nodes)
+    wanted = set(request.nodes)
     with opened.lock:
         shown = [
             c for c in opened.document.candidates if not wanted or not wanted.isdisjoint(c.nodes)
@@ -95,12 +95,12 @@ def candidates_query(opened: OpenDocument, params: p.CandidatesQuery) -> p.Candi
     )
 
 
-def explain(opened: OpenDocument, params: p.Explain) -> ExplainAnswer:
+def explain(opened: OpenDocument, request: p.Explain) -> ExplainAnswer:
     """Return why an operator runs where it does; UsageError where there is no such operator."""
-    opened.must_have(params.node)
+    opened.must_have(request.node)
     with opened.searching:
         answer, opened.search = explain_document(
-            opened.snapshot(), params.node, opened.search, _shown(opened, params.shown)
+            opened.snapshot(), request.node, opened.search, _shown(opened, request.shown)
         )
     return answer
 
@@ -130,45 +130,48 @@ def _shown(opened: OpenDocument, named: p.ShownCover) -> Placement | None:
 # -- runs ------------------------------------------------------------------------------
 
 
-def runs_list(opened: OpenDocument, params: p.Document) -> p.RunsAnswer:
+def runs_list(opened: OpenDocument, request: p.RunsList) -> p.RunsAnswer:
     """Return the document's runs, the oldest first."""
     return p.RunsAnswer(runs=tuple(opened.document.runs))
 
 
-def shapes_list(opened: OpenDocument, params: p.Document) -> p.ShapesAnswer:
+def shapes_list(opened: OpenDocument, request: p.ShapesList | None = None) -> p.ShapesAnswer:
     """Return the shapes that the document's model is open for, and the table of them."""
     return p.ShapesAnswer(
         entries=tuple(
             p.ShapeEntry(
-                choice=each.choice, document=each.handle, model=each.document.model, row=each.row
+                choice=member.choice,
+                document=member.handle,
+                model=member.document.model,
+                row=member.row,
             )
-            for each in opened.together
+            for member in opened.together
         )
     )
 
 
-def runs_edit(opened: OpenDocument, params: p.RunEdit) -> p.RunsAnswer:
+def runs_edit(opened: OpenDocument, request: p.RunEdit) -> p.RunsAnswer:
     """Rename a run, put a note on it, or delete it; return the runs as they are then."""
-    run = opened.run(params.run)
+    run = opened.run(request.run)
     with opened.lock:
-        if params.delete:
+        if request.delete:
             opened.document.runs.remove(run)
-        if params.name is not None:
-            run.name = params.name
-        if params.note is not None:
-            run.note = params.note
+        if request.name is not None:
+            run.name = request.name
+        if request.note is not None:
+            run.note = request.note
     return p.RunsAnswer(runs=tuple(opened.document.runs))
 
 
-def runs_compare(opened: OpenDocument, params: p.RunsCompare) -> Comparison:
+def runs_compare(opened: OpenDocument, request: p.RunsCompare) -> Comparison:
     """Return two runs side by side."""
-    return compare_runs(opened.run(params.a), opened.run(params.b), opened.document.graph)
+    return compare_runs(opened.run(request.a), opened.run(request.b), opened.document.graph)
 
 
-def export_report(opened: OpenDocument, params: p.ExportReport) -> p.Exported:
+def export_report(opened: OpenDocument, request: p.ExportReport) -> p.Exported:
     """Return the report of one run, or of the last one where none is named."""
     from collage_engine.drawing.report import render
 
-    run = opened.run(params.run) if params.run else None
-    content = render(opened.snapshot(), params.format, run)
+    run = opened.run(request.run) if request.run else None
+    content = render(opened.snapshot(), request.format, run)
     return p.Exported(content=content)

@@ -10,8 +10,9 @@ import logging
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +21,16 @@ import msgspec
 from collage_engine.machine.device import physical_cores
 from collage_engine.machine.folders import Scratch
 from collage_engine.planning.document_search import search_document
-from collage_engine.records import jobs
-from collage_engine.records.answers import InsideAnswer, RunUpdate
-from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records import protocol as p
+from collage_engine.records.answers import InsideAnswer, Opened, RunUpdate
 from collage_engine.records.event import Done, Event, Measured, Probing, Provisional
 from collage_engine.records.placement import Profile, Run
+from collage_engine.records.protocol import Answer, ChildRequest, Job, Outcome, Request, Shapes
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.shapes import MOST_SHAPES, OpenSizes, PaddingProofs, ShapeChoice
+from collage_engine.records.shapes import MOST_SHAPES, OpenSizes, ShapeChoice
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.records.versions import SERVICE_PROTOCOL, __version__
 from collage_engine.service import answers
-from collage_engine.service import protocol as p
 from collage_engine.service.open_document import OpenDocument
 from collage_engine.service.run_client import PipelineClient, Ticket
 from collage_engine.store.document import Document
@@ -74,12 +74,11 @@ class Engine:
         self._runs: set[Ticket] = set()
         """The runs under way: one at most, or one that waits for it beside it."""
 
-    def request(self, method: str, params: Any, ticket: Ticket | None = None) -> Any:
-        """Serve one request: ``runs.list`` by ``runs_list``, of ``answers`` or of the engine.
+    def request(self, request: Request[Answer], ticket: Ticket | None = None) -> Answer:
+        """Serve one request, by the table ``HANDLERS``.
 
         Args:
-            method: One of the protocol's methods.
-            params: Its parameters, as the protocol's struct.
+            request: The request.
             ticket: By which ``cancel_request`` stops it.
 
         Raises:
@@ -87,10 +86,8 @@ class Engine:
         """
         token = _TICKET.set(ticket)
         try:
-            name = method.replace(".", "_")
-            if hasattr(answers, name):
-                return getattr(answers, name)(self.document(params.document), params)
-            return getattr(self, name)(params)
+            answer: Answer = HANDLERS[type(request)](self, request)
+            return answer
         finally:
             _TICKET.reset(token)
 
@@ -120,27 +117,23 @@ class Engine:
 
     # -- engine and machine ------------------------------------------------------------
 
-    def hello(self, params: p.Hello) -> p.HelloAnswer:
+    def hello(self, request: p.Hello) -> p.HelloAnswer:
         """Say which engine and machine this is; ProtocolError to a client of another version."""
         import platform
 
         from collage_engine.machine.device import device
 
-        if params.version != SERVICE_PROTOCOL:
+        if request.version != SERVICE_PROTOCOL:
             raise ProtocolError(
-                f"the client speaks protocol version {params.version}, this engine "
+                f"the client speaks protocol version {request.version}, this engine "
                 f"({__version__}) speaks {SERVICE_PROTOCOL}: install the same version on both sides"
             )
         return p.HelloAnswer(
             version=SERVICE_PROTOCOL, engine=__version__, device=device(), host=platform.node()
         )
 
-    def toolchains_list(self, params: None) -> p.Toolchains:
-        """Probe every toolchain."""
-        return self.toolchains()
-
-    def toolchains(self, *, anew: bool = False) -> p.Toolchains:
-        """Probe every toolchain; ``anew`` does not trust what was found minutes ago.
+    def toolchains_list(self, request: p.ToolchainsList) -> p.Toolchains:
+        """Probe every toolchain.
 
         The listener is told of each for which a process is started, since that may take long.
         """
@@ -151,83 +144,92 @@ class Engine:
         def on_child(name: str) -> None:
             self._listener("", Probing(number=names.index(name) + 1, total=len(names)))
 
-        return p.Toolchains(toolchains=tuple(probe_all(anew=anew, on_child=on_child)))
+        return p.Toolchains(toolchains=tuple(probe_all(anew=request.anew, on_child=on_child)))
 
     # -- documents ---------------------------------------------------------------------
 
-    def model_open(self, params: p.ModelOpen) -> p.ModelAnswer:
+    def model_open(self, request: p.ModelOpen) -> p.ModelAnswer:
         """Import a model; UsageError or ModelError says what is wrong with it."""
-        path, temporary = self._model_file(params)
-        shapes = params.shapes
-        if params.inputs_npz is not None or () in shapes.values():
-            (shapes,) = self.input_shapes(path, (ShapeChoice(shapes=shapes),), params.inputs_npz)
-        opened = self._admit(self._imported(path, shapes), temporary)
+        path, temporary = self._model_file(request)
+        wanted = msgspec.structs.replace(request, content=None)
+        opened = self._admit(self._imported(path, wanted), temporary)
         return p.ModelAnswer(document=opened.handle, model=opened.document.model)
 
     def _model_file(
-        self, params: p.ModelOpen
+        self, request: p.ModelOpen | p.ModelDimensions
     ) -> tuple[Path, tempfile.TemporaryDirectory[str] | None]:
         """Return a model's file, and the folder that goes with it where it came by value."""
-        if params.content is not None:
+        if request.content is not None:
             folder = self._scratch.path
             temporary = tempfile.TemporaryDirectory(prefix="collage-model-", dir=folder)
-            path = Path(temporary.name) / file_name(params.name or "model.onnx")
-            path.write_bytes(params.content)
+            path = Path(temporary.name) / file_name(request.name or "model.onnx")
+            path.write_bytes(request.content)
             return path, temporary
-        if not params.path:
-            raise UsageError("model.open needs a path or the file's content")
-        path = user_path(params.path)
+        if not request.path:
+            raise UsageError(f"{request.method} needs a path or the file's content")
+        path = user_path(request.path)
         readable = str(path).encode("utf-8", "backslashreplace").decode()
         if readable != str(path):
             raise UsageError(f"the name of the model file is not UTF-8 text: {readable}")
         return path, None
 
-    def _imported(self, path: Path, shapes: dict[str, tuple[int, ...]]) -> Document:
-        opened = self._side_job(jobs.OpenModelJob(path=str(path.resolve()), shapes=shapes))
+    def _imported(self, path: Path, request: p.ModelOpen) -> Document:
+        opened: Opened = self._side_job(
+            Job(request=request, path=str(path.resolve()), shapes=request.shapes)
+        )
         return Document(model=opened.model, graph=opened.graph)
 
-    def model_dimensions(self, params: p.ModelOpen) -> OpenSizes:
+    def model_dimensions(self, request: p.ModelDimensions) -> OpenSizes:
         """Say which sizes of its inputs a model leaves open; nothing is imported."""
-        path, temporary = self._model_file(params)
+        path, temporary = self._model_file(request)
         try:
-            return self._side_job(jobs.DimensionsJob(path=str(path.resolve())))
+            wanted = msgspec.structs.replace(request, content=None)
+            return self._side_job(Job(request=wanted, path=str(path.resolve())))
         finally:
             if temporary is not None:
                 temporary.cleanup()
 
-    def shapes_open(self, params: p.ShapesOpen) -> p.ShapesAnswer:
+    def read_file(self, request: p.ShapesResolve | p.PaddingProve) -> Any:
+        """Answer from a model's file alone; nothing is imported."""
+        path = str(user_path(request.path).resolve())
+        job: Job[Any] = Job(request=request, path=path)
+        return self._side_job(job)
+
+    def shapes_open(self, request: p.ShapesOpen) -> p.ShapesAnswer:
         """Open a model for several shapes, as documents that know each other.
 
         Raises:
             UsageError: A choice does not fit the model, or two give the same shapes.
             ModelError: The model cannot have one of the shapes.
         """
-        base = self.document(params.document) if params.document else None
-        if not params.choices or len(params.choices) > MOST_SHAPES:
+        base = self.document(request.document) if request.document else None
+        if not request.choices or len(request.choices) > MOST_SHAPES:
             raise UsageError(f"shapes.open needs 1 to {MOST_SHAPES} shapes")
         temporary = None
         if base is not None:
             if any(member.running is not None for member in base.all_shapes):
                 raise UsageError("a run is under way: cancel it, or wait for it to end")
             path = Path(base.document.model.path)
-        elif params.model is not None:
-            path, temporary = self._model_file(params.model)
+        elif request.model is not None:
+            path, temporary = self._model_file(request.model)
         else:
             raise UsageError("shapes.open needs a model or a document")
-        sizes = self.input_shapes(path, params.choices)
-        for place, shapes in enumerate(sizes):
-            if shapes in sizes[:place]:
-                same = params.choices[sizes.index(shapes)].text
+        sizes: tuple[Shapes, ...] = self.read_file(
+            p.ShapesResolve(path=str(path), choices=request.choices)
+        )
+        for choice, shapes in zip(request.choices, sizes, strict=True):
+            same = request.choices[sizes.index(shapes)]
+            if same is not choice:
                 raise UsageError(
-                    f"{params.choices[place].text} and {same} are the same shapes: name one of them"
+                    f"{choice.text} and {same.text} are the same shapes: name one of them"
                 )
         before = base.all_shapes if base is not None else []
         members: list[OpenDocument] = []
-        for choice, shapes in zip(params.choices, sizes, strict=True):
+        for choice, shapes in zip(request.choices, sizes, strict=True):
             opened = next((m for m in before if m.document.model.shapes == shapes), None)
             if opened is None:
                 try:
-                    document = self._imported(path, shapes)
+                    document = self._imported(path, p.ModelOpen(shapes=shapes))
                 except (ModelError, UsageError) as error:
                     sentence = f"{choice.text} does not fit the model: {error}"
                     raise type(error)(sentence) from error
@@ -243,40 +245,7 @@ class Engine:
         for member in before:
             if member not in members:
                 self._forget_document(member)
-        return answers.shapes_list(members[0], p.Document(document=""))
-
-    def padding(self, path: str | Path, dims: Sequence[str]) -> PaddingProofs:
-        """Prove along which of a model's dimensions inputs may be padded."""
-        path = str(user_path(str(path)).resolve())
-        return self._side_job(jobs.PaddingJob(path=path, dims=tuple(dims)))
-
-    def input_shapes(
-        self,
-        path: str | Path,
-        choices: Sequence[ShapeChoice],
-        inputs_npz: bytes | None = None,
-    ) -> tuple[dict[str, tuple[int, ...]], ...]:
-        """Return the sizes of a model's inputs that values for its symbolic dimensions give.
-
-        Args:
-            path: The model's file.
-            choices: What the user asked for.
-            inputs_npz: The user's representative inputs, which say what the choices leave open.
-
-        Returns:
-            For each choice the sizes of inputs by name, as ``model.open`` takes them.
-
-        Raises:
-            UsageError: The model has no such dimension, or a value contradicts it.
-            ModelError: The file is no model.
-        """
-        return self._side_job(
-            jobs.ResolveShapesJob(
-                path=str(user_path(str(path)).resolve()),
-                choices=tuple(choices),
-                inputs_npz=inputs_npz,
-            )
-        )
+        return answers.shapes_list(members[0])
 
     def _admit(
         self, document: Document, temporary: tempfile.TemporaryDirectory[str] | None = None
@@ -285,9 +254,9 @@ class Engine:
         self._documents[opened.handle] = opened
         return opened
 
-    def document_close(self, params: p.Document) -> None:
+    def document_close(self, request: p.DocumentClose) -> None:
         """Forget a document; its run, if it has one, is stopped."""
-        opened = self.document(params.document)
+        opened = self.document(request.document)
         if opened.running is not None:
             self._pipeline.cancel(opened.running)
         self._forget_document(opened)
@@ -308,16 +277,15 @@ class Engine:
         except KeyError:
             raise UsageError(f"there is no open document {handle!r}") from None
 
-    def enumerate(self, handle: str, settings: RunSettings) -> list[CandidateRecord]:
+    def enumerate(self, request: p.Enumerate) -> p.CandidatesAnswer:
         """Find the document's candidates, with the costs that are stored; nothing is measured."""
-        opened = self.document(handle)
-        job = jobs.MenuJob(**opened.model_arguments(), settings=settings)
-        opened.take(self._side_job(job))
-        return list(opened.document.candidates)
+        opened = self.document(request.document)
+        opened.take(self._side_job(opened.job(request)))
+        return p.CandidatesAnswer(candidates=tuple(opened.document.candidates))
 
-    def session_open(self, params: p.SessionOpen) -> p.ModelAnswer:
+    def session_open(self, request: p.SessionOpen) -> p.ModelAnswer:
         """Open a session's file."""
-        path = user_path(params.path)
+        path = user_path(request.path)
         document = load_session(path)
         opened = self._admit(document)
         opened.goes_on_in(path, document)
@@ -327,25 +295,17 @@ class Engine:
             member = opened if shape.document is None else self._admit(shape.document)
             member.choice, member.together = shape.choice, members
             members.append(member)
-        together = answers.shapes_list(opened, p.Document(document=opened.handle))
+        together = answers.shapes_list(opened)
         return p.ModelAnswer(document=opened.handle, model=document.model, shapes=together.entries)
 
-    def continue_from(self, handle: str, path: Path, choice: ShapeChoice | None = None) -> None:
+    def session_continue(self, request: p.SessionContinue) -> None:
         """Take over what a session's file holds of a model, if there is one, to save to it again.
-
-        Each document of the model for which the file has the same shape goes on with its runs.
-        Shapes that only the file has are opened beside them, so that saving keeps them.
-
-        Args:
-            handle: A document of the model.
-            path: The file.
-            choice: What the user calls the shape of a document that is alone.
 
         Raises:
             UsageError: What is at ``path`` is no session of this model; or the model is open for
                 one shape, and the file holds one other shape.
         """
-        opened = self.document(handle)
+        opened, path = self.document(request.document), user_path(request.path)
         held = earlier_session(path)
         opened.goes_on_in(path, held)
         if held is None:
@@ -359,8 +319,8 @@ class Engine:
                 "sizes: name another file"
             )
         members = list(opened.all_shapes)
-        if alone and choice is not None:
-            opened.choice = choice
+        if alone and request.choice is not None:
+            opened.choice = request.choice
         for its_choice, document in held.placed_shapes:
             member = next((m for m in members if m.document.continues(document)), None)
             if member is None:
@@ -375,31 +335,29 @@ class Engine:
             for member in members:
                 member.together, member.document.shapes = members, []
 
-    def session_save(self, params: p.SessionSave) -> p.Exported:
+    def session_save(self, request: p.SessionSave) -> p.Exported:
         """Write a document to a session's file."""
-        opened = self.document(params.document)
-        opened.save(user_path(params.path))
-        return p.Exported(path=params.path)
+        opened = self.document(request.document)
+        opened.save(user_path(request.path))
+        return p.Exported(path=request.path)
 
     # -- runs --------------------------------------------------------------------------
 
-    def run_start(self, params: p.RunStart) -> p.RunStarted:
+    def run_start(self, request: p.RunStart) -> p.RunStarted:
         """Start a run in a thread of its own; UsageError while another is under way."""
-        opened = self.document(params.document)
-        name = "r" + uuid.uuid4().hex[:8]
+        opened = self.document(request.document)
+        request = msgspec.structs.replace(request, run=_new_id())
         with self._starting:
             if any(d.running is not None for d in list(self._documents.values())):
                 raise UsageError("a run is under way: cancel it, or wait for it to end")
             opened.running = Ticket()
-        threading.Thread(
-            target=self._run_in_thread, args=(opened, params.settings, name), daemon=True
-        ).start()
-        return p.RunStarted(run=name)
+        threading.Thread(target=self._run_in_thread, args=(opened, request), daemon=True).start()
+        return p.RunStarted(run=request.run)
 
-    def _run_in_thread(self, opened: OpenDocument, settings: RunSettings, name: str) -> None:
+    def _run_in_thread(self, opened: OpenDocument, request: p.RunStart) -> None:
         try:
-            self.run(opened.handle, settings, name=name)
-            done = Done(state="finished", run=name)
+            self.run(request)
+            done = Done(state="finished", run=request.run)
         except Cancelled:
             done = Done(state="cancelled", reason="cancelled; what was measured is kept")
         except CollageError as error:
@@ -411,31 +369,18 @@ class Engine:
             opened.running = None
         self._listener(opened.handle, done)
 
-    def run(
-        self,
-        handle: str,
-        settings: RunSettings,
-        *,
-        out: str | None = None,
-        name: str = "",
-        spent_s: float = 0.0,
-    ) -> Run:
+    def run(self, request: p.RunStart) -> Run:
         """Do a whole run and return its document; it does not return before the run has ended.
 
         Args:
-            handle: The document.
-            settings: The options of the run.
-            out: Folder of the artifact; None: nothing is exported.
-            name: The run's id; empty: a new one.
-            spent_s: Seconds of the run's budget that were spent before, on opening the model.
+            request: The run.
 
         Raises:
             Cancelled: It was cancelled; what was measured is kept.
             InfeasibleError: No placement satisfies the pins and limits.
             ArtifactError: The artifact cannot be written; the document has the run.
         """
-        opened = self.document(handle)
-        settings = msgspec.structs.replace(settings)
+        opened, settings = self.document(request.document), request.settings
 
         def on_event(event: object) -> None:
             if isinstance(event, RunUpdate):
@@ -446,21 +391,19 @@ class Engine:
                 opened.put_cost(event.candidate, event.cost)
             if isinstance(event, Provisional):
                 opened.provisional = event.run
-            self._listener(handle, event)
+            self._listener(opened.handle, event)
 
-        quick = settings.confirmation == "quick"
         ticket = opened.running or Ticket()
         self._runs.add(ticket)
         opened.provisional = None
         try:
-            job = jobs.RunJob(
-                **opened.model_arguments(),
-                settings=settings,
+            quick = settings.confirmation == "quick"
+            previous = opened.last_measured_run(settings) if quick else None
+            job = replace(
+                opened.job(msgspec.structs.replace(request, run=request.run or _new_id())),
                 pins=tuple(opened.document.pins),
-                out=out,
-                run_id=name or "r" + uuid.uuid4().hex[:8],
-                previous=opened.last_measured_run(settings) if quick else None,
-                spent_s=spent_s,
+                runs=() if previous is None else (previous,),
+                out=request.out,
             )
             outcome = self._pipeline.job(job, ticket=ticket, on_event=on_event)
         finally:
@@ -490,12 +433,12 @@ class Engine:
         if timed and [each.pin for each in run.pins] == [pin.written for pin in now.pins]:
             run.pins = list(answer.verdicts)  # priced by what was measured, earlier runs included
 
-    def run_cancel(self, params: p.RunCancel) -> None:
+    def run_cancel(self, request: p.RunCancel) -> None:
         """Stop a document's run at once, or with the best placement so far; ``done`` follows."""
-        running = self.document(params.document).running
+        running = self.document(request.document).running
         if running is None:
             return
-        if params.keep:
+        if request.keep:
             self._pipeline.keep(running)
         else:
             self._pipeline.cancel(running)
@@ -519,12 +462,12 @@ class Engine:
         """Stop whatever the pipeline does (Ctrl-C on the command line); False: it did nothing."""
         return any([client.cancel() for client in (self._pipeline, self._side)])
 
-    def measure_now(self, params: p.MeasureNow) -> p.CandidatesAnswer:
+    def measure_now(self, request: p.MeasureNow) -> p.CandidatesAnswer:
         """Measure chosen operators as one partition; UsageError while a run is under way."""
-        opened = self.document(params.document)
-        if not params.nodes:
+        opened = self.document(request.document)
+        if not request.nodes:
             raise UsageError("measure.now needs the operators that are to be measured")
-        for node in params.nodes:
+        for node in request.nodes:
             opened.must_have(node)
         if opened.running is not None:
             raise UsageError("a run is under way and a second measurement would disturb it")
@@ -533,70 +476,59 @@ class Engine:
             assert isinstance(event, Event)
             self._listener(opened.handle, event)
 
-        job = jobs.MeasureJob(
-            **opened.model_arguments(),
-            settings=opened.document.settings,
-            nodes=params.nodes,
-            toolchains=params.toolchains,
-            longer=params.longer,
-        )
-        fresh = self._pipeline.job(job, ticket=_TICKET.get(), on_event=on_event)
-        opened.put_measured(fresh)
-        return p.CandidatesAnswer(candidates=tuple(fresh))
+        job = replace(opened.job(request), settings=opened.document.settings)
+        answer = self._pipeline.job(job, ticket=_TICKET.get(), on_event=on_event)
+        opened.put_measured(answer.candidates)
+        return answer
 
-    def inside_get(self, params: p.InsideQuery) -> InsideAnswer:
+    def inside_get(self, request: p.InsideQuery) -> InsideAnswer:
         """Show what a candidate was compiled to, or the weights of a node."""
-        opened = self.document(params.document)
-        if params.node is not None:
-            opened.must_have(params.node)
-        candidate = opened.candidate(params.candidate) if params.candidate is not None else None
-        return self._side_job(
-            jobs.InspectJob(**opened.model_arguments(), candidate=candidate, node=params.node)
-        )
+        opened = self.document(request.document)
+        if request.node is not None:
+            opened.must_have(request.node)
+        candidate = opened.candidate(request.candidate) if request.candidate is not None else None
+        return self._side_job(replace(opened.job(request), candidate=candidate))
 
-    def export_artifact(self, params: p.ExportArtifact) -> p.Exported:
+    def export_artifact(self, request: p.ExportArtifact) -> p.Exported:
         """Write a run's placement to a folder, or return it as an archive's bytes."""
-        opened = self.document(params.document)
-        run = opened.run(params.run)
+        opened = self.document(request.document)
+        run = opened.run(request.run)
         if run.placement is None:
-            raise UsageError(f"run {params.run} has no placement to export")
+            raise UsageError(f"run {request.run} has no placement to export")
         if run.of_profile:
             raise UsageError(
                 f"{opened.document.title(run)} is what a runtime did: nothing was placed"
             )
-        content = self._side_job(
-            jobs.ExportJob(**opened.model_arguments(), run=run, out=params.path)
-        )
-        return p.Exported(path=params.path, content=content)
+        return self._side_job(replace(opened.job(request), runs=(run,), out=request.path))
 
-    def profile(self, handle: str, settings: RunSettings, toolchain: str) -> Run:
+    def profile_make(self, request: p.ProfileMake) -> Run:
         """Profile a document's model in a runtime; its layers are a run from now on."""
-        arguments = self.document(handle).model_arguments()
-        job = jobs.ProfileJob(**arguments, settings=settings, toolchain=toolchain)
-        threads = settings.threads or physical_cores()
-        return self._add_profile(handle, *self._side_job(job), threads)
+        opened = self.document(request.document)
+        threads = request.settings.threads or physical_cores()
+        return self._add_profile(opened, *self._side_job(opened.job(request)), threads)
 
-    def read_profile(self, handle: str, file: str) -> Run:
+    def profile_read(self, request: p.ProfileRead) -> Run:
         """Add what a runtime's tools wrote of a document's model to its runs."""
-        return self._add_profile(handle, *self._side_job(jobs.ReadProfileJob(path=file)))
+        opened = self.document(request.document)
+        job = Job(request=request, path=str(user_path(request.path).resolve()))
+        return self._add_profile(opened, *self._side_job(job))
 
     def _add_profile(
-        self, handle: str, profile: Profile, about: ToolchainState, threads: int = 0
+        self, opened: OpenDocument, profile: Profile, about: ToolchainState, threads: int = 0
     ) -> Run:
-        opened = self.document(handle)
         with opened.lock:
             run = run_of_profile(opened.document, profile, about, threads)
             opened.document.runs.append(run)
         return run
 
-    def annotate(self, handle: str, notes: dict[str, dict[str, str]], out: str) -> None:
+    def annotate(self, request: p.Annotate) -> None:
         """Write a document's model to a file, with metadata by the names of its nodes."""
-        path = self.document(handle).model_arguments()["path"]
-        self._side_job(jobs.AnnotateJob(path=path, notes=notes, out=out))
+        job = self.document(request.document).job(request)
+        self._side_job(replace(job, out=request.out))
 
-    def export_shapes(self, params: p.ExportShapes) -> p.Exported:
+    def export_shapes(self, request: p.ExportShapes) -> p.Exported:
         """Write an artifact with an entry for each shape, to a folder or as an archive's bytes."""
-        opened = self.document(params.document)
+        opened = self.document(request.document)
         placed: list[tuple[OpenDocument, Run]] = []
         for member in opened.all_shapes:
             run = member.placed_run
@@ -605,21 +537,66 @@ class Engine:
             placed.append((member, run))
         if len(placed) < 2:
             raise UsageError("the document is open for one shape only")
-        content: bytes | None
-        job = jobs.ExportShapesJob(
-            path=opened.model_arguments()["path"],
-            members=tuple(
-                (member.document.model.shapes, member.choice.dims, run) for member, run in placed
+        job = replace(
+            opened.job(request),
+            choices=tuple(
+                ShapeChoice(dims=member.choice.dims, shapes=member.document.model.shapes)
+                for member, _ in placed
             ),
-            out=params.path,
-            nearest=params.nearest,
+            runs=tuple(run for _, run in placed),
+            out=request.path,
         )
-        content, sharing = self._side_job(job)
+        exported = self._side_job(job)
         for _, run in placed:
-            run.sharing = sharing
-        return p.Exported(path=params.path, content=content, sharing=sharing)
+            run.sharing = exported.sharing
+        return exported
 
-    def _side_job(self, job: jobs.Job[jobs.Answer]) -> jobs.Answer:
+    def _side_job(self, job: Job[ChildRequest[Any, Outcome]]) -> Outcome:
         """Do a job of the request being served in a child that is idle, if there is one."""
         client = self._side if self._pipeline.busy else self._pipeline
         return client.job(job, ticket=_TICKET.get())
+
+
+def _new_id() -> str:
+    return "r" + uuid.uuid4().hex[:8]
+
+
+def _from_records(answer: Callable[[OpenDocument, Any], Any]) -> Callable[[Engine, Any], Any]:
+    """Return the handler of a request that is answered from a document's records."""
+    return lambda engine, request: answer(engine.document(request.document), request)
+
+
+HANDLERS: dict[type[Request[Any]], Callable[[Engine, Any], Any]] = {
+    p.Hello: Engine.hello,
+    p.ToolchainsList: Engine.toolchains_list,
+    p.ModelOpen: Engine.model_open,
+    p.ModelDimensions: Engine.model_dimensions,
+    p.ShapesResolve: Engine.read_file,
+    p.PaddingProve: Engine.read_file,
+    p.ShapesOpen: Engine.shapes_open,
+    p.ShapesList: _from_records(answers.shapes_list),
+    p.DocumentClose: Engine.document_close,
+    p.GraphGet: _from_records(answers.graph_get),
+    p.PinsSet: _from_records(answers.pins_set),
+    p.RunStart: Engine.run_start,
+    p.RunCancel: Engine.run_cancel,
+    p.RunSearch: _from_records(answers.run_search),
+    p.Enumerate: Engine.enumerate,
+    p.CandidatesQuery: _from_records(answers.candidates_query),
+    p.Explain: _from_records(answers.explain),
+    p.MeasureNow: Engine.measure_now,
+    p.InsideQuery: Engine.inside_get,
+    p.RunsList: _from_records(answers.runs_list),
+    p.RunEdit: _from_records(answers.runs_edit),
+    p.RunsCompare: _from_records(answers.runs_compare),
+    p.ExportArtifact: Engine.export_artifact,
+    p.ExportShapes: Engine.export_shapes,
+    p.ExportReport: _from_records(answers.export_report),
+    p.ProfileMake: Engine.profile_make,
+    p.ProfileRead: Engine.profile_read,
+    p.Annotate: Engine.annotate,
+    p.SessionOpen: Engine.session_open,
+    p.SessionSave: Engine.session_save,
+    p.SessionContinue: Engine.session_continue,
+}
+"""What serves each request; the server itself does ``request.cancel``."""

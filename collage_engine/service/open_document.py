@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ from collage_engine.planning.measured_placements import is_like
 from collage_engine.records.answers import RunUpdate
 from collage_engine.records.candidate import CandidateRecord, Cost
 from collage_engine.records.placement import Run
+from collage_engine.records.protocol import ChildRequest, Job
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice, ShapeRow
 from collage_engine.service.run_client import Ticket
@@ -26,6 +27,8 @@ from collage_engine.store.compare import shape_row
 from collage_engine.store.document import Document, PlacedShape
 from collage_engine.store.session_file import save_session
 from collage_engine.support.errors import UsageError
+
+Wanted = TypeVar("Wanted", bound=ChildRequest[Any, Any])
 
 
 @dataclass(eq=False)
@@ -145,11 +148,12 @@ class OpenDocument:
                 raise UsageError(f"there is no candidate {name!r}")
             return self.document.candidates[place]
 
-    def model_arguments(self) -> dict[str, Any]:
-        """Return what the pipeline needs to read the model.
+    def job(self, request: Wanted) -> Job[Wanted]:
+        """Return a request on the model for the process of the run; see ``model_path``."""
+        return Job(request=request, path=self.model_path(), shapes=self.document.model.shapes)
 
-        UsageError when it is gone or has changed.
-        """
+    def model_path(self) -> str:
+        """Return the model's file; UsageError when it is gone or has changed."""
         model = self.document.model
         path = Path(model.path)
         if not path.is_file():
@@ -162,7 +166,7 @@ class OpenDocument:
             raise UsageError(
                 f"{model.path} has changed since the session was made: open the model again"
             )
-        return {"path": str(path), "shapes": model.shapes}
+        return str(path)
 
     # -- changes -----------------------------------------------------------------------
 

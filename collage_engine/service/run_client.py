@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
+
 from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.machine.faults import RiskMarker
 from collage_engine.machine.folders import Scratch, tidy
@@ -23,14 +25,7 @@ from collage_engine.machine.worker import (
     WorkerCrashed,
     WorkerTimeout,
 )
-from collage_engine.records.jobs import (
-    Answer,
-    Job,
-    JobCall,
-    ModelJob,
-    OpenModelJob,
-    RunJob,
-)
+from collage_engine.records.protocol import ChildRequest, Job, ModelOpen, Outcome, RunStart
 from collage_engine.support.errors import Cancelled, CollageError, ModelError
 from collage_engine.support.time_limits import SHORTEST_RUN_S
 
@@ -93,11 +88,11 @@ class PipelineClient:
 
     def job(
         self,
-        job: Job[Answer],
+        job: Job[ChildRequest[Any, Outcome]],
         *,
         ticket: Ticket | None = None,
         on_event: Callable[[object], None] | None = None,
-    ) -> Answer:
+    ) -> Outcome:
         """Have a job done by ``run.child`` and return its answer.
 
         Where the child is killed from outside, or a toolchain that it asks about the model ends it
@@ -120,13 +115,13 @@ class PipelineClient:
         try:
             while True:
                 try:
-                    if isinstance(attempt, ModelJob):
-                        step = OpenModelJob(path=job.path, shapes=attempt.shapes)
+                    if job.request.on_model:
+                        step = Job(request=ModelOpen(), path=job.path, shapes=job.shapes)
                         self._call(step, ticket, None)
                     step = attempt
                     if ticket.kept.is_set():  # the model was only being opened
                         raise Cancelled("cancelled before it began")
-                    return cast(Answer, self._call(attempt, ticket, on_event))
+                    return cast(Outcome, self._call(attempt, ticket, on_event))
                 except (WorkerCrashed, WorkerTimeout) as error:
                     from_outside = isinstance(error, WorkerCrashed) and error.from_outside
                     if ticket.cancelled.is_set() or (from_outside and was_killed):
@@ -134,7 +129,7 @@ class PipelineClient:
                     if not from_outside and not self._leave_out_culprit(error):
                         raise
                     was_killed |= from_outside
-                    _LOG.warning("job %s is done again: %s", job.name, error)
+                    _LOG.warning("job %s is done again: %s", job.request.method, error)
                     self._clear_up(job)
                     attempt = _in_time_left(job, time.monotonic() - began)
         except (WorkerCrashed, WorkerTimeout) as error:
@@ -143,7 +138,9 @@ class PipelineClient:
                 raise Cancelled("cancelled; what was measured is kept") from None
             raise _given_up(step, error) from error
         except RemoteError as error:
-            error.args = (f"a defect of Collage Explorer, in its step {job.name!r}: {error}",)
+            error.args = (
+                f"a defect of Collage Explorer, in its step {job.request.method!r}: {error}",
+            )
             raise
         finally:
             self._clear_up(job)
@@ -165,9 +162,8 @@ class PipelineClient:
         """Remove what a child left that has ended."""
         if not self._worker.alive:
             self._scratch.empty()
-            out = getattr(job, "out", None)
-            if out is not None:
-                tidy(Path(out))
+            if job.out is not None:
+                tidy(Path(job.out))
 
     def _call(
         self, job: Job[Any], ticket: Ticket, on_event: Callable[[object], None] | None
@@ -176,8 +172,8 @@ class PipelineClient:
         if ticket.cancelled.is_set():
             raise Cancelled("cancelled before it began")
         answer: object = self._worker.call(
-            JobCall(job=job, left_out=dict(self._left_out), marker=str(self._marker.path)),
-            silence_s=job.limit_s,
+            replace(job, left_out=dict(self._left_out), marker=str(self._marker.path)),
+            silence_s=job.request.limit_s,
             cancel=ticket.kill,
             on_message=on_event,
         )
@@ -267,32 +263,34 @@ class PipelineClient:
         self._scratch.close()
 
 
-def _in_time_left(job: Job[Answer], spent_s: float) -> Job[Answer]:
+def _in_time_left(job: Job[Any], spent_s: float) -> Job[Any]:
     """Return a job as it is done again: a run has less of its budget left by then."""
-    if not isinstance(job, RunJob):
+    request = job.request
+    if not isinstance(request, RunStart):
         return job
-    most_s = job.settings.budget_s + job.settings.tune_budget_s - SHORTEST_RUN_S
-    again = replace(job, spent_s=max(job.spent_s, min(job.spent_s + spent_s, most_s)))
-    return cast(Job[Answer], again)
+    most_s = request.settings.budget_s + request.settings.tune_budget_s - SHORTEST_RUN_S
+    spent_s = max(request.spent_s, min(request.spent_s + spent_s, most_s))
+    return replace(job, request=msgspec.structs.replace(request, spent_s=spent_s))
 
 
 def _given_up(job: Job[Any], error: WorkerCrashed | WorkerTimeout) -> CollageError:
     """Return why a job was not done whose child ended, or was ended."""
+    method = job.request.method
     if isinstance(error, WorkerCrashed) and error.from_outside:
-        return CollageError(f"{job.path}, step {job.name!r}: {KILLED_FROM_OUTSIDE}")
+        return CollageError(f"{job.path}, step {method!r}: {KILLED_FROM_OUTSIDE}")
     if isinstance(error, WorkerTimeout):
-        if job.opens:
+        if job.request.opens:
             return ModelError(
                 f"{job.path} was not opened within {error.seconds:g} s and is given up: the file "
                 "may be broken, or the machine too busy"
             )
         return CollageError(
-            f"the step {job.name!r} was ended after {error.seconds:g} s without an answer; what "
+            f"the step {method!r} was ended after {error.seconds:g} s without an answer; what "
             "was measured is kept"
         )
-    if job.opens:
+    if job.request.opens:
         return ModelError(f"{job.path} cannot be opened: {error}")
     return CollageError(
-        f"the engine's pipeline process died during {job.name}: {error}; what was measured is "
+        f"the engine's pipeline process died during {method}: {error}; what was measured is "
         "kept, start again to go on"
     )

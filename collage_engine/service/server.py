@@ -22,8 +22,16 @@ import msgspec
 from collage_engine.machine.worker import TICK_S
 from collage_engine.records.candidate import Cost
 from collage_engine.records.event import Event, Measured, Progress
+from collage_engine.records.protocol import (
+    METHODS,
+    Hello,
+    MeasuredMany,
+    Notification,
+    Request,
+    RequestCancel,
+    RunCancel,
+)
 from collage_engine.service.engine import Engine
-from collage_engine.service.protocol import METHODS, MeasuredMany, Notification, RequestCancel
 from collage_engine.service.run_client import Ticket
 from collage_engine.support.errors import CollageError, bounded
 from collage_engine.support.typed import convert, decode
@@ -128,34 +136,29 @@ class Server:
             known = ", ".join(METHODS)
             self._fail(identity, -32601, f"there is no method {method!r}; known are {known}")
             return
-        kind = METHODS[method][0]
         try:
-            params = (
-                None
-                if kind is type(None)
-                else convert(message.get("params") or {}, kind, json=True)
-            )
+            request = convert(message.get("params") or {}, METHODS[method], json=True)
         except msgspec.ValidationError as error:
             self._fail(identity, -32602, f"{method}: {error}")
             return
-        if isinstance(params, RequestCancel):
-            ticket = self._tickets.get(params.request)
+        if isinstance(request, RequestCancel):
+            ticket = self._tickets.get(request.request)
             if ticket is not None:
                 self.engine.cancel_request(ticket)
             if identity is not None:
                 self._write({"jsonrpc": "2.0", "id": identity, "result": None})
-        elif method in ("hello", "run.cancel"):
-            self._answer(identity, method, params)
+        elif isinstance(request, (Hello, RunCancel)):
+            self._answer(identity, request)
         else:
             if isinstance(identity, (int, str)):
                 self._tickets[identity] = Ticket()
-            self._threads.submit(self._answer, identity, method, params)
+            self._threads.submit(self._answer, identity, request)
 
-    def _answer(self, identity: Any, method: str, params: Any) -> None:
+    def _answer(self, identity: Any, request: Request[Any]) -> None:
         named = isinstance(identity, (int, str))
         try:
             ticket = self._tickets.get(identity) if named else None
-            result = self.engine.request(method, params, ticket)
+            result = self.engine.request(request, ticket)
             if identity is not None:
                 self._write({"jsonrpc": "2.0", "id": identity, "result": result})
         except CollageError as error:
@@ -169,8 +172,8 @@ class Server:
             )
         except Exception as error:
             # A defect of ours: the client gets a sentence, the log gets the trace.
-            _LOG.exception("request %s failed by a defect", method)
-            self._fail(identity, -32603, f"the engine failed in {method}: {error!r}")
+            _LOG.exception("request %s failed by a defect", request.method)
+            self._fail(identity, -32603, f"the engine failed in {request.method}: {error!r}")
         finally:
             if named:
                 self._tickets.pop(identity, None)

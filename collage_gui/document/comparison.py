@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, Signal
 
+from collage_engine.records import protocol
 from collage_engine.records.answers import Comparison
 from collage_engine.records.placement import Baseline
-from collage_engine.service import protocol
 from collage_engine.wording.figures import best_baseline, is_decided, latency_us
 from collage_gui.document.runs import Runs
 from collage_gui.document.shown import ShownPlacement
@@ -67,7 +67,7 @@ class ReferenceComparison(QObject):
             self.changed.emit()
 
         params = protocol.RunsCompare(document=self._requests.handle, a=self.reference.name, b=run)
-        self._requests.send("runs.compare", params, arrived, topic="compare")
+        self._requests.send(params, arrived, topic="compare")
 
     def reference_time(self) -> tuple[str, float | None]:
         """Returns the name of the reference and its latency in µs; None where it is not known."""

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
+from collage_engine.records import protocol
 from collage_engine.records.answers import ExplainAnswer, SearchAnswer
 from collage_engine.records.candidate import UNKNOWN, CandidateRecord, Cost
-from collage_engine.service import protocol
 from collage_gui.engine_client import EngineRequests
 from collage_gui.messages import DocumentLog
 from collage_gui.theme import FLOW_MS, INSTANT_MS
@@ -64,7 +64,6 @@ class CostTable(QObject):
             return
         self._asked_for, self._ask_again = self._requests.handle, False
         self._requests.send(
-            "candidates.query",
             protocol.CandidatesQuery(document=self._requests.handle),
             self._candidates_arrived,
             self._candidates_failed,

@@ -12,11 +12,11 @@ from PySide6.QtGui import QUndoStack
 
 from collage_engine.drawing.groups import Group, first_view, name_scopes, sections
 from collage_engine.drawing.operators import operator_graph
+from collage_engine.records import protocol
 from collage_engine.records.event import Done, Event, Log, Progress, Provisional, Stage
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.placement import Placement, baseline_placement
 from collage_engine.records.shapes import OpenSizes, ShapeChoice
-from collage_engine.service import protocol
 from collage_engine.support.typed import convert
 from collage_engine.wording.titles import baseline_title
 from collage_gui.document.comparison import ReferenceComparison
@@ -166,11 +166,11 @@ class Document(QObject):
         choices = tuple(each.choice for each in self.shapes.entries)
         if choices:  # the file changed, and what it is placed for did not
             again = protocol.ShapesOpen(model=model, choices=choices)
-            self.requests.send("shapes.open", again, self._shapes_arrived, topic="open")
+            self.requests.send(again, self._shapes_arrived, topic="open")
             return
         params = msgspec.structs.replace(model, shapes=sizes)
         refused = self.failed.emit if sizes else self._model_refused
-        self.requests.send("model.open", params, self._admitted, refused, topic="open")
+        self.requests.send(params, self._admitted, refused, topic="open")
 
     def _model_file(self) -> protocol.ModelOpen | None:
         """Returns the request by which the engine gets the model's file.
@@ -210,7 +210,10 @@ class Document(QObject):
             protocol.ModelOpen(path=self.model.path) if self.model is not None else None
         ) or self._model_file()
         if model is not None:
-            self.requests.send("model.dimensions", model, then, failed)
+            wanted = protocol.ModelDimensions(
+                path=model.path, content=model.content, name=model.name
+            )
+            self.requests.send(wanted, then, failed)
 
     # -- several shapes ----------------------------------------------------------------
 
@@ -220,7 +223,7 @@ class Document(QObject):
         if not self.handle and model is None:
             return
         params = protocol.ShapesOpen(model=model, document=self.handle, choices=choices)
-        self.requests.send("shapes.open", params, self._shapes_arrived, topic="open")
+        self.requests.send(params, self._shapes_arrived, topic="open")
 
     def _shapes_arrived(self, answer: protocol.ShapesAnswer) -> None:
         was_open = self.is_open
@@ -269,7 +272,7 @@ class Document(QObject):
         # An engine that was started anew opens it again: what was chosen since then stays.
         self._restore_settings = self.graph is None
         params = protocol.SessionOpen(path=path)
-        self.requests.send("session.open", params, self._admitted, topic="open")
+        self.requests.send(params, self._admitted, topic="open")
 
     def _admitted(self, answer: protocol.ModelAnswer) -> None:
         self.requests.handle = answer.document
@@ -286,8 +289,8 @@ class Document(QObject):
             then: Called when the graph and the runs have arrived.
         """
         arrived = partial(self._graph_arrived, keep_pins=keep_pins, then=then)
-        params = protocol.Document(document=self.handle)
-        self.requests.send("graph.get", params, arrived, topic="graph")
+        params = protocol.GraphGet(document=self.handle)
+        self.requests.send(params, arrived, topic="graph")
 
     def _graph_arrived(
         self, answer: protocol.GraphAnswer, *, keep_pins: bool, then: Callable[[], None]
@@ -339,7 +342,7 @@ class Document(QObject):
 
         self.runs.delete_hidden()
         params = protocol.SessionSave(document=self.handle, path=path)
-        self.requests.send("session.save", params, saved)
+        self.requests.send(params, saved)
 
     def save_recovery_copy(self, path: str) -> None:
         """Write a recovery copy; a failure is a line in the log, not a banner."""
@@ -348,7 +351,7 @@ class Document(QObject):
             self.log.add("warning", f"No recovery copy could be written: {reason}")
 
         params = protocol.SessionSave(document=self.handle, path=path)
-        self.requests.send("session.save", params, failed=failed)
+        self.requests.send(params, failed=failed)
 
     def close(self) -> None:
         """Stop listening to the engine, drop awaited answers, and let it free the document."""
@@ -358,8 +361,8 @@ class Document(QObject):
         self.requests.drop_all()
         handles = {self.handle, *(each.document for each in self.shapes.entries)} - {""}
         for handle in sorted(handles) if self.handle else ():
-            closing = protocol.Document(document=handle)
-            self.requests.send("document.close", closing, failed=lambda reason: None)
+            closing = protocol.DocumentClose(document=handle)
+            self.requests.send(closing, failed=lambda reason: None)
 
     # -- the engine's news -------------------------------------------------------------
 

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 from PySide6.QtCore import QObject, Signal
 
+from collage_engine.records import protocol
 from collage_engine.records.answers import SearchAnswer
 from collage_engine.records.event import Progress, Stage
 from collage_engine.records.pin import LimitVerdict
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
-from collage_engine.service import protocol
 from collage_engine.support.text import counted
 from collage_engine.support.typed import convert
 from collage_engine.wording.amounts import duration_text
@@ -87,7 +87,7 @@ class Execution(QObject):
         if self._costs.any_usable:
             self.search(quiet=True)
         params = protocol.RunStart(document=self._requests.handle, settings=self.settings)
-        self._requests.send("run.start", params, failed=self._start_failed)
+        self._requests.send(params, failed=self._start_failed)
 
     def cancel(self) -> None:
         """Cancels the run; what was measured is kept."""
@@ -95,7 +95,7 @@ class Execution(QObject):
             self.cancelling = True
             self.running_changed.emit()
             params = protocol.RunCancel(document=self._requests.handle)
-            self._requests.send("run.cancel", params)
+            self._requests.send(params)
 
     def stop_and_keep(self) -> None:
         """End the run with its best placement so far, which is confirmed quickly."""
@@ -103,7 +103,7 @@ class Execution(QObject):
             self.stopping = True
             self.running_changed.emit()
             params = protocol.RunCancel(document=self._requests.handle, keep=True)
-            self._requests.send("run.cancel", params)
+            self._requests.send(params)
 
     def show_provisional(self, run: Run) -> None:
         """Take what the run under way has found so far; later stages may improve it.
@@ -247,7 +247,7 @@ class Execution(QObject):
 
         params = protocol.RunSearch(document=self._requests.handle, settings=self.settings)
         failed = (lambda reason: None) if quiet else None
-        self._requests.send("run.search", params, arrived, failed, topic="search")
+        self._requests.send(params, arrived, failed, topic="search")
 
     def ask_prices(self) -> None:
         """Ask what candidates and pins cost against the placement that is shown from now on.
@@ -271,7 +271,7 @@ class Execution(QObject):
         params = protocol.RunSearch(
             document=self._requests.handle, settings=self.settings, shown=self._placement.named
         )
-        self._requests.send("run.search", params, arrived, failed, topic="prices")
+        self._requests.send(params, arrived, failed, topic="prices")
 
     # -- measuring ---------------------------------------------------------------------
 
@@ -303,7 +303,7 @@ class Execution(QObject):
             longer=longer,
         )
         self._log.add("info", "Measuring the selected nodes as one partition.")
-        self._requests.send("measure.now", params, arrived)
+        self._requests.send(params, arrived)
 
 
 def infeasible_sentence(infeasible: Mapping[str, Any], settings: RunSettings, pinned: bool) -> str:

@@ -9,8 +9,8 @@ from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QUndoCommand, QUndoStack
 
 from collage_engine.drawing.operators import OperatorGraph
+from collage_engine.records import protocol
 from collage_engine.records.pin import Pin, PinVerdict, written_name
-from collage_engine.service import protocol
 from collage_engine.wording.titles import toolchain_title
 from collage_gui.document.shown import Shown, ShownPlacement
 from collage_gui.engine_client import EngineRequests
@@ -137,7 +137,7 @@ class PinSet(QObject):
             self.accepted.emit()
 
         params = protocol.PinsSet(document=self._requests.handle, pins=self.current)
-        self._requests.send("pins.set", params, arrived, topic="pins")
+        self._requests.send(params, arrived, topic="pins")
 
 
 class PinEdit(QUndoCommand):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
+from collage_engine.records import protocol
 from collage_engine.records.answers import ExplainAnswer, InsideAnswer
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.service import protocol
 from collage_gui.document.cost_table import CostTable
 from collage_gui.document.shown import Selection, ShownPlacement
 from collage_gui.engine_client import EngineRequests
@@ -65,7 +65,7 @@ class Questions(QObject):
         params = protocol.InsideQuery(
             document=self._requests.handle, candidate=candidate, node=node
         )
-        self._requests.send("inside.get", params, arrived, failed, topic="inside")
+        self._requests.send(params, arrived, failed, topic="inside")
 
     def _explain(self) -> None:
         if not self._requests.handle:
@@ -81,10 +81,10 @@ class Questions(QObject):
             return
         nodes = tuple(sorted(self._selection.operators))
         query = protocol.CandidatesQuery(document=self._requests.handle, nodes=nodes)
-        self._requests.send("candidates.query", query, self._queried, topic="query")
+        self._requests.send(query, self._queried, topic="query")
         shown = self._placement.named
         ask = protocol.Explain(document=self._requests.handle, node=primary, shown=shown)
-        self._requests.send("explain", ask, self._explained, topic="explain")
+        self._requests.send(ask, self._explained, topic="explain")
 
     def _explained(self, answer: ExplainAnswer) -> None:
         self.explanation = answer

@@ -10,8 +10,8 @@ import msgspec
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QUndoCommand, QUndoStack
 
+from collage_engine.records import protocol
 from collage_engine.records.placement import Placement, Run
-from collage_engine.service import protocol
 from collage_engine.wording.titles import baseline_title, learn
 from collage_gui.document.cost_table import CostTable
 from collage_gui.document.pin_set import PinSet
@@ -114,8 +114,8 @@ class Runs(QObject):
             if then is not None:
                 then()
 
-        params = protocol.Document(document=self._requests.handle)
-        self._requests.send("runs.list", params, arrived, topic="runs")
+        params = protocol.RunsList(document=self._requests.handle)
+        self._requests.send(params, arrived, topic="runs")
 
     def show(self, run_id: str, under: tuple[str, ...] | None = None, found: bool = False) -> None:
         """Show a run's placement in the graph and in every table, with the costs it measured.
@@ -186,7 +186,7 @@ class Runs(QObject):
         """Delete the hidden runs in the engine: the document is about to be saved."""
         for run in sorted(self.hidden):
             params = protocol.RunEdit(document=self._requests.handle, run=run, delete=True)
-            self._requests.send("runs.edit", params)
+            self._requests.send(params)
 
     def clear(self) -> None:
         """Forget the runs: those of another graph take their place. Deleted ones are deleted."""
@@ -201,7 +201,7 @@ class Runs(QObject):
 
         params = protocol.RunEdit(document=self._requests.handle, run=run_id)
         params = msgspec.structs.replace(params, **{field: value})
-        self._requests.send("runs.edit", params, arrived)
+        self._requests.send(params, arrived)
 
     def _hide(self, run_id: str, hidden: bool) -> None:
         (self.hidden.add if hidden else self.hidden.discard)(run_id)

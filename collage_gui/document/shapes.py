@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 from PySide6.QtCore import QObject, Signal
 
+from collage_engine.records import protocol
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import STOPPED_BUDGET_S, ShapeRow
-from collage_engine.service import protocol
 from collage_gui.document.execution import Execution
 from collage_gui.document.runs import Runs
 from collage_gui.engine_client import EngineRequests
@@ -119,8 +119,8 @@ class Shapes(QObject):
             if then is not None:
                 then()
 
-        params = protocol.Document(document=self._requests.handle)
-        self._requests.send("shapes.list", params, arrived, topic="shapes")
+        params = protocol.ShapesList(document=self._requests.handle)
+        self._requests.send(params, arrived, topic="shapes")
 
     def show(self, entry: protocol.ShapeEntry) -> None:
         """Show another shape, unless something runs: the window follows the run then."""
@@ -158,7 +158,7 @@ class Shapes(QObject):
             document=self._requests.handle,
             choices=tuple(each.choice for each in self.entries),
         )
-        self._requests.send("shapes.open", params, arrived, failed, topic="shapes")
+        self._requests.send(params, arrived, failed, topic="shapes")
 
     def cancel(self) -> None:
         """Begin no further run; that of the shape that is shown is cancelled by itself."""

@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, Signal
 
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.records.placement import Partition, Placement
-from collage_engine.service.protocol import ShownCover
+from collage_engine.records.protocol import ShownCover
 
 
 class Selection(QObject):

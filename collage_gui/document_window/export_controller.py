@@ -11,9 +11,9 @@ from PySide6.QtCore import QRectF
 from PySide6.QtGui import QImageReader, QImageWriter
 
 from collage_engine.drawing.svg import render
+from collage_engine.records import protocol
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import ReportFormat
-from collage_engine.service import protocol
 from collage_engine.support.files import atomic_file, write_atomically
 from collage_engine.wording.amounts import as_sentence, bytes_text
 from collage_engine.wording.figures import latency_text, winner_title
@@ -98,7 +98,7 @@ class ExportController:
             params = protocol.ExportReport(
                 document=self._document.handle, run=run.id if run is not None else None, format=kind
             )
-            self._document.requests.send("export.report", params, arrived)
+            self._document.requests.send(params, arrived)
 
     # -- the artifact ------------------------------------------------------------------
 
@@ -136,10 +136,10 @@ class ExportController:
             all_shapes = protocol.ExportShapes(
                 document=document.handle, path=path, nearest=document.shapes.nearest
             )
-            document.requests.send("export.shapes", all_shapes, arrived)
+            document.requests.send(all_shapes, arrived)
         else:
             one = protocol.ExportArtifact(document=document.handle, run=run.id, path=path)
-            document.requests.send("export.artifact", one, arrived)
+            document.requests.send(one, arrived)
 
 
 def _unpack(content: bytes, folder: str) -> None:

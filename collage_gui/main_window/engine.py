@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QWidget
 
+from collage_engine.records import protocol
 from collage_engine.records.event import Probing
 from collage_engine.records.toolchain import ToolchainState
-from collage_engine.service import protocol
 from collage_engine.support.typed import convert
 from collage_engine.wording.titles import learn
 from collage_gui.engine_client import EngineClient
@@ -89,8 +89,7 @@ class Engine(QObject):
     def _ready(self, hello: protocol.HelloAnswer) -> None:
         self._messages.clear("engine")
         self._client.request(
-            "toolchains.list",
-            None,
+            protocol.ToolchainsList(),
             self._toolchains_arrived,
             lambda reason: self._messages.show_message(reason, "error"),
         )

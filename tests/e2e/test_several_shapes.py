@@ -14,9 +14,9 @@ from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.loader.run_artifact import read_npz, sha256
 from collage_engine.artifact.manifest import read_manifest, verify_files
 from collage_engine.lowering.reference import run_onnx
+from collage_engine.records import protocol as p
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
-from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine
 from collage_engine.support.errors import UsageError
 from collage_engine.support.files import write_npz
@@ -182,33 +182,33 @@ def test_open_documents_of_several_shapes_become_one_artifact_and_one_session(fo
     engine = Engine()
     try:
         model = p.ModelOpen(path=str(folder / "m.onnx"))
-        named = engine.request("model.dimensions", model).dimensions
+        named = engine.request(p.ModelDimensions(path=model.path)).dimensions
         assert named == {"batch": ("image",)}
         choices = tuple(ShapeChoice(dims={"batch": size}) for size in (1, 4))
-        opened = engine.request("shapes.open", p.ShapesOpen(model=model, choices=choices)).entries
+        opened = engine.request(p.ShapesOpen(model=model, choices=choices)).entries
         settings = RunSettings(budget_s=5, toolchains=("onnxruntime",), in_place=False, threads=1)
         for entry in opened:
-            engine.run(entry.document, settings)
+            engine.run(p.RunStart(document=entry.document, settings=settings))
         last = engine.document(opened[1].document)
         assert [row.choice.text for row in last.document.runs[-1].shapes] == ["batch=1", "batch=4"]
-        listed = engine.request("shapes.list", p.Document(document=opened[0].document)).entries
+        listed = engine.request(p.ShapesList(document=opened[0].document)).entries
         assert [entry.row.items for entry in listed] == [1, 4]
 
         out = tmp_path / "out"
         wanted = p.ExportShapes(document=opened[1].document, path=str(out), nearest=True)
-        sharing = engine.request("export.shapes", wanted).sharing
+        sharing = engine.request(wanted).sharing
         assert sharing.padded == ("batch",)
         assert sharing.bytes < 0.7 * sharing.apart_bytes
         assert all(entry["max_rel_error"] <= 1e-4 for entry in run_artifact(out)["entries"])
 
         kept = str(tmp_path / "s.collage")
-        engine.request("session.save", p.SessionSave(document=opened[1].document, path=kept))
-        again = engine.request("session.open", p.SessionOpen(path=kept))
+        engine.request(p.SessionSave(document=opened[1].document, path=kept))
+        again = engine.request(p.SessionOpen(path=kept))
         assert again.model.shapes == {"image": (4, 64)}
         assert [entry.row for entry in again.shapes] == [entry.row for entry in listed]
 
         fewer = p.ShapesOpen(document=again.document, choices=choices[:1])
-        (left,) = engine.request("shapes.open", fewer).entries
+        (left,) = engine.request(fewer).entries
         assert left == again.shapes[0]
         with pytest.raises(UsageError, match="no open document"):
             engine.document(again.document)

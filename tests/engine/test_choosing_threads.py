@@ -11,8 +11,8 @@ import pytest
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.machine.clocks import machine_state
 from collage_engine.machine.run_control import RunControl
-from collage_engine.records.jobs import RunJob
 from collage_engine.records.placement import MachineState, Run
+from collage_engine.records.protocol import Job, RunStart
 from collage_engine.records.settings import RunSettings
 from collage_engine.run import run as run_module
 from collage_engine.run.run import run
@@ -62,7 +62,9 @@ def placed(
     opened = OpenModel(str(path), {})
     try:
         with RunControl() as control:
-            job = RunJob(path=str(path), shapes={}, settings=wanted, run_id="r1", previous=previous)
+            request = RunStart(document="d", settings=wanted, run="r1")
+            runs = () if previous is None else (previous,)
+            job = Job(request=request, path=str(path), runs=runs)
             update = run(lambda: opened, job, control)
             return update.run, tried
     finally:

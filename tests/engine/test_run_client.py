@@ -6,18 +6,26 @@ import errno
 import signal
 import threading
 import time
+from typing import Any
 
 import pytest
 
 from collage_engine.machine.worker import RemoteError
-from collage_engine.records import jobs
-from collage_engine.records.jobs import DimensionsJob, JobCall, OpenModelJob, RunJob
+from collage_engine.records import protocol as p
+from collage_engine.records.protocol import Job, ModelDimensions, ModelOpen, RunStart
 from collage_engine.records.settings import RunSettings
 from collage_engine.run import child
+from collage_engine.service.engine import HANDLERS
 from collage_engine.service.run_client import PipelineClient, Ticket
 from collage_engine.support.errors import Cancelled, CollageError, ModelError
-from tests.unit.slow_jobs import AskJob, DieJob, LimitedSleepJob, SleepJob
+from tests.unit.slow_jobs import Ask, Die, LimitedSleep, Sleep
 
+
+def job_of(request: p.ChildRequest[Any, p.Outcome]) -> Job[p.ChildRequest[Any, p.Outcome]]:
+    return Job(request=request, path="/m.onnx")
+
+
+NO_SLEEP = job_of(Sleep(seconds=0))
 NO_ROOM = OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -32,10 +40,10 @@ def test_what_the_system_refuses_is_a_sentence(monkeypatch, error, says):
     def do(job: object, control: object) -> None:
         raise error
 
-    monkeypatch.setitem(child.DO, DimensionsJob, do)
+    monkeypatch.setitem(child.DO, ModelDimensions, do)
     monkeypatch.setattr("signal.signal", lambda *_: None)
     with pytest.raises(CollageError, match=says) as raised:
-        child.serve(JobCall(job=DimensionsJob(path="/m.onnx")), lambda _: None)
+        child.serve(job_of(ModelDimensions()), lambda _: None)
     assert "Errno" not in str(raised.value)
 
 
@@ -44,7 +52,7 @@ def test_a_defect_is_called_one_and_leaves_no_scratch():
     scratch = client._scratch.path.parent
     try:
         with pytest.raises(RemoteError, match="a defect of Collage Explorer, in its step 'sleep'"):
-            client.job(SleepJob(seconds=0))
+            client.job(NO_SLEEP)
     finally:
         client.close()
     assert not scratch.exists()
@@ -80,7 +88,7 @@ class Asked(threading.Thread):
 
     def run(self) -> None:
         try:
-            job = SleepJob(seconds=self.seconds, **self.more)
+            job = job_of(Sleep(seconds=self.seconds, **self.more))
             self.said = self.client.job(
                 job, ticket=self.ticket, on_event=lambda _: self.asleep.set()
             )
@@ -105,11 +113,11 @@ def test_a_job_is_cancelled_while_its_child_is_only_starting(client):
     until(lambda: client.busy)
     assert client.cancel(asked.ticket)
     assert isinstance(asked.ended(), Cancelled)
-    assert client.job(SleepJob(seconds=0)) == "slept"
+    assert client.job(NO_SLEEP) == "slept"
 
 
 def test_a_running_job_is_asked_to_end_and_keeps_its_child(client):
-    assert client.job(SleepJob(seconds=0)) == "slept"
+    assert client.job(NO_SLEEP) == "slept"
     child = client._worker.pid
     asked = Asked(client, LONG_S)
     assert asked.asleep.wait(WAITS_S)
@@ -126,7 +134,7 @@ def test_a_job_that_does_not_listen_is_killed(client):
 
 
 def test_a_running_job_is_told_to_keep_what_it_has(client):
-    assert client.job(SleepJob(seconds=0)) == "slept"
+    assert client.job(NO_SLEEP) == "slept"
     asked = Asked(client, LONG_S, keeps=True)
     assert asked.asleep.wait(WAITS_S)
     assert client.keep(asked.ticket)
@@ -134,7 +142,7 @@ def test_a_running_job_is_told_to_keep_what_it_has(client):
 
 
 def test_a_second_stop_ends_a_job_that_keeps_at_once(client):
-    assert client.job(SleepJob(seconds=0)) == "slept"
+    assert client.job(NO_SLEEP) == "slept"
     asked = Asked(client, LONG_S)
     assert asked.asleep.wait(WAITS_S)
     assert client.keep()
@@ -161,7 +169,7 @@ def test_a_ticket_cancelled_beforehand_never_starts(client):
     ticket = Ticket()
     assert client.cancel(ticket)
     with pytest.raises(Cancelled):
-        client.job(SleepJob(seconds=60), ticket=ticket)
+        client.job(job_of(Sleep(seconds=60)), ticket=ticket)
     assert not client.busy and client._worker.generation == 0
 
 
@@ -174,15 +182,15 @@ def test_jobs_that_wait_at_the_close_start_no_child(client):
     client.close()
     assert isinstance(first.ended(), Cancelled) and isinstance(second.ended(), Cancelled)
     with pytest.raises(Cancelled):
-        client.job(SleepJob(seconds=0))
+        client.job(NO_SLEEP)
     assert client._worker.generation == 1 and not client._worker.alive
     assert not scratch.exists()
 
 
 def test_a_job_beyond_its_time_is_ended_and_the_next_one_runs(client):
     with pytest.raises(CollageError, match="'sleep' was ended after 12 s"):
-        client.job(LimitedSleepJob(seconds=600, stubborn=True))
-    assert client.job(SleepJob(seconds=0)) == "slept"
+        client.job(job_of(LimitedSleep(seconds=600, stubborn=True)))
+    assert client.job(NO_SLEEP) == "slept"
 
 
 def test_an_opening_that_takes_too_much_memory_is_ended_and_names_the_file(client):
@@ -190,17 +198,14 @@ def test_an_opening_that_takes_too_much_memory_is_ended_and_names_the_file(clien
     with pytest.raises(
         ModelError, match=r"^/large\.onnx cannot be opened: used more than .*memory"
     ):
-        client.job(OpenModelJob(path="/large.onnx", shapes={}))
+        client.job(Job(request=ModelOpen(), path="/large.onnx"))
     assert Asked(client, 0.0).ended() == "slept"
 
 
 def test_every_job_is_done_and_has_a_limit():
-    kinds = {
-        kind
-        for kind in vars(jobs).values()
-        if isinstance(kind, type) and issubclass(kind, jobs.Job) and hasattr(kind, "name")
-    }
+    kinds = {kind for kind in p.METHODS.values() if issubclass(kind, p.ChildRequest)}
     assert kinds == child.DO.keys()
+    assert set(p.METHODS.values()) == {*HANDLERS, p.RequestCancel}
     assert all(kind.limit_s for kind in kinds)
 
 
@@ -210,7 +215,7 @@ WAYS = ("abort", "segfault", "exit", "hang")
 
 
 def test_toolchains_that_end_the_process_that_asks_are_left_out_and_the_job_goes_on(client):
-    asked = AskJob(toolchains=("good", *WAYS))
+    asked = job_of(Ask(toolchains=("good", *WAYS)))
     left_out = client.job(asked)
     assert left_out.keys() == set(WAYS)
     for reason in left_out.values():
@@ -226,35 +231,35 @@ def mark(tmp_path, monkeypatch):
 
 
 def test_a_child_that_is_killed_from_outside_costs_no_toolchain(client, mark):
-    assert client.job(AskJob(toolchains=("good", "killed"))) == {}
+    assert client.job(job_of(Ask(toolchains=("good", "killed")))) == {}
     assert len(mark.read_text()) == 2
 
 
 def test_a_child_that_dies_while_no_toolchain_is_asked_ends_the_job(client, mark):
-    client.job(AskJob(toolchains=("good",)))
+    client.job(job_of(Ask(toolchains=("good",))))
     with pytest.raises(CollageError, match="pipeline process died during die: killed by SIGABRT"):
-        client.job(DieJob())
+        client.job(job_of(Die()))
     assert len(mark.read_text()) == 1
 
 
 def test_a_child_that_is_killed_from_outside_does_its_job_once_more(client, mark):
-    client.job(DieJob(signal=signal.SIGKILL, times=1))
+    client.job(job_of(Die(signal=signal.SIGKILL, times=1)))
     assert len(mark.read_text()) == 2
     with pytest.raises(CollageError, match=r"says nothing about the model.*memory"):
-        client.job(DieJob(signal=signal.SIGKILL))
+        client.job(job_of(Die(signal=signal.SIGKILL)))
     assert len(mark.read_text()) == 4
 
 
 def test_an_opening_that_is_killed_from_outside_does_not_blame_the_file(client):
     with pytest.raises(CollageError, match=r"/killed\.onnx.* twice by SIGKILL") as told:
-        client.job(OpenModelJob(path="/killed.onnx", shapes={}))
+        client.job(Job(request=ModelOpen(), path="/killed.onnx"))
     assert "cannot be opened" not in str(told.value)
 
 
 @pytest.mark.parametrize(("budget_s", "most_s"), [(600.0, 600.0), (10.2, 0.3)])
 def test_a_run_that_is_killed_goes_on_within_its_budget(client, mark, budget_s, most_s):
     settings = RunSettings(budget_s=budget_s)
-    job = RunJob(path="/m.onnx", shapes={}, settings=settings, run_id="r1", spent_s=0.1)
+    job = job_of(RunStart(document="d", settings=settings, run="r1", spent_s=0.1))
     spent_s = client.job(job).constants["spent_s"]
     assert 0.1 < spent_s <= most_s, "it is not given the time again, and has some seconds at least"
     assert most_s < 1.0 or spent_s > 0.5

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from collage_engine.cli.main import main as collage
 from collage_engine.cli.screen import complain
-from collage_engine.service import protocol
+from collage_engine.records import protocol
 from collage_engine.service.engine import Engine
 from collage_engine.support.errors import CollageError
 
@@ -51,9 +51,9 @@ class Reader:
         if command[0] != IMPORT:
             return collage(command)
         try:
-            opened = self.engine.model_open(protocol.ModelOpen(path=command[1]))
+            opened = self.engine.request(protocol.ModelOpen(path=command[1]))
         except CollageError as error:
             complain(f"collage: {error}")
             return error.exit_status
-        self.engine.document_close(protocol.Document(document=opened.document))
+        self.engine.request(protocol.DocumentClose(document=opened.document))
         return 0

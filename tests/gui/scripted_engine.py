@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from canned import STATES, World
 
+from collage_engine.records import protocol as p
 from collage_engine.records.answers import (
     Alternative,
     Comparison,
@@ -38,7 +39,6 @@ from collage_engine.records.graph import ModelRecord
 from collage_engine.records.shapes import OpenSizes, Sharing
 from collage_engine.records.toolchain import Device
 from collage_engine.records.versions import SERVICE_PROTOCOL
-from collage_engine.service import protocol as p
 from collage_engine.store.compare import shape_row
 
 LOOP_BODY = NestedGraph(
@@ -114,10 +114,7 @@ class Engine:
             if name == method:
                 time.sleep(float(seconds))
         try:
-            params_type = p.METHODS[method][0]
-            params = None
-            if params_type is not type(None):
-                params = msgspec.convert(message.get("params") or {}, params_type)
+            params = msgspec.convert(message.get("params") or {}, p.METHODS[method])
             result = getattr(self, method.replace(".", "_"))(params)
         except Failure as failure:
             self.write(

@@ -12,6 +12,7 @@ from PySide6.QtCore import Qt, QTimer
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QMessageBox
 
+from collage_engine.records import protocol
 from collage_gui import recovery
 from collage_gui.engine_client import Connection, parse_connection
 from collage_gui.theme import KEPT
@@ -53,7 +54,7 @@ def test_an_engine_that_does_not_answer_at_all_is_noticed(drive, monkeypatch) ->
     d = drive()
     page = d.open()
     os.kill(d.window.client._process.processId(), signal.SIGSTOP)
-    d.window.client.request("toolchains.list")
+    d.window.client.request(protocol.ToolchainsList())
     d.until(lambda: d.banner.isVisible())
     assert "does not answer" in d.banner.label.text()
     d.banner.action.click()

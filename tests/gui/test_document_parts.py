@@ -9,9 +9,9 @@ from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QUndoStack
 
 from collage_engine.drawing.groups import Group
+from collage_engine.records import protocol
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Partition, Placement
-from collage_engine.service import protocol
 from collage_gui.document.pin_set import PinSet
 from collage_gui.document.shown import Shown, ShownPlacement
 from collage_gui.document_window import picture_controller
@@ -26,14 +26,14 @@ class RecordingClient(QObject):
     def __init__(self) -> None:
         super().__init__()
         self.connection = Connection()
-        self.sent: list[tuple[str, Any, Callable[[Any], None], Callable[[str], None]]] = []
+        self.sent: list[tuple[Any, Callable[[Any], None], Callable[[str], None]]] = []
 
-    def request(self, method, params, on_result, on_error) -> None:
-        self.sent.append((method, params, on_result, on_error))
+    def request(self, request, on_result, on_error) -> None:
+        self.sent.append((request, on_result, on_error))
 
     @property
     def methods(self) -> list[str]:
-        return [method for method, *_ in self.sent]
+        return [request.method for request, *_ in self.sent]
 
 
 def partition(name: str, nodes: tuple[int, ...], us: float | None) -> Partition:
@@ -52,18 +52,21 @@ def placement(*partitions: Partition) -> Placement:
     return Placement(partitions=partitions, estimated_us=None)
 
 
+EXPLAIN = protocol.Explain(document="d", node=0)
+
+
 def test_an_outdated_answer_is_dropped(qtbot) -> None:
     client = RecordingClient()
     requests = EngineRequests(client)
     answers: list[str] = []
-    requests.send("explain", None, answers.append, topic="explain")
-    requests.send("explain", None, answers.append, topic="explain")
-    requests.send("runs.list", None, answers.append)
-    for (_, _, on_result, _), answer in zip(client.sent, ("old", "new", "any"), strict=True):
+    requests.send(EXPLAIN, answers.append, topic="explain")
+    requests.send(EXPLAIN, answers.append, topic="explain")
+    requests.send(protocol.RunsList(document="d"), answers.append)
+    for (_, on_result, _), answer in zip(client.sent, ("old", "new", "any"), strict=True):
         on_result(answer)
     assert answers == ["new", "any"]
     requests.drop_all()
-    client.sent[1][2]("late")
+    client.sent[1][1]("late")
     assert answers == ["new", "any"]
 
 
@@ -73,10 +76,10 @@ def test_a_failed_request_is_announced_unless_it_is_handled(qtbot) -> None:
     announced: list[str] = []
     handled: list[str] = []
     requests.failed.connect(announced.append)
-    requests.send("explain", None)
-    requests.send("explain", None, failed=handled.append)
-    client.sent[0][3]("one")
-    client.sent[1][3]("two")
+    requests.send(EXPLAIN)
+    requests.send(EXPLAIN, failed=handled.append)
+    client.sent[0][2]("one")
+    client.sent[1][2]("two")
     assert (announced, handled) == (["one"], ["two"])
 
 

@@ -6,7 +6,7 @@ import msgspec
 from PySide6.QtCore import QPoint, QPointF, Qt
 
 from collage_engine.drawing.box_styles import MODES
-from collage_engine.service.protocol import GraphAnswer
+from collage_engine.records.protocol import GraphAnswer
 from collage_gui.graph_view.view import boxes_outside
 
 

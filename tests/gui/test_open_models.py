@@ -7,7 +7,7 @@ from PySide6.QtGui import QDropEvent
 from PySide6.QtNetwork import QLocalSocket
 from PySide6.QtWidgets import QFileDialog
 
-from collage_engine.service import protocol
+from collage_engine.records import protocol
 from collage_gui.app import start_with_files
 from collage_gui.single_instance import Handover, server_name
 
@@ -110,13 +110,13 @@ def test_closing_a_page_lets_the_engine_free_its_document(drive, monkeypatch) ->
     handle, client, sent = page.document.handle, page.document.client, []
     send = client.request
 
-    def request(method, params, *answers) -> None:
-        sent.append((method, params))
-        send(method, params, *answers)
+    def request(request, *answers) -> None:
+        sent.append(request)
+        send(request, *answers)
 
     monkeypatch.setattr(client, "request", request)
     d.window.documents.close(0)
-    assert ("document.close", protocol.Document(document=handle)) in sent
+    assert protocol.DocumentClose(document=handle) in sent
 
 
 def test_a_window_of_its_own_leaves_the_hand_over_to_the_first_one(qtbot, tmp_path) -> None:

@@ -6,68 +6,60 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from collage_engine.machine.run_control import RunControl
 from collage_engine.records.answers import RunUpdate
-from collage_engine.records.jobs import Job, JobCall, OpenModelJob, RunJob
+from collage_engine.records.protocol import ChildRequest, Job, ModelOpen, RunStart
 from collage_engine.run import child
 from collage_engine.support.errors import Cancelled
 from collage_engine.toolchains import asking
 
 
-@dataclass(frozen=True, kw_only=True)
-class SleepJob(Job[str]):
+class Sleep(ChildRequest[None, str], frozen=True, kw_only=True):
     """Sleep some seconds, or until it is cancelled unless it is stubborn."""
 
-    path: str = ""
+    method = "sleep"
     seconds: float
     stubborn: bool = False
     keeps: bool = False
-    name = "sleep"
 
 
-@dataclass(frozen=True, kw_only=True)
-class LimitedSleepJob(SleepJob):
+class LimitedSleep(Sleep, frozen=True, kw_only=True):
     """A job with a limit."""
 
     limit_s = 12.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class AskJob(Job[dict[str, str]]):
+class Ask(ChildRequest[None, dict[str, str]], frozen=True, kw_only=True):
     """Ask toolchains that are named after what they do to the process; answers those left out."""
 
-    path: str = ""
+    method = "ask"
     toolchains: tuple[str, ...]
-    name = "ask"
 
 
-@dataclass(frozen=True, kw_only=True)
-class DieJob(Job[None]):
+class Die(ChildRequest[None, None], frozen=True, kw_only=True):
     """End the process by a signal, so many times, while no toolchain is asked."""
 
-    path: str = ""
+    method = "die"
     signal: int = signal.SIGABRT
     times: int = 1000
-    name = "die"
 
 
-def _sleep(job: SleepJob, control: RunControl) -> str:
+def _sleep(job: Job[Sleep], control: RunControl) -> str:
     control.emit("asleep")
-    end = time.monotonic() + job.seconds
+    end = time.monotonic() + job.request.seconds
     while time.monotonic() < end:
         time.sleep(0.01)
-        if control.cancelled.is_set() and not job.stubborn:
+        if control.cancelled.is_set() and not job.request.stubborn:
             raise Cancelled("asked to")
-        if control.keep.is_set() and job.keeps:
+        if control.keep.is_set() and job.request.keeps:
             return "kept"
     return "slept"
 
 
-def _ask(job: AskJob, control: RunControl) -> dict[str, str]:
-    for name in job.toolchains:
+def _ask(job: Job[Ask], control: RunControl) -> dict[str, str]:
+    for name in job.request.toolchains:
         if name in control.faults.left_out:
             continue
         with asking.asking(name, limit_s=1.0 if name == "hang" else asking.ANSWER_S):
@@ -92,12 +84,12 @@ def _visits() -> int:
         return len(stream.read())
 
 
-def _die(job: DieJob, control: RunControl) -> None:
-    if _visits() <= job.times:
-        os.kill(os.getpid(), job.signal)
+def _die(job: Job[Die], control: RunControl) -> None:
+    if _visits() <= job.request.times:
+        os.kill(os.getpid(), job.request.signal)
 
 
-def _open(job: OpenModelJob, control: RunControl) -> None:
+def _open(job: Job[ModelOpen], control: RunControl) -> None:
     """Be killed, or take memory, as the file's name says; else there is nothing to open."""
     if "killed" in job.path:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -109,22 +101,22 @@ def _open(job: OpenModelJob, control: RunControl) -> None:
         taken[-1][::4096] = b"x" * len(taken[-1][::4096])
 
 
-def _run(job: RunJob, control: RunControl) -> RunUpdate:
+def _run(job: Job[RunStart], control: RunControl) -> RunUpdate:
     """Be killed once; then answer with the seconds of the budget that were spent before."""
     if _visits() <= 1:
         time.sleep(0.5)
         os.kill(os.getpid(), signal.SIGKILL)
-    return RunUpdate(constants={"spent_s": job.spent_s})
+    return RunUpdate(constants={"spent_s": job.request.spent_s})
 
 
-def serve(call: JobCall, send: Callable[[object], None]) -> Any:
+def serve(job: Job[Any], send: Callable[[object], None]) -> Any:
     """Do one of these jobs in place of the engine's."""
     child.DO |= {
-        SleepJob: _sleep,
-        LimitedSleepJob: _sleep,
-        AskJob: _ask,
-        DieJob: _die,
-        OpenModelJob: _open,
-        RunJob: _run,
+        Sleep: _sleep,
+        LimitedSleep: _sleep,
+        Ask: _ask,
+        Die: _die,
+        ModelOpen: _open,
+        RunStart: _run,
     }
-    return child.serve(call, send)
+    return child.serve(job, send)

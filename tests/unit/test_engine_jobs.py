@@ -9,13 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from collage_engine.records import protocol as p
 from collage_engine.records.answers import Opened, RunUpdate
 from collage_engine.records.graph import GraphRecord, ModelRecord
-from collage_engine.records.jobs import Job, RunJob
 from collage_engine.records.placement import Baseline, Placement, Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.service import engine as engine_module
-from collage_engine.service import protocol as p
 from collage_engine.service.engine import Engine
 from collage_engine.service.run_client import Ticket
 from collage_engine.support.errors import ArtifactError, UsageError
@@ -31,11 +30,11 @@ class FakeClient:
         self.cancelled: list[Ticket | None] = []
         self.kept: list[Ticket | None] = []
 
-    def job(self, job: Job[Any], **_: Any) -> Any:
-        self.jobs.append(job.name)
+    def job(self, job: p.Job[Any], **_: Any) -> Any:
+        self.jobs.append(job.request.method)
         model = ModelRecord(path="m.onnx", sha256="", nodes=0, weights_bytes=0, onnx_nodes=0)
         graph = GraphRecord(nodes=(), inputs=(), outputs=())
-        return Opened(model=model, graph=graph, seconds=0.0)
+        return Opened(model=model, graph=graph)
 
     def cancel(self, ticket: Ticket | None = None) -> bool:
         self.cancelled.append(ticket)
@@ -58,27 +57,27 @@ def engine(monkeypatch) -> Any:
 @pytest.fixture
 def opened(engine) -> Any:
     """A document that is open in the engine."""
-    return engine.document(engine.model_open(p.ModelOpen(path="m.onnx")).document)
+    return engine.document(engine.request(p.ModelOpen(path="m.onnx")).document)
 
 
 def test_a_model_opens_beside_a_run(engine) -> None:
-    engine.model_open(p.ModelOpen(path="m.onnx"))
+    engine.request(p.ModelOpen(path="m.onnx"))
     engine._pipeline.busy = True
-    engine.model_open(p.ModelOpen(path="m.onnx"))
-    assert (engine._pipeline.jobs, engine._side.jobs) == (["open"], ["open"])
+    engine.request(p.ModelOpen(path="m.onnx"))
+    assert (engine._pipeline.jobs, engine._side.jobs) == (["model.open"], ["model.open"])
 
 
 def test_a_cancel_ends_the_run_of_its_document_and_no_other_job(engine, opened) -> None:
-    engine.run_cancel(p.RunCancel(document=opened.handle))
+    engine.request(p.RunCancel(document=opened.handle))
     assert engine._pipeline.cancelled == [], "it has no run"
     running = opened.running = Ticket()
-    engine.run_cancel(p.RunCancel(document=opened.handle))
+    engine.request(p.RunCancel(document=opened.handle))
     assert engine._pipeline.cancelled == [running]
 
 
 def test_a_stop_that_keeps_the_best_is_no_cancel(engine, opened) -> None:
     running = opened.running = Ticket()
-    engine.run_cancel(p.RunCancel(document=opened.handle, keep=True))
+    engine.request(p.RunCancel(document=opened.handle, keep=True))
     assert engine._pipeline.kept == [running] and engine._pipeline.cancelled == []
 
 
@@ -90,16 +89,16 @@ def test_ctrl_c_while_no_run_is_under_way_cancels(engine) -> None:
 
 def test_a_name_that_is_no_text_is_refused(engine) -> None:
     with pytest.raises(UsageError, match=r"not UTF-8 text: .*caf"):
-        engine.model_open(p.ModelOpen(path="caf\udce9.onnx"))
+        engine.request(p.ModelOpen(path="caf\udce9.onnx"))
 
 
 def test_a_closed_document_is_gone_with_its_file_and_its_model(engine) -> None:
-    opened = engine.model_open(p.ModelOpen(content=b"bytes", name="m.onnx"))
+    opened = engine.request(p.ModelOpen(content=b"bytes", name="m.onnx"))
     kept = engine.document(opened.document)
     assert kept.temporary is not None
     folder = Path(kept.temporary.name)
     assert folder.is_dir()
-    engine.request("document.close", p.Document(document=opened.document))
+    engine.request(p.DocumentClose(document=opened.document))
     assert not folder.exists()
     with pytest.raises(UsageError, match="no open document"):
         engine.document(opened.document)
@@ -107,7 +106,7 @@ def test_a_closed_document_is_gone_with_its_file_and_its_model(engine) -> None:
 
 def test_closing_a_document_stops_its_run(engine, opened) -> None:
     running = opened.running = Ticket()
-    engine.document_close(p.Document(document=opened.handle))
+    engine.request(p.DocumentClose(document=opened.handle))
     assert engine._pipeline.cancelled == [running]
 
 
@@ -122,17 +121,16 @@ def test_the_best_answer_so_far_is_exported_by_the_id_of_the_run(opened) -> None
 
 def test_a_run_whose_artifact_cannot_be_written_is_kept(engine, opened, monkeypatch) -> None:
 
-    def job(job: RunJob, *, on_event: Callable[[object], None], **_: Any) -> None:
+    def job(job: p.Job[p.RunStart], *, on_event: Callable[[object], None], **_: Any) -> None:
         on_event(RunUpdate(candidates=[]))
         on_event(RunUpdate(candidates=[], run=a_run("r1")))
         raise ArtifactError("there is no room for it")
 
     monkeypatch.setattr(engine._pipeline, "job", job)
-    monkeypatch.setattr(
-        type(opened), "model_arguments", lambda self: {"path": "m.onnx", "shapes": {}}
-    )  # there is no file
+    monkeypatch.setattr(type(opened), "model_path", lambda self: "m.onnx")  # there is no file
     with pytest.raises(ArtifactError, match="no room"):
-        engine.run(opened.handle, RunSettings(threads=3), out="out")
+        settings = RunSettings(threads=3)
+        engine.run(p.RunStart(document=opened.handle, settings=settings, out="out"))
     assert [run.id for run in opened.document.runs] == ["r1"]
     assert opened.document.settings.threads == 3
 

@@ -70,7 +70,6 @@ GUI_MAY_USE = {
     "collage_engine.records",
     "collage_engine.drawing",
     "collage_engine.wording",
-    "collage_engine.service.protocol",
 }
 
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from collage_engine.records import protocol as p
 from collage_engine.records.candidate import Cost
 from collage_engine.records.event import Done, Log, Measured, Progress
 from collage_engine.records.pin import Pin
 from collage_engine.records.toolchain import Device
 from collage_engine.records.versions import SERVICE_PROTOCOL
-from collage_engine.service import protocol as p
 from collage_engine.service import server as server_module
 from collage_engine.service.engine import Engine
 from collage_engine.service.run_client import Ticket
@@ -38,11 +38,12 @@ class FakeEngine:
     def cancel_request(self, ticket: Ticket) -> None:
         ticket.cancelled.set()
 
-    def request(self, method: str, params: Any, ticket: Ticket | None = None) -> Any:
+    def request(self, params: p.Request[Any], ticket: Ticket | None = None) -> Any:
+        method = params.method
         if method == "model.open":
             assert ticket is not None and ticket.cancelled.wait(60)
             raise Cancelled("stopped by the user")
-        if method == "hello":
+        if isinstance(params, p.Hello):
             if params.version != SERVICE_PROTOCOL:
                 raise UsageError("another version")
             return p.HelloAnswer(
@@ -207,7 +208,7 @@ def opened(tmp_path):
     engine = Engine()
     path = tmp_path / "a.collage"
     save_session(a_document(), path)
-    handle = engine.session_open(p.SessionOpen(path=str(path))).document
+    handle = engine.request(p.SessionOpen(path=str(path))).document
     yield engine, handle
     engine.close()
 
@@ -216,35 +217,34 @@ def opened(tmp_path):
 def test_a_path_that_no_file_can_have_is_told_in_a_sentence(opened, path):
     engine, handle = opened
     for params in (p.ModelOpen(path=path or "\0"), p.SessionOpen(path=path)):
-        method = "model.open" if isinstance(params, p.ModelOpen) else "session.open"
         with pytest.raises(CollageError):
-            engine.request(method, params)
+            engine.request(params)
     with pytest.raises(CollageError):
-        engine.request("session.save", p.SessionSave(document=handle, path=path))
+        engine.request(p.SessionSave(document=handle, path=path))
 
 
 @pytest.mark.parametrize("name", ["..", "/", "x" * 300, "a\0b"])
 def test_a_name_that_no_file_can_have_is_told_in_a_sentence(opened, name):
     with pytest.raises(UsageError, match="is no name of a file"):
-        opened[0].request("model.open", p.ModelOpen(content=b"", name=name))
+        opened[0].request(p.ModelOpen(content=b"", name=name))
 
 
 @pytest.mark.parametrize("node", [-1, 1, 10**9])
 def test_a_node_that_is_none_is_told_in_a_sentence(opened, node):
     engine, handle = opened
-    for method, params in (
-        ("inside.get", p.InsideQuery(document=handle, node=node)),
-        ("explain", p.Explain(document=handle, node=node)),
-        ("measure.now", p.MeasureNow(document=handle, nodes=(node,))),
+    for params in (
+        p.InsideQuery(document=handle, node=node),
+        p.Explain(document=handle, node=node),
+        p.MeasureNow(document=handle, nodes=(node,)),
     ):
         with pytest.raises(UsageError, match="there is no node"):
-            engine.request(method, params)
+            engine.request(params)
 
 
 def test_a_pin_that_names_nothing_is_refused(opened):
     engine, handle = opened
     with pytest.raises(UsageError, match="names no toolchain"):
-        engine.request("pins.set", p.PinsSet(document=handle, pins=(Pin(kind="on", nodes=(0,)),)))
+        engine.request(p.PinsSet(document=handle, pins=(Pin(kind="on", nodes=(0,)),)))
 
 
 def test_sigterm_ends_the_engine_in_order(tmp_path):

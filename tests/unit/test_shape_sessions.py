@@ -13,10 +13,13 @@ import pytest
 from collage_engine.api import Session
 from collage_engine.farm import shapes as several
 from collage_engine.farm.shapes import place_shapes
+from collage_engine.records import protocol as p
+from collage_engine.records.answers import Opened, RunUpdate
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
-from collage_engine.service.engine import Engine
+from collage_engine.service.engine import HANDLERS, Engine
+from collage_engine.service.open_document import OpenDocument
 from collage_engine.store.document import Document
 from collage_engine.store.session_file import load_session, save_session
 from collage_engine.support.errors import ArtifactError, SessionError, UsageError
@@ -44,22 +47,27 @@ class EngineWithoutChildren(Engine):
         super().__init__()
         self.budgets_s: list[float] = []
 
-    def input_shapes(self, path: Any, choices: Any) -> tuple[dict[str, tuple[int, ...]], ...]:
-        return tuple({"x": (choice.dims["batch"],)} for choice in choices)
+    def _side_job(self, job: p.Job[Any]) -> Any:
+        if isinstance(job.request, p.ShapesResolve):
+            return tuple({"x": (choice.dims["batch"],)} for choice in job.request.choices)
+        if isinstance(job.request, p.ModelOpen):
+            document = document_for(job.shapes["x"][0])
+            return Opened(model=document.model, graph=document.graph)
+        assert isinstance(job.request, p.Enumerate) and not self.budgets_s, "before the first run"
+        return RunUpdate()
 
-    def _imported(self, path: Path, shapes: dict[str, tuple[int, ...]]) -> Document:
-        return document_for(shapes["x"][0])
-
-    def enumerate(self, handle: str, settings: RunSettings) -> list[Any]:
-        assert not self.budgets_s, "it is done before the first run"
-        return []
-
-    def run(self, handle: str, settings: RunSettings, **_: Any) -> Run:
-        self.budgets_s.append(settings.budget_s)
+    def run(self, request: p.RunStart) -> Run:
+        self.budgets_s.append(request.settings.budget_s)
         name = f"n{len(self.budgets_s)}-{id(self)}"
         run = msgspec.structs.replace(a_document().runs[0], id=name)
-        self.document(handle).document.runs.append(run)
+        self.document(request.document).document.runs.append(run)
         return run
+
+
+@pytest.fixture(autouse=True)
+def no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have documents work although there is no file of their model."""
+    monkeypatch.setattr(OpenDocument, "model_path", lambda self: self.document.model.path)
 
 
 @pytest.fixture
@@ -204,10 +212,10 @@ def test_what_cannot_be_a_session_is_found_before_the_first_run(
 def test_a_session_that_cannot_be_written_afterwards_loses_no_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def save(engine: Engine, params: Any) -> None:
+    def save(engine: Engine, request: p.SessionSave) -> None:
         raise SessionError("no space left")
 
-    monkeypatch.setattr(EngineWithoutChildren, "session_save", save)
+    monkeypatch.setitem(HANDLERS, p.SessionSave, save)
     found = placed(tmp_path / "s.collage")
     assert len(found.runs) == 2 and str(found.not_saved) == "no space left"
     assert found.session is None

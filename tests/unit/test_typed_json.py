@@ -14,7 +14,7 @@ import pytest
 from collage_engine import api
 from collage_engine.cli.options import duration
 from collage_engine.cli.parser import build_parser
-from collage_engine.service import protocol as p
+from collage_engine.records import protocol as p
 from collage_engine.support.errors import CollageError, InvalidValue
 from collage_engine.support.time_limits import parse_duration
 from collage_engine.support.typed import convert, decode

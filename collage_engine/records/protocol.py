@@ -1,0 +1,555 @@
+"""What is asked of the engine: each request once, with its answer, and what the engine tells.
+
+Clients send requests as JSON-RPC 2.0, one JSON document a line, UTF-8: the fields of a request's
+struct are its ``params``, and the answer is its ``result``. Programs in the engine's own process
+give it the same structs (``Engine.request``), and what needs TVM or a model's file is done by the
+process of the run, which is sent the struct too, in a ``Job``. Nothing refers to a path of one
+machine except the fields ``path`` and ``out``, which are the engine's own; opening a model and
+exporting have by-value alternatives. ``SERVICE_PROTOCOL`` changes when a client of the old one
+would misunderstand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar, get_args
+
+import msgspec
+
+from collage_engine.records.answers import (
+    Comparison,
+    ExplainAnswer,
+    InsideAnswer,
+    Opened,
+    RunUpdate,
+    SearchAnswer,
+)
+from collage_engine.records.answers import NoCandidate as NoCandidate
+from collage_engine.records.answers import WeightStatistics as WeightStatistics
+from collage_engine.records.candidate import Candidate, CandidateRecord, Cost
+from collage_engine.records.graph import GraphRecord, ModelRecord
+from collage_engine.records.pin import Pin, PinVerdict
+from collage_engine.records.placement import Profile, Run
+from collage_engine.records.settings import ReportFormat, RunSettings
+from collage_engine.records.shapes import OpenSizes, PaddingProofs, ShapeChoice, ShapeRow, Sharing
+from collage_engine.records.toolchain import Device, ToolchainState
+from collage_engine.records.versions import SERVICE_PROTOCOL
+from collage_engine.support.time_limits import JOB_S, WORK_S
+
+Answer = TypeVar("Answer")
+Outcome = TypeVar("Outcome")
+Asked = TypeVar("Asked", bound="ChildRequest[Any, Any]", covariant=True)
+Shapes = dict[str, tuple[int, ...]]
+"""Shapes of a model's inputs that the user chose, by name."""
+
+
+# -- answers --------------------------------------------------------------------------
+
+
+class HelloAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of ``hello``: which engine, on which machine."""
+
+    version: int
+    engine: str
+    """Version of collage_engine."""
+    device: Device
+    host: str
+
+
+class Toolchains(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of ``toolchains.list`` (no parameters)."""
+
+    toolchains: tuple[ToolchainState, ...]
+
+
+class ShapeEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the shapes that a model is open for."""
+
+    choice: ShapeChoice
+    document: str
+    """Handle of the document of this shape."""
+    model: ModelRecord
+    row: ShapeRow | None = None
+    """Its line of the table of shapes, from its newest run; None before the first."""
+
+
+class ShapesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of ``shapes.open`` and ``shapes.list``; no entries: the document is alone."""
+
+    entries: tuple[ShapeEntry, ...] = ()
+
+
+class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of ``model.open`` and ``session.open``."""
+
+    document: str
+    """Handle of the open document, for all further requests."""
+    model: ModelRecord
+    shapes: tuple[ShapeEntry, ...] = ()
+    """The shapes that a session holds together; empty: the document is alone."""
+
+
+class GraphAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of ``graph.get``."""
+
+    graph: GraphRecord
+    pins: tuple[Pin, ...] = ()
+
+
+class PinsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of ``pins.set``."""
+
+    verdicts: tuple[PinVerdict, ...]
+    """``pending`` until costs are known."""
+
+
+class RunStarted(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of ``run.start``: the id of the run."""
+
+    run: str
+
+
+class CandidatesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of ``candidates.query`` and ``measure.now``."""
+
+    candidates: tuple[CandidateRecord, ...]
+    regrets: dict[str, float | None] = {}
+    """As in ``SearchAnswer``."""
+    regret_bounds: dict[str, float] = {}
+    """As in ``SearchAnswer``."""
+
+
+class RunsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Answer of ``runs.list`` and ``runs.edit``: the runs, the oldest first."""
+
+    runs: tuple[Run, ...]
+
+
+class Exported(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Answer of what writes a file: where it is, or its content."""
+
+    path: str | None = None
+    content: bytes | None = None
+    sharing: Sharing | None = None
+    """Of ``export.shapes``: what the entries have in common."""
+
+
+# -- requests -------------------------------------------------------------------------
+
+
+class Request(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True, omit_defaults=True):
+    """Something that is asked of the engine, and answered with an ``Answer``."""
+
+    method: ClassVar[str]
+    """What JSON-RPC, error messages and the log call it."""
+
+
+class ChildRequest(Request[Answer], Generic[Answer, Outcome], frozen=True, kw_only=True):
+    """A request of which the process of the run does the work, whose result is an ``Outcome``."""
+
+    limit_s: ClassVar[float] = JOB_S
+    """Seconds without any event, or the outcome, after which the work is given up."""
+    opens: ClassVar[bool] = False
+    """Whether the work only opens the model or reads a file: its end says that it cannot be."""
+    on_model: ClassVar[bool] = False
+    """Whether the model is opened first, within the limit of opening."""
+
+
+class FileRequest(ChildRequest[Answer, Outcome], frozen=True, kw_only=True):
+    """A request that opens a model or reads a file."""
+
+    limit_s = WORK_S
+    opens = True
+
+
+class DocumentRequest(Request[Answer], frozen=True, kw_only=True):
+    """A request about an open document, which is named by its handle."""
+
+    document: str
+
+
+class ModelRequest(ChildRequest[Answer, Outcome], frozen=True, kw_only=True):
+    """A request about an open document of which the process of the run does the work."""
+
+    document: str
+    on_model = True
+
+
+class Hello(Request[HelloAnswer], frozen=True, kw_only=True, omit_defaults=False):
+    """``hello``: the first request; an engine of another version answers with an error."""
+
+    method = "hello"
+    version: int = SERVICE_PROTOCOL
+    client: str = ""
+
+
+class ModelOpen(FileRequest[ModelAnswer, Opened], frozen=True, kw_only=True):
+    """``model.open``: import a model, by a path of the engine's machine or by value."""
+
+    method = "model.open"
+    path: str | None = None
+    content: bytes | None = None
+    """The .onnx file itself (base64 in JSON), for an engine elsewhere."""
+    name: str = ""
+    """File name to show when opened by value."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    inputs_npz: bytes | None = None
+    """Representative inputs, as in ``RunSettings``: their sizes are those of inputs that ``shapes``
+    and the model leave open."""
+
+
+class ModelDimensions(FileRequest[OpenSizes, OpenSizes], frozen=True, kw_only=True):
+    """``model.dimensions``: which sizes of its inputs a model leaves open; nothing is imported."""
+
+    method = "model.dimensions"
+    path: str | None = None
+    content: bytes | None = None
+    """As for ``model.open``."""
+    name: str = ""
+
+
+class ShapesResolve(FileRequest[tuple[Shapes, ...], tuple[Shapes, ...]], frozen=True, kw_only=True):
+    """``shapes.resolve``: the sizes of inputs that each choice gives; nothing is imported."""
+
+    method = "shapes.resolve"
+    path: str
+    choices: tuple[ShapeChoice, ...]
+    inputs_npz: bytes | None = None
+    """As for ``model.open``: these say what the choices leave open."""
+
+
+class PaddingProve(FileRequest[PaddingProofs, PaddingProofs], frozen=True, kw_only=True):
+    """``padding.prove``: along which dimensions inputs may be padded; nothing is imported."""
+
+    method = "padding.prove"
+    path: str
+    dims: tuple[str, ...]
+
+
+class ShapesOpen(Request[ShapesAnswer], frozen=True, kw_only=True):
+    """``shapes.open``: open a model for several shapes."""
+
+    method = "shapes.open"
+    model: ModelOpen | None = None
+    """As for ``model.open``; None: the model of ``document``."""
+    document: str = ""
+    """An open document of the model. Its pins go to all shapes. Of the documents that are placed
+    together with it, those of the same shapes are kept, and the others are closed."""
+    choices: tuple[ShapeChoice, ...]
+
+
+class ToolchainsList(Request[Toolchains], frozen=True, kw_only=True):
+    """``toolchains.list``: probe every toolchain."""
+
+    method = "toolchains.list"
+    anew: bool = False
+    """Whether what was found minutes ago is not trusted."""
+
+
+class DocumentClose(DocumentRequest[None], frozen=True, kw_only=True):
+    """``document.close``: forget a document; its run, if it has one, is stopped."""
+
+    method = "document.close"
+
+
+class GraphGet(DocumentRequest[GraphAnswer], frozen=True, kw_only=True):
+    """``graph.get``: the document's graph and pins."""
+
+    method = "graph.get"
+
+
+class ShapesList(DocumentRequest[ShapesAnswer], frozen=True, kw_only=True):
+    """``shapes.list``: the shapes that the document's model is open for."""
+
+    method = "shapes.list"
+
+
+class RunsList(DocumentRequest[RunsAnswer], frozen=True, kw_only=True):
+    """``runs.list``: the document's runs."""
+
+    method = "runs.list"
+
+
+class PinsSet(DocumentRequest[PinsAnswer], frozen=True, kw_only=True):
+    """``pins.set``: replace the document's pins."""
+
+    method = "pins.set"
+    pins: tuple[Pin, ...]
+
+
+class RunStart(ModelRequest[RunStarted, RunUpdate], frozen=True, kw_only=True):
+    """``run.start``: the whole run.
+
+    It is answered at once with ``RunStarted``; then come notifications ``stage, progress, measured,
+    log, provisional`` and finally ``done`` for this document. ``settings.budget_s`` is the time of
+    the whole run; ``settings.confirmation`` ``"quick"`` compares the best cover with the last run's
+    placement and the best baseline only.
+    """
+
+    method = "run.start"
+    settings: RunSettings = RunSettings()
+    out: str | None = None
+    """Folder of the artifact; None: nothing is exported."""
+    run: str = ""
+    """Id of the run; empty: a new one."""
+    spent_s: float = 0.0
+    """Seconds of the budget that were spent before, on opening the model."""
+
+
+class RunCancel(DocumentRequest[None], frozen=True, kw_only=True):
+    """``run.cancel``: answered within a second; ``done`` follows with state cancelled.
+
+    With ``keep`` the run confirms its best placement so far quickly and ends as a finished one,
+    whose document says that it was stopped. A second request, with or without ``keep``, ends it
+    at once.
+    """
+
+    method = "run.cancel"
+    keep: bool = False
+
+
+class RequestCancel(Request[None], frozen=True, kw_only=True):
+    """``request.cancel``: stops a request that is being worked on, by its JSON-RPC ``id``.
+
+    It is answered at once, also where there is no such request any more; the request itself is
+    answered with an error of kind ``Cancelled``. A run is stopped by ``run.cancel``.
+    """
+
+    method = "request.cancel"
+    request: int | str
+
+
+class ShownCover(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The placement that a client shows, to which explanations and prices refer."""
+
+    run: str = ""
+    """Id of the run that exports it; empty: none does."""
+    candidates: tuple[str, ...] = ()
+    """Ids of its candidates, where no run exports it."""
+
+
+class Enumerate(ModelRequest[CandidatesAnswer, RunUpdate], frozen=True, kw_only=True):
+    """``candidates.enumerate``: find all candidates, with the costs that are stored."""
+
+    method = "candidates.enumerate"
+    settings: RunSettings = RunSettings()
+
+
+class RunSearch(DocumentRequest[SearchAnswer], frozen=True, kw_only=True):
+    """``run.search``: search on stored costs only."""
+
+    method = "run.search"
+    settings: RunSettings = RunSettings()
+    shown: ShownCover = ShownCover()
+    """What prices are against; where it names nothing, the best placement."""
+
+
+class CandidatesQuery(DocumentRequest[CandidatesAnswer], frozen=True, kw_only=True):
+    """``candidates.query``: candidates that contain any of ``nodes`` (all when empty)."""
+
+    method = "candidates.query"
+    nodes: tuple[int, ...] = ()
+
+
+class Explain(DocumentRequest[ExplainAnswer], frozen=True, kw_only=True):
+    """``explain``: why a node runs where it does."""
+
+    method = "explain"
+    node: int
+    shown: ShownCover = ShownCover()
+    """The placement that is explained; where it names nothing, that of the newest run."""
+
+
+class MeasureNow(ModelRequest[CandidatesAnswer, CandidatesAnswer], frozen=True, kw_only=True):
+    """``measure.now``: measure these operators as one partition.
+
+    They are measured on every toolchain (or the ones named), again and ``longer`` if asked.
+    Candidates arrive as ``measured``; answer: ``CandidatesAnswer``.
+    """
+
+    method = "measure.now"
+    nodes: tuple[int, ...]
+    toolchains: tuple[str, ...] = ()
+    longer: bool = False
+
+
+class InsideQuery(ModelRequest[InsideAnswer, InsideAnswer], frozen=True, kw_only=True):
+    """``inside.get``: what is in a candidate: Relax, TIR, source, plan; or a node's weights."""
+
+    method = "inside.get"
+    candidate: str | None = None
+    node: int | None = None
+
+
+class RunEdit(DocumentRequest[RunsAnswer], frozen=True, kw_only=True):
+    """``runs.edit``: rename, note or delete a run."""
+
+    method = "runs.edit"
+    run: str
+    name: str | None = None
+    note: str | None = None
+    delete: bool = False
+
+
+class RunsCompare(DocumentRequest[Comparison], frozen=True, kw_only=True):
+    """``runs.compare``: b against a."""
+
+    method = "runs.compare"
+    a: str
+    b: str
+
+
+class ExportArtifact(ModelRequest[Exported, Exported], frozen=True, kw_only=True):
+    """``export.artifact``: the run's placement as an artifact folder.
+
+    It goes to ``path`` of the engine's machine, or, without one, it comes as the bytes of a tar
+    archive.
+    """
+
+    method = "export.artifact"
+    run: str
+    path: str | None = None
+
+
+class ExportShapes(ModelRequest[Exported, Exported], frozen=True, kw_only=True):
+    """``export.shapes``: one artifact with an entry for each shape, from each shape's newest run.
+
+    It goes to ``path`` as that of ``export.artifact`` does.
+    """
+
+    method = "export.shapes"
+    on_model = False
+    path: str | None = None
+    nearest: bool = False
+    """Whether inputs are padded to the next larger shape, along dimensions where it is proved
+    that this changes no result."""
+
+
+class ExportReport(DocumentRequest[Exported], frozen=True, kw_only=True):
+    """``export.report``: answer ``Exported`` with the file's bytes."""
+
+    method = "export.report"
+    run: str | None = None
+    format: ReportFormat = "html"
+    """``csv``: all candidates; also as CSV, ``latencies``: the run beside its baselines,
+    ``runs``: all runs, and ``shapes``: the shapes that were placed with this run's."""
+
+
+class SessionOpen(Request[ModelAnswer], frozen=True, kw_only=True):
+    """``session.open``."""
+
+    method = "session.open"
+    path: str
+
+
+class SessionSave(DocumentRequest[Exported], frozen=True, kw_only=True):
+    """``session.save``: write the document's session file."""
+
+    method = "session.save"
+    path: str
+
+
+class SessionContinue(DocumentRequest[None], frozen=True, kw_only=True):
+    """``session.continue``: go on with the runs of a session's file, if there is one.
+
+    Each document of the model for which the file has the same shape takes over its runs. Shapes
+    that only the file has are opened too, so that saving to the file keeps them.
+    """
+
+    method = "session.continue"
+    path: str
+    choice: ShapeChoice | None = None
+    """What the user calls the shape of a document that is alone."""
+
+
+class Annotate(ModelRequest[None, None], frozen=True, kw_only=True):
+    """``model.annotate``: write the model's file again, with metadata in its nodes."""
+
+    method = "model.annotate"
+    on_model = False
+    limit_s = WORK_S
+    notes: dict[str, dict[str, str]]
+    """Metadata by the node's name."""
+    out: str
+
+
+class ProfileMake(ModelRequest[Run, tuple[Profile, ToolchainState]], frozen=True, kw_only=True):
+    """``profile.make``: profile the model by a runtime's own means, as one of the runs."""
+
+    method = "profile.make"
+    limit_s = WORK_S
+    settings: RunSettings = RunSettings()
+    toolchain: str
+
+
+class ProfileRead(ModelRequest[Run, tuple[Profile, ToolchainState]], frozen=True, kw_only=True):
+    """``profile.read``: read what a runtime's tools wrote of the model; the model is not needed."""
+
+    method = "profile.read"
+    on_model = False
+    path: str
+
+
+METHODS: dict[str, type[Request[Any]]] = {
+    kind.method: kind
+    for kind in list(globals().values())
+    if isinstance(kind, type) and issubclass(kind, Request) and hasattr(kind, "method")
+}
+"""The requests by their methods. Errors: code −32000 with the sentence as message and
+``data: {kind, exit_status}``; −32601 unknown method; −32602 bad params, naming the field."""
+
+
+def answer_type(request: type[Request[Any]]) -> Any:
+    """Return the type of a request's answer."""
+    (base, *_) = request.__orig_bases__  # type: ignore[attr-defined]
+    return get_args(base)[0]
+
+
+# -- the process of the run ------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job(Generic[Asked]):
+    """What the process of the run is sent: a request, and what it concerns of a document."""
+
+    request: Asked
+    path: str
+    """The model's file, or the file that is read."""
+    shapes: Shapes = field(default_factory=dict)
+    settings: RunSettings = field(default_factory=RunSettings)
+    """Of the document's last run."""
+    pins: tuple[Pin, ...] = ()
+    candidate: Candidate | None = None
+    """The candidate that the request names."""
+    runs: tuple[Run, ...] = ()
+    """The runs that the request is about: of ``run.start``, a run to compare with."""
+    choices: tuple[ShapeChoice, ...] = ()
+    """The shape of each of several runs: the sizes of its inputs and of the named dimensions."""
+    out: str | None = None
+    """What is written, if it is: where it may lie half-written when the process ends."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Toolchains that ended the process when they were asked about a model, with the reasons."""
+    marker: str | None = None
+    """The file in which the process notes which toolchain it asks (``machine.faults``)."""
+
+
+# -- notifications ---------------------------------------------------------------------
+
+
+class MeasuredMany(msgspec.Struct, frozen=True, kw_only=True):
+    """Notification ``measured``: costs that arrived since the last one (at most 20 a second)."""
+
+    document: str
+    costs: dict[str, Cost]
+
+
+class Notification(msgspec.Struct, frozen=True, kw_only=True):
+    """``stage, progress, log, provisional, done, probing``: an event, and what it is about.
+
+    Every notification but ``measured`` is one.
+    """
+
+    document: str
+    """Empty: none (``probing``)."""
+    event: dict[str, Any]
+    """``records.event`` as builtins, with its ``type`` tag."""
