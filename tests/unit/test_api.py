@@ -14,6 +14,7 @@ import pytest
 
 import collage_engine
 from collage_engine import api
+from collage_engine.records import protocol as p
 from collage_engine.service.engine import Engine
 from collage_engine.store.session_file import load_session as read_session
 from collage_engine.support.errors import ArtifactError, UsageError
@@ -211,7 +212,7 @@ def test_a_listener_that_fails_is_logged_and_ends_nothing(caplog):
 
     told = Engine(lambda _, event: listen(event))
     try:
-        assert told.toolchains(anew=True).toolchains
+        assert told.request(p.ToolchainsList(anew=True)).toolchains
     finally:
         told.close()
     assert "the bar is broken" in caplog.text
