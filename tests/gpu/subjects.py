@@ -99,7 +99,7 @@ def _artifact(request: Open, folder: Path) -> Made:
     inputs, _ = loader.read_sample(folder, loaded.manifest)
     tensors = loaded.bind(inputs)
     results = loaded(inputs)
-    return (lambda: loaded.main(*tensors)), loaded.device.sync, results, [], {}
+    return (lambda: loaded.main(*tensors)), loaded.wait, results, [], {}
 
 
 def _torch(request: Open, folder: Path) -> Made:

@@ -511,7 +511,7 @@ class Model(Called):
         if not self._on_host:
             self._to_device = tvm_ffi.get_global_func("vm.builtin.to_device")
             self._device = tvm_ffi.device("cuda", 0)
-            self._wait = tvm_ffi.get_global_func("runtime.Device_StreamSync")
+            self._synchronise = tvm_ffi.get_global_func("runtime.Device_StreamSync")
         self.load_seconds = time.perf_counter() - start
         """Without the check of the files and the first run."""
         self.first_result_seconds = None
@@ -542,14 +542,18 @@ class Model(Called):
         """Have a function called before and after each call of TVM's virtual machine."""
         self._machine["set_instrument"](instrument)
 
+    def wait(self):
+        """Wait until the device is done; calls return before."""
+        if not self._on_host:
+            self._synchronise(self._device, 0)
+
     def invoke(self, tensors):
         """Run the module on bound inputs, and wait until the device is done."""
         if self.first_result_seconds is not None and self._on_host:
             return self.main(*tensors)
         start = time.perf_counter()
         result = self.main(*tensors)
-        if not self._on_host:
-            self._wait(self._device, 0)
+        self.wait()
         if self.first_result_seconds is None:
             self.first_result_seconds = self.load_seconds + time.perf_counter() - start
         return result
