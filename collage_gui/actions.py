@@ -472,7 +472,7 @@ def shapes(page: DocumentWindow) -> None:
 
 @run_menu.on_page("Confirm quickly", "C")
 def confirm_quickly(page: DocumentWindow) -> None:
-    """Times the result against the last run only."""
+    """Times the result against the last run only: 20 s at most."""
     page.runs.confirm_quickly()
 
 

@@ -179,9 +179,9 @@ def print_comparison(found: Comparison, before: Run, after: Run, document: Docum
     a, b = found.measured_us
     titles = document.title(before), document.title(after)
     say(f"{titles[0]}: {time_text(a)}   {titles[1]}: {time_text(b)}")
-    if a is not None and b is not None:
-        by = "none" if a == b else f"{signed(b - a)} ({gain_text(b, a)})"
-        say(f"difference: {by}")
+    if found.against:
+        by = "" if found.delta_us is None else f"{signed(found.delta_us)} in common rounds, "
+        say(f"difference: {by}{found.against}")
     for name, (ours, theirs) in found.by_toolchain.items():
         say(f"{toolchain_title(name)}: {ours} → {counted(theirs, 'partition')}")
     changes = [change.change for change in found.nodes]

@@ -11,13 +11,12 @@ from collage_engine.store.document import Document
 from collage_engine.wording.amounts import (
     DASH,
     bytes_text,
-    gain_text,
     moment_text,
     number_text,
     time_text,
 )
 from collage_engine.wording.facts import fact_lines, run_facts
-from collage_engine.wording.figures import drift_text, latency_us, winner_title
+from collage_engine.wording.figures import difference, drift_text, latency_us, winner_title
 from collage_engine.wording.partition_figures import partition_figures
 from collage_engine.wording.sentences import STAGE_TITLES
 from collage_engine.wording.titles import toolchain_title
@@ -63,11 +62,11 @@ def rates_and_bytes(document: Document, run: Run) -> dict[str, Any]:
 
 def other_runs(document: Document, run: Run) -> dict[str, Any]:
     """Return the session's runs: times, the machine's drift, and what runs elsewhere."""
-    ours = latency_us(run.placement)
     rows = []
     for other in document.runs:
         changes = [change.change for change in compare_runs(run, other, document.graph).nodes]
         is_this = other.id == run.id
+        against = difference(other.placement, other, run.placement, run)
         rows.append(
             (
                 other.id,
@@ -75,7 +74,7 @@ def other_runs(document: Document, run: Run) -> dict[str, Any]:
                 winner_title(other),
                 str(len(other.placement.partitions)) if other.placement else DASH,
                 time_text(latency_us(other.placement)),
-                "" if is_this else gain_text(latency_us(other.placement), ours),
+                "" if is_this or against is None else against.text,
                 "" if is_this else drift_text(other, run, document.title(run)),
                 *(number_text(changes.count(change)) for change in ("moved", "regrouped")),
                 str(other.threads),

@@ -7,6 +7,7 @@ candidates, costs, pins and settings only, so it is found out once and kept.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -52,7 +53,22 @@ class DocumentSearch:
     """What the search says on costs alone; prices are those of ``PlacementPrices``."""
     runs: tuple[Run, ...] = ()
     """The runs whose measured placements take part."""
+    base: Run | None = None
+    """The run whose moment latencies are of; None: the newest."""
     measured: dict[Hashable, MeasuredPlacement] = field(default_factory=dict)
+
+    def at_moment_of(
+        self, base: Run | None, document: Document, settings: RunSettings
+    ) -> DocumentSearch:
+        """Return the same search with latencies as they were in another run."""
+        if base is self.base:
+            return self
+        other = copy.copy(self)
+        other.base = base
+        other.measured = measured_placements(document, settings, self.problem, base)
+        for name in ("additive_error_us", "best"):  # what follows from latencies
+            other.__dict__.pop(name, None)
+        return other
 
     @cached_property
     def by_id(self) -> dict[str, CandidateRecord]:
@@ -139,13 +155,12 @@ class DocumentSearch:
             without: The place of the pin.
         """
         measured = self.best_measured((without,))
-        known = [measured.us] if measured is not None else []
+        if measured is not None:
+            return measured.us  # a price is measured against measured where it can be
         price = next((v.price_us for v in self.answer.verdicts if v.pin == without), None)
         if price is not None and self.answer.cost_us is not None:
-            expected = self.answer.cost_us - price
-            if not self.is_timed(expected):
-                known.append(expected + self.additive_error_us)
-        return min(known, default=None)
+            return self.answer.cost_us - price + self.additive_error_us
+        return None
 
     def is_timed(self, cost_us: float) -> bool:
         """Tell whether a placement of this cost was measured: then what was measured counts.
@@ -188,15 +203,19 @@ class PlacementPrices:
         return fastest
 
     def is_told_apart(self, name: str) -> bool:
-        """Tell whether common rounds tell the best placement with a candidate from the shown one.
+        """Tell whether measurements tell the best placement with a candidate from the shown one.
 
-        What a run exports was timed beside its baselines: their common rounds decide, however far
-        single rounds lie apart.
+        Where one run has timed both, its common rounds decide, however far single rounds lie apart.
         """
         best, price = self._measured.get(name), self.regrets.get(name)
-        if best is None or price is None or self.us is None or best.us - self.us > price:
+        if price is None or self.us is None:
             return False
-        return best.slower_than is self._shown
+        if best is not None and best.us - self.us <= price:
+            for run in (*filter(None, [self._found.base]), *reversed(self._found.runs)):
+                one, other = run.timed(best.placement), run.timed(self._shown)
+                if one is not None and other is not None:
+                    return run.tells_apart(one, other)
+        return abs(price) > self._shown.noise_us
 
     @cached_property
     def regrets(self) -> dict[str, float | None]:
@@ -263,7 +282,10 @@ class PlacementPrices:
 
 
 def search_of(
-    document: Document, settings: RunSettings, previous: DocumentSearch | None = None
+    document: Document,
+    settings: RunSettings,
+    previous: DocumentSearch | None = None,
+    shown: Placement | None = None,
 ) -> DocumentSearch:
     """Search on the costs at hand, under the document's pins.
 
@@ -272,7 +294,9 @@ def search_of(
         settings: The settings of the search.
         previous: What the last call returned: it is the answer where nothing has changed, and
             after a change of pins alone most of it is used again.
+        shown: The placement that others are compared with: latencies are as in its run.
     """
+    base = next((run for run in document.runs if shown is not None and _is_of(run, shown)), None)
     candidates = document.candidates
     if settings.toolchains:
         candidates = [c for c in candidates if c.instance.toolchain in settings.toolchains]
@@ -284,7 +308,7 @@ def search_of(
         and (previous.data.pins, previous.runs) == (pins, runs)
         and previous.made_of == made_of
     ):
-        return previous
+        return previous.at_moment_of(base, document, settings)
     data = ProblemData(
         graph=document.graph,
         candidates=tuple(candidates),
@@ -303,8 +327,14 @@ def search_of(
         search,
         answer=solve(problem, previous=search),
         runs=runs,
-        measured=measured_placements(document, settings, problem),
+        base=base,
+        measured=measured_placements(document, settings, problem, base),
     )
+
+
+def _is_of(run: Run, placement: Placement) -> bool:
+    """Tell whether a placement is one of those that a run has timed itself."""
+    return any(placement is own for own in (run.placement, *run.rivals))
 
 
 def search_document(
@@ -324,7 +354,7 @@ def search_document(
     Returns:
         The answer, and the search for the next call.
     """
-    found = search_of(document, settings, previous)
+    found = search_of(document, settings, previous, shown)
     problem, answer, best = found.problem, found.answer, found.best
     if best is not None:
         prices = PlacementPrices(found, shown or best)

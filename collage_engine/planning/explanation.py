@@ -72,7 +72,7 @@ def explain_document(
             candidates=tuple(holding[:MOST_LISTED]),
             not_offered=refusals,
         ), previous
-    search = search_of(document, document.settings, previous)
+    search = search_of(document, document.settings, previous, shown)
     return _Explanation(document, node, search, shown or search.best).answer(), search
 
 
@@ -179,9 +179,7 @@ class _Explanation:
         elif candidate is self._chosen:
             status, regret, bound = "chosen", None, None
         elif regret is not None:
-            noise_us = 0.0 if self._shown is None else self._shown.noise_us
-            told_apart = self._prices is not None and self._prices.is_told_apart(name)
-            tied = abs(regret) <= noise_us and not told_apart
+            tied = self._prices is not None and not self._prices.is_told_apart(name)
             status = "tied" if tied else "slower" if regret > 0 else "faster"
         elif candidate.state == "unknown":
             status = "unmeasured"
@@ -219,7 +217,7 @@ class _Explanation:
             rest = tuple(n for n in pin.nodes if pin.kind != "on" or n not in whole)
             if rest:
                 freed.pins.append(msgspec.structs.replace(pin, nodes=rest))
-        free = search_of(freed, document.settings, self._search)
+        free = search_of(freed, document.settings, self._search, self._shown)
         regrets = PlacementPrices(free, self._shown).regrets
         return {name: us for name, us in regrets.items() if us is not None}
 

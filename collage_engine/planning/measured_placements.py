@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
@@ -31,16 +31,14 @@ class MeasuredPlacement:
     """A placement that a run has timed end to end."""
 
     placement: Placement
-    """With the newest time of it."""
+    """With the time of the run that says most of it."""
     us: float
-    """Its latency in microseconds, as it were in the newest run."""
+    """Its latency in microseconds, as it were in the run that all are compared in."""
     broken_pins: frozenset[int]
     """The places of the document's pins that it does not keep."""
     keeps_limits: bool
     expected_us: float | None
     """What the search says that it costs, in microseconds; None where it knows too little."""
-    slower_than: Placement | None = None
-    """What its newest run exports, where the common rounds of that run tell the two apart."""
 
 
 def identity(placement: Placement) -> Hashable:
@@ -52,38 +50,40 @@ def identity(placement: Placement) -> Hashable:
 
 
 def measured_placements(
-    document: Document, settings: RunSettings, problem: Problem
+    document: Document, settings: RunSettings, problem: Problem, base: Run | None = None
 ) -> dict[Hashable, MeasuredPlacement]:
     """Return all placements that runs like the one that is asked for have timed, by identity.
 
-    A placement that was timed in several runs has its newest time: a quick confirmation times the
-    placement of the run before again, beside its own. The machine has another speed in another run,
-    so that latencies of earlier runs are multiplied by what those that a later run timed again take
-    there, in the median; where it timed none of them again, they are taken as they are.
+    Latencies are as they were in one run, since the machine has another speed in another one. What
+    that run timed has its time; those of other runs, the newest first, are multiplied by what the
+    placements that both have timed take there, in the median. A run that timed none of them says
+    nothing of how they compare, and is left out.
 
     Args:
         document: The document with its runs.
         settings: The settings that are asked for: times for another device, number of threads,
             precision or objective say nothing here.
         problem: The search problem of the document under its pins and these settings.
+        base: The run in which all are compared; None: the newest.
     """
     found: dict[Hashable, MeasuredPlacement] = {}
     known: dict[Hashable, float] = {}
     by_id = {c.id: c for c in document.candidates}
     operators, allowed = len(document.graph.calls), settings.toolchains
-    for run in reversed(document.runs):
+    runs = sorted(reversed(document.runs), key=lambda run: run is not base)
+    for run in runs:
         if run.of_profile or not is_like(run, settings):
             continue
         timed = {identity(one): one for one in timed_placements(run, by_id, operators)}
-        slower_than = dict.fromkeys(_told_apart(run, by_id, operators), run.placement)
         us = {name: one.measured_us for name, one in timed.items() if one.measured_us}
         slower = [known[name] / us[name] for name in us if name in known]
+        if known and not slower:
+            continue
         factor = statistics.median(slower) if slower else 1.0
         for name in [name for name in us if name not in known]:
             known[name] = us[name] * factor
             if not allowed or all(p.toolchain in allowed for p in timed[name].partitions):
-                one = _examined(timed[name], known[name], problem)
-                found[name] = replace(one, slower_than=slower_than.get(name))
+                found[name] = _examined(timed[name], known[name], problem)
     return found
 
 
@@ -104,16 +104,6 @@ def timed_placements(
     for placement in (*run.rivals, run.placement):
         if placement is not None and placement.measured_us is not None:
             yield placement
-
-
-def _told_apart(
-    run: Run, by_id: Mapping[str, CandidateRecord], operators: int
-) -> Iterator[Hashable]:
-    """Return the baselines that common rounds tell from what the run exports, by identity."""
-    for baseline in run.baselines:
-        placement = baseline_placement(baseline, by_id, operators)
-        if placement is not None and baseline.name not in (*run.tied, run.winner):
-            yield identity(placement)
 
 
 def problem_parts(placement: Placement) -> tuple[ProblemCandidate, ...]:

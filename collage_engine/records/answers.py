@@ -175,7 +175,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     a: str
     b: str
     measured_us: tuple[float | None, float | None]
+    """What each took in its own run, at different times."""
     delta_us: float | None
+    """By how much they differ in the common rounds of one of the runs; None: no run timed both."""
+    against: str = ""
+    """The difference in words: ``−12.0 %``, or why it is no figure."""
     nodes: tuple[NodeChange, ...]
     partitions: tuple[tuple[int, int], ...] = ()
     """Number of partitions per toolchain is in ``by_toolchain``; here: (a, b) totals."""

@@ -170,13 +170,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def noise_us(self) -> float:
-        """Return by how many microseconds latencies must differ from its own to be told apart.
-
-        It is half the distance of the percentiles between which its rounds lie, and at least the
-        share within which the race calls two placements tied.
-        """
-        low, high = self.spread_us or (0.0, 0.0)
-        return max(TIE_SHARE * (self.measured_us or self.estimated_us or 0.0), (high - low) / 2)
+        """Return by how many microseconds latencies must differ from its own to be told apart."""
+        return noise_us(self)
 
     @property
     def candidates(self) -> frozenset[str]:
@@ -212,6 +207,16 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     def is_of(self, placement: Placement) -> bool:
         """Tell whether it runs the same candidates as a placement, as far as they are known."""
         return bool(self.candidates) and frozenset(self.candidates) == placement.candidates
+
+
+def noise_us(timed: Placement | Baseline) -> float:
+    """Return by how many microseconds other latencies must differ from one to be told apart.
+
+    It is half the distance of the percentiles between which its rounds lie, and at least the share
+    within which the race calls two placements tied.
+    """
+    low, high = timed.spread_us or (0.0, 0.0)
+    return max(TIE_SHARE * (timed.measured_us or timed.estimated_us or 0.0), (high - low) / 2)
 
 
 class CandidateCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -348,6 +353,37 @@ class Run(msgspec.Struct, kw_only=True):
     tables: dict[str, dict[str, Any]] = {}
     """Tables of tuned kernels that the placement is lowered with, by hash, so that it can be
     built again anywhere (not printed by ``place --json``)."""
+
+    def timed(self, placement: Placement) -> Placement | Baseline | None:
+        """Return what the run timed that is a placement: its own, a runner-up or a baseline.
+
+        All that a run timed had common rounds; times of different runs had none.
+        """
+        for own in filter(None, (self.placement, *self.rivals)):
+            same = own.candidates == placement.candidates != frozenset()
+            if own.measured_us is not None and (own is placement or same):
+                return own
+        return next((b for b in self.baselines if b.measured_us and b.is_of(placement)), None)
+
+    def tells_apart(self, one: Placement | Baseline, other: Placement | Baseline) -> bool:
+        """Tell whether the rounds of the run tell two of the placements that it timed apart.
+
+        For what it exports the paired rounds of the race decide, which a busy machine slows alike.
+        Of two others only how far their rounds lie apart is known.
+
+        Args:
+            one: What ``timed`` returned, or a baseline of the run.
+            other: Such another one.
+        """
+        if other is self.placement:
+            one, other = other, one
+        if one is self.placement:
+            if isinstance(other, Baseline):
+                return other.name not in (*self.tied, self.winner)
+            if self.winner != "collage":
+                return "collage" not in self.tied
+        gap_us = abs((one.measured_us or 0.0) - (other.measured_us or 0.0))
+        return gap_us > max(noise_us(one), noise_us(other))
 
     def best_found(self) -> Placement | None:
         """Return the best placement that the search found, whether or not the run exports it.

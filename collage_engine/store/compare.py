@@ -9,6 +9,7 @@ from collage_engine.records.answers import Comparison, NodeChange
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Baseline, Partition, Run
 from collage_engine.records.shapes import ShapeChoice, ShapeRow, items_of
+from collage_engine.wording.figures import difference
 
 
 def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
@@ -48,6 +49,7 @@ def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
             )
         )
     was, now = (run.placement.measured_us if run.placement else None for run in (a, b))
+    found = difference(b.placement, b, a.placement, a)
     counts: dict[str, list[int]] = {}
     for side, run in enumerate((a, b)):
         for part in _parts(run):
@@ -56,7 +58,8 @@ def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
         a=a.id,
         b=b.id,
         measured_us=(was, now),
-        delta_us=None if was is None or now is None else now - was,
+        delta_us=found.us - found.other_us if found is not None and found.in_common else None,
+        against=found.text if found is not None else "",
         nodes=tuple(changes),
         partitions=((len(_parts(a)), len(_parts(b))),),
         by_toolchain={name: (n[0], n[1]) for name, n in sorted(counts.items())},

@@ -34,7 +34,6 @@ from collage_engine.trials.runner import TrialRunner
 from collage_engine.trials.standings import (
     COMMON_ROUNDS,
     ENOUGH_ROUNDS,
-    NO_TURN,
     PROCESS_VARIATION,
     RaceEntry,
     RaceResult,
@@ -43,6 +42,7 @@ from collage_engine.trials.standings import (
     ratio,
 )
 from collage_engine.trials.trial_job import KernelTime
+from collage_engine.wording.sentences import NO_TURN
 
 RUNS_PER_PROFILE = 3
 """Runs of a contender of several partitions that are profiled after each of its first rounds, of

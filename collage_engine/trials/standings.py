@@ -25,6 +25,7 @@ from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult
 from collage_engine.trials.placement_process import PlacementProcess
 from collage_engine.trials.runner import Module, TrialRunner
 from collage_engine.trials.trial_job import KernelTime
+from collage_engine.wording.sentences import NO_TURN
 
 COMMON_ROUNDS = 6
 """Rounds that a contender has together with the leader before it may leave: the fewest with which
@@ -49,9 +50,6 @@ standard deviation of single rounds is 6 %, that of the median of as many is 1 %
 UNKNOWN_ROUND_S = 0.06
 """Seconds for one contender's round, where none was seen yet; chosen, from models of a hundred
 operators."""
-
-NO_TURN = "the run ended before its turn came"
-"""The reason of a contender that the run had no time for."""
 
 
 @dataclass(eq=False)
@@ -433,8 +431,13 @@ def is_as_fast(entry: RaceEntry | None, winner: RaceEntry) -> bool:
     if 1 / TIE <= times <= TIE:
         return True
     ours, theirs = paired(entry, winner)
-    is_near = 1 / SLOWER < times < SLOWER
-    return is_near and bool(ours) and signed_rank(ours, theirs) >= SIGNIFICANT
+    if not ours or signed_rank(ours, theirs) < SIGNIFICANT:
+        return False
+    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+    low, high = ratios[0], ratios[0]
+    if len(ratios) > 1:
+        low, *_, high = statistics.quantiles(ratios, n=5, method="inclusive")
+    return 1 / SLOWER < times < SLOWER or low <= 1.0 <= high
 
 
 def paired(entry: RaceEntry, other: RaceEntry) -> tuple[list[float], list[float]]:

@@ -16,7 +16,10 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from collage_engine.records.candidate import Cost
 from collage_engine.records.placement import (
@@ -24,6 +27,7 @@ from collage_engine.records.placement import (
     Baseline,
     CandidateCounts,
     MachineState,
+    Partition,
     Placement,
     Run,
 )
@@ -43,6 +47,8 @@ from collage_engine.wording.titles import baseline_title, toolchain_title
 FEW_MEASURED = 0.1
 """Share of the candidates that could matter below which a run is a comparison of whole models and
 no search; chosen."""
+SAME_SHARE = 1e-6
+"""Share by which sums of the same costs in another order may differ."""
 TIMES_FROM = 1.5
 """Factor of two latencies from which it is said as a factor, and not in per cent; chosen."""
 
@@ -81,11 +87,27 @@ def partition_sum_text(placement: Placement) -> str:
     return ""
 
 
+def partition_us(placement: Placement, part: Partition) -> float | None:
+    """Return what a partition takes, as every face shows it, in µs; None where it is not known.
+
+    A partition that is the whole placement takes what was measured end to end; others take what is
+    expected of them.
+    """
+    if len(placement.partitions) == 1 and placement.measured_us is not None:
+        return placement.measured_us
+    return part.estimated_us
+
+
 def estimate_text(placement: Placement) -> str:
-    """Returns ``expected 4.21 ms (measured is 302 µs less)``; empty where nothing was expected."""
+    """Returns ``expected 4.21 ms (measured is 302 µs less)``; empty where nothing was expected.
+
+    It is empty, too, where one partition was measured as a whole.
+    """
     us, off = time_text(placement.estimated_us), placement.additive_error_us
     if placement.estimated_us is None:
         return ""
+    if len(placement.partitions) == 1 and placement.measured_us is not None:
+        return ""  # what was measured is what the partition takes
     if off is None:
         return f"expected {us}"
     if abs(off) < LEAST_US:
@@ -94,16 +116,20 @@ def estimate_text(placement: Placement) -> str:
 
 
 def bound_text(run: Run) -> str:
-    """``best by these costs: 3.64 ms (proved)``; empty where none is known."""
-    if run.lower_bound_us is None:
-        return ""
-    return f"best by these costs: {time_text(run.lower_bound_us)} (proved)"
+    """Say that no placement costs less, where the search proved it of what the run exports.
+
+    A bound below what was measured is not told: nothing that was timed reaches it.
+    """
+    bound_us = run.lower_bound_us
+    us = run.placement.estimated_us if run.placement is not None else None
+    is_best = bound_us is not None and us is not None and us <= bound_us * (1 + SAME_SHARE)
+    return "the best by these costs (proved)" if is_best else ""
 
 
 # -- latencies -------------------------------------------------------------------------
 
 
-def latency_us(placement: Placement | None) -> float | None:
+def latency_us(placement: Placement | Baseline | None) -> float | None:
     """Return the end-to-end latency of a placement: measured, or else expected."""
     if placement is None:
         return None
@@ -150,17 +176,17 @@ def _is_itself(base: Baseline, run: Run, placement: Placement | None) -> bool:
     return placement is not None and base.is_of(placement)
 
 
-def speed_text(us: float, other_us: float, other: str, decided: bool = True) -> str:
+def speed_text(found: Difference, other: str) -> str:
     """Return ``3.3 times faster than TVM only``, or by how many per cent where that is little.
 
     Args:
-        us: A latency in microseconds.
-        other_us: The latency that it is compared with.
-        other: What that is the latency of.
-        decided: Whether the measurements tell the two apart.
+        found: How two latencies differ.
+        other: What the second is the latency of.
     """
-    if not decided:
-        return f"{other}: not decided on this machine now"
+    if not found.is_decided:
+        why = "not decided on this machine now" if found.state == "tied" else found.text
+        return f"{other}: {why}"
+    us, other_us = found.us, found.other_us
     factor = max(us, other_us) / min(us, other_us)
     if factor >= TIMES_FROM:
         by = f"{significant(factor, 2)} times"
@@ -169,49 +195,155 @@ def speed_text(us: float, other_us: float, other: str, decided: bool = True) -> 
     return f"{by} {'faster' if us < other_us else 'slower'} than {other}"
 
 
-def answer_text(placement: Placement, run: Run | None) -> str:
-    """Return the answer in one line: how fast a placement is, against the best single toolchain.
+def answer_text(placement: Placement, run: Run | None, earlier: Sequence[Run] = ()) -> str:
+    """Return the answer in one line: what runs, how fast, against the best single toolchain.
 
     Args:
         placement: The placement.
         run: The run with whose baselines it is compared.
+        earlier: Other runs, which may have timed toolchains for which this run had no time.
     """
-    us = latency_us(placement)
+    texts = [f"{_runs_on(placement)}, {latency_text(placement)}"]
     best = None if run is None else best_baseline(run, placement)
-    if run is None or us is None or best is None or best.measured_us is None:
-        return latency_text(placement)
-    best_us = best.measured_us
-    decided = is_decided(placement, run)
-    if best.kind == "whole-model" and decided:
-        single = [base for base in run.baselines if base.kind == "whole-model"]
-        is_fastest = us < best_us and any(_is_itself(base, run, placement) for base in single)
-        rank = "next best" if is_fastest else "best"
-        took = time_text(best_us)
-        name = f"the {rank} single toolchain ({toolchain_title(best.name)}, {took})"
-    else:
-        name = f"{baseline_title(best)} ({time_text(best_us)})"
-    return f"{latency_text(placement)} · {speed_text(us, best_us, name, decided)}"
+    found = difference(placement, run, best)
+    if run is not None and best is not None and found is not None:
+        name = f"{baseline_title(best)} ({time_text(found.other_us)})"
+        if best.kind == "whole-model" and found.is_decided:
+            single = [base for base in run.baselines if base.kind == "whole-model"]
+            is_single = any(_is_itself(base, run, placement) for base in single)
+            rank = "the next" if is_single and found.us < found.other_us else "the best alone"
+            name = f"{toolchain_title(best.name)} ({time_text(found.other_us)}), {rank}"
+        texts.append(speed_text(found, name))
+    if run is not None:
+        texts.append(untimed_text(run, earlier))
+    return " · ".join(filter(None, texts))
 
 
-def is_decided(placement: Placement, run: Run | None, other: Baseline | None = None) -> bool:
-    """Tell whether measurements tell a placement from a baseline of a run.
+def _runs_on(placement: Placement) -> str:
+    """Return ``TVM``, ``TVM + oneDNN`` or ``TVM + 2 more``: those with the most nodes first."""
+    nodes: Counter[str] = Counter()
+    for part in placement.partitions:
+        nodes[toolchain_title(part.toolchain)] += part.size
+    names = [name for name, _ in nodes.most_common()] or ["nothing"]
+    return " + ".join(names) if len(names) < 3 else f"{names[0]} + {len(names) - 1} more"
 
-    For what the run exports its common rounds with the baselines say so, which a busy machine slows
-    alike; how far single rounds lie apart says less. For another placement that is all there is.
+
+def untimed_text(run: Run, earlier: Sequence[Run] = ()) -> str:
+    """Say how many of the toolchains had time to run the model alone, where not all had.
 
     Args:
-        placement: The placement.
-        run: The run; None: there is none, and nothing to decide.
-        other: The baseline; None: the one that the placement is judged by.
+        run: The run.
+        earlier: Other runs: where they timed one of the others, the fastest is named.
     """
-    if run is None:
-        return True
-    other = other or best_baseline(run, placement)
-    if other is None or other.measured_us is None or placement.measured_us is None:
-        return True
-    if placement is run.placement:
-        return other.name not in run.tied
-    return abs(placement.measured_us - other.measured_us) > placement.noise_us
+    single = [base for base in run.baselines if base.kind == "whole-model"]
+    late = [base for base in single if base.reason == words.NO_TURN]
+    untimed = {base.name for base in late if not base.measured_us}
+    timed = sum(base.measured_us is not None for base in single)
+    if not untimed or run.of_profile or was_wanted_quickly(run):
+        return ""
+    count = timed + len(untimed)
+    said = f"{timed} of {count} toolchains timed"
+    if timed == 1:
+        said = f"the only one of {count} toolchains that was timed"
+    before = [
+        base
+        for each in earlier
+        for base in each.baselines
+        if base.kind == "whole-model" and base.name in untimed and base.measured_us
+    ]
+    if before:
+        best = min(before, key=lambda base: base.measured_us or 0.0)
+        took = time_text(best.measured_us)
+        said += f"; {toolchain_title(best.name)} took {took} in another run"
+    return said
+
+
+@dataclass(frozen=True)
+class Difference:
+    """By how much two placements' latencies differ, as far as common rounds can tell.
+
+    Headline, chart, tables, reports and the command line compare by this alone. Placements of two
+    runs are compared where one of the runs timed both: the machine has another speed in another
+    run.
+    """
+
+    us: float
+    """Latency in microseconds, in the rounds that both had."""
+    other_us: float
+    """That of what it is compared with."""
+    state: Literal["decided", "tied", "same", "expected", "apart"]
+    """``decided``: rounds tell them apart, ``tied``: they do not; ``same``: it is one placement;
+    ``expected``: one of them was not measured; ``apart``: they had no common rounds."""
+
+    @property
+    def is_decided(self) -> bool:
+        """Tell whether the difference may be told as a figure."""
+        return self.state in ("decided", "expected")
+
+    @property
+    def in_common(self) -> bool:
+        """Tell whether both latencies are of common rounds."""
+        return self.state in ("decided", "tied")
+
+    @property
+    def text(self) -> str:
+        """Return ``−12.0 %`` where it may be told, else why it is not."""
+        if self.is_decided:
+            return gain_text(self.us, self.other_us)
+        return {"tied": "tied", "same": "the same placement"}.get(self.state, NOT_TOGETHER)
+
+
+NOT_TOGETHER = "not timed together"
+
+
+def difference(
+    placement: Placement | Baseline | None,
+    run: Run | None,
+    other: Placement | Baseline | None,
+    other_run: Run | None = None,
+) -> Difference | None:
+    """Compare two placements by the rounds of the newest run that timed both.
+
+    Args:
+        placement: A placement or baseline.
+        run: The run that it is shown with; None: a search found it, and no run timed it.
+        other: The placement or baseline that it is compared with.
+        other_run: The run of that; None: the same.
+
+    Returns:
+        The difference; None where one of the latencies is not known.
+    """
+    us, other_us = latency_us(placement), latency_us(other)
+    if placement is None or other is None or us is None or other_us is None:
+        return None
+    runs = {each.id: each for each in (run, other_run) if each is not None}
+    for each in sorted(runs.values(), key=lambda each: each.started_at, reverse=True):
+        ours, theirs = _timed(placement, each), _timed(other, each)
+        if ours is None or theirs is None or not (ours.measured_us and theirs.measured_us):
+            continue
+        if _is_one(ours, theirs, each):
+            return Difference(us, other_us, "same")
+        state: Literal["decided", "tied"] = "decided" if each.tells_apart(ours, theirs) else "tied"
+        return Difference(ours.measured_us, theirs.measured_us, state)
+    if placement.measured_us is None or other.measured_us is None:
+        return Difference(us, other_us, "expected")
+    return Difference(us, other_us, "apart")
+
+
+def _timed(one: Placement | Baseline, run: Run) -> Placement | Baseline | None:
+    """Return what a run timed of a placement or of a baseline; None: it timed it not."""
+    if isinstance(one, Placement):
+        return run.timed(one)
+    return one if one in run.baselines else None
+
+
+def _is_one(one: Placement | Baseline, other: Placement | Baseline, run: Run) -> bool:
+    """Tell whether two that a run timed are one placement."""
+    if isinstance(one, Baseline):
+        one, other = other, one
+    if isinstance(one, Placement) and isinstance(other, Baseline):
+        return _is_itself(other, run, one)
+    return one is other
 
 
 def winner_title(run: Run) -> str:
@@ -384,18 +516,18 @@ def ending_sentences(run: Run) -> list[str]:
             what.append(f"{placements} untimed")
         if what:
             sentences.append(f"The run ended with {' and '.join(what)}.")
-    if run.confirmation == "quick":
-        quickly = was_wanted_quickly(run)
+    if was_wanted_quickly(run):
         sentences.append(
-            ("It was confirmed quickly: against the last run and the best baseline, in few rounds.")
-            if quickly
-            else (
-                "It was confirmed against the placements that may be the fastest: the time left "
-                "was not expected to be enough for all."
-            )
+            "It was confirmed quickly: against the last run and the best baseline, in few rounds."
+        )
+    elif run.confirmation == "quick":
+        sentences.append(
+            "It was confirmed against the placements that may be the fastest: the time left was "
+            "not expected to be enough for all."
         )
     elif run.confirmation == "trial" and not run.provisional:
-        sentences.append("It was not timed in a fresh process: the time had ended.")
+        why = ": the time had ended" if run.ended == "budget" else ""
+        sentences.append(f"It was not timed in a fresh process{why}.")
     return sentences
 
 

@@ -20,6 +20,8 @@ ABOUT_REGRET = (
     "what the shown placement takes; measured where both were, else expected"
 )
 
+NO_TURN = "the run ended before its turn came"
+"""The reason of a contender that the run had no time for."""
 RUN_GOES_ON = "This is the best placement so far: the run goes on."
 
 MEASURED, AS_WHOLE_MODELS, FROM_STORE, LEFT_UNMEASURED, INVALID = (

@@ -8,8 +8,8 @@ from PySide6.QtCore import QObject, Signal
 
 from collage_engine.records import protocol
 from collage_engine.records.answers import Comparison
-from collage_engine.records.placement import Baseline
-from collage_engine.wording.figures import best_baseline, is_decided, latency_us
+from collage_engine.records.placement import Baseline, Placement
+from collage_engine.wording.figures import Difference, best_baseline, difference, latency_us
 from collage_gui.document.runs import Runs
 from collage_gui.document.shown import ShownPlacement
 from collage_gui.engine_client import EngineRequests
@@ -101,15 +101,24 @@ class ReferenceComparison(QObject):
         name = self.reference.name
         return next((b for b in run.baselines if b.name == name and b.measured_us), None)
 
-    def is_decided(self) -> bool:
-        """Tell whether measurements tell the shown placement from the reference.
+    def difference(self, placement: Placement | Baseline | None = None) -> Difference | None:
+        """Compare a placement of the shown run with the reference.
 
-        A pair that they do not tell apart has no percentage.
+        Args:
+            placement: The placement; None: the shown one.
+
+        Returns:
+            How their latencies differ; None where one of them is not known.
         """
-        shown, baseline = self._placement.shown, self.reference_baseline()
-        if shown is None:
-            return True
-        if baseline is not None:
-            return is_decided(shown.placement, self._runs.shown_or_last(), baseline)
-        us, (_, other_us) = latency_us(shown.placement), self.reference_time()
-        return us is None or other_us is None or abs(us - other_us) > shown.placement.noise_us
+        shown, run = self._placement.shown, self._runs.shown_or_last()
+        if placement is None:
+            placement = shown.placement if shown is not None else None
+        if self.reference.kind != "run":
+            return difference(placement, run, self.reference_baseline())
+        other = self._runs.find(self.reference.name)
+        return difference(placement, run, other.placement if other is not None else None, other)
+
+    def is_decided(self) -> bool:
+        """Tell whether measurements tell the shown placement from the reference, if it has any."""
+        found = self.difference()
+        return found is None or found.is_decided

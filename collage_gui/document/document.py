@@ -18,6 +18,7 @@ from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.placement import Placement, baseline_placement
 from collage_engine.records.shapes import OpenSizes, ShapeChoice
 from collage_engine.support.typed import convert
+from collage_engine.wording.figures import was_wanted_quickly
 from collage_engine.wording.titles import baseline_title
 from collage_gui.document.comparison import ReferenceComparison
 from collage_gui.document.cost_table import CostTable
@@ -310,7 +311,7 @@ class Document(QObject):
         self.costs.refresh()
 
         def runs_arrived() -> None:
-            placed = [run for run in self.runs.all if not run.of_profile]
+            placed = [r for r in self.runs.all if not (r.of_profile or was_wanted_quickly(r))]
             if self._restore_settings and placed:
                 self.execution.restore_settings(placed[-1])
             self._restore_settings = False

@@ -59,6 +59,8 @@ class Execution(QObject):
         self.cancelling = False
         self.stopping = False
         """Whether the run under way was told to end with its best placement so far."""
+        self.is_quick = False
+        """Whether the run under way is a quick confirmation."""
         self.provisional: Run | None = None
         """What the run under way has found so far."""
         self.stages: dict[str, Stage] = {}
@@ -84,7 +86,8 @@ class Execution(QObject):
         self._runs.provisional = None
         self._pins_at_start = self._pins.written
         self.running_changed.emit()
-        if self._costs.any_usable:
+        self.is_quick = self.settings.confirmation == "quick"
+        if self._costs.any_usable and not self.is_quick:
             self.search(quiet=True)
         params = protocol.RunStart(document=self._requests.handle, settings=self.settings)
         self._requests.send(params, failed=self._start_failed)
@@ -111,8 +114,8 @@ class Execution(QObject):
         It is shown unless a placement stays on the screen that was measured to be faster under the
         same pins, such as that of the run before.
         """
-        if not self.running:
-            return
+        if not self.running or (self.is_quick and self._placement.shown is not None):
+            return  # what is shown while it is confirmed stays until there is an answer
         self.provisional = self._runs.provisional = run
         self.progress_changed.emit()
         self._runs.changed.emit()

@@ -58,8 +58,17 @@ class PinMenu(QMenu):
         self._line = self.addSeparator()
         self._measure = self.addAction("")
         self._measure.triggered.connect(lambda _=False: measure())
-        document.questions.explanation_changed.connect(self.refresh)
+        self.aboutToShow.connect(self._listen)
+        self.aboutToHide.connect(self._listen_no_more)
         self.refresh()
+
+    def _listen(self) -> None:
+        """Follow the engine's answers, from now on until the menu closes."""
+        self._document.questions.explanation_changed.connect(self.refresh)
+        self.refresh()
+
+    def _listen_no_more(self) -> None:
+        self._document.questions.explanation_changed.disconnect(self.refresh)
 
     def refresh(self) -> None:
         """Show the prices that are known now."""

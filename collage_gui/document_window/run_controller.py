@@ -10,11 +10,15 @@ from collage_engine.wording.amounts import as_sentence, duration_text
 from collage_engine.wording.figures import (
     enough_budget_s,
     few_measured_sentence,
+    untimed_text,
 )
 from collage_gui.document.document import Document, RunQueue
 from collage_gui.messages import Messages
 from collage_gui.panels.run_settings import RunSettingsPanel
 from collage_gui.preferences import Preferences
+
+QUICK_S = 20.0
+"""Seconds that a quick confirmation may take, so that one waits for it; chosen."""
 
 
 class RunController:
@@ -77,13 +81,11 @@ class RunController:
         else:
             self._document.execution.start(settings)
 
-    def _start_within(self, budget_s: float) -> None:
-        """Run with another budget, which the settings keep.
-
-        Args:
-            budget_s: Seconds.
-        """
-        self._settings.budget.setValue(round(budget_s))
+    def _start_enough(self) -> None:
+        """Run for as long as the last run says is enough; the settings keep that budget."""
+        budget_s = enough_budget_s(self._document.runs.visible[-1])
+        if budget_s is not None:
+            self._settings.budget.setValue(round(budget_s))
         self.start()
 
     def start_in_precision(self, precision: str, tolerance: float) -> None:
@@ -102,14 +104,18 @@ class RunController:
             self.start()
 
     def confirm_quickly(self) -> None:
-        """Search under the current pins, and time what is found against the last run only."""
+        """Search under the current pins, and time what is found against the last run only.
+
+        It takes ``QUICK_S`` at most.
+        """
         if self._document.is_open and not self._document.execution.running:
             self._start(self._run_quickly)
 
     def _run_quickly(self) -> None:
         self._clear_messages()
         settings = self._settings.settings()
-        quick = msgspec.structs.replace(settings, confirmation="quick")
+        budget_s = min(settings.budget_s, QUICK_S)
+        quick = msgspec.structs.replace(settings, confirmation="quick", budget_s=budget_s)
         self._document.execution.start(quick)
         self._document.execution.settings = settings
 
@@ -154,19 +160,23 @@ class RunController:
         run = visible[-1]
         few, budget_s = few_measured_sentence(run), enough_budget_s(run)
         text = " ".join(as_sentence(warning) for warning in run.warnings)
-        if few and budget_s is not None and not run.provisional:
+        late = untimed_text(run, visible[:-1])
+        few = " ".join(filter(None, [as_sentence(late) if late else "", few]))
+        if few:
+            # A run that measured nothing has no rate from which a budget would follow.
+            action, go_on = "Continue", self.start
+            if budget_s is not None:
+                action, go_on = f"Run for {duration_text(budget_s)}", self._start_enough
+            self._messages.clear("drift")
             self._messages.show_message(
-                f"{few} {text}".strip(),
-                "warning",
-                f"Run for {duration_text(budget_s)}",
-                lambda: self._start_within(budget_s),
-                topic="few measured",
+                f"{few} {text}".strip(), "warning", action, go_on, topic="few measured"
             )
-        elif text:
+            return
+        self._messages.clear("few measured")
+        if text:
             self._messages.show_message(text, "warning", "Measure again", self.start, topic="drift")
-        for topic, holds in (("few measured", bool(few)), ("drift", bool(text) and not few)):
-            if not holds:
-                self._messages.clear(topic)
+        else:
+            self._messages.clear("drift")
 
     def _searched(self, infeasible: str) -> None:
         if infeasible:

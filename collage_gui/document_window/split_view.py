@@ -12,9 +12,9 @@ from PySide6.QtWidgets import (
 )
 
 from collage_engine.wording.figures import (
+    Difference,
     drift_text,
     latency_text,
-    latency_us,
     speed_text,
     toolchains_text,
 )
@@ -167,10 +167,10 @@ class SplitController(QObject):
         other_run = document.runs.find(compared.run)
         other = compared.placement
         texts = [latency_text(other)]
-        us, now_us = latency_us(other), latency_us(now.placement)
-        if us and now_us:
-            decided = document.comparison.is_decided()
-            texts.append(speed_text(us, now_us, now.title, decided))
+        found = document.comparison.difference()
+        if found is not None:
+            back = Difference(found.other_us, found.us, found.state)
+            texts.append(speed_text(back, now.title))
         if run is not None and other_run is not None and other_run is not run:
             drift = drift_text(other_run, run, "")
             texts[-1] += f" ({drift})" if drift else ""

@@ -10,8 +10,7 @@ from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.support.text import counted
-from collage_engine.wording.amounts import gain_text
-from collage_engine.wording.figures import latency_text, latency_us
+from collage_engine.wording.figures import latency_text
 from collage_gui.document.document import Document
 from collage_gui.document.pin_prices import price_of_pin, unmeasured_of_pin
 from collage_gui.document.pin_set import MARKS, pin_demand
@@ -107,20 +106,18 @@ class PinsPanel(QWidget):
         self.summary.setVisible(has)
         self.empty.setVisible(not has)
         verdicts = enumerate(document.pins.verdicts)
-        prices = {at: v.price_us for at, v in verdicts if v.price_us is not None}
+        priced = [at for at, verdict in verdicts if verdict.price_us is not None]
         text = counted(len(document.pins.current), "pin")
         shown = document.placement.shown
         if document.stale:
             infeasible = document.pins.infeasible is not None
             older = "the placement was made without them: press Space"
             text += f" · {'no placement satisfies them' if infeasible else older}"
-        elif shown is not None and prices:
+        elif shown is not None and priced:
             them = "it" if len(document.pins.current) == 1 else "them"
             text += f" · {latency_text(shown.placement)} with {them}"
-            now = latency_us(shown.placement)
-            if len(prices) == 1 and now:
-                ((at, price_us),) = prices.items()
-                text += f" ({price_of_pin(document, at)}, {gain_text(now, now - price_us)})"
+            if len(priced) == 1:
+                text += f" ({price_of_pin(document, priced[0])})"
         self.summary.setText(text)
         self.free.setEnabled(has)
 

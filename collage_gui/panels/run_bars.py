@@ -6,7 +6,7 @@ from collage_engine.drawing.layout import AT_A_GLANCE
 from collage_engine.drawing.palette import toolchain_look
 from collage_engine.records.placement import Baseline, Placement, Run
 from collage_engine.support.text import counted
-from collage_engine.wording.amounts import gain_text
+from collage_engine.wording.amounts import time_text
 from collage_engine.wording.figures import (
     drift_text,
     latency_us,
@@ -21,6 +21,16 @@ TIED_WITH_EXPORTED = "tied with what is exported"
 EXPORTED = "exported"
 
 
+def against_text(document: Document) -> str:
+    """Return what the figures beside the bars are against; empty where there is nothing."""
+    baseline, (name, us) = (
+        document.comparison.reference_baseline(),
+        document.comparison.reference_time(),
+    )
+    name = name if baseline is None else baseline_title(baseline)
+    return "" if us is None else f"Per cent: against {name} ({time_text(us)})"
+
+
 def run_bars(document: Document, run: Run | None) -> list[Bar]:
     """Returns the bars of an estimate, of runs, of the best placement found, of baselines.
 
@@ -28,24 +38,28 @@ def run_bars(document: Document, run: Run | None) -> list[Bar]:
         document: The document; what it shows without a run is an estimate.
         run: The run whose baselines are shown.
     """
-    _, against = document.comparison.reference_time()
     return [
-        *_shown_bars(document, against),
-        *_own_bars(document, run, against),
+        *_shown_bars(document),
+        *_own_bars(document, run),
         *_found_bars(document, run),
-        *_baseline_bars(run),
+        *_baseline_bars(document, run),
     ]
 
 
-def _shown_bars(document: Document, against: float | None) -> list[Bar]:
+def _against(document: Document, timed: Placement | Baseline | None) -> list[str]:
+    """Return the difference from the reference, as far as rounds that both had can tell."""
+    found = document.comparison.difference(timed) if timed is not None else None
+    return [found.text] if found is not None and found.state not in ("apart", "same") else []
+
+
+def _shown_bars(document: Document) -> list[Bar]:
     """Returns what is shown without being a run's placement: an estimate of a search."""
     shown = document.placement.shown
     if shown is None or shown.run is not None or shown.found_by is not None:
         return []
-    us = latency_us(shown.placement)
-    note = gain_text(us, against) if against is not None else ""
     title = "Now (expected)" if shown.estimated else shown.title
-    return [Bar(title, us, strong=True, note=note)]
+    note = ", ".join(_against(document, shown.placement))
+    return [Bar(title, latency_us(shown.placement), strong=True, note=note)]
 
 
 def _bar_of(placement: Placement, label: str, key: str, note: str, strong: bool) -> Bar:
@@ -54,21 +68,22 @@ def _bar_of(placement: Placement, label: str, key: str, note: str, strong: bool)
     return Bar(label, latency_us(placement), low, high, note=note, key=key, strong=strong)
 
 
-def _own_bars(document: Document, shown: Run | None, against: float | None) -> list[Bar]:
+def _own_bars(document: Document, shown: Run | None) -> list[Bar]:
     current = document.placement.shown.run if document.placement.shown else None
-    bars, comparison = [], document.comparison
+    bars = []
     under_way = document.runs.provisional
     runs = list(reversed(document.runs.visible[-AT_A_GLANCE:]))
     for each in [under_way, *runs] if under_way is not None else runs:
         placement = each.placement
         if placement is None:
             continue
-        compared = each.id == current and against is not None and comparison.is_decided()
         # The figure first: a narrow panel cuts the end.
-        notes = [gain_text(latency_us(placement), against)] if compared else []
+        notes = _against(document, placement)
         notes += [winner_title(each)] if each.winner != "collage" else []
         notes += ["expected"] if placement.measured_us is None else []
-        notes += [drift_text(each, shown, "")] if shown is not None and each is not shown else []
+        if shown is not None and each is not shown:
+            same = each.threads == shown.threads
+            notes += [drift_text(each, shown, "") if same else counted(each.threads, "thread")]
         note, strong = ", ".join(filter(None, notes)), each.id == current
         title = document.runs.title_of(each)
         bars.append(_bar_of(placement, title, f"run:{each.id}", note, strong))
@@ -80,19 +95,18 @@ def _found_bars(document: Document, run: Run | None) -> list[Bar]:
     found = run.best_found() if run is not None else None
     if run is None or found is None or run.winner == "collage":
         return []
+    notes = _against(document, found)
     if found.measured_us is None:
-        note = "expected, not measured"
+        notes = ["expected, not measured"]
     elif "collage" in run.tied:
-        note = TIED_WITH_EXPORTED
-    else:
-        note = gain_text(found.measured_us, latency_us(run.placement))
-    note = f"{note}, {counted(len(found.partitions), 'partition')}"
+        notes += [TIED_WITH_EXPORTED]
+    note = ", ".join([*notes, counted(len(found.partitions), "partition")])
     shown = document.placement.shown
     strong = shown is not None and shown.found_by == run.id
     return [_bar_of(found, "Best of the search", f"found:{run.id}", note, strong)]
 
 
-def _baseline_bars(run: Run | None) -> list[Bar]:
+def _baseline_bars(document: Document, run: Run | None) -> list[Bar]:
     if run is None:
         return []
     bars = []
@@ -105,6 +119,7 @@ def _baseline_bars(run: Run | None) -> list[Bar]:
     for each in sorted(shown, key=lambda b: b.measured_us or float("inf")):
         low, high = each.spread_us or (None, None)
         single = each.kind == "whole-model"
+        notes = _against(document, each) if each.measured_us is not None else []
         bars.append(
             Bar(
                 baseline_title(each),
@@ -112,7 +127,7 @@ def _baseline_bars(run: Run | None) -> list[Bar]:
                 low,
                 high,
                 colour=toolchain_look(each.name).colour if single else NEUTRAL,
-                note=_baseline_note(run, each),
+                note=", ".join(filter(None, [*notes, _baseline_note(run, each)])),
                 key=f"baseline:{each.name}",
             )
         )

@@ -17,7 +17,6 @@ from collage_engine.wording.figures import (
     ending_sentences,
     estimate_text,
     latency_text,
-    latency_us,
     partition_sum_text,
     speed_text,
     toolchains_text,
@@ -36,20 +35,20 @@ def headline(document: Document) -> str:
     if document.placement.shown is None:
         return ""
     placement = document.placement.shown.placement
-    comparison = document.comparison
-    us, run = latency_us(placement), document.runs.shown_or_last()
+    comparison, run = document.comparison, document.runs.shown_or_last()
     if run is not None and run.of_profile:
         return verdict_sentence(run)
     if comparison.reference.kind == "best":
-        return answer_text(placement, run)
-    name, reference_us = comparison.reference_time()
-    if us is None or reference_us is None or comparison.is_itself():
+        return answer_text(
+            placement, run, [each for each in document.runs.visible if each is not run]
+        )
+    (name, _), found = comparison.reference_time(), comparison.difference()
+    if found is None or comparison.is_itself():
         return latency_text(placement)
     baseline = comparison.reference_baseline()
     name = name if baseline is None else baseline_title(baseline)
-    other = f"{name} ({time_text(reference_us)})"
-    speed = speed_text(us, reference_us, other, comparison.is_decided())
-    return f"{latency_text(placement)} · {speed}"
+    other = f"{name} ({time_text(found.other_us)})"
+    return f"{latency_text(placement)} · {speed_text(found, other)}"
 
 
 def detail(document: Document, run: Run | None) -> str:

@@ -21,6 +21,7 @@ from collage_engine.wording.facts import (
 )
 from collage_engine.wording.figures import (
     baseline_drift,
+    difference,
     latency_us,
     winner_title,
 )
@@ -30,6 +31,10 @@ from collage_gui.panels.tables import Column, RowsModel, Table, toolchain_column
 from collage_gui.theme import Theme
 from collage_gui.widgets import action_button, lay_out, text_label
 
+ABOUT_AGAINST = (
+    "Compared in the rounds of a run that timed both placements: a quick confirmation times that "
+    "of the run before again. The machine has another speed in other runs."
+)
 ABOUT_DRIFT = (
     "How much slower the baselines were than in the shown run: the median over those that both "
     "runs timed. It is the machine's doing, not the placement's."
@@ -46,7 +51,7 @@ class AllRunsPage(QWidget):
             [
                 Column("Run", document.runs.title_of, width=120),
                 Column("Latency", lambda r: latency_us(r.placement), "time"),
-                Column("Against shown", self._gain, "percent"),
+                Column("Against shown", self._against, about=ABOUT_AGAINST, width=110),
                 Column("Drift", self._drift, "percent", ABOUT_DRIFT),
                 Column("Expected", lambda r: r.placement and r.placement.estimated_us, "time"),
                 Column(
@@ -74,10 +79,13 @@ class AllRunsPage(QWidget):
         shown = self.document.runs.shown_or_last()
         return None if shown is None or shown is run else shown
 
-    def _gain(self, run: Run) -> float | None:
+    def _against(self, run: Run) -> str:
+        """Return by how much a run is slower where one run has timed both, or why not."""
         other = self._other(run)
-        ours, reference = latency_us(run.placement), latency_us(other.placement if other else None)
-        return 100 * (ours / reference - 1) if ours is not None and reference else None
+        if other is None:
+            return ""
+        found = difference(run.placement, run, other.placement, other)
+        return found.text if found is not None else DASH
 
     def _drift(self, run: Run) -> float | None:
         other = self._other(run)
@@ -125,9 +133,11 @@ class ChangesPage(QWidget):
                 f"{toolchain_title(t)} {a} → {b}" for t, (a, b) in comparison.by_toolchain.items()
             )
             before = self.document.comparison.reference_time()[0]
+            known = comparison.delta_us is not None
+            us = f"{signed_time(comparison.delta_us)}, " if known else ""
             return (
                 f"Against {before}: {counts['moved']} moved, {counts['regrouped']} regrouped, "
-                f"{counts['same']} same · {signed_time(comparison.delta_us)} · partitions: {per}"
+                f"{counts['same']} same · {us}{comparison.against} · partitions: {per}"
             )
         if self.document.comparison.reference.kind == "run":
             return "Show another run to compare it with this one."

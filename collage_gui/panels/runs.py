@@ -18,7 +18,7 @@ from PySide6.QtWidgets import (
 from collage_engine.records.placement import Run
 from collage_gui.document.document import Document
 from collage_gui.panels.bar_chart import BarChart
-from collage_gui.panels.run_bars import run_bars
+from collage_gui.panels.run_bars import against_text, run_bars
 from collage_gui.panels.run_headline import detail, remark
 from collage_gui.panels.run_pages import AllRunsPage, ChangesPage, FactsPage
 from collage_gui.panels.shapes import ShapesPage
@@ -43,6 +43,7 @@ class RunsPanel(QWidget):
             ),
         )
         self.chart.chosen.connect(self._bar_chosen)
+        self.against = text_label(look="quiet", name="runsAgainst")
         self.detail = text_label(look="quiet")
         self.remark = text_label(name="runRemark")
         self.name = named(
@@ -85,7 +86,7 @@ class RunsPanel(QWidget):
     def _bars_page(self) -> QScrollArea:
         left = QWidget()
         edit = lay_out(QHBoxLayout(), self.name, (self.note, 1), self.details, self.delete)
-        parts = (self.remark, self.chart, self.detail, edit, None)
+        parts = (self.remark, self.against, self.chart, self.detail, edit, None)
         lay_out(QVBoxLayout(left), *parts, edge=1)
         scroll = QScrollArea(widgetResizable=True)
         scroll.setFrameShape(QScrollArea.Shape.NoFrame)
@@ -99,6 +100,7 @@ class RunsPanel(QWidget):
         document = self.document
         run = document.runs.shown_or_last()
         self.chart.show_bars(run_bars(document, run))
+        self.against.setText(against_text(document))
         self.detail.setText(detail(document, run))
         self.remark.setText(remark(document, run))
         self.remark.setVisible(bool(self.remark.text()))

@@ -364,3 +364,31 @@ def test_a_node_in_words():
         "Relu 0 is not placed: the pin 'relu1=openvino' cannot be honoured: openvino is not among "
         "the toolchains of this run (cublas).",
     )
+
+
+def test_a_run_that_shares_nothing_with_the_shown_one_says_nothing_of_it():
+    """Its machine had another speed: nothing tells how its placements would compare."""
+    opened, parts = a_mix_that_won()
+    opened.runs.append(run("r2", placement(parts["first"], parts["second"], measured_us=70.0)))
+    tvm = placement(parts["tvm"], measured_us=2.0)
+    opened.runs.append(run("r3", tvm))
+    first = opened.runs[0].placement
+    found, _ = search_document(opened, RunSettings(), None, first)
+    assert found.regrets[parts["tvm"].id] == pytest.approx(25.2 - 7.68), "not 2.0 of another minute"
+    told, _ = explain_document(opened, 0, None, first)
+    lines = {line.candidate: line for line in told.alternatives}
+    assert lines[parts["tvm"].id].status == "slower"
+    assert lines[parts["tvm"].id].whole_us == pytest.approx(25.2 - 7.68), "as in that run"
+
+
+def test_the_price_of_a_pin_is_measured_against_measured():
+    """A cover that is only expected to be better, and was never timed, is no base of a price."""
+    each = [candidate((0,), cost(3.0)), candidate((1,), cost(3.0))]
+    pinned, whole = candidate((0, 1), cost(41.0), "tvm"), candidate((0, 1), cost(27.0), "openvino")
+    opened = document(*each, pinned, whole)
+    opened.pins = [Pin(kind="on", nodes=(0,), toolchain="tvm", text="relu1=tvm")]
+    alone = Baseline(name="openvino", kind="whole-model", measured_us=27.1, candidates=(whole.id,))
+    shown = placement(pinned, measured_us=41.5)
+    opened.runs = [run("r1", shown, alone)]
+    found, _ = search_document(opened, RunSettings(), None, shown)
+    assert found.verdicts[0].price_us == pytest.approx(41.5 - 27.1)

@@ -15,10 +15,18 @@ from collage_engine.trials.contender import (
     ContenderResult,
 )
 from collage_engine.trials.standings import RaceResult
-from collage_engine.wording.figures import answer_text, is_decided
+from collage_engine.wording.figures import (
+    answer_text,
+    bound_text,
+    difference,
+    estimate_text,
+    partition_us,
+    untimed_text,
+)
 from collage_engine.wording.latencies import latency_rows
-from collage_engine.wording.titles import baseline_title
-from tests.support.runs import run_record
+from collage_engine.wording.sentences import NO_TURN
+from collage_engine.wording.titles import baseline_title, toolchain_title
+from tests.support.runs import partition, run_record
 from tests.support.scripted_workers import cover
 
 
@@ -74,8 +82,36 @@ def test_common_rounds_decide_however_far_apart_single_rounds_lie() -> None:
         run.placement = msgspec.structs.replace(run.placement, spread_us=spread_us)
         for tied, decided in (([], True), (["tvm"], False)):
             run.tied = tied
-            assert is_decided(run.placement, run) is decided
+            found = difference(run.placement, run, run.baselines[0])
+            assert found is not None and found.is_decided is decided
             assert ("not decided" in answer_text(run.placement, run)) is not decided
         run.tied = []
         other = msgspec.structs.replace(run.placement)  # of another run, never beside the baselines
-        assert not is_decided(other, run)
+        found = difference(other, run, run.baselines[0])
+        assert found is not None and found.text == "not timed together"
+
+
+def test_the_answer_names_what_runs_and_how_few_had_their_turn() -> None:
+    late = [
+        Baseline(name=name, kind="whole-model", reason=NO_TURN)
+        for name in ("tvm", "openvino", "onnxruntime", "openblas")
+    ]
+    own = Baseline(name="onednn", kind="whole-model", measured_us=29.5, candidates=("whole",))
+    whole = Placement(
+        partitions=(partition(0, candidate="whole", us=22.8),),
+        estimated_us=26.6,
+        measured_us=29.5,
+        additive_error_us=2.9,
+    )
+    run = run_record(placement=whole, baselines=[own, *late], winner="onednn", lower_bound_us=24.6)
+    told = answer_text(whole, run)
+    title, tvm = toolchain_title("onednn"), toolchain_title("tvm")
+    assert told == f"{title}, 29.5 µs measured · the only one of 5 toolchains that was timed"
+    before = run_record(baselines=[Baseline(name="tvm", kind="whole-model", measured_us=24.6)])
+    assert answer_text(whole, run, [before]) == f"{told}; {tvm} took 24.6 µs in another run"
+    assert untimed_text(run_record(placement=whole, baselines=[own])) == ""
+    # One partition has one figure: neither an estimate nor a bound below it is told.
+    assert partition_us(whole, whole.partitions[0]) == 29.5
+    assert estimate_text(whole) == bound_text(run) == ""
+    run.lower_bound_us = 26.6
+    assert bound_text(run) == "the best by these costs (proved)"
