@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +32,7 @@ from collage_engine.model.whole_numbers import is_whole
 from collage_engine.records.graph import NodeSet, members
 from collage_engine.records.precision import TOLERANCES, RunTolerance
 from collage_engine.records.settings import RunSettings
-from collage_engine.support.errors import UsageError, short_reason, shown
+from collage_engine.support.errors import ModelError, UsageError, short_reason, shown
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -86,11 +87,10 @@ def model_samples(
     if not further and not others and any(is_whole(kind) for _, kind in model.inputs):
         others = ("normal",)
     for k, numbers in enumerate(others, len(samples)):
-        sample = _sample(model, model.random_inputs(settings.seed + k, numbers))
-        if (
-            sample.not_finite.keys() <= samples[0].not_finite.keys()
-        ):  # else it is none for the model
-            samples.append(sample)
+        with contextlib.suppress(ModelError):  # it is no sample for the model
+            sample = _sample(model, model.random_inputs(settings.seed + k, numbers))
+            if sample.not_finite.keys() <= samples[0].not_finite.keys():
+                samples.append(sample)
     return tuple(samples)
 
 
@@ -121,15 +121,26 @@ def unchecked(samples: Sequence[ModelSample]) -> dict[str, float]:
 
 
 def _random_sample(model: ImportedModel, seed: int) -> ModelSample:
-    """Return random inputs from the first range that makes all outputs finite."""
+    """Return random inputs from the first range that makes all outputs finite.
+
+    Raises:
+        ModelError: The model runs on none; what it says is said of the first.
+    """
     best: ModelSample | None = None
+    refusal: ModelError | None = None
     for numbers in RANGES:
-        found = _sample(model, model.random_inputs(seed, numbers))
+        try:
+            found = _sample(model, model.random_inputs(seed, numbers))
+        except ModelError as error:
+            refusal = refusal or error
+            continue
         if best is None or sum(found.not_finite.values()) < sum(best.not_finite.values()):
             best = found
         if not found.not_finite:
             break
-    assert best is not None
+    if best is None:
+        assert refusal is not None
+        raise refusal
     return best
 
 

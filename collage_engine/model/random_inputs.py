@@ -110,6 +110,22 @@ def _factor(graph: DataflowGraph, start: NodeIndex) -> float:
     return min(casts, default=1.0)
 
 
+def _compared(graph: DataflowGraph, start: NodeIndex) -> list[int]:
+    """Return the constants that a single whole number is compared with, such as a sampling rate.
+
+    They are known by their magnitude.
+    """
+    if graph.nodes[start].type.elements != 1:
+        return []
+    constants = {
+        graph.nodes[i].largest
+        for node, _ in _read_exactly(graph, start)
+        if node.op == "equal"
+        for i in node.inputs
+    }
+    return sorted(value for value in constants if value is not None)
+
+
 def _reads_as(graph: DataflowGraph, start: NodeIndex, operators: Container[str]) -> bool:
     """Tell whether a parameter, or what is exactly known of it, is a second operand."""
     return any(
@@ -125,6 +141,7 @@ class _WholeNumbersDrawn:
     negative. Of the others, those of which nothing but whole numbers is computed are as large as
     nothing overflows, with both signs; what decides floats is a mask or a length in most models,
     which other numbers than 0 and 1 make meaningless, and takes all values where it has 8 bits.
+    A single number that is compared with constants is one of these or none, turn by turn.
     """
 
     def __init__(self, graph: DataflowGraph) -> None:
@@ -135,6 +152,7 @@ class _WholeNumbersDrawn:
         whole = [i for i in graph.record.inputs if is_whole(nodes[i].type)]
         self.divisors = {i for i in whole if _reads_as(graph, i, DIVISIONS)}
         self.exponents = {i for i in whole if _reads_as(graph, i, POWERS)}
+        self.compared = {i: _compared(graph, i) for i in whole}
         small = dict.fromkeys(self.divisors, LARGEST_DIVISOR)
         small |= dict.fromkeys(self.exponents, LARGEST_EXPONENT)
         free = {
@@ -151,9 +169,15 @@ class _WholeNumbersDrawn:
             largest = min(largest, EVALUATED)
         return bounds[node.index] <= largest
 
-    def draw(self, index: NodeIndex, random: np.random.Generator, numbers: str) -> np.ndarray:
-        """Return values of a parameter, for a range of floats."""
+    def draw(
+        self, index: NodeIndex, random: np.random.Generator, numbers: str, turn: int
+    ) -> np.ndarray:
+        """Return values of a parameter, for a range of floats; others in the next turn."""
         kind = self.graph.nodes[index].type
+        choices = [*self.compared[index], None]
+        choice = choices[turn % len(choices)]
+        if choice is not None:
+            return np.full(kind.shape, choice)
         shape, signed = kind.shape, kind.dtype.startswith("int")
         limit, bound = self.numbers.index_limit[index], int(self.bounds[index])
         if limit < math.inf:
@@ -209,6 +233,7 @@ def random_inputs(
         numbers: The range of floats, one of ``RANGES`` or ``EDGES``.
     """
     made = {}
+    turn = seed + (*RANGES, *EDGES).index(numbers)
     whole = _WholeNumbersDrawn(graph)
     for (name, kind), index in zip(inputs, graph.record.inputs, strict=True):
         word = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "little")
@@ -219,7 +244,7 @@ def random_inputs(
         elif kind.dtype == "bool":
             values = random.random(kind.shape) < 0.5
         elif is_whole(kind):
-            values = whole.draw(index, random, numbers)
+            values = whole.draw(index, random, numbers, turn)
         elif numbers == "halves":
             values = np.round(2 * _normal(random, kind.shape)) / 2
         elif numbers == "large":

@@ -38,7 +38,7 @@ from collage_engine.run.stages.samples import (
     sample_warnings,
 )
 from collage_engine.run.task import RunTask
-from collage_engine.support.errors import ArtifactError, MeasureError, ToolchainError
+from collage_engine.support.errors import ArtifactError, MeasureError, ModelError, ToolchainError
 from collage_engine.support.files import write_npz
 from collage_engine.timing.bench import check
 from collage_engine.trials.contender import Contender, Sample
@@ -253,6 +253,28 @@ def test_ties_casts_and_whole_numbers_have_a_sample(
     for values in others:
         assert (values != first).mean() > 0.9 and (2 * values % 1 == 0).all()
         assert np.abs(values).max() > {"halves": 1, "large": 1e15, "whole": 2**55}[kind]
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_number_that_chooses_a_branch_is_one_that_it_is_compared_with(
+    imported: Importing, runs: bool
+) -> None:
+    size = "four" if runs else "three"  # into which the input's eight values do not fit
+    model = imported(
+        f"""(float[8] x, int64 rate) => (float[n, m] y)
+        <int64 wide = {{16000}}, int64[2] four = {{-1, 4}}, int64[2] three = {{-1, 3}}> {{
+            is_wide = Equal(rate, wide)
+            y = If (is_wide) <
+                then_branch = yes () => (float[n, m] a) {{ a = Reshape(x, {size}) }},
+                else_branch = no () => (float[n, m] b) {{ b = Reshape(x, three) }}
+            >
+        }}"""
+    )
+    if runs:
+        assert [sample.inputs["rate"] for sample in model_samples(model, RunSettings())] == [16000]
+        return
+    with pytest.raises(ModelError, match="cannot be run for reference"):
+        model_samples(model, RunSettings())
 
 
 def test_what_no_range_makes_finite_is_known_by_name(imported: Importing) -> None:
