@@ -51,6 +51,9 @@ class Window(Protocol):
     def close(self) -> bool:
         """Close the window."""
 
+    def refresh(self) -> None:
+        """Enable what can be done now."""
+
     def show_palette(self) -> None:
         """Open the command palette."""
 
@@ -69,6 +72,11 @@ class ActionSpec:
     tip: str
     needs: Need
     checkable: bool
+
+    def trigger(self, window: Window, *_: object) -> None:
+        """Carry out the action, and show what can be done then."""
+        self.run(window)
+        window.refresh()
 
     @property
     def submenu(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
+from PySide6.QtCore import QObject, Signal
 
 from collage_engine.wording.amounts import as_sentence, duration_text
 from collage_engine.wording.figures import (
@@ -12,13 +13,74 @@ from collage_engine.wording.figures import (
     few_measured_sentence,
     untimed_text,
 )
-from collage_gui.document.document import Document, RunQueue
+from collage_gui.document.document import Document
 from collage_gui.messages import Messages
 from collage_gui.panels.run_settings import RunSettingsPanel
 from collage_gui.preferences import Preferences
 
 QUICK_S = 20.0
 """Seconds that a quick confirmation may take, so that one waits for it; chosen."""
+
+
+class RunQueue(QObject):
+    """Knows the open documents, of which one runs and others may wait, in order."""
+
+    changed = Signal()
+    """A signal that a document began or ceased to wait."""
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._documents: list[Document] = []
+        self._waiting: dict[Document, Callable[[], None]] = {}
+
+    def add(self, document: Document) -> None:
+        """Take care of a document from now on."""
+        self._documents.append(document)
+        document.execution.running_changed.connect(self._start_next)
+        document.shapes.changed.connect(self._start_next)
+
+    def remove(self, document: Document) -> None:
+        """Forget a document that is closed."""
+        self._documents.remove(document)
+        self.withdraw(document)
+        self._start_next()
+
+    def ask(self, document: Document, start: Callable[[], None]) -> Document | None:
+        """Start at once, or as soon as nothing else runs.
+
+        Args:
+            document: The document that is to run.
+            start: Starts its run.
+
+        Returns:
+            The document whose run is waited for; None where the run has begun.
+        """
+        busy = self._running()
+        if busy is None:
+            start()
+        elif document not in self._waiting:
+            self._waiting[document] = start
+            self.changed.emit()
+        return busy
+
+    def waits(self, document: Document) -> bool:
+        """Tells whether a document waits for its turn."""
+        return document in self._waiting
+
+    def withdraw(self, document: Document) -> None:
+        """Take back a run that waits."""
+        if self._waiting.pop(document, None) is not None:
+            self.changed.emit()
+
+    def _running(self) -> Document | None:
+        return next((each for each in self._documents if each.running), None)
+
+    def _start_next(self) -> None:
+        if self._waiting and self._running() is None:
+            document = next(iter(self._waiting))
+            start = self._waiting.pop(document)
+            self.changed.emit()
+            start()
 
 
 class RunController:

@@ -18,13 +18,13 @@ from PySide6.QtWidgets import (
 
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.banner import Banner
-from collage_gui.document.document import Document, RunQueue
+from collage_gui.document.document import Document
 from collage_gui.document_window.export_controller import ExportController
 from collage_gui.document_window.files import DocumentFiles
 from collage_gui.document_window.find_bar import FindBar
 from collage_gui.document_window.picture_controller import PictureController
 from collage_gui.document_window.pin_controller import PinController
-from collage_gui.document_window.run_controller import RunController
+from collage_gui.document_window.run_controller import RunController, RunQueue
 from collage_gui.document_window.shapes_controller import ShapesController
 from collage_gui.document_window.split_view import SplitController, SplitWidget
 from collage_gui.graph_view.view import GraphView

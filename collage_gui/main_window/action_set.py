@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt
@@ -30,22 +29,18 @@ from collage_gui.widgets import plain_tip
 class ActionSet:
     """The window's actions: one ``QAction`` for each line of the table of actions."""
 
-    def __init__(
-        self, owner: QWidget, preferences: Preferences, run: Callable[[ActionSpec], None]
-    ) -> None:
+    def __init__(self, owner: QWidget, preferences: Preferences) -> None:
         """Makes the actions.
 
         Args:
             owner: The window that gets the actions and their shortcuts.
             preferences: Decide which of the checkable actions are checked.
-            run: Carries out an action.
         """
         self._preferences = preferences
         self.by_id: dict[str, QAction] = {}
         groups = {title: QActionGroup(owner) for title in SUBMENUS.values()}
         for spec in ACTIONS:
             action = _make_action(spec, owner)
-            action.triggered.connect(partial(lambda spec, *_: run(spec), spec))
             if spec.submenu:
                 groups[spec.submenu].addAction(action)
             self.by_id[spec.id] = action

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QFileDialog, QMessageBox, QTabBar, QTabWidget, QWi
 
 from collage_engine.support.files import resource
 from collage_gui import recovery
-from collage_gui.document.document import RunQueue
+from collage_gui.document_window.run_controller import RunQueue
 from collage_gui.engine_client import EngineClient
 from collage_gui.main_window.recovery_copies import RecoveryCopies
 from collage_gui.messages import Messages

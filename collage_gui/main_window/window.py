@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from PySide6.QtWidgets import (
 from collage_engine import __version__
 from collage_engine.support.text import counted
 from collage_gui import recovery
-from collage_gui.actions import ActionSpec
+from collage_gui.actions import ACTIONS
 from collage_gui.banner import Banner
 from collage_gui.command_palette import CommandPalette
 from collage_gui.engine_client import Connection, EngineClient
@@ -72,7 +73,9 @@ class MainWindow(QMainWindow):
         """Messages that concern every document; the page in front shows them."""
         self.welcome = WelcomePage(preferences)
         self.banner = Banner("welcomeBanner", self.welcome, self.messages)
-        self.action_set = ActionSet(self, preferences, self._run)
+        self.action_set = ActionSet(self, preferences)
+        for spec in ACTIONS:
+            self.action_set.by_id[spec.id].triggered.connect(partial(spec.trigger, self))
         actions = self.action_set.by_id
         self.recovery = RecoveryCopies(self.client, self)
         self.documents: Documents = Documents(
@@ -148,11 +151,6 @@ class MainWindow(QMainWindow):
         self.action_set.check_preferences()
 
     # -- actions -----------------------------------------------------------------------
-
-    def _run(self, spec: ActionSpec) -> None:
-        """Carries out an action of the table."""
-        spec.run(self)
-        self.refresh()
 
     def open_and_raise(self, paths: list[str]) -> None:
         """Open files that a second start hands over, and come to the front."""
