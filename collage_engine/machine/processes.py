@@ -7,6 +7,7 @@ no ending.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import os
 import signal
@@ -57,8 +58,18 @@ def processor_s(pids: Iterable[int]) -> float:
 
 
 def tree_private_bytes(pid: int) -> int:
-    """Return the private bytes of a process and of all that it started."""
-    return sum(map(private_bytes, (pid, *descendants(pid))))
+    """Return the private bytes of a process and of all that it started.
+
+    Of one that ``on_all_processors`` forked, only what it has more than its parent: they share the
+    pages that neither of them has written to since.
+    """
+    total = private_bytes(pid)
+    with contextlib.suppress(psutil.Error):
+        for child in psutil.Process(pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                shared = private_bytes(child.ppid()) if child.name() == FORK_NAME else 0
+                total += max(0, private_bytes(child.pid) - shared)
+    return total
 
 
 @contextmanager
@@ -126,6 +137,10 @@ def signal_name(number: int) -> str:
 
 # -- work on all processors ----------------------------------------------------------------
 
+FORK_NAME = "collage-fork"
+"""What the system shows of a process that ``on_all_processors`` forked."""
+PR_SET_NAME = 15
+"""The option of ``prctl`` (2) that names a process."""
 _is_fork = False
 """Whether this process was forked by ``on_all_processors``: it then has one processor."""
 
@@ -164,6 +179,7 @@ def _forked(work: Callable[[int], None], take: int, give: int) -> int:
     child = os.fork()
     if child == 0:
         _is_fork = True
+        ctypes.CDLL(None).prctl(PR_SET_NAME, FORK_NAME.encode())
         os.close(give)
         with contextlib.suppress(BaseException):
             while number := os.read(take, 4):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -178,6 +179,31 @@ def test_work_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_
 
     processes.on_all_processors(work, 40, limit_s=1.0)
     assert len(list(tmp_path.iterdir())) == 37
+
+
+def test_forked_processes_count_for_what_they_add(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(processes, "allowed_processors", lambda: (0, 1, 2, 3))
+    held = np.ones(50 << 20, dtype=np.uint8)
+    before = processes.tree_private_bytes(os.getpid())
+    seen = []
+
+    def work(number: int) -> None:
+        own = np.ones(20 << 20, dtype=np.uint8)
+        (tmp_path / str(number)).touch()
+        time.sleep(60.0 * own[0])
+
+    def look() -> None:
+        while len(list(tmp_path.iterdir())) < 4:
+            time.sleep(0.01)
+        seen.append(processes.tree_private_bytes(os.getpid()) - before)
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    processes.on_all_processors(work, 4, limit_s=5.0)
+    watcher.join()
+    assert held.all() and 60 << 20 < seen[0] < 130 << 20, "four times 20 MiB, not 70 and more"
 
 
 def test_a_damaged_file_is_compiled_again(compiled: list[str]) -> None:
