@@ -31,8 +31,13 @@ def farm(options: argparse.Namespace) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from collage_engine.farm.certificate import TRUST, certificate_path, make_certificate
-    from collage_engine.farm.processes import own_address, serve
+    from collage_engine.farm.processes import (
+        TRUST,
+        certificate_path,
+        make_certificate,
+        own_address,
+        serve,
+    )
 
     host, certificate = options.host or own_address(), certificate_path()
     if make_certificate(certificate):
@@ -45,8 +50,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _join(options: argparse.Namespace) -> int:
-    from collage_engine.farm.certificate import certificate_path
-    from collage_engine.farm.processes import join
+    from collage_engine.farm.processes import certificate_path, join
 
     certificate = certificate_path()
     if options.certificate == "-":
@@ -71,8 +75,8 @@ def place_on_farm(
     Returns:
         0 where all were placed, 1 where one failed (a line says which and why).
     """
-    from collage_engine.farm.certificate import certificate_path
     from collage_engine.farm.client import Farm, keep
+    from collage_engine.farm.processes import certificate_path
     from collage_engine.store.store import Store
 
     tasks = list(_tasks(options, settings, choices))

@@ -21,8 +21,7 @@ import onnx
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from collage_engine.farm import task
-from collage_engine.farm.certificate import security
-from collage_engine.farm.processes import LOST_MACHINES, MACHINE, SETTINGS
+from collage_engine.farm.processes import LOST_MACHINES, MACHINE, SETTINGS, security
 from collage_engine.farm.task import FarmTask, PlaceAnswer
 from collage_engine.model.onnx_external import every_tensor
 from collage_engine.store.store import Store

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from collage_engine.machine.cgroups import memory_bytes
 from collage_engine.machine.child_process import ChildProcess
+from collage_engine.machine.device import memory_bytes
 from collage_engine.machine.faults import AtRisk, RiskMarker
 from collage_engine.machine.processes import STEP_S
 from collage_engine.support import errors

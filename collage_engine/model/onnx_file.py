@@ -21,7 +21,7 @@ from onnx import (
     numpy_helper,
 )
 
-from collage_engine.machine.cgroups import memory_bytes
+from collage_engine.machine.device import memory_bytes
 from collage_engine.model.mapped_weights import is_mapped, mapped_array
 from collage_engine.model.onnx_external import load_external_data
 from collage_engine.model.onnx_outer_values import branches, with_branches

@@ -29,7 +29,7 @@ from onnx import (
     version_converter,
 )
 
-from collage_engine.machine.cgroups import memory_bytes
+from collage_engine.machine.device import memory_bytes
 from collage_engine.model.draft import Draft
 from collage_engine.model.mapped_weights import LEAST_BYTES, is_mapped
 from collage_engine.model.onnx_expand import SOFTMAX_OF_ONE_AXIS

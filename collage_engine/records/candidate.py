@@ -179,7 +179,7 @@ class CandidateRecord(Candidate, frozen=True, kw_only=True, omit_defaults=True):
     """The row of a document about a candidate: the candidate joined with what it costs.
 
     Sessions, the service's answers, reports and the screens show these rows. A run keeps
-    candidates and costs apart and joins them with ``records.cost_table.records_of``.
+    candidates and costs apart and joins them with ``records_of``.
     """
 
     cost: Cost = UNKNOWN

@@ -103,7 +103,7 @@ class ToolchainAbout(msgspec.Struct, frozen=True, kw_only=True):
     letters: str = ""
     """Two capital letters that stand for it in pictures."""
     pattern: str = ""
-    """The pattern of its boxes and bars, one of ``wording.toolchains``."""
+    """The pattern of its boxes and bars, one of ``wording.titles``."""
     environment: dict[str, str] = {}
     """Environment variables that its libraries read when they load; ``{threads}`` in a value
     stands for the number of threads."""

@@ -21,7 +21,7 @@ UNIT_PER_US = 10**9
 Python's integers keep any sum of them exact."""
 IMPOSSIBLE = 1 << 200
 """The price, in internal units, of a conversion that cannot be done . A problem holds times
-below 1e15 us (``records.ranges``), so that no sum of them, scaled for breaking ties, comes near."""
+below 1e15 us (``support.typed``), so that no sum of them, scaled for breaking ties, comes near."""
 
 
 def units(us: float) -> int:

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import msgspec
 
-from collage_engine.machine.cgroups import memory_bytes
+from collage_engine.machine.device import memory_bytes
 from collage_engine.machine.faults import RiskMarker
 from collage_engine.machine.folders import Scratch, tidy
 from collage_engine.machine.worker import (

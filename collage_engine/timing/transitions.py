@@ -1,20 +1,209 @@
-"""Launches and hand-overs are measured once per machine, versions and threads."""
+"""Launches and hand-overs are measured once per machine, versions and threads.
+
+A child process builds and times chains of one-operator partitions (``chain_bench``). What they tell
+is kept in the store for each device, the versions of the toolchains, and the number of threads.
+
+A toolchain may crash the child, hang, take its memory or be far too slow. Before anything of a
+toolchain runs, the child notes it in a marker (``machine.faults``): when the child ends early,
+the toolchain at risk is left out, and the others are measured again in a fresh child. One that was
+killed from outside is nobody's fault, and started again once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import math
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 
 from collage_engine.candidates.menu import Menu, threads_of
 from collage_engine.candidates.open_model import OpenModel
+from collage_engine.machine.faults import RiskMarker
 from collage_engine.machine.run_control import RunControl
+from collage_engine.machine.worker import (
+    Worker,
+    WorkerCrashed,
+    WorkerError,
+    WorkerTimeout,
+    unless_killed,
+)
 from collage_engine.planning.conversions import wanted_conversions
-from collage_engine.records.format import HOST
+from collage_engine.records.format import HOST, PAIR, pair_name
 from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.versions import MEASURING_PROTOCOL
+from collage_engine.store.keys import KeyContext, constant_name
+from collage_engine.store.store import Store
 from collage_engine.support.errors import MeasureError
+from collage_engine.support.time_limits import ANSWER_S, WORK_S, Flag, within_budget
+from collage_engine.timing.chain_bench import HandoverRequest, LeftOut
 from collage_engine.timing.child import measuring_environment
 from collage_engine.timing.conversions import conversion_constants
 from collage_engine.timing.copies import copy_constants
-from collage_engine.timing.hand_overs import transition_constants as measured_constants
+
+JOB = "collage_engine.timing.chain_bench:run_job"
+"""The function that the child runs."""
+
+
+def measured_constants(
+    instances: Sequence[ToolchainInstance],
+    context: KeyContext,
+    *,
+    store: Store,
+    env: Mapping[str, str] | None = None,
+    cancel: Flag | None = None,
+    on_measuring: Callable[[], None] = lambda: None,
+    on_left_out: Callable[[str], None] = lambda text: None,
+    left_s: float = math.inf,
+    job: str = JOB,
+) -> dict[str, float]:
+    """Return what launches and hand-overs cost, from the store or measured now.
+
+    Measured between toolchains, with the first instance of each; what holds for a toolchain is
+    given for all of its instances. A toolchain that cannot run the chain, or that crashed, hung or
+    was far too slow in it, has no pairs.
+
+    Args:
+        instances: of all toolchains.
+        context: what measurements depend on here.
+        store: where known costs are, and new ones are kept.
+        env: the child's variables.
+        cancel: ends the child when it is set.
+        on_measuring: called when they are not stored yet.
+        on_left_out: takes a sentence about each toolchain that is left out, and why.
+        left_s: seconds that the run has left.
+        job: the child's work; tests give another one.
+
+    Returns:
+        Microseconds of ``launch`` and ``pair:<instance>:<instance>``. Nothing where the child ended
+        early through nobody's fault.
+    """
+    default: dict[str, ToolchainInstance] = {}
+    for instance in instances:
+        default.setdefault(instance.toolchain, instance)
+    parts = [
+        [i.id, i.threads, i.precision, context.versions.get(n, ""), context.sources.get(n, "")]
+        for n, i in sorted(default.items())
+    ]
+    about = [
+        "small values, fastest samples, with who is left out",  # what is measured, and how
+        parts,
+        context.tvm_version,
+        context.target,
+        context.fingerprint,
+        MEASURING_PROTOCOL,
+    ]
+    name = constant_name("transitions", about)
+    known = store.constant(name)
+    if known is None:
+        on_measuring()
+        step_s = within_budget(ANSWER_S, left_s)
+        try:
+            found = _measured(tuple(default.values()), job, env, cancel, step_s)
+        except WorkerError as error:
+            on_left_out(
+                f"transition costs could not be measured: {error}; in this run they are not known"
+            )
+            return {}
+        known = [found.us, found.left_out]
+        if found.lasting:
+            store.put_constant(name, known)
+    us, left_out = known
+    for toolchain, reason in left_out.items():
+        on_left_out(
+            f"what {toolchain} takes to hand over values is not known: measuring it, it {reason}"
+        )
+    return spread(us, instances)
+
+
+@dataclass
+class _Measured:
+    """What children have told."""
+
+    us: dict[str, float] = field(default_factory=dict)
+    """The constants in microseconds, by name."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Toolchain → how it ended, after "it"."""
+    lasting: bool = True
+    """Whether another run would find the same; a toolchain that gave no answer in time may give one
+    there, and one whose children were killed from outside may run."""
+
+    def hear(self, message: object) -> None:
+        """Take a message of the child."""
+        if isinstance(message, LeftOut):
+            self.left_out[message.toolchain] = message.reason
+
+
+def _measured(
+    instances: Sequence[ToolchainInstance],
+    job: str,
+    env: Mapping[str, str] | None,
+    cancel: Flag | None,
+    step_s: float,
+) -> _Measured:
+    """Measure in a child, and again in another one each time a toolchain ends it.
+
+    Of two toolchains that end it in a chain of both, the later one is left out.
+
+    Args:
+        instances: One of each toolchain.
+        job: The child's work.
+        env: The child's variables.
+        cancel: Ends the child when it is set.
+        step_s: Seconds that one step of the child may take.
+
+    Raises:
+        WorkerError: The child ended early while no toolchain was at risk, or the time is over.
+        Cancelled: The user stopped it.
+    """
+    deadline, found = time.monotonic() + WORK_S, _Measured()
+    with (
+        tempfile.TemporaryDirectory(prefix="collage-transitions-") as folder,
+        contextlib.closing(RiskMarker(Path(folder) / "marker", create=True)) as marker,
+        Worker(job, env=env, name="collage-transitions", marker=marker) as child,
+    ):
+        while left := tuple(i for i in instances if i.toolchain not in found.left_out):
+            request = HandoverRequest(left, marker_path=str(marker.path), step_s=step_s)
+            ask = partial(child.call, request, cancel=cancel, on_message=found.hear)
+            try:
+                found.us = unless_killed(
+                    lambda ask=ask: ask(timeout_s=max(0.0, deadline - time.monotonic()))  # type: ignore[misc]
+                )
+                break
+            except (WorkerCrashed, WorkerTimeout) as error:
+                at_risk = marker.get()
+                if at_risk is None or time.monotonic() >= deadline:
+                    raise
+                how = f"crashed: {error.reason}"
+                if isinstance(error, WorkerTimeout):
+                    how = f"gave no answer within {error.seconds:g} s"
+                    found.lasting = False
+                elif error.from_outside:
+                    found.lasting = False
+                found.left_out[at_risk.who] = how
+    return found
+
+
+def spread(
+    constants: Mapping[str, float], instances: Sequence[ToolchainInstance]
+) -> dict[str, float]:
+    """Return constants between toolchain instances, from those between toolchains.
+
+    Args:
+        constants: Microseconds by name, measured with one instance of each toolchain.
+        instances: All instances; each has the constants of its toolchain.
+    """
+    found = {name: us for name, us in constants.items() if not name.startswith(PAIR)}
+    for a in instances:
+        for b in instances:
+            us = constants.get(pair_name(a.toolchain, b.toolchain))
+            if us is not None:
+                found[pair_name(a.id, b.id)] = us
+    return found
 
 
 def transition_constants(

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from collage_engine.machine.cgroups import available_bytes
+from collage_engine.machine.device import available_bytes
 from collage_engine.machine.worker import WorkerError
 from collage_engine.support.errors import ToolchainError
 from collage_engine.support.text import counted

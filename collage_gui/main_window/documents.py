@@ -15,9 +15,9 @@ from collage_engine.support.files import resource
 from collage_gui import recovery
 from collage_gui.document_window.run_controller import RunQueue
 from collage_gui.engine_client import EngineClient
-from collage_gui.main_window.recovery_copies import RecoveryCopies
 from collage_gui.messages import Messages
 from collage_gui.preferences import Preferences
+from collage_gui.recovery import RecoveryCopies
 from collage_gui.theme import Theme
 from collage_gui.widgets import plain_tip
 

@@ -15,8 +15,8 @@ from collage_engine.support.typed import convert
 from collage_engine.wording.titles import learn
 from collage_gui.engine_client import EngineClient
 from collage_gui.main_window.documents import Documents
-from collage_gui.main_window.recovery_copies import RecoveryCopies
 from collage_gui.messages import Messages
+from collage_gui.recovery import RecoveryCopies
 
 if TYPE_CHECKING:
     from collage_gui.document.document import Document

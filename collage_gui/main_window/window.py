@@ -33,10 +33,10 @@ from collage_gui.engine_client import Connection, EngineClient
 from collage_gui.main_window.action_set import ActionSet, Menus
 from collage_gui.main_window.documents import Documents
 from collage_gui.main_window.engine import Engine
-from collage_gui.main_window.recovery_copies import RecoveryCopies
 from collage_gui.main_window.toolbar import Toolbar
 from collage_gui.messages import Messages
 from collage_gui.preferences import Preferences
+from collage_gui.recovery import RecoveryCopies
 from collage_gui.theme import Theme
 from collage_gui.welcome import WelcomePage
 from collage_gui.widgets import ElidedLabel, named, text_label

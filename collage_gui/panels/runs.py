@@ -15,15 +15,154 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.records.placement import Run
+from collage_engine.drawing.layout import AT_A_GLANCE
+from collage_engine.drawing.palette import toolchain_look
+from collage_engine.records.placement import Baseline, Placement, Run
+from collage_engine.support.text import counted
+from collage_engine.wording.amounts import time_text
+from collage_engine.wording.figures import (
+    drift_text,
+    latency_us,
+    was_wanted_quickly,
+    winner_title,
+)
+from collage_engine.wording.titles import baseline_title
 from collage_gui.document.document import Document
-from collage_gui.panels.bar_chart import BarChart
-from collage_gui.panels.run_bars import against_text, run_bars
+from collage_gui.panels.bar_chart import NEUTRAL, Bar, BarChart
 from collage_gui.panels.run_headline import detail, remark
 from collage_gui.panels.run_pages import AllRunsPage, ChangesPage, FactsPage
 from collage_gui.panels.shapes import ShapesPage
 from collage_gui.theme import Theme
 from collage_gui.widgets import SideWindow, lay_out, named, push_button, text_label
+
+TIED_WITH_EXPORTED = "tied with what is exported"
+EXPORTED = "exported"
+
+
+def against_text(document: Document) -> str:
+    """Return what the figures beside the bars are against; empty where there is nothing."""
+    baseline, (name, us) = (
+        document.comparison.reference_baseline(),
+        document.comparison.reference_time(),
+    )
+    name = name if baseline is None else baseline_title(baseline)
+    return "" if us is None else f"Per cent: against {name} ({time_text(us)})"
+
+
+def run_bars(document: Document, run: Run | None) -> list[Bar]:
+    """Returns the bars of an estimate, of runs, of the best placement found, of baselines.
+
+    Args:
+        document: The document; what it shows without a run is an estimate.
+        run: The run whose baselines are shown.
+    """
+    return [
+        *_shown_bars(document),
+        *_own_bars(document, run),
+        *_found_bars(document, run),
+        *_baseline_bars(document, run),
+    ]
+
+
+def _against(document: Document, timed: Placement | Baseline | None) -> list[str]:
+    """Return the difference from the reference, as far as rounds that both had can tell."""
+    found = document.comparison.difference(timed) if timed is not None else None
+    return [found.text] if found is not None and found.state not in ("apart", "same") else []
+
+
+def _shown_bars(document: Document) -> list[Bar]:
+    """Returns what is shown without being a run's placement: an estimate of a search."""
+    shown = document.placement.shown
+    if shown is None or shown.run is not None or shown.found_by is not None:
+        return []
+    title = "Now (expected)" if shown.estimated else shown.title
+    note = ", ".join(_against(document, shown.placement))
+    return [Bar(title, latency_us(shown.placement), strong=True, note=note)]
+
+
+def _bar_of(placement: Placement, label: str, key: str, note: str, strong: bool) -> Bar:
+    """Return the bar of a placement, with its whisker."""
+    low, high = placement.spread_us or (None, None)
+    return Bar(label, latency_us(placement), low, high, note=note, key=key, strong=strong)
+
+
+def _own_bars(document: Document, shown: Run | None) -> list[Bar]:
+    current = document.placement.shown.run if document.placement.shown else None
+    bars = []
+    under_way = document.runs.provisional
+    runs = list(reversed(document.runs.visible[-AT_A_GLANCE:]))
+    for each in [under_way, *runs] if under_way is not None else runs:
+        placement = each.placement
+        if placement is None:
+            continue
+        # The figure first: a narrow panel cuts the end.
+        notes = _against(document, placement)
+        notes += [winner_title(each)] if each.winner != "collage" else []
+        notes += ["expected"] if placement.measured_us is None else []
+        if shown is not None and each is not shown:
+            same = each.threads == shown.threads
+            notes += [drift_text(each, shown, "") if same else counted(each.threads, "thread")]
+        note, strong = ", ".join(filter(None, notes)), each.id == current
+        title = document.runs.title_of(each)
+        bars.append(_bar_of(placement, title, f"run:{each.id}", note, strong))
+    return bars
+
+
+def _found_bars(document: Document, run: Run | None) -> list[Bar]:
+    """Returns the best placement that the search found, where a run exports something else."""
+    found = run.best_found() if run is not None else None
+    if run is None or found is None or run.winner == "collage":
+        return []
+    notes = _against(document, found)
+    if found.measured_us is None:
+        notes = ["expected, not measured"]
+    elif "collage" in run.tied:
+        notes += [TIED_WITH_EXPORTED]
+    note = ", ".join([*notes, counted(len(found.partitions), "partition")])
+    shown = document.placement.shown
+    strong = shown is not None and shown.found_by == run.id
+    return [_bar_of(found, "Best of the search", f"found:{run.id}", note, strong)]
+
+
+def _baseline_bars(document: Document, run: Run | None) -> list[Bar]:
+    if run is None:
+        return []
+    bars = []
+    # A quick confirmation says once that it times few of them, and not beside each.
+    quick = was_wanted_quickly(run)
+    shown = [b for b in run.baselines if b.measured_us is not None or not quick]
+    # What the run exports has the bar of the run, unless it takes another time where users run it.
+    ours = run.placement.measured_us if run.placement is not None else None
+    shown = [b for b in shown if b.name != run.winner or b.measured_us != ours]
+    for each in sorted(shown, key=lambda b: b.measured_us or float("inf")):
+        low, high = each.spread_us or (None, None)
+        single = each.kind == "whole-model"
+        notes = _against(document, each) if each.measured_us is not None else []
+        bars.append(
+            Bar(
+                baseline_title(each),
+                each.measured_us,
+                low,
+                high,
+                colour=toolchain_look(each.name).colour if single else NEUTRAL,
+                note=", ".join(filter(None, [*notes, _baseline_note(run, each)])),
+                key=f"baseline:{each.name}",
+            )
+        )
+    return bars
+
+
+def _baseline_note(run: Run, baseline: Baseline) -> str:
+    """Says why a baseline has no time, or is not exported; that it is, or is as fast as what is."""
+    if baseline.measured_us is None:
+        return baseline.reason or ""
+    if baseline.barred is not None:
+        return baseline.barred
+    if baseline.name == run.winner:
+        return "best so far" if run.provisional else EXPORTED
+    if baseline.name in run.tied:
+        return TIED_WITH_EXPORTED
+    return ""
 
 
 class RunsPanel(QWidget):

@@ -26,7 +26,7 @@ import collage_engine
 from collage_engine.api import load_session
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.cli.main import main
-from collage_engine.farm import certificate as certificates
+from collage_engine.farm import processes as certificates
 from collage_engine.farm.client import Farm, keep, model_contents
 from collage_engine.farm.processes import kind_of_machine
 from collage_engine.farm.task import FarmTask, packed, run_task, unpack

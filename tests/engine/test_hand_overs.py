@@ -17,10 +17,10 @@ from collage_engine.machine.faults import RiskMarker
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
-from collage_engine.timing import hand_overs
+from collage_engine.timing import transitions
 from collage_engine.timing.chain_bench import ChainBench, HandoverRequest, LeftOut, run_job
-from collage_engine.timing.hand_overs import spread, transition_constants
 from collage_engine.timing.protocol import ProtocolSettings
+from collage_engine.timing.transitions import measured_constants, spread
 from tests.support.measure_real_targets import Picky
 from tests.support.plain_toolchain import PLAIN, register
 
@@ -54,9 +54,9 @@ def test_all_instances_of_a_toolchain_share_its_constants():
 def test_measured_once_per_machine_versions_and_threads(tmp_path):
     job = f"{__name__}:pretend"
     with Store(tmp_path / "m.db") as store:
-        first = transition_constants([A, A2, B], context(), store=store, job=job)
+        first = measured_constants([A, A2, B], context(), store=store, job=job)
         broken = f"{__name__}:fall_over"
-        assert transition_constants([A, A2, B], context(), store=store, job=broken) == first
+        assert measured_constants([A, A2, B], context(), store=store, job=broken) == first
         more = ToolchainInstance(toolchain="a", threads=2)
         for instance, other in (
             (A, context(versions={"a": "2"})),
@@ -64,7 +64,7 @@ def test_measured_once_per_machine_versions_and_threads(tmp_path):
             (more, context()),
         ):
             told: list[str] = []
-            found = transition_constants(
+            found = measured_constants(
                 [instance, B], other, store=store, job=broken, on_left_out=told.append
             )
             assert found == {} and len(told) == 1
@@ -112,10 +112,10 @@ def misbehave(request: HandoverRequest, send) -> dict[str, float]:
 def measured_beside(
     monkeypatch, store, *names: str, job: str = f"{__name__}:misbehave"
 ) -> tuple[dict[str, float], list[str]]:
-    monkeypatch.setattr(hand_overs, "ANSWER_S", 8.0)
+    monkeypatch.setattr(transitions, "ANSWER_S", 8.0)
     told: list[str] = []
     others = [ToolchainInstance(toolchain=name) for name in names]
-    found = transition_constants(
+    found = measured_constants(
         [A, *others], context(), store=store, job=job, on_left_out=told.append
     )
     return found, told

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from collage_engine.machine import child_process, cuda, processes
-from collage_engine.machine.cgroups import memory_bytes
+from collage_engine.machine.device import memory_bytes
 from collage_engine.machine.worker import (
     RemoteError,
     Worker,

@@ -16,8 +16,8 @@ from collage_engine.wording.figures import latency_text, winner_title
 from collage_gui.document.comparison import Reference
 from collage_gui.document_window.files import new_name
 from collage_gui.panels.bar_chart import Bar, BarChart, axis_end
-from collage_gui.panels.run_bars import run_bars
 from collage_gui.panels.run_headline import AGAIN
+from collage_gui.panels.runs import run_bars
 from tests.gui.conftest import check
 
 
