@@ -66,7 +66,8 @@ class CommandPalette(QDialog):
         query = self.text.text().lower()
         specs = [spec for spec in ACTIONS if spec.id != "palette"]
         for spec in sorted(specs, key=lambda spec: not spec.title.lower().startswith(query)):
-            text = f"{MENU_OF[spec.id]}: {spec.title.rstrip('…')}"
+            menus = filter(None, [MENU_OF[spec.id], spec.submenu])
+            text = f"{' › '.join(menus)}: {spec.title.rstrip('…')}"
             self._list(text, ", ".join(spec.keys), self.actions_by_id[spec.id])
         for keys, what in GESTURES.items():
             self._list(f"In the graph: {what}", keys, None)

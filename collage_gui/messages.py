@@ -66,6 +66,11 @@ class Messages(QObject):
             QTimer.singleShot(ATTENTION_MS, self, lambda: self.dismiss(message))
         self.changed.emit()
 
+    def text(self, topic: str) -> str:
+        """Return what is said of a topic; empty where nothing is."""
+        message = self._by_topic.get(topic)
+        return message.text if message is not None else ""
+
     def clear(self, topic: str = "") -> None:
         """Take back the message of a topic, if there is one."""
         if self._by_topic.pop(topic, None) is not None:

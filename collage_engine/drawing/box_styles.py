@@ -20,6 +20,7 @@ from collage_engine.records.operators import onnx_type, short_name
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.support.text import counted
 from collage_engine.wording.amounts import node_shapes, significant, time_text
+from collage_engine.wording.figures import partition_us
 from collage_engine.wording.titles import toolchain_title
 
 Mode = Literal[
@@ -70,12 +71,13 @@ ROUNDINGS: dict[RoundingState, tuple[Look, str, str]] = {
 sentence with the error of the outputs; the one that matters most is first."""
 
 _DEVICE_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9")
+WITHIN_ONE = "within one partition: not known until its layers are profiled"
 _COST_STEPS = (
-    (0.3, "over 30 % of the time"),
-    (0.1, "10–30 %"),
-    (0.03, "3–10 %"),
-    (0.01, "1–3 %"),
-    (0.0, "under 1 %"),
+    (0.3, "partition over 30 % of the time"),
+    (0.1, "partition 10–30 %"),
+    (0.03, "partition 3–10 %"),
+    (0.01, "partition 1–3 %"),
+    (0.0, "partition under 1 %"),
 )
 """Steps of cost in the legend, the dearest first: the least share of the whole latency, and the
 step's name. Chosen: steps of about three, since most partitions take a few per cent."""
@@ -148,7 +150,11 @@ class Colouring:
     @cached_property
     def costs_us(self) -> list[float]:
         """Return the expected costs of the partitions, in µs; 0 where one is not known."""
-        return [p.estimated_us or 0.0 for p in self.partitions] or [0.0]
+        return [self.us_of(p) or 0.0 for p in self.partitions] or [0.0]
+
+    def us_of(self, partition: Partition) -> float | None:
+        """Return what a partition of the placement takes, in µs; None where it is not known."""
+        return None if self.placement is None else partition_us(self.placement, partition)
 
     def partitions_of(self, operators: Sequence[int]) -> list[Partition]:
         """Return the partitions that hold some of the operators, each once."""
@@ -208,10 +214,12 @@ class Colouring:
         return style.looking(look, value=value, note=note), label
 
     def _by_cost(self, style: BoxStyle, partitions: list[Partition]) -> tuple[BoxStyle, str]:
-        known = [p.estimated_us for p in partitions if p.estimated_us is not None]
+        known = [us for p in partitions if (us := self.us_of(p)) is not None]
         total_us = sum(self.costs_us)
         if not known or not total_us:
             return replace(style, tag="?"), "unknown"
+        if len(self.partitions) == 1:
+            return style, WITHIN_ONE
         share = max(known) / total_us
         step = next(at for at, (least, _) in enumerate(_COST_STEPS) if share >= least)
         height = 1 - step / (len(_COST_STEPS) - 1)
@@ -270,7 +278,7 @@ def _toolchain_legend(graph: OperatorGraph, colouring: Colouring) -> list[Legend
     counts = Counter(owner[o].toolchain if o in owner else "" for o in firsts)
     times: dict[str, float | None] = {}
     for partition in colouring.partitions:
-        before, us = times.get(partition.toolchain, 0.0), partition.estimated_us
+        before, us = times.get(partition.toolchain, 0.0), colouring.us_of(partition)
         times[partition.toolchain] = None if before is None or us is None else before + us
     entries, total_us = [], sum(colouring.costs_us)
     for name, count in counts.items():
@@ -305,9 +313,9 @@ def _node(
     node = scene.graph.calls[box.members[-1]]
     is_node = box.kind == "node"
     value, share = "", None
-    # A partition's time is written once, at its first operator.
-    if partitions and partitions[0].nodes and partitions[0].nodes[0] in box.members:
-        us = partitions[0].estimated_us
+    # What a node takes within a larger partition was not measured.
+    if len(partitions) == 1 and set(partitions[0].nodes) <= set(box.members):
+        us = colouring.us_of(partitions[0])
         value, share = time_text(us), colouring.share_of(us)
     return BoxStyle(
         title=scene.graph.title(box.members[0]) if is_node else onnx_type(node.op),
@@ -323,7 +331,7 @@ def _group(
 ) -> BoxStyle:
     """Return the texts of a group, with its time where every partition in it lies in it wholly."""
     members = set(box.members)
-    costs = [p.estimated_us if members.issuperset(p.nodes) else None for p in partitions]
+    costs = [colouring.us_of(p) if members.issuperset(p.nodes) else None for p in partitions]
     known = [us for us in costs if us is not None]
     us = sum(known) if known and len(known) == len(costs) else None
     group = scene.groups[box.group or ""]

@@ -16,7 +16,7 @@ _STATUS: dict[str, str] = {
     "faster": "expected to be faster",
     "at least": "slower",
     "unmeasured": "not measured",
-    "not known": "not known: there was no time to search a placement with it",
+    "not known": "not searched",
     "ruled out": "in no placement under the pins and limits",
     "instead of the pin": "if it were pinned there instead",
     "invalid": "cannot run",

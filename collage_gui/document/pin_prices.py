@@ -99,7 +99,7 @@ class PinPrice:
         if self.is_now:
             return "as now"
         if self.us is None:
-            return f"{self.unmeasured} unmeasured" if self.unmeasured else ""
+            return f"not measured yet, {self.unmeasured} to measure" if self.unmeasured else ""
         price = signed_time(self.us)
         if self.unmeasured:
             return f"at most {price}, {self.unmeasured} unmeasured"

@@ -11,6 +11,7 @@ from PySide6.QtGui import QUndoCommand, QUndoStack
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.records import protocol
 from collage_engine.records.pin import Pin, PinVerdict, written_name
+from collage_engine.wording.sentences import NOT_MEASURED
 from collage_engine.wording.titles import toolchain_title
 from collage_gui.document.shown import Shown, ShownPlacement
 from collage_gui.engine_client import EngineRequests
@@ -82,6 +83,11 @@ class PinSet(QObject):
         """Return the pins as the command line writes them, by which placements name theirs."""
         return tuple(pin.written for pin in self.current)
 
+    @property
+    def wait_for_costs(self) -> bool:
+        """Tell whether only what was not measured yet keeps the pins from a placement."""
+        return self.infeasible is not None and self.infeasible["reason"] == NOT_MEASURED
+
     def verdict_of(self, at: int) -> PinVerdict | None:
         """Return what became of a pin, by its place; None before a search."""
         return self.verdicts[at] if at < len(self.verdicts) else None
@@ -121,8 +127,8 @@ class PinSet(QObject):
         self.current = pins
 
     def set_verdicts(self, verdicts: tuple[PinVerdict, ...]) -> None:
-        """Take the verdicts of a run."""
-        self.verdicts = verdicts
+        """Take the verdicts of a placement that satisfies the pins."""
+        self.verdicts, self.infeasible = verdicts, None
         self.changed.emit()
 
     def send(self) -> None:

@@ -380,7 +380,8 @@ class PictureController(QObject):
         )
         styles, legend = style_boxes(picture.scene, self.mode, colouring)
         total_us = sum(colouring.costs_us)
-        shares = {p.id: (p.estimated_us or 0.0) / (total_us or 1.0) for p in colouring.partitions}
+        costs = zip(colouring.partitions, colouring.costs_us, strict=False)
+        shares = {p.id: us / (total_us or 1.0) for p, us in costs}
         parts, crossing = outlines(picture.scene, placement), hand_overs(picture.scene, placement)
         picture.set_colours(styles, legend, parts, shares, crossing)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 from PySide6.QtCore import QObject, Signal
 
+from collage_engine.support.text import counted
 from collage_engine.wording.amounts import as_sentence, duration_text
 from collage_engine.wording.figures import (
     enough_budget_s,
@@ -14,6 +15,7 @@ from collage_engine.wording.figures import (
     untimed_text,
 )
 from collage_gui.document.document import Document
+from collage_gui.document.pin_prices import unmeasured_of_pin
 from collage_gui.messages import Messages
 from collage_gui.panels.run_settings import RunSettingsPanel
 from collage_gui.preferences import Preferences
@@ -133,6 +135,8 @@ class RunController:
         """Take away what was said of the last run, and what a new one may mend."""
         for topic in ("", "run", "few measured", "drift", "waiting", "shapes"):
             self._messages.clear(topic)
+        for topic in ("infeasible", "stale"):  # the run measures what may satisfy the pins
+            self._messages.clear(topic)
 
     def _run(self) -> None:
         self._clear_messages()
@@ -241,7 +245,21 @@ class RunController:
             self._messages.clear("drift")
 
     def _searched(self, infeasible: str) -> None:
-        if infeasible:
+        document = self._document
+        if document.pins.wait_for_costs and not document.running:
+            # The quick run measures what the pins need, and times what they give.
+            self.confirm_quickly()
+            left = sum(unmeasured_of_pin(document, pin) for pin in document.pins.current)
+            what = counted(left, "candidate") if left else "what they need"
+            most = duration_text(QUICK_S)
+            self._messages.show_message(
+                f"The pins are not measured yet: measuring {what}, {most} at most.",
+                "info",
+                "Cancel",
+                self.cancel,
+                topic="measuring",
+            )
+        elif infeasible and not document.pins.wait_for_costs:
             self._messages.show_message(infeasible, "error", topic="infeasible")
         else:
             self._messages.clear("infeasible")
@@ -269,6 +287,7 @@ class RunController:
             self._messages.clear("stale")
 
     def _finished(self, state: str, reason: str) -> None:
+        self._messages.clear("measuring")
         if state == "cancelled":
             self._messages.show_message(
                 "The run was cancelled; what was measured is kept.", "info", topic="run"

@@ -8,6 +8,7 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QAction, QResizeEvent
 from PySide6.QtWidgets import (
     QHBoxLayout,
+    QLineEdit,
     QMenu,
     QSizePolicy,
     QSplitter,
@@ -292,6 +293,7 @@ class DocumentWindow(QWidget):
             if each.isVisible()
             and each.isEnabled()
             and each.focusPolicy() & Qt.FocusPolicy.TabFocus
+            and not isinstance(each, QLineEdit)  # where keys of actions would be letters
         )
         next(takes, self.tabs.tabBar()).setFocus(reason)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from PySide6.QtCore import QFileSystemWatcher, QObject, Qt, Signal
 from PySide6.QtGui import QAction, QIcon
-from PySide6.QtWidgets import QFileDialog, QMessageBox, QTabBar, QTabWidget, QWidget
+from PySide6.QtWidgets import QFileDialog, QMessageBox, QTabWidget, QWidget
 
 from collage_engine.support.files import resource
 from collage_gui import recovery
@@ -74,9 +74,9 @@ class Documents(QObject):
         self.tabs.currentChanged.connect(self.changed)
         self.queue = RunQueue(self)
         self.queue.changed.connect(self._show_titles)
-        # Where a file cannot be opened, the page returns that was in front before.
-        behaviour = QTabBar.SelectionBehavior.SelectPreviousTab
-        self.tabs.tabBar().setSelectionBehaviorOnRemove(behaviour)
+        self.tabs.currentChanged.connect(self._focus_graph)
+        self._front: DocumentWindow | None = None
+        """The opened page that was in front last: it returns where a file cannot be opened."""
         self._saving: dict[str, tuple[int, int] | None] = {}
         """The sessions that this window writes: None while it does, then their state on the disk;
         any other state is somebody else's change."""
@@ -124,6 +124,8 @@ class Documents(QObject):
         from collage_gui.document.document import Document
         from collage_gui.document_window.window import DocumentWindow
 
+        if self.current is not None and self.current.document.is_open:
+            self._front = self.current
         document = Document(self._client, self)
         page = DocumentWindow(
             document, self._theme, self._preferences, self._actions, self.queue, self._messages
@@ -173,6 +175,11 @@ class Documents(QObject):
             signal.connect(lambda *_: self.changed.emit())
         self._copies.watch(document)
 
+    def _focus_graph(self) -> None:
+        """Give the keys to the graph of the page that came to the front."""
+        if self.current is not None:
+            self.current.view.setFocus(Qt.FocusReason.OtherFocusReason)
+
     def _opened(self, page: DocumentWindow) -> None:
         document = page.document
         path = document.session_path or document.path
@@ -185,7 +192,10 @@ class Documents(QObject):
     def _failed(self, page: DocumentWindow, reason: str) -> None:
         """Removes a page that was never opened; later failures are for the page's own banner."""
         if not page.document.is_open and page in self.pages:
+            was_in_front = page is self.current
             self.remove(page)
+            if was_in_front and self._front in self.pages:
+                self.tabs.setCurrentWidget(cast("DocumentWindow", self._front))
             self.open_failed.emit(reason)
             self._preferences.changed.emit("recent")
 

@@ -157,7 +157,9 @@ class Engine(QObject):
         if self._client.state == "stopped":
             self._offer_restart(reason, "error")
         else:
-            self._messages.show_message(reason, "error", topic="open")
+            # Several files may have been dropped at once: each has its line.
+            lines = dict.fromkeys([*self._messages.text("open").splitlines(), reason])
+            self._messages.show_message("\n".join(lines), "error", topic="open")
 
     def _offer_restart(self, text: str, kind: str) -> None:
         self._messages.show_message(text, kind, "Restart the engine", self.restart, topic="engine")

@@ -10,16 +10,15 @@ from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.records.candidate import CandidateRecord, Cost
-from collage_engine.records.placement import Partition
+from collage_engine.records.placement import Partition, Placement
 from collage_engine.support.text import NAMED, counted
 from collage_engine.wording.amounts import DASH, time_text
-from collage_engine.wording.figures import isolated_us, regret_known
+from collage_engine.wording.figures import isolated_us, partition_us, regret_known
 from collage_engine.wording.sentences import (
     ABOUT_EXPECTED,
     ABOUT_REGRET,
     EXPECTED,
     ISOLATED,
-    LAST_RUN,
 )
 from collage_engine.wording.titles import toolchain_title
 from collage_gui.document.document import Document
@@ -55,26 +54,28 @@ def cost_tip(cost: Cost) -> str:
     return "\n".join(lines)
 
 
-def partition_text(partition: Partition, cost: Cost) -> str:
-    """Returns a partition's times: ``126 µs expected in this model (111 µs isolated, …)``.
+def partition_text(placement: Placement, partition: Partition, cost: Cost) -> str:
+    """Returns a partition's time: ``126 µs expected in this model (111 µs isolated)``.
 
     Args:
-        partition: A partition of a placement.
+        placement: A placement.
+        partition: A partition of it. Where it is the whole placement, its time is what was measured
+            end to end, and nothing else is told.
         cost: The cost of its candidate; one that changed since the placement was made is left
             out.
 
     Returns:
         The times that are known; empty where none is.
     """
-    parts, alone_us = [], isolated_us(cost)
-    if alone_us is not None and cost.in_place and cost.median_us == partition.estimated_us:
-        parts.append(f"{time_text(alone_us)} {ISOLATED}")
-    if partition.in_place_us is not None:
-        parts.append(f"{time_text(partition.in_place_us)} in the {LAST_RUN}")
-    if partition.estimated_us is None:
-        return ", ".join(parts)
-    text = f"{time_text(partition.estimated_us)} {EXPECTED}"
-    return f"{text} ({', '.join(parts)})" if parts else text
+    us, alone_us = partition_us(placement, partition), isolated_us(cost)
+    if us is None:
+        return ""
+    if us == placement.measured_us:
+        return f"{time_text(us)} measured"
+    text = f"{time_text(us)} {EXPECTED}"
+    if alone_us is not None and cost.in_place and cost.median_us == us:
+        return f"{text} ({time_text(alone_us)} {ISOLATED})"
+    return text
 
 
 MEASURE_NOW = "Measure now"

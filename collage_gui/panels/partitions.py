@@ -17,6 +17,7 @@ from collage_engine.wording.figures import (
     latency_text,
     partition_sum_text,
     partition_sum_us,
+    partition_us,
 )
 from collage_engine.wording.partition_figures import PartitionFigures, partition_figures
 from collage_engine.wording.sentences import (
@@ -29,7 +30,6 @@ from collage_gui.theme import Theme
 from collage_gui.widgets import filter_field, lay_out, text_label
 
 ABOUT_LAST = "Its part of the confirmed run, in which the whole exported model was profiled"
-ABOUT_LESS = "The time in the last run less the expected one"
 ABOUT_LEFT = "The partition's time less what it would take at those rates"
 ABOUT_GFLOPS = "Operations of convolutions and matrix products, computed directly, by the time"
 ABOUT_GIGABYTES = "Bytes of inputs, weights and outputs, by the time"
@@ -59,14 +59,11 @@ class PartitionsPanel(QWidget):
         self.model = RowsModel(
             [
                 toolchain_column("Toolchain", lambda r: r.instance),
-                Column(
-                    "Expected", lambda r: r.estimated_us, "time", ABOUT_EXPECTED, self._cost_tip
-                ),
+                Column("Time", self._us, "time", ABOUT_EXPECTED, self._cost_tip),
                 Column("Operators", self._label, tip=_operators_tip, width=90, stretches=True),
                 Column("Nodes", self._nodes, "number", "ONNX nodes"),
                 Column("Precision", _precision, tip=_precision_tip, optional=True),
-                Column("Last run", lambda r: r.in_place_us, "time", ABOUT_LAST, extra=True),
-                Column("Difference", _difference, "signed-time", ABOUT_LESS, extra=True),
+                Column("Profiled", lambda r: r.in_place_us, "time", ABOUT_LAST, extra=True),
                 Column("Formats", border_text, width=100, extra=True),
                 *self._extra_columns(),
             ]
@@ -122,6 +119,10 @@ class PartitionsPanel(QWidget):
     def _cost_tip(self, row: Partition) -> str:
         return cost_tip(self.document.costs.of(row.candidate))
 
+    def _us(self, row: Partition) -> float | None:
+        shown = self.document.placement.shown
+        return None if shown is None else partition_us(shown.placement, row)
+
     def _nodes(self, row: Partition) -> int:
         return self.document.operators.count_nodes(row.nodes)
 
@@ -142,7 +143,10 @@ class PartitionsPanel(QWidget):
             texts = [counted(len(placement.partitions), "partition")]
             if placement.measured_us is not None:
                 texts.append(latency_text(placement))
-            texts.append(_expected_text(placement))
+            if len(placement.partitions) == 1 and placement.measured_us is not None:
+                texts.append("what its nodes take is not known until its layers are profiled")
+            else:
+                texts.append(_expected_text(placement))
             run = self.document.runs.find(shown.run)
             outside = [each.us for each in run.residual if each.us] if run is not None else []
             if outside:
@@ -184,12 +188,6 @@ class PartitionsPanel(QWidget):
 def _operators_tip(row: Partition) -> str:
     """Return the formats of what a partition takes and gives, and its nodes in the file."""
     return "\n".join([*filter(None, [border_words(row.takes, row.gives)]), *row.onnx_nodes[:20]])
-
-
-def _difference(row: Partition) -> float | None:
-    if row.in_place_us is None or row.estimated_us is None:
-        return None
-    return row.in_place_us - row.estimated_us
 
 
 def _precision(row: Partition) -> str | None:

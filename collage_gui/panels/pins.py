@@ -72,7 +72,7 @@ class PinsPanel(QWidget):
     def _verdict(self, row: Row) -> str:
         verdict = row[2]
         if verdict is None or verdict.state == "pending":
-            return "… pending"
+            return "… not measured" if self.document.pins.wait_for_costs else "… pending"
         if verdict.state == "infeasible":
             return "✕ infeasible"
         if verdict.price_us is None:
@@ -110,9 +110,12 @@ class PinsPanel(QWidget):
         text = counted(len(document.pins.current), "pin")
         shown = document.placement.shown
         if document.stale:
-            infeasible = document.pins.infeasible is not None
-            older = "the placement was made without them: press Space"
-            text += f" · {'no placement satisfies them' if infeasible else older}"
+            why = "the placement was made without them: press Space"
+            if document.pins.infeasible is not None:
+                why = "no placement satisfies them"
+            if document.pins.wait_for_costs:
+                why = "not measured yet"
+            text += f" · {why}"
         elif shown is not None and priced:
             them = "it" if len(document.pins.current) == 1 else "them"
             text += f" · {latency_text(shown.placement)} with {them}"

@@ -79,11 +79,13 @@ class WhyPanel(QWidget):
 
     def _partition(self, graph: OperatorGraph, primary: int) -> list[str]:
         """Returns the partition that holds the operator, its toolchain and its cost."""
+        shown = self.document.placement.shown
         partition = self.document.placement.partition_of(primary)
-        if partition is None:
+        if shown is None or partition is None:
             return []
         look = toolchain_look(partition.toolchain)
-        times = partition_text(partition, self.document.costs.of(partition.candidate))
+        cost = self.document.costs.of(partition.candidate)
+        times = partition_text(shown.placement, partition, cost)
         name = escape(partition.id, quote=True)
         sentence = (
             f"{_strong(toolchain_title(partition.toolchain))}, partition <a "

@@ -40,6 +40,7 @@ from collage_engine.records.shapes import OpenSizes, Sharing
 from collage_engine.records.toolchain import Device
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.store.compare import shape_row
+from collage_engine.wording.sentences import NOT_MEASURED
 
 LOOP_BODY = NestedGraph(
     name="body",
@@ -323,6 +324,10 @@ class Engine:
         if not world.costs:
             raise Failure("nothing is measured yet")
         placement, infeasible = world.place(world.pins)
+        quick = world.runs and world.runs[-1].confirmation == "quick"
+        if self.options.unmeasured and world.pins and not quick:
+            waiting = {"reason": NOT_MEASURED, "pins": [0], "nodes": []}
+            return SearchAnswer(placement=None, infeasible=waiting)
         return SearchAnswer(
             placement=placement,
             infeasible=infeasible,
@@ -512,6 +517,7 @@ def main() -> None:
     parser.add_argument("--speaks", type=int, default=SERVICE_PROTOCOL)
     parser.add_argument("--noise", action="store_true")
     parser.add_argument("--provisional", action="store_true")
+    parser.add_argument("--unmeasured", action="store_true", help="pins wait for a quick run")
     parser.add_argument("--once")
     Engine(parser.parse_args()).serve()
 

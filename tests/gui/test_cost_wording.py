@@ -6,7 +6,7 @@ import msgspec
 from PySide6.QtCore import Qt
 
 from collage_engine.records.candidate import Cost, invalid
-from collage_engine.records.placement import Partition
+from collage_engine.records.placement import Partition, Placement
 from collage_engine.wording.figures import isolated_us
 from collage_gui.panels.candidates import cost_tip, partition_text
 
@@ -34,15 +34,17 @@ def test_tips_tell_isolated_costs_from_in_model_costs() -> None:
 
 
 def test_a_partition_tells_its_estimate_and_its_time_in_the_run() -> None:
-    assert partition_text(PARTITION, ISOLATED) == "15.0 µs expected in this model", (
+    whole = Placement(partitions=(PARTITION,), estimated_us=15.0)
+    assert partition_text(whole, PARTITION, ISOLATED) == "15.0 µs expected in this model", (
         "its cost is another by now"
     )
     untimed = msgspec.structs.replace(PARTITION, estimated_us=None)
-    assert partition_text(untimed, Cost(state="unknown")) == "", "no dash stands for a time"
-    run = msgspec.structs.replace(PARTITION, in_place_us=16.0)
-    assert partition_text(run, IN_MODEL) == (
-        "15.0 µs expected in this model (10.0 µs isolated, 16.0 µs in the last run)"
-    )
+    assert partition_text(whole, untimed, Cost(state="unknown")) == "", "no dash stands for a time"
+    text = "15.0 µs expected in this model (10.0 µs isolated)"
+    assert partition_text(whole, PARTITION, IN_MODEL) == text
+    run = msgspec.structs.replace(PARTITION, in_place_us=22.8)
+    whole = Placement(partitions=(run,), estimated_us=26.6, measured_us=29.7)
+    assert partition_text(whole, run, IN_MODEL) == "29.7 µs measured", "one part, one figure"
 
 
 def test_isolated_costs_have_a_column_of_their_own(drive) -> None:
@@ -70,5 +72,5 @@ def test_isolated_costs_have_a_column_of_their_own(drive) -> None:
     others = {model.index(r, isolated).data() for r in range(model.rowCount()) if r != row}
     assert any(float(text) > 0 for text in others - {"–"}), "isolated costs stand for all"
     parts = page.panels.partitions.model
-    at = [column.title for column in parts.columns].index("Expected")
+    at = [column.title for column in parts.columns].index("Time")
     assert "isolated cost" in parts.headerData(at, horizontal, tip)

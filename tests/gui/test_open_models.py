@@ -159,3 +159,23 @@ def test_a_file_that_cannot_be_opened_leaves_the_page_in_front(drive) -> None:
     d.window.documents.open_path(d.model("broken.onnx"))
     d.until(lambda: second.banner.isVisible())
     assert d.window.documents.current is second and first.banner.isHidden() is False
+
+
+def test_each_of_several_files_that_cannot_be_opened_has_its_line(drive) -> None:
+    d = drive()
+    first, front = d.open(), d.open("resnet50.onnx")
+    d.window.documents.tabs.setCurrentWidget(first)
+    mime = QMimeData()
+    mime.setUrls([QUrl.fromLocalFile(d.model(f"broken-{n}-broken.onnx")) for n in "ab"])
+    event = QDropEvent(
+        QPoint(20, 20),
+        Qt.DropAction.CopyAction,
+        mime,
+        Qt.MouseButton.LeftButton,
+        Qt.KeyboardModifier.NoModifier,
+    )
+    d.window.dropEvent(event)
+    d.until(lambda: d.window.documents.pages == [first, front])
+    lines = d.banner.label.text().splitlines()
+    assert [line.split()[0] for line in lines] == ["broken-a-broken.onnx", "broken-b-broken.onnx"]
+    assert d.window.documents.current is first

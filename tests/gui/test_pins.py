@@ -212,7 +212,7 @@ def test_texts_of_prices() -> None:
     assert PinPrice(toolchain="a", us=26.9).text == "+26.9 µs"
     assert PinPrice(toolchain="a", us=210.0, unmeasured=3).text == "at most +210 µs, 3 unmeasured"
     assert PinPrice(toolchain="a", us=5.0, at_least=True).text == "at least +5.00 µs"
-    assert PinPrice(toolchain="a", unmeasured=2).text == "2 unmeasured"
+    assert PinPrice(toolchain="a", unmeasured=2).text == "not measured yet, 2 to measure"
     assert PinPrice(toolchain="a", reason="computes no max_pool", us=1.0).text.startswith("comput")
 
 
@@ -234,3 +234,55 @@ def test_a_node_that_was_lowered_to_several_operators_is_named_once() -> None:
     graph: Any = SimpleNamespace(name=("fc", "fc", "relu, last").__getitem__)
     pin = Pin(kind="on", nodes=(0, 1, 2), toolchain="tvm")
     assert command_line_text(graph, pin) == 'fc,"relu, last"=tvm'
+
+
+def test_a_pin_that_nothing_was_measured_for_is_measured_by_itself(drive) -> None:
+    """No red, no dot: it says what is measured, and the price follows."""
+    d = drive("--unmeasured", "--slow", "0.05")
+    page = d.open()
+    d.run(page)
+    page.document.selection.select([0])
+    said: list[tuple[str, str]] = []
+    page.document.execution.searched.connect(
+        lambda _: said.append((d.banner.property("banner"), d.banner.label.text()))
+    )
+    page.pins.pin_to("onnxruntime")
+    d.until(lambda: page.document.execution.running and said)
+    kind, text = said[-1]
+    assert kind == "info" and text.startswith("The pins are not measured yet: measuring ")
+    assert text.endswith(", 20 s at most.")
+    verdict = page.panels.pins.model.columns[2].value(page.panels.pins.model.rows[0])
+    assert verdict == "… not measured" and "not measured yet" in page.panels.pins.summary.text()
+    d.until(lambda: not page.document.execution.running and len(page.document.runs.visible) == 2)
+    run = page.document.runs.visible[-1]
+    assert run.confirmation == "quick" and run.settings["budget_s"] == 20.0
+    assert page.document.pins.infeasible is None
+    assert d.banner.topic not in ("infeasible", "measuring")
+    assert page.document.pins.verdicts[0].state == "honoured"
+
+
+def test_menus_that_were_closed_hear_nothing_any_more(drive, qapp) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    box = page.picture.drawn.rectangles[0]
+    where = page.view.to_view(box.center()).toPoint()
+    for keys in ((), (Qt.Key.Key_Right,)):  # the menu alone, and with the menu of pins
+        d.qtbot.mouseClick(page.view.viewport(), Qt.MouseButton.RightButton, pos=where)
+        d.until(lambda: qapp.activePopupWidget() is not None)
+        menu = qapp.activePopupWidget()
+        menu.setActiveAction(menu.actions()[0])
+        for key in (*keys, Qt.Key.Key_Escape, Qt.Key.Key_Escape):
+            if qapp.activePopupWidget() is not None:
+                d.qtbot.keyClick(qapp.activePopupWidget(), key)
+        d.until(lambda: qapp.activePopupWidget() is None)
+        d.qtbot.wait(50)  # the menu is deleted
+    for name in ("pin_menu", "never_menu"):
+        page.document.selection.select([0])
+        if name in d.window.action_set.by_id:
+            d.trigger(name)
+            d.qtbot.keyClick(qapp.activePopupWidget(), Qt.Key.Key_Escape)
+            d.qtbot.wait(50)
+    for operator in (1, 2):  # an exception in what listens would fail the test
+        d.question(page, [operator])
+        page.document.questions.explanation_changed.emit()

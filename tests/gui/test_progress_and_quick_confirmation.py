@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 from PySide6.QtCore import Qt
 
 from collage_engine.records.event import Progress, Stage
+from collage_engine.records.placement import CandidateCounts
 from collage_engine.wording.amounts import time_text
-from collage_engine.wording.sentences import RUN_GOES_ON
+from collage_engine.wording.sentences import NO_TURN, RUN_GOES_ON
 from collage_gui.panels.progress import progress_text
 
 
@@ -170,3 +172,51 @@ def test_a_second_run_waits_for_the_first_and_tabs_say_which_one_runs(drive) -> 
     d.until(lambda: second.document.running)
     assert not first.document.running and second.banner.topic != "waiting"
     d.until(lambda: not second.document.running)
+
+
+def test_what_is_shown_stays_while_it_is_confirmed(drive) -> None:
+    d = drive("--provisional", "--slow", "0.1")
+    page = d.open()
+    d.run(page)
+    page.document.selection.select([0])
+    page.pins.pin_never("tvm")
+    d.until(lambda: not page.document.client._pending)
+    shown, verdicts = page.document.placement.shown, page.document.pins.verdicts
+    regrets = dict(page.document.costs.regrets)
+    seen = []
+    page.document.placement.changed.connect(lambda: seen.append(page.document.execution.running))
+    page.view.setFocus()
+    d.qtbot.keyClick(page.view, Qt.Key.Key_C)
+    d.until(lambda: "confirm" in page.document.execution.stages)
+    assert page.document.placement.shown is shown and page.document.pins.verdicts == verdicts
+    assert page.document.costs.regrets == regrets and not any(seen)
+    d.until(lambda: not page.document.execution.running)
+    assert page.document.runs.visible[-1].settings["budget_s"] == 20.0
+
+
+def test_a_run_in_which_most_toolchains_had_no_turn_says_so(drive, monkeypatch) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    run = page.document.runs.all[0]
+    late = [
+        msgspec.structs.replace(b, measured_us=None, reason=NO_TURN) if b.name == "tvm" else b
+        for b in run.baselines
+    ]
+    counts = CandidateCounts(enumerated=2923, distinct=2923, skipped=2923, unreached=2923)
+    few = msgspec.structs.replace(
+        run, id="run-2", baselines=late, candidates=counts, seconds={}, warnings=["it was busy"]
+    )
+    page.document.runs._take(type("Answer", (), {"runs": (run, few)}))
+    page.document.runs.show(few.id)
+    took = time_text(next(b for b in run.baselines if b.name == "tvm").measured_us)
+    text = f"the only one of 2 toolchains that was timed; TVM took {took} in another run"
+    assert page.answer.text.text().endswith(text)
+    assert d.banner.isVisible() and d.banner.topic == "few measured"
+    said = d.banner.label.text()
+    assert said.startswith("The only one of 2 toolchains") and "Only 0 of 2,923" in said
+    assert said.endswith("It was busy.") and d.banner.action.text() == "Continue"
+    started = []
+    monkeypatch.setattr(page.document.execution, "start", started.append)
+    d.qtbot.mouseClick(d.banner.action, Qt.MouseButton.LeftButton)
+    assert len(started) == 1, "it goes on with the same budget"

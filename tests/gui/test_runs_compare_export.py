@@ -290,7 +290,7 @@ def test_partitions_have_their_times_in_the_model_and_tell_what_ran_beside_them(
     d.run(page)
     panel = page.panels.partitions
     titles = [column.title for column in panel.model.columns]
-    last = titles.index("Last run")
+    last = titles.index("Profiled")
     timed = [part.in_place_us for part in page.document.placement.shown.placement.partitions]
     assert [panel.model.columns[last].value(row) for row in panel.model.rows] == timed
     outside = sum(kernel.us or 0.0 for kernel in page.document.runs.visible[-1].residual)

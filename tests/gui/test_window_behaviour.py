@@ -6,9 +6,10 @@ import pytest
 from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QContextMenuEvent, QWheelEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QMessageBox, QSpinBox
+from PySide6.QtWidgets import QApplication, QLineEdit, QMessageBox, QSpinBox
 
 from collage_engine.records.event import Progress, Stage
+from collage_gui.command_palette import CommandPalette
 from collage_gui.document_window.window import PANELS_KEY
 from collage_gui.main_window.documents import closing_sentence
 from collage_gui.widgets import show_words
@@ -276,3 +277,38 @@ def test_a_click_into_words_selects_them_so_that_a_number_replaces_them(qtbot) -
     QTest.mouseClick(field.lineEdit(), Qt.MouseButton.LeftButton)
     QTest.keyClicks(field.lineEdit(), "12")
     assert field.value() == 12
+
+
+def test_keys_go_to_the_graph_of_the_tab_in_front_and_never_into_a_filter(drive) -> None:
+    d = drive()
+    first = d.open()
+    d.run(first)
+    second = d.open("resnet50.onnx")
+    d.window.activateWindow()
+    d.qtbot.keyClick(second.view, Qt.Key.Key_Tab, Qt.KeyboardModifier.ControlModifier)
+    d.until(lambda: d.window.documents.current is first)
+    assert d.window.focusWidget() is first.view, "not the button Save"
+    for tab in range(first.tabs.count()):
+        first.tabs.setCurrentIndex(tab)
+        first.view.setFocus()
+        d.qtbot.keyClick(first.view, Qt.Key.Key_F6)
+        assert not isinstance(d.window.focusWidget(), QLineEdit), first.tabs.tabText(tab)
+
+
+def test_the_log_goes_on_after_its_window_was_closed(drive) -> None:
+    d = drive()
+    page = d.open()
+    page.show_log()
+    page.log_window.close()
+    page.document.log.add("info", "a later line")
+    page.show_log()
+    assert "a later line" in page.panels.log.toPlainText()
+
+
+def test_the_palette_finds_choices_by_the_title_of_their_menu(drive) -> None:
+    d = drive()
+    d.open()
+    palette = CommandPalette(d.window.action_set.by_id, d.window)
+    palette.text.setText("theme")
+    assert palette.list.count() >= 3
+    palette.deleteLater()
