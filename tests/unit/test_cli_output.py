@@ -98,7 +98,7 @@ def test_a_run_is_printed_whole_into_a_pipe(capsys):
     said = capsys.readouterr().out
     assert "onnxruntime (level basic)           1      2" in said
     assert "oneDNN has no argmax [yet]" in said
-    assert "Expected 30.0 µs (measured is 10.0 µs less)." in said
+    assert "Expected" not in said  # its one partition takes what was measured
     assert "\x1b" not in said
     assert all(line == line.rstrip() for line in said.splitlines())
 
