@@ -37,9 +37,9 @@ from onnx import (
     shape_inference,
 )
 
-from collage_engine.model.mapped_weights import LEAST_BYTES, is_mapped
 from collage_engine.model.onnx_cleanup import without_functions
 from collage_engine.model.onnx_expand import loses_logarithm
+from collage_engine.model.onnx_external import LEAST_BYTES, is_mapped
 from collage_engine.model.onnx_outer_values import with_branches
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)

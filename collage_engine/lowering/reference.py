@@ -19,7 +19,9 @@ import onnx
 from collage_engine.lowering.definitions import by_definition, is_affected
 from collage_engine.model.dimensions import drop_values
 from collage_engine.model.formats import values_of
-from collage_engine.model.mapped_weights import (
+from collage_engine.model.observed_types import Evaluate, evaluate_by_definition
+from collage_engine.model.onnx_cleanup import without_functions
+from collage_engine.model.onnx_external import (
     LEAST_BYTES,
     MAPPED_FROM_BYTES,
     MAPPED_TYPES,
@@ -29,8 +31,6 @@ from collage_engine.model.mapped_weights import (
     mapped_weights,
     with_own_weights,
 )
-from collage_engine.model.observed_types import Evaluate, evaluate_by_definition
-from collage_engine.model.onnx_cleanup import without_functions
 from collage_engine.model.onnx_file import read_model, read_without_weights, tensor_array
 from collage_engine.model.values import numpy_type
 from collage_engine.records.graph import NodeIndex, TensorType

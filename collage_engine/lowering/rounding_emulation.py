@@ -28,7 +28,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from collage_engine.kernels.rounding import balanced
 from collage_engine.lowering.accuracy import errors
-from collage_engine.model.mapped_weights import mapped_weights
+from collage_engine.model.onnx_external import mapped_weights
 from collage_engine.records.graph import NodeIndex, OperatorNumber
 from collage_engine.records.precision import BFLOAT16, FLOAT16, PRODUCTS, TF32
 from collage_engine.support.errors import ToolchainError, short_reason
@@ -46,7 +46,7 @@ ONNX_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 """ONNX operators of which one node is one product of the dataflow graph."""
 LARGEST_BYTES = 1 << 30
 """Bytes of weights up to which a model is emulated, since the session holds a second copy of them;
-a model whose weights stay in their file (``model/mapped_weights.py``) is larger."""
+a model whose weights stay in their file (``model/onnx_external.py``) is larger."""
 
 
 @dataclass(frozen=True)

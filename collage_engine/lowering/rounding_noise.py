@@ -27,7 +27,7 @@ import numpy as np
 
 from collage_engine.lowering.accuracy import NOISE_FACTOR, counts_values, errors
 from collage_engine.lowering.reference import run_onnx
-from collage_engine.model.mapped_weights import MAPPED_FROM_BYTES, data_bytes
+from collage_engine.model.onnx_external import MAPPED_FROM_BYTES, data_bytes
 from collage_engine.support.errors import Cancelled
 from collage_engine.support.time_limits import LEAST_S
 

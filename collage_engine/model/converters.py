@@ -2,6 +2,13 @@
 
 Each takes (block builder, inputs, attributes, opset) and returns an expression, or None to
 leave the node to TVM's converter. Inputs are variables or constants; shapes are static.
+
+In Gather, scatter and Slice negative indices become positive with the known extents. TVM's
+converters read the extents when the model runs (shape_of, take, add, less, where for one Gather),
+and lose the output's size doing so.
+
+Relax's image operators sample images only, by the ratio of the sizes, and TVM's converter looks at
+nothing else. A Resize that samples otherwise stays one of ONNX's.
 """
 
 from __future__ import annotations
@@ -9,21 +16,266 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from onnx import helper
-from tvm import relax
-from tvm.ir import Expr
+from tvm import relax, tirx
+from tvm.ir import Expr, GenericConst
 
-from collage_engine.model.converter_tools import (
-    Converter,
-    dtype_of,
-    shape_of,
-    text_of,
-    values_of,
-)
-from collage_engine.model.converters_index import INDEX_CONVERTERS
-from collage_engine.model.converters_resize import RESIZE_CONVERTERS
 from collage_engine.model.einsum import matmul_plan
 from collage_engine.model.onnx_expand import SOFTMAX_OF_ONE_AXIS
+
+Converter = Callable[[Any, Any, dict[str, Any], int], Any]
+"""A function from a block builder, the inputs, attributes and opset of a node to its expression, or
+to None, which leaves the node to TVM's converter."""
+
+
+def shape_of(value: Any) -> tuple[int, ...]:
+    """Return the shape of a Relax value, all of whose sizes are known."""
+    return tuple(int(d) for d in value.ty.shape.values)
+
+
+def dtype_of(value: Any) -> str:
+    """Return the element type of a Relax value."""
+    return str(value.ty.dtype.dtype)
+
+
+def values_of(value: Any) -> np.ndarray | None:
+    """Return a constant's values; None when the value is no constant, or absent."""
+    return value.value.numpy() if isinstance(value, GenericConst) else None
+
+
+def text_of(attributes: dict[str, Any], name: str, default: str) -> str:
+    """Return a text attribute of an ONNX node, or the default when it is absent."""
+    value = attributes.get(name, default)
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _positive(indices: Any, extent: np.ndarray) -> Any:
+    """Add ``extent`` (a number, or one per coordinate) to the negative ones of some indices."""
+    kind = dtype_of(indices)
+    if kind.startswith("uint"):
+        return indices
+    known = values_of(indices)
+    if known is not None:
+        if not (known < 0).any():
+            return indices
+        return relax.const(np.where(known < 0, known + extent, known).astype(kind), kind)
+    wide = relax.const(np.asarray(extent).astype(kind), kind)
+    less = relax.op.less(indices, relax.const(0, kind))
+    return relax.op.where(less, relax.op.add(indices, wide), indices)
+
+
+def _gather(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
+    """Converts Gather to one operator: known indices are made positive, others wrap."""
+    data, indices = inputs[0], inputs[1]
+    axis = attributes.get("axis", 0)
+    if values_of(indices) is None:
+        return relax.op.take(data, indices, axis, mode="wrap")
+    return relax.op.take(data, _positive(indices, np.array(shape_of(data)[axis])), axis)
+
+
+def _gather_elements(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
+    axis = attributes.get("axis", 0)
+    extent = np.array(shape_of(inputs[0])[axis])
+    return relax.op.gather_elements(inputs[0], _positive(inputs[1], extent), axis)
+
+
+def _gather_nd(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
+    batch = attributes.get("batch_dims", 0)
+    width = shape_of(inputs[1])[-1]
+    extents = np.array(shape_of(inputs[0])[batch : batch + width])
+    return relax.op.gather_nd(inputs[0], _positive(inputs[1], extents), batch)
+
+
+def _slice(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
+    """Converts Slice before opset 10, where bounds are attributes that TVM's converter ignores."""
+    if opset >= 10:
+        return None
+    starts, ends = attributes["starts"], attributes["ends"]
+    rank = len(shape_of(inputs[0]))
+    axes = [a % rank for a in attributes.get("axes", range(len(starts)))]
+    return relax.op.strided_slice(inputs[0], axes, list(starts), list(ends), [1] * len(axes))
+
+
+def _reduction(attributes: dict[str, Any]) -> str:
+    how = attributes.get("reduction", b"none")
+    how = how.decode() if isinstance(how, bytes) else how
+    return "update" if how == "none" else how
+
+
+def _scatter_elements(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
+    shape, reached = list(shape_of(inputs[0])), list(shape_of(inputs[1]))
+    axis = attributes.get("axis", 0) % len(shape)
+    indices = _positive(inputs[1], np.array(shape[axis]))
+    del shape[axis], reached[axis]
+    if shape != reached:  # TVM's kernel takes both for equally long but along the axis
+        raise ValueError("indices that reach a part of the data only are not supported")
+    how = _reduction(attributes)
+    return relax.op.scatter_elements(inputs[0], indices, inputs[2], axis=axis, reduction=how)
+
+
+def _scatter_nd(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
+    extents = np.array(shape_of(inputs[0])[: shape_of(inputs[1])[-1]])
+    indices = _positive(inputs[1], extents)
+    return relax.op.scatter_nd(inputs[0], indices, inputs[2], _reduction(attributes))
+
+
+def _one_hot(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
+    depth, values = values_of(inputs[1]), values_of(inputs[2])
+    if depth is None or values is None:
+        raise ValueError("a depth or values known only when the model runs are not supported")
+    extent, kind = int(depth.reshape(-1)[0]), dtype_of(inputs[2])
+    off, on = (relax.prim_value(tirx.const(v.item(), kind)) for v in values)
+    indices = inputs[0]
+    if not dtype_of(indices).startswith(("int", "uint")):
+        indices = relax.op.astype(indices, "int64")
+    indices = bb.normalize(indices)
+    axis = attributes.get("axis", -1) % (len(shape_of(indices)) + 1)
+    return relax.op.one_hot(_positive(indices, np.array(extent)), on, off, extent, axis)
+
+
+def _reverse_sequence(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
+    axes = attributes.get("time_axis", 0), attributes.get("batch_axis", 1)
+    return relax.op.reverse_sequence(inputs[0], inputs[1], *axes)
+
+
+INDEX_CONVERTERS: dict[str, Converter] = {
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+    "OneHot": _one_hot,
+    "ReverseSequence": _reverse_sequence,
+    "ScatterElements": _scatter_elements,
+    "ScatterND": _scatter_nd,
+    "Slice": _slice,
+}
+
+
+_METHODS = {"nearest": "nearest_neighbor", "linear": "linear", "cubic": "cubic"}
+_COORDINATES = (
+    "half_pixel",
+    "align_corners",
+    "asymmetric",
+    "pytorch_half_pixel",
+    "tf_half_pixel_for_nn",
+)
+
+
+class _OtherSampling(ValueError):
+    """Relax's operators compute something else."""
+
+
+def _numbers(value: Any, attributes: dict[str, Any], rest: Sequence[float]) -> list[float]:
+    """Scales or sizes for every dimension (since opset 18 they may be for some ``axes``)."""
+    known = values_of(value)
+    if known is None:
+        raise _OtherSampling("sizes that are known only when the model runs are not supported")
+    full = list(rest)
+    axes = attributes.get("axes", range(len(full)))
+    for axis, number in zip(axes, known.tolist(), strict=True):
+        full[axis % len(full)] = number
+    return full
+
+
+def _scaled(shape: Sequence[int], factors: Sequence[float]) -> list[int]:
+    """Return the sizes that factors give.
+
+    Raises:
+        _OtherSampling: They are rounded, so that their ratio is not the factor.
+    """
+    exact = [
+        float(np.float32(size) * np.float32(by)) for size, by in zip(shape, factors, strict=True)
+    ]
+    sizes = [int(np.floor(size)) for size in exact]
+    if any(abs(e - s) > 1e-3 for e, s in zip(exact, sizes, strict=True)):
+        raise _OtherSampling("it samples by factors that are not the ratio of the sizes")
+    return sizes
+
+
+def _resize(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
+    x = inputs[0]
+    shape = shape_of(x)
+    policy = text_of(attributes, "keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch" or attributes.get("antialias", 0):
+        raise _OtherSampling("it keeps the ratio of the sides, or smooths")
+    if opset >= 11 and inputs[3] is not None:
+        sizes = [int(size) for size in _numbers(inputs[3], attributes, shape)]
+    else:
+        factors = inputs[1] if opset < 11 else inputs[2]
+        sizes = _scaled(shape, _numbers(factors, attributes, [1.0] * len(shape)))
+    return _image(x, sizes, attributes, opset)
+
+
+def _upsample(
+    bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
+) -> Expr | None:
+    shape = shape_of(inputs[0])
+    factors = attributes["scales"] if opset < 9 else _numbers(inputs[1], {}, shape)
+    return _image(inputs[0], _scaled(shape, factors), attributes, opset)
+
+
+def _image(x: Expr, sizes: list[int], attributes: dict[str, Any], opset: int) -> Any:
+    """Return the image operator.
+
+    Raises:
+        _OtherSampling: It samples otherwise.
+    """
+    shape, spatial = shape_of(x), sizes[2:]
+    mode = text_of(attributes, "mode", "nearest")
+    if opset < 11:
+        how, rounding = "asymmetric", "floor"
+        shrinks = any(size < extent for size, extent in zip(sizes, shape, strict=True))
+        if shrinks and mode == "nearest":
+            raise _OtherSampling("it rounds up where it shrinks")
+    else:
+        how = text_of(attributes, "coordinate_transformation_mode", "half_pixel")
+        rounding = text_of(attributes, "nearest_mode", "round_prefer_floor")
+    if how not in _COORDINATES:
+        raise _OtherSampling(f"coordinate_transformation_mode {how} is not supported")
+    rank = len(shape)
+    # TVM divides by a new extent less one, and a signal is an image one pixel high.
+    divides_by_zero = how == "align_corners" and (rank == 3 or 1 in spatial)
+    if rank not in (3, 4, 5) or tuple(sizes[:2]) != shape[:2] or divides_by_zero:
+        raise _OtherSampling("Relax resizes images of more than one pixel only")
+    if rank == 3 and mode == "cubic":
+        raise _OtherSampling("Relax has no cubic signals")
+    common: dict[str, Any] = {
+        "method": _METHODS[mode],
+        "coordinate_transformation_mode": how,
+        "rounding_method": rounding,
+        "cubic_alpha": attributes.get("cubic_coeff_a", -0.75),
+        "cubic_exclude": int(attributes.get("exclude_outside", 0)),
+    }
+    if rank == 5:
+        return relax.op.image.resize3d(
+            x, relax.ShapeExpr(spatial), roi=[0.0] * 6, layout="NCDHW", **common
+        )
+    if rank == 3:
+        x = relax.op.expand_dims(x, [2])
+        spatial = [1, *spatial]
+    y = relax.op.image.resize2d(x, relax.ShapeExpr(spatial), roi=[0.0] * 4, layout="NCHW", **common)
+    return relax.op.squeeze(y, [2]) if rank == 3 else y
+
+
+RESIZE_CONVERTERS: dict[str, Converter] = {"Resize": _resize, "Upsample": _upsample}
 
 
 def _clip(

@@ -21,7 +21,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from collage_engine.model.converters import CONVERTERS, USABLE_OUTPUTS
 from collage_engine.model.draft import node_name
 from collage_engine.model.enclosures import AT_BORDER
-from collage_engine.model.mapped_weights import is_mapped
+from collage_engine.model.onnx_external import is_mapped
 from collage_engine.model.onnx_file import tensor_array
 from collage_engine.model.onnx_outer_values import outer_values
 from collage_engine.model.onnx_types import dtype_name

@@ -22,8 +22,7 @@ from onnx import (
 )
 
 from collage_engine.machine.device import memory_bytes
-from collage_engine.model.mapped_weights import is_mapped, mapped_array
-from collage_engine.model.onnx_external import load_external_data
+from collage_engine.model.onnx_external import is_mapped, load_external_data, mapped_array
 from collage_engine.model.onnx_outer_values import branches, with_branches
 from collage_engine.support.errors import ModelError, UsageError, short_reason
 from collage_engine.support.files import open_regular

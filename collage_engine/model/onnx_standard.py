@@ -31,8 +31,8 @@ from onnx import (
 
 from collage_engine.machine.device import memory_bytes
 from collage_engine.model.draft import Draft
-from collage_engine.model.mapped_weights import LEAST_BYTES, is_mapped
 from collage_engine.model.onnx_expand import SOFTMAX_OF_ONE_AXIS
+from collage_engine.model.onnx_external import LEAST_BYTES, is_mapped
 from collage_engine.model.onnx_outer_values import with_branches
 from collage_engine.model.opaque import is_standard
 from collage_engine.support.errors import ModelError, shown

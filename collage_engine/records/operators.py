@@ -1,7 +1,7 @@
 """The table of operators, what operators are called, and the work that they do.
 
 The table is what every room but the toolchains knows of a Relax operator. A new operator needs a
-row, and a converter (``model/converters*.py``) if TVM has none. Operators that no converter makes
+row, and a converter (``model/converters.py``) if TVM has none. Operators that no converter makes
 have no row, and are opaque. What a toolchain makes of an operator stands with the toolchain.
 
 Operations are those of convolutions and matrix products, computed directly: two for each

@@ -98,14 +98,13 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from collage_engine.search.pricing import IMPOSSIBLE, Prices
-from collage_engine.search.states import SearchLimitExceeded
+from collage_engine.search.state_space import SearchLimitExceeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from collage_engine.search.pricing import PriceBook
-    from collage_engine.search.state_space import StateSpace
-    from collage_engine.search.states import Move, State
+    from collage_engine.search.state_space import Move, State, StateSpace
     from collage_engine.search.weights import Weights
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collage_engine.search.label_setting import LabelSetting, Path, Values
     from collage_engine.search.problem import ProblemPin
     from collage_engine.search.search import Search
-    from collage_engine.search.states import State
+    from collage_engine.search.state_space import State
 
 
 def enumerate_covers(labels: LabelSetting, k: int) -> list[tuple[int, list[int]]]:

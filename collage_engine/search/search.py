@@ -1,24 +1,150 @@
 """The search of a problem under pins and limits on runtimes, again and again.
 
 A :class:`Search` keeps what does not change between searches: pins come and go, the state space
-stays. It turns pins and limits into choices of allowed candidates; a
-:class:`~collage_engine.search.solver.Solver` solves each of them.
+stays. It turns pins and limits into choices of allowed candidates; a :class:`Solver` solves each of
+them, and knows nothing of pins and limits. It solves by label setting
+(:mod:`collage_engine.search.label_setting`). Where the state space is too large for that, it solves
+an integer program (:mod:`collage_engine.search.integer_program`), for good; where time ends first,
+the best cover found comes with a bound on what a better one costs.
 """
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from collage_engine.search.label_setting import LabelSetting, Solution
 from collage_engine.search.limited_search import RuntimeSets, solve_within_limits
 from collage_engine.search.limits import limits_in_words
+from collage_engine.search.pricing import IMPOSSIBLE
 from collage_engine.search.problem import forbidden_by
-from collage_engine.search.solver import Solver
+from collage_engine.search.state_space import SearchLimitExceeded, StateSpace
+from collage_engine.search.weights import Weights
+from collage_engine.support.time_limits import ANSWER_S, STEP_SHARE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from collage_engine.search.label_setting import Solution
     from collage_engine.search.problem import Problem, ProblemPin
+
+EXACT_WORK, EXACT_WORK_PER_NODE = 1_500_000, 1_200
+"""Steps of label setting, and such steps per node of the graph, beyond which the integer program
+takes over: about five seconds, and about a millisecond per node. Measured with ``python -m
+tests.benchmarks.bench_search``."""
+STEPS_PER_MOVE = 5
+"""Steps that a move of the state space counts for while it is explored (chosen so that exploring
+takes about as long as the label setting may)."""
+WIDE_STATES = 45.0
+"""Estimated states for each node from which on label setting is not even tried. Measured with
+``python -m tests.benchmarks.bench_search``: dense blocks have 39 and take it a second, NASNet has
+50 and takes the integer program half as long; twenty models have 4 to 17."""
+
+
+class Solver:
+    """The state space and the costs of a problem, solved for any choice of candidates."""
+
+    def __init__(self, problem: Problem, *, time_limit_s: float | None = None) -> None:
+        """Build the state space.
+
+        Args:
+            problem: The problem; its pins and limits are ignored.
+            time_limit_s: Time limit of one solve, in seconds.
+        """
+        self.problem = problem
+        self.time_limit_s = ANSWER_S if time_limit_s is None else time_limit_s
+        self.work = EXACT_WORK + EXACT_WORK_PER_NODE * len(problem.nodes)
+        self.deadline: float | None = None
+        """When every solve ends, whatever its limit, in :func:`time.monotonic` seconds."""
+        self.has_answered = False
+        """Whether there is an answer already: then nothing is solved any more past ``deadline``."""
+        self.usable = [
+            index
+            for index, candidate in enumerate(problem.candidates)
+            if candidate.state == "measured" and candidate.cost_us is not None
+        ]
+        self.space = StateSpace(problem, self.usable)
+        self.too_wide = self.space.mean_states > WIDE_STATES
+        """Whether the state space is, or has proved, too large for exact search."""
+        self.weights = Weights(problem, self.space)
+        self._latest: tuple[tuple[bool, ...], Solution] | None = None
+        """What was last proved to be the best, and for whom, where the graph is wide."""
+
+    def uncovered(self, allowed: Sequence[bool]) -> list[int]:
+        """Return the ids of the nodes that no allowed candidate holds."""
+        held: set[int] = set()
+        for nodes in self.space.node_sets:
+            if any(allowed[c] for c in nodes.candidates):
+                held.update(nodes.members)
+        position = self.space.position
+        return [n.id for at, n in enumerate(self.problem.nodes) if position[at] not in held]
+
+    def solve(
+        self, allowed: Sequence[bool], *, regrets: bool = True, time_limit_s: float | None = None
+    ) -> Solution:
+        """Find the least-cost cover of the allowed candidates.
+
+        Args:
+            allowed: Per candidate whether it may be chosen.
+            regrets: Whether to compute the least covers through all candidates too.
+            time_limit_s: Time limit in seconds; by default the solver's.
+        """
+        if self.uncovered(allowed):
+            return Solution()
+        began = time.monotonic()
+        most = self.time_limit_s if time_limit_s is None else time_limit_s
+        limit = most
+        if self.deadline is not None:
+            limit = min(limit, self.deadline - began)
+            if limit <= 0 and self.has_answered:
+                return Solution(decided=False)
+            self.has_answered = True
+        if not self.too_wide:
+            try:
+                return self._exact(allowed, regrets, began + limit * STEP_SHARE)
+            except SearchLimitExceeded:
+                # Cut short by earlier solves, it says nothing of how long a whole solve takes.
+                self.too_wide = limit > STEP_SHARE * most
+        return self._wide(allowed, regrets, began + limit)
+
+    def _exact(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Solution:
+        self.space.explore(self.work // STEPS_PER_MOVE, deadline)
+        labels = LabelSetting(self.space, self.weights, allowed, limit=self.work, deadline=deadline)
+        least = labels.run_backward()
+        solution = Solution(labels=labels)
+        if least is None:
+            return solution
+        solution.cost = solution.lower_bound = least
+        solution.cover = labels.best_cover()
+        if regrets:
+            labels.run_forward()
+            solution.least_through = labels.least_through
+            solution.others_in_no_cover = True
+        solution.states = sum(map(len, labels.forward_labels)) + sum(
+            map(len, labels.backward_labels)
+        )
+        return solution
+
+    def _wide(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Solution:
+        """Solve where the state space is too large, by an integer program."""
+        from collage_engine.search.integer_program import IntegerProgram  # it loads NumPy
+
+        key = tuple(allowed)
+        if self._latest is not None and self._latest[0] == key:
+            latest = self._latest[1]
+            if latest.others_in_no_cover or not regrets:
+                return replace(latest)
+        eligible = [
+            [c for c in nodes.candidates if allowed[c] and self.weights.cost[c] < IMPOSSIBLE]
+            for nodes in self.space.node_sets
+        ]
+        solution = IntegerProgram(self.space, self.weights, eligible).solve(
+            deadline, regrets=regrets
+        )
+        if solution.optimal:
+            self._latest = key, solution
+        return replace(solution)
 
 
 class Search:

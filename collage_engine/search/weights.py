@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from collage_engine.search.problem import ProblemCandidate
-    from collage_engine.search.state_space import StateSpace
-    from collage_engine.search.states import NodeSet
+    from collage_engine.search.state_space import NodeSet, StateSpace
 
 
 class Weights:

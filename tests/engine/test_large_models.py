@@ -22,7 +22,7 @@ from collage_engine.lowering.reference import original_outputs
 from collage_engine.lowering.reference import run_onnx as evaluate
 from collage_engine.lowering.rounding_noise import rounding_noise
 from collage_engine.model.importer import import_model
-from collage_engine.model.mapped_weights import (
+from collage_engine.model.onnx_external import (
     VARIABLE,
     is_mapped,
     mapped_array,

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from collage_engine.model.mapped_weights import LEAST_BYTES, VARIABLE, is_mapped
-from collage_engine.model.onnx_external import every_tensor
+from collage_engine.model.onnx_external import LEAST_BYTES, VARIABLE, every_tensor, is_mapped
 from collage_engine.model.onnx_file import read_model
 from collage_engine.support.errors import ModelError
 

@@ -17,10 +17,16 @@ from msgspec.structs import replace
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from collage_engine.kernels.cpu.convolution.padded_phases import Planes, layout_of, write_plane
-from collage_engine.kernels.cpu.convolution.prepared import fill_run, prepare, run_of, zeros
-from collage_engine.kernels.cpu.convolution.problem import ConvProblem
-from collage_engine.kernels.cpu.convolution.reference import input_at, taps_of
+from collage_engine.kernels.cpu.convolution.prepared import (
+    Planes,
+    fill_run,
+    layout_of,
+    prepare,
+    run_of,
+    write_plane,
+    zeros,
+)
+from collage_engine.kernels.cpu.convolution.problem import ConvProblem, input_at, taps_of
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import columns_below, tile

@@ -24,9 +24,13 @@ from msgspec.structs import replace
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from collage_engine.kernels.cpu.convolution.padded_phases import Planes, make_planes
-from collage_engine.kernels.cpu.convolution.problem import ConvProblem
-from collage_engine.kernels.cpu.convolution.reference import blocked_sum, in_blocks, taps_of
+from collage_engine.kernels.cpu.convolution.prepared import Planes, make_planes
+from collage_engine.kernels.cpu.convolution.problem import (
+    ConvProblem,
+    blocked_sum,
+    in_blocks,
+    taps_of,
+)
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import tile

@@ -152,7 +152,7 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
 
     def plan_of(self, function: Function, model: ModelProto) -> tuple[dict[str, Any], bytes]:
         """Return the plan and the weights of a function, for its C++ runtime."""
-        from collage_engine.model.mapped_weights import name_files
+        from collage_engine.model.onnx_external import name_files
 
         files = weight_files.provide(name_files(model))
         plan = {

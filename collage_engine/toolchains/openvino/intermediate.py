@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collage_engine.model.mapped_weights import name_files
+from collage_engine.model.onnx_external import name_files
 from collage_engine.support.errors import ToolchainError
 from collage_engine.support.files import link_file
 from collage_engine.toolchains.openvino.wheel import library, openvino

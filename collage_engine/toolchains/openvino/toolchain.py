@@ -98,7 +98,7 @@ class OpenVinoToolchain(OnnxFedToolchain):
         Raises:
             UnsupportedError: Its sums of 8-bit products may saturate on this processor.
         """
-        from collage_engine.model.mapped_weights import is_mapped
+        from collage_engine.model.onnx_external import is_mapped
         from collage_engine.toolchains.openvino.intermediate import from_onnx, to_ir, write_ir
         from collage_engine.toolchains.openvino.reading import saturates
 

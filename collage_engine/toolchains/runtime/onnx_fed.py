@@ -186,7 +186,7 @@ class OnnxFedToolchain(CppToolchain):
         """Returns a function as ONNX: a slice of the cleaned model.
 
         Its inputs and outputs are in the order of the function's. Large weights may lie in files
-        (``model.mapped_weights``).
+        (``model.onnx_external``).
 
         Raises:
             UnsupportedError: The library reads an operator wrongly; the text names it.
@@ -287,7 +287,7 @@ class OnnxSessionToolchain(OnnxFedToolchain):
 
     def plan_of(self, function: Function, model: ModelProto) -> tuple[dict[str, Any], bytes]:
         """Return the plan of a function, and its ONNX model."""
-        from collage_engine.model.mapped_weights import with_own_weights
+        from collage_engine.model.onnx_external import with_own_weights
 
         try:
             model = with_own_weights(model)

@@ -141,7 +141,7 @@ class TensorrtToolchain(OnnxFedToolchain):
         The engine that was asked for last is kept, since a candidate is measured in several copies
         and building takes seconds.
         """
-        from collage_engine.model.mapped_weights import with_own_weights
+        from collage_engine.model.onnx_external import with_own_weights
 
         data = serialised(with_own_weights(model))
         key = function.instance, hashlib.sha256(data).digest()

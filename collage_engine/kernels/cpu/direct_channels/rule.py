@@ -17,8 +17,12 @@ from msgspec.structs import replace
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from collage_engine.kernels.cpu.convolution.problem import ConvProblem
-from collage_engine.kernels.cpu.convolution.reference import blocked_sum, in_blocks, taps_of
+from collage_engine.kernels.cpu.convolution.problem import (
+    ConvProblem,
+    blocked_sum,
+    in_blocks,
+    taps_of,
+)
 from collage_engine.kernels.cpu.direct_channels.channel_tiles import LEAST_STEPS, ChannelsPlan, cut
 from collage_engine.kernels.cpu.direct_channels.writer import write
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue

@@ -11,7 +11,7 @@ from tvm import te, tirx
 from tvm.ir import Expr
 
 from collage_engine.kernels.bfloat16_numbers import PRODUCTS, real
-from collage_engine.kernels.cpu.convolution.reference import input_at, taps_of
+from collage_engine.kernels.cpu.convolution.problem import input_at, taps_of
 from collage_engine.kernels.cpu.dots.dot_data import PAIR, QUAD, Pairs, Quads
 from collage_engine.kernels.cpu.dots.dot_tiles import Depthwise, DotTiles
 from collage_engine.kernels.cpu.dots.problem import DotProblem, in_steps

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from tvm import te
 from tvm.ir import Expr
 
-from collage_engine.kernels.cpu.convolution.problem import ConvProblem
-from collage_engine.kernels.cpu.convolution.reference import blocked_sum
+from collage_engine.kernels.cpu.convolution.problem import ConvProblem, blocked_sum
 from collage_engine.kernels.cpu.winograd import cost, matrices
 from collage_engine.kernels.cpu.winograd.matrices import OUTPUTS, Outputs
 from collage_engine.kernels.cpu.winograd.writer import WinogradPlan, write
