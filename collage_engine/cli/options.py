@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
 from collage_engine.records.precision import LONG
-from collage_engine.records.settings import RunSettings
+from collage_engine.records.settings import RunSettings, option_table
 from collage_engine.records.shapes import (
     MOST_ELEMENTS,
     ShapeChoice,
@@ -191,27 +191,60 @@ def shape_choices(options: argparse.Namespace) -> tuple[ShapeChoice, ...]:
     return found
 
 
-def add_settings(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGroup:
-    """Add a group for options that are fields of ``RunSettings``: what is not given is not set."""
-    return parser.add_argument_group(title, argument_default=argparse.SUPPRESS)
+_READERS: dict[str | None, Callable[[str], object]] = {
+    "A,B,…": names,
+    "MIT,BSD,…": names,
+    "N": positive,
+    "TIME": duration,
+    "200M": size,
+    "500M": size,
+    "REL": float,
+    "NAME": str,
+}
+"""How a setting's value is read, by what it looks like."""
+
+
+def add_settings(
+    parser: argparse.ArgumentParser, title: str, *fields: str
+) -> argparse._ArgumentGroup:
+    """Add a group of options that are fields of ``RunSettings``: what is not given is not set.
+
+    Args:
+        parser: The command.
+        title: The group's title.
+        fields: The fields.
+    """
+    group = parser.add_argument_group(title, argument_default=argparse.SUPPRESS)
+    for field in fields:
+        add_setting(group, field)
+    return group
+
+
+def add_setting(group: argparse._ActionsContainer, name: str, **more: Any) -> None:
+    """Add the option of one field of ``RunSettings``, as the record declares it.
+
+    Args:
+        group: Where it is added.
+        name: The field.
+        more: What ``add_argument`` is given otherwise than the declaration says.
+    """
+    kind, option, text = option_table()[name]
+    flag = option.flag or f"--{name.replace('_', '-')}"
+    given: dict[str, Any] = {"dest": name, "help": text[0].lower() + text[1:].replace("%", "%%")}
+    if flag.startswith("--no-"):
+        given |= {"action": "store_false", "help": f"do not {given['help']}"}
+    elif kind is bool:
+        given["action"] = "store_true"
+    elif get_origin(kind) is Literal:
+        given["choices"] = get_args(kind)
+    else:
+        given |= {"metavar": option.metavar, "type": _READERS[option.metavar]}
+    group.add_argument(flag, **given | more)
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that ``place``, ``candidates`` and ``diagnose`` share."""
-    group = add_settings(parser, "what to use")
-    group.add_argument(
-        "--toolchains",
-        type=names,
-        metavar="A,B,…",
-        help="toolchains to use, in order of preference (default: every available one)",
-    )
-    group.add_argument("--target", metavar="NAME", help="target to place on (default: cpu)")
-    group.add_argument(
-        "--threads",
-        type=positive,
-        metavar="N",
-        help="threads of every runtime (default: physical cores, or fewer where that is faster)",
-    )
+    group = add_settings(parser, "what to use", "toolchains", "target", "threads")
     group.add_argument(
         "--shape",
         type=shape,
@@ -227,39 +260,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         metavar="A,B,…",
         help="inputs that stay inputs although the file holds values for them; repeatable",
     )
-    group.add_argument(
-        "--precision",
-        choices=("float32", "tf32", "fp16", "bf16", "int8"),
-        help="lowest precision to compute in (default: float32); int8 is for QDQ models",
-    )
-
-
-def add_limit_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options for what is deployed; each limit gets a verdict with its price."""
-    group = add_settings(parser, "what the artifact may hold")
-    group.add_argument(
-        "--allow-runtimes", type=names, metavar="A,B,…", help="partitions of these toolchains only"
-    )
-    group.add_argument(
-        "--max-runtimes", type=positive, metavar="N", help="partitions of N toolchains at most"
-    )
-    group.add_argument(
-        "--max-artifact-size",
-        dest="max_artifact_bytes",
-        type=size,
-        metavar="200M",
-        help="weights and runtime libraries together",
-    )
-    group.add_argument(
-        "--max-memory",
-        dest="max_memory_bytes",
-        type=size,
-        metavar="500M",
-        help="resident memory while running, with Python and TVM's runtime in it",
-    )
-    group.add_argument(
-        "--licences", type=names, metavar="MIT,BSD,…", help="libraries under these licences only"
-    )
+    add_setting(group, "precision", choices=("float32", "tf32", "fp16", "bf16", "int8"))
 
 
 def settings_from(options: argparse.Namespace) -> RunSettings:

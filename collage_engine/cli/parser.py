@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 
 from collage_engine.cli.options import (
     add_dimension_options,
-    add_limit_options,
     add_nearest_option,
     add_run_options,
+    add_setting,
     add_settings,
     add_shape_option,
     argument,
@@ -145,35 +145,15 @@ def _add_place_command(commands: Commands) -> None:
         help="only on the farm's machines of this kind, as `collage farm join` prints it",
     )
     add_dimension_options(place)
-    _add_budgets(place)
+    thoroughness = add_settings(
+        place, "how long, and how thoroughly", "budget_s", "confirmation", "in_place"
+    )
+    time_or_none = argument(partial(parse_duration, or_none=True))
+    add_setting(thoroughness, "tune_budget_s", type=time_or_none)
     settings = add_settings(place, "what counts")
     _add_inputs(settings)
-    settings.add_argument(
-        "--unchecked", action="store_true", help="export also where no output can be checked"
-    )
-    settings.add_argument(
-        "--strict-nan",
-        action="store_true",
-        help="leave out candidates that make a number of NaN, which the standard hands on",
-    )
-    settings.add_argument(
-        "--tolerance",
-        type=float,
-        metavar="REL",
-        help="largest error of every output, max|y-r| / max|r| (default: 1e-4, or what three times "
-        "a change in the last bit of inputs and weights makes; 2e-2 with bf16)",
-    )
-    settings.add_argument(
-        "--objective",
-        choices=("latency", "throughput", "p99"),
-        help="compare medians of single calls (default), runs per second of several instances, or "
-        "99th percentiles",
-    )
-    settings.add_argument(
-        "--strict",
-        action="store_true",
-        help="export nothing where others used more than 15%% of the processors (status 1)",
-    )
+    for field in ("unchecked", "strict_nan", "tolerance", "objective", "strict"):
+        add_setting(settings, field)
     settings.add_argument(
         "--placement",
         action="append",
@@ -189,7 +169,15 @@ def _add_place_command(commands: Commands) -> None:
         "themselves (exactly, exactly:NAME), in one (together), on a device (@DEVICE); a name as "
         "it stands or in double quotes means that node alone; repeatable",
     )
-    add_limit_options(place)
+    add_settings(
+        place,
+        "what the artifact may hold",
+        "allow_runtimes",
+        "max_runtimes",
+        "max_artifact_bytes",
+        "max_memory_bytes",
+        "licences",
+    )
     place.add_argument("--session", metavar="FILE", help="keep everything in this .collage file")
     _add_json(place, "place")
 
@@ -201,36 +189,6 @@ def _add_inputs(settings: argparse._ArgumentGroup) -> None:
         metavar="FILE|DIR",
         help="inputs instead of random ones: .npz, .npy, .pb, or a folder of these or of ONNX test "
         "data; repeatable, each time a sample: all are checked, the first is timed",
-    )
-
-
-def _add_budgets(place: argparse.ArgumentParser) -> None:
-    settings = add_settings(place, "how long, and how thoroughly")
-    settings.add_argument(
-        "--budget",
-        dest="budget_s",
-        type=duration,
-        metavar="TIME",
-        help="time of the whole run, to the exported artifact (default: 10m)",
-    )
-    settings.add_argument(
-        "--confirm",
-        dest="confirmation",
-        choices=("full", "quick"),
-        help="quick: compare only with the last run of --session and the best baseline",
-    )
-    settings.add_argument(
-        "--tune-budget",
-        dest="tune_budget_s",
-        type=argument(partial(parse_duration, or_none=True)),
-        metavar="TIME",
-        help="time for tuning kernels, added to that of --budget (default: none)",
-    )
-    settings.add_argument(
-        "--no-in-place",
-        dest="in_place",
-        action="store_false",
-        help="do not calibrate costs inside the whole model",
     )
 
 
@@ -300,12 +258,10 @@ def _add_diagnose_command(commands: Commands) -> None:
     )
     add_run_options(diagnose)
     _add_inputs(add_settings(diagnose, "what counts"))
-    diagnose.add_argument(
-        "--budget",
-        dest="budget_s",
-        type=duration,
+    add_setting(
+        diagnose,
+        "budget_s",
         default=60.0,
-        metavar="TIME",
         help="time of the whole command, in which the model is also placed (default: 1m)",
     )
     diagnose.add_argument(

@@ -37,7 +37,7 @@ from collage_engine.records.precision import (
     TF32,
     short,
 )
-from collage_engine.records.settings import RunSettings
+from collage_engine.records.settings import RunSettings, option_table
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.support.text import counted
 from collage_engine.wording.titles import toolchain_title
@@ -60,31 +60,11 @@ from collage_gui.widgets import (
     text_label,
 )
 
-ABOUT_BUDGET = (
-    "How long the whole run may take, from its start to the exported artifact: 30 s, 10 min, 1 h. "
-    "Its best placement so far is kept when the time is over."
-)
 ABOUT_CHOOSING_SHAPES = "Sizes of the dimensions that the model names, such as its batch"
 CHOOSE_SHAPES = "Choose shapes…"
 ABOUT_UNCHECKED = (
     "Where all outputs are NaN or infinite on every input there is nothing to compare. What such "
     "a run finds is exported only if this was chosen before: a wrong result would not be noticed."
-)
-ABOUT_IN_PLACE = (
-    "Run the best placements, take what their partitions cost in the model, predict the other "
-    "costs from it, and search again.\nOtherwise the search uses isolated costs."
-)
-ABOUT_RUNTIMES = (
-    "Partitions of these toolchains only. Unlike a toolchain that is not "
-    "checked above, the others are measured all the same, so that the limit's price is known."
-)
-ABOUT_MEMORY = (
-    "Resident memory of the process while it runs, in millions of bytes. What takes more is "
-    "measured, so that the limit's price is known, and cannot win."
-)
-ABOUT_LICENCES = (
-    "Runtime libraries under these licences only, by their SPDX names, separated by commas; BSD "
-    "means all BSD ones."
 )
 ANY_OF_THE_TOOLCHAINS = "any of the toolchains above"
 Ways = tuple[Callable[[], Any], Callable[[Any], None]]
@@ -234,40 +214,31 @@ class RunSettingsPanel(QWidget):
     def _run_form(self, actions: Mapping[str, QAction]) -> QFormLayout:
         form = QFormLayout()
         form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
-        tip = "cpu, cuda (this machine's device), or cuda:sm_80 for another"
-        self.target = self._row(
-            form, "target", "Target", QLineEdit("cpu", placeholderText="cpu"), tip
-        )
+        self.target = self._row(form, "target", QLineEdit("cpu", placeholderText="cpu"))
         self._fields["target"] = (
             lambda: self.target.text().strip() or "cpu",
             self.target.setText,
         )
         self.target.textChanged.connect(self._show_target)
-        tip = "auto: one thread for each physical core, or fewer where that is faster"
-        self.threads = self._row(form, "threads", "Threads", QSpinBox(maximum=256), tip)
+        self.threads = self._row(form, "threads", QSpinBox(maximum=256))
         show_words(self.threads, "auto")
-        self.budget = self._row(form, "budget_s", "Budget", DurationField(), ABOUT_BUDGET)
-        box = QCheckBox("Measure in the model")
-        self.in_place = self._row(form, "in_place", "Costs", box, ABOUT_IN_PLACE)
-        self.tune = self._row(form, "tune_budget_s", "Tuning", DurationField("no tuning"))
+        self.budget = self._row(form, "budget_s", DurationField())
+        self.in_place = self._row(form, "in_place", QCheckBox("Measure in the model"))
+        self.tune = self._row(form, "tune_budget_s", DurationField("no tuning"))
         for duration in (self.budget, self.tune):
             duration.refused.connect(self._show_error)
-        tip = "The lowest that candidates may compute in, within the tolerance"
-        self.precision = self._row(form, "precision", "Precision", PrecisionChoice(), tip)
+        self.precision = self._row(form, "precision", PrecisionChoice())
         field = QDoubleSpinBox(decimals=3, maximum=100.0, singleStep=0.1, suffix=" %")
         show_words(field, "by precision")
-        tip = "Largest error of the whole model, relative to its largest output"
-        self.tolerance = self._row(form, "tolerance", "Tolerance", field, tip)
+        self.tolerance = self._row(form, "tolerance", field)
         self._fields["tolerance"] = (
             lambda: self.tolerance.value() / 100 or None,
             lambda tolerance: self.tolerance.setValue(100 * (tolerance or 0.0)),
         )
         box = QCheckBox("Export what cannot be checked")
-        self.unchecked = self._row(form, "unchecked", "Outputs", box)
+        self.unchecked = self._row(form, "unchecked", box)
         form.addRow("", text_label(ABOUT_UNCHECKED, "small"))
-        box = QCheckBox("Hand on NaN everywhere")
-        tip = "Leave out candidates that make a number of NaN, which the standard hands on"
-        self.strict_nan = self._row(form, "strict_nan", "NaN", box, tip)
+        self.strict_nan = self._row(form, "strict_nan", QCheckBox("Hand on NaN everywhere"))
         choose = action_button(actions["shapes"])
         self.dimensions = form_row(form, "Shapes", choose, "dimensions", ABOUT_CHOOSING_SHAPES)
         choose = push_button(RANDOM_INPUTS, "", self._choose_inputs)
@@ -278,37 +249,33 @@ class RunSettingsPanel(QWidget):
     def _limits_form(self) -> QFormLayout:
         """Return the fields of the limits; each limit gets a verdict and a price."""
         form = QFormLayout()
-        choice = RuntimesChoice()
-        self.runtimes = self._row(form, "allow_runtimes", "Runtimes", choice, ABOUT_RUNTIMES)
-        tip = "Partitions of at most so many different toolchains"
-        self.most = self._row(form, "max_runtimes", "At most", QSpinBox(maximum=16), tip)
+        self.runtimes = self._row(form, "allow_runtimes", RuntimesChoice())
+        self.most = self._row(form, "max_runtimes", QSpinBox(maximum=16))
         show_words(self.most, "any number")
-        tip = "Weights and runtime libraries together, in millions of bytes"
-        self.largest = self._size(form, "max_artifact_bytes", "Artifact", "any size", tip)
-        self.memory = self._size(form, "max_memory_bytes", "Memory", "any amount", ABOUT_MEMORY)
+        self.largest = self._size(form, "max_artifact_bytes", "any size")
+        self.memory = self._size(form, "max_memory_bytes", "any amount")
         field = QLineEdit(placeholderText="any")
-        self.licences = self._row(form, "licences", "Licences", field, ABOUT_LICENCES)
+        self.licences = self._row(form, "licences", field)
         self._fields["licences"] = (
             lambda: tuple(dict.fromkeys(filter(None, map(str.strip, field.text().split(","))))),
             lambda licences: field.setText(", ".join(licences)),
         )
         return form
 
-    def _row(self, form: QFormLayout, setting: str, label: str, field: W, tip: str = "") -> W:
+    def _row(self, form: QFormLayout, setting: str, field: W) -> W:
         """Add the field of a setting, which is read and shown as fields of its kind are."""
+        declared = option_table()[setting]
         self._fields[setting] = _ways(field)
-        form_row(form, label, field, setting, tip)
+        form_row(form, declared.option.row, field, setting, declared.help)
         if isinstance(field, QCheckBox):
             field.setAccessibleName(field.text())
         return field
 
-    def _size(
-        self, form: QFormLayout, setting: str, label: str, none: str, tip: str
-    ) -> QDoubleSpinBox:
+    def _size(self, form: QFormLayout, setting: str, none: str) -> QDoubleSpinBox:
         """Add a field for a number of bytes; 0 is none."""
         field = QDoubleSpinBox(decimals=1, maximum=1e6, singleStep=10.0, suffix=" MB")
         show_words(field, none)
-        self._row(form, setting, label, field, tip)
+        self._row(form, setting, field)
         self._fields[setting] = (
             lambda: round(field.value() * MEGABYTE),
             lambda size: field.setValue(size / MEGABYTE),
@@ -323,7 +290,9 @@ class RunSettingsPanel(QWidget):
         self.toolchains.show_states(states, self.document.execution.settings.toolchains)
         self.runtimes.show_states(states)
         known = ", ".join(sorted({s.licence for s in states if s.available and s.licence}))
-        self.licences.setToolTip(f"{ABOUT_LICENCES}\nThose of the toolchains here: {known}")
+        self.licences.setToolTip(
+            f"{option_table()['licences'].help}.\nThose of the toolchains here: {known}"
+        )
 
     def _show_target(self, text: str) -> None:
         """List what there is for a target; names that are half typed change nothing."""
