@@ -19,7 +19,7 @@ from contextlib import contextmanager
 
 import psutil
 
-from collage_engine.machine.device import allowed_processors
+from collage_engine.machine.device import allowed_processors, processor_quota
 
 WAIT_S = 0.005
 """Seconds between two looks at whether a forked process has ended: little beside the 20 ms that a
@@ -157,8 +157,9 @@ def on_all_processors(work: Callable[[int], None], count: int, limit_s: float = 
         count: The number of pieces.
         limit_s: Seconds after which the processes are ended.
     """
-    processes = 1 if _is_fork else min(len(allowed_processors()), count)
-    if processes < 2:
+    quota = processor_quota()  # of a control group that sees more processors than it may use
+    processes = min(len(allowed_processors()), count, count if quota is None else math.ceil(quota))
+    if processes < 2 or _is_fork:
         return
     take, give = os.pipe()
     children = [_forked(work, take, give) for _ in range(processes)]

@@ -181,6 +181,18 @@ def test_work_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_
     assert len(list(tmp_path.iterdir())) == 37
 
 
+def test_a_quota_of_one_processor_leaves_the_work_to_the_caller(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(processes, "allowed_processors", lambda: tuple(range(64)))
+    monkeypatch.setattr(processes, "processor_quota", lambda: 0.5)
+    processes.on_all_processors(lambda number: (tmp_path / str(number)).touch(), 3)
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(processes, "processor_quota", lambda: 1.5)
+    processes.on_all_processors(lambda number: (tmp_path / str(os.getpid())).touch(), 3)
+    assert 1 <= len(list(tmp_path.iterdir())) <= 2
+
+
 def test_forked_processes_count_for_what_they_add(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
