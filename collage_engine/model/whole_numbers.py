@@ -85,7 +85,7 @@ _RESULTS: dict[str, Result] = {
     **dict.fromkeys(("power", "prod"), _power),
     **dict.fromkeys(
         ("bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor"),
-        lambda operands, node, first: 2 * max(operands) + 1,
+        lambda operands, node, first: min(2 * max(operands) + 1, most(first)),
     ),
     **dict.fromkeys(_POSITIONS, lambda operands, node, first: first.elements),
     **dict.fromkeys(_OPAQUE_MOVES, lambda operands, node, first: max(*operands, first.elements, 0)),

@@ -151,6 +151,9 @@ def test_positions_and_masks_are_computed_in_32_bits(
         ("Equal", ("int32", "int32"), "Equal in float32"),
         ("Add", ("int64", "int64"), "64 bits in 32"),
         ("Add", ("int32", "int32"), None),
+        ("Add", ("int16", "int16"), None),
+        ("Add", ("uint8", "uint8"), "saturates Add"),
+        ("Sub", ("uint8", "uint8"), "saturates Sub"),
         ("Cast", ("float32",), "64 bits in 32"),
     ],
 )
@@ -168,16 +171,29 @@ def test_what_is_inexact_is_refused(
 
 
 @pytest.mark.parametrize("dequantised", [True, False])
-@pytest.mark.parametrize("product", [True, False])
-def test_only_a_tie_that_a_model_gives_is_refused(
-    toolchain: OpenVinoToolchain, dequantised: bool, product: bool
+@pytest.mark.parametrize("product", ["before", "behind", None])
+def test_only_a_tie_that_no_product_reads_or_gives_is_refused(
+    toolchain: OpenVinoToolchain, dequantised: bool, product: str | None
 ) -> None:
     """OpenVINO rounds halves to odd numbers where the zero point is odd."""
     net = Net()
     x, one, three = net.input(4, 4), net.scalar(1.0), net.const(np.int8(3))
-    x = net.add("MatMul", x, net.randn(4, 4)) if product else x
+    x = net.add("MatMul", x, net.randn(4, 4)) if product == "before" else x
     y = net.add("QuantizeLinear", x, one, three)
     y = net.add("DequantizeLinear", y, one, three) if dequantised else y
+    if product == "behind":
+        y = net.add("MatMul" if dequantised else "MatMulInteger", y, y)
     graph = imported(net.model(y)).graph
     refused = [toolchain.supports(graph, i, default_instance(toolchain)) for i in graph.operators]
-    assert any(refused) == (not dequantised and not product)
+    assert any(reason is not None and "halves" in reason for reason in refused) == (not product)
+
+
+def test_what_makes_a_number_of_nan_is_declared(toolchain: OpenVinoToolchain) -> None:
+    """Its Greater of NaN is true, and NaN becomes False; its Less is false, as it is."""
+    net = Net()
+    x, y = net.input(4, 4), net.input(4, 4)
+    given = [net.add(op, x, y) for op in ("Greater", "GreaterOrEqual", "Less", "Equal")]
+    given += [net.add("Cast", x, to=kind) for kind in (TensorProto.BOOL, TensorProto.INT32)]
+    graph = imported(net.model(*given)).graph
+    said = [toolchain.swallows_nan(graph, i, default_instance(toolchain)) for i in graph.operators]
+    assert said == [True, True, False, False, True, False]

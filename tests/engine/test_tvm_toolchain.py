@@ -24,7 +24,7 @@ from collage_engine.toolchains.tvm.lowering import fused, lower_module
 from collage_engine.toolchains.tvm.toolchain import SUPPORTED, TvmToolchain
 from tests import zoo
 from tests.support.model_runs import relative_error
-from tests.support.toolchain_cases import default_instance, whole
+from tests.support.toolchain_cases import Net, default_instance, imported, whole
 from tests.support.tvm_cases import constant, conv, function
 
 TOOLCHAIN = TvmToolchain()
@@ -209,3 +209,18 @@ def test_a_defect_of_a_rule_does_not_look_like_a_rule_that_does_not_apply(monkey
         for each in fused(module, cpu(1)).functions.values():
             if isinstance(each, tvm.tirx.PrimFunc):
                 schedule(each, cpu(1))
+
+
+def test_not_greater_is_true_of_nan_and_a_search_finds_the_smallest_value() -> None:
+    """TVM makes "less or equal" of the one, and finds -1 where all are as small as can be."""
+    net = Net()
+    x, y = net.input(3, 40), net.input(3, 40)
+    given = [net.add("Not", net.add(op, x, y)) for op in ("Greater", "Less")]
+    model = imported(net.model(*given, net.add("ArgMax", x, axis=1), net.add("ArgMin", y, axis=1)))
+    smallest = np.full((3, 40), -np.inf, np.float32)
+    numbers = np.zeros((3, 40), np.float32)
+    numbers[0], numbers[1] = np.nan, np.inf
+    with compile_function(whole(model, INSTANCE)) as compiled:
+        above, below, largest, least = compiled.run([smallest, numbers])
+    assert above.all() and below[0].all() and not below[1:].any()
+    assert not largest.any() and not least[1:].any()

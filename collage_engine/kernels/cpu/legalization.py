@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from tvm import relax, te, tirx
+from tvm import relax, te, tirx, topi
 from tvm.ir import Call, Expr, Op
 from tvm.ir.prim import expr as prim
 
@@ -183,6 +183,30 @@ def _sign(builder: relax.BlockBuilder, call: Call, _: Cpu) -> Expr:
     return builder.call_te(sign, *call.args, primfunc_name_hint="sign")
 
 
+def _not(builder: relax.BlockBuilder, call: Call, _: Cpu) -> Expr:
+    """Legalise a negation: TVM simplifies that of a comparison to another one, untrue of NaN."""
+
+    def negated(x: te.Tensor) -> te.Tensor:
+        one = tirx.const(1, "int8")
+        return te.compute(x.shape, lambda *i: x(*i).astype("int8") < one, name="negated")
+
+    return builder.call_te(negated, *call.args, primfunc_name_hint="logical_not")
+
+
+def _position(builder: relax.BlockBuilder, call: Call, _: Cpu) -> Expr:
+    """Legalise an ArgMax or ArgMin: where nothing exceeds what TVM begins with, it gives -1.
+
+    The first value is the right one then: all are as small as the type has them.
+    """
+    find = {"relax.argmax": topi.argmax, "relax.argmin": topi.argmin}[call.op.name]
+
+    def position(x: te.Tensor) -> te.Tensor:
+        index = find(x, call.attrs.axis, call.attrs.keepdims)
+        return topi.maximum(index, tirx.const(0, index.dtype))
+
+    return builder.call_te(position, *call.args, primfunc_name_hint=call.op.name.split(".")[1])
+
+
 def table(cpu: Cpu) -> dict[str, Legalize]:
     """Returns the legalisations by operator name, for ``relax.transform.LegalizeOps``.
 
@@ -195,6 +219,9 @@ def table(cpu: Cpu) -> dict[str, Legalize]:
         "relax.matmul": legalize_product,
         "relax.quantize": quantize,
         "relax.sign": _sign,
+        "relax.argmax": _position,
+        "relax.argmin": _position,
+        "relax.logical_not": _not,
         "relax.nn.instance_norm": legalize_normalisation,
         "relax.nn.group_norm": legalize_normalisation,
     }

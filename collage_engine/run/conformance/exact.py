@@ -93,6 +93,8 @@ WHOLE: dict[str, Truth] = {
     "Where(b, x, y)": lambda b, x, y: np.where(b, x, y),
 }
 """Operators on whole numbers, and what they are; ``x`` and ``y`` are alike, ``z`` is transposed."""
+WRAPPING = ("Add(x, y)", "Mul(x, y)", "Sub(x, y)")
+"""Operators that are given all that a type holds, and whose results wrap around."""
 ALIKE = ("Equal", "Greater", "LessOrEqual", "Max", "Min", "Where")
 """Operators whose ``y`` is ``x`` or one more, which float32 does not tell apart."""
 CAST = "Cast <to = {code}> (f)"
@@ -164,8 +166,6 @@ def _cases(kind: str) -> list[ExactCase]:
     code = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
     cast = {CAST.format(code=code): lambda f: f.astype(kind)}
     proposed = {**WHOLE, **cast, **(TIES if kind == "int8" else {})}
-    if kind.startswith("uint"):
-        del proposed["Sub(x, y)"]  # which would wrap around
     cases = []
     for number, (expression, truth) in enumerate(proposed.items()):
         case = ExactCase(expression, truth, number)
@@ -178,7 +178,7 @@ def _cases(kind: str) -> list[ExactCase]:
 
 
 def _feeds(model: ImportedModel, cases: list[ExactCase], kind: str) -> dict[str, np.ndarray]:
-    """Return inputs at the ends of the type, as far as nothing overflows."""
+    """Return inputs at the ends of the type; except in ``WRAPPING`` nothing overflows."""
     random, info = np.random.default_rng(0), np.iinfo(kind)
     feeds = model.random_inputs(0)
     halves = random.integers(-5, 6, (ROWS, COLUMNS)).astype(np.float32) / 2
@@ -192,6 +192,13 @@ def _feeds(model: ImportedModel, cases: list[ExactCase], kind: str) -> dict[str,
         if case.expression.startswith(ALIKE):
             feeds[y] = feeds[x] + (random.random(halves.shape) < 0.5) * (feeds[x] < info.max)
             feeds[y] = feeds[y].astype(kind)
+        if case.expression in WRAPPING:
+            feeds |= {
+                name: random.integers(info.min, info.max, halves.shape, kind, endpoint=True)
+                for name in (x, y)
+            }
+        if case.expression.startswith("ArgMax") and "x" in case.operands:
+            feeds[x][0] = info.min  # nothing exceeds what a search may begin with
         if case.expression.startswith("ReduceSum"):
             low, high = (limit // COLUMNS for limit in (info.min, info.max))
             feeds[x] = random.integers(low + 1, high, halves.shape, kind)

@@ -90,6 +90,8 @@ def misreads(node: NodeProto, opset: int) -> bool:
         return given["size"] % 2 == 0 or given.get("bias", 1.0) % 1 != 0
     if node.op_type == "ReduceLogSum":  # over no axes it leaves the logarithm out
         return any(a.name == "noop_with_empty_axes" and a.i for a in node.attribute)
+    if node.op_type == "MaxPool":  # it counts along the last axis first
+        return any(a.name == "storage_order" and a.i for a in node.attribute)
     if node.op_type not in MISREAD:
         return False
     right_from = MISREAD[node.op_type]

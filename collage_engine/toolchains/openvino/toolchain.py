@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     import numpy as np
     from onnx import ModelProto, NodeProto
 
+    from collage_engine.model.dataflow_graph import DataflowGraph
     from collage_engine.model.whole_numbers import WholeNumbers
-    from collage_engine.records.graph import Node
+    from collage_engine.records.graph import Node, NodeIndex
     from collage_engine.records.placement import Profile
+    from collage_engine.records.toolchain import ToolchainInstance
 
 TYPES = frozenset(
     (
@@ -59,7 +61,7 @@ class OpenVinoToolchain(OnnxFedToolchain):
     swallowing = frozenset(
         (
             *("Relu", "HardSigmoid", "Clip", "Max", "Min", "Exp", "Softmax", "LogSoftmax"),
-            *("ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool"),
+            *("ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool", "Greater", "GreaterOrEqual"),
         )
     )
     types = TYPES
@@ -85,6 +87,15 @@ class OpenVinoToolchain(OnnxFedToolchain):
     def inexact(self, numbers: WholeNumbers, node: Node, bounds: Sequence[float]) -> str | None:
         """Implements ``OnnxFedToolchain.inexact``."""
         return rounds_otherwise(numbers.graph, node) or inexact(numbers, node, bounds)
+
+    def swallows_nan(
+        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+    ) -> bool:
+        """Implements ``capabilities.SwallowsNan``: of NaN it also makes a False, not a True."""
+        node = graph.nodes[index]
+        return super().swallows_nan(graph, index, instance) or (
+            node.op == "astype" and node.type.dtype == "bool"
+        )
 
     def misreads(self, node: NodeProto, opset: int) -> bool:
         """Implements ``OnnxFedToolchain.misreads``."""

@@ -7,6 +7,7 @@ in OpenVINO 2026.4 on each operator at the ends of each type, as ``collage toolc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from collage_engine.model.dataflow_graph import DataflowGraph
@@ -17,7 +18,7 @@ from collage_engine.records.operators import OPERATORS, is_opaque, onnx_type
 IN_INT32 = {
     *("Abs", "Add", "ArgMax", "ArgMin", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor"),
     *("Cast", "Compress", "Concat", "CumSum", "Expand", "Flatten", "Gather", "GatherElements"),
-    *("GatherND", "Identity", "Max", "Min", "Mul", "Neg", "NonZero", "OneHot", "Pad", "Reshape"),
+    *("GatherND", "Identity", "Max", "Min", "Mul", "Neg", "NonZero", "OneHot", "Reshape"),
     *("ReverseSequence", "ScatterElements", "ScatterND", "Sign", "Slice", "Split", "Squeeze"),
     *("Sub", "Sum", "Tile", "TopK", "Transpose", "Trilu", "Unsqueeze", "Where"),
 }
@@ -50,6 +51,8 @@ def inexact(numbers: WholeNumbers, node: Node, bounds: Sequence[float]) -> str |
     elif _becomes_float(numbers, node):
         values = operands
     name = node.onnx_type or onnx_type(node.op)
+    if _wraps_around(node, bounds[node.index]):
+        return f"OpenVINO saturates {name} in 8 bits, which wraps around in ONNX"
     if name in IN_INT32 or max(values, default=0) <= FLOAT32:
         return None
     return f"OpenVINO computes {name} in float32, which holds whole numbers up to 2^24"
@@ -59,25 +62,42 @@ def rounds_otherwise(graph: DataflowGraph, node: Node) -> str | None:
     """Return why OpenVINO does not quantise as ONNX does where it matters; None where it does.
 
     It adds the zero point before it rounds, so that with an odd one halves go to the other side,
-    and it saturates no 16 bits. A value that is dequantised, or was computed by products, may be
-    off by a step anyway; one that the model gives as a whole number may not.
+    and it saturates no 16 bits. What products were computed of, or go into, may be off by a step
+    anyway; other values that the model gives may not.
     """
     if node.op != "quantize" and node.op != "onnx:QuantizeLinear":
         return None
     if not node.type.dtype.endswith("int8"):
         return f"OpenVINO quantises to 8 bits, and does not saturate {node.type.dtype}"
-    before = (graph.nodes[index].op for index in members(graph.upstream[node.index]))
-    if any(op in OPERATORS and OPERATORS[op].work for op in before):
+    if any(_is_product(graph.nodes[index]) for index in members(graph.upstream[node.index])):
         return None
+    # A scale that is computed from the values themselves gives ties by chance alone.
+    follows_floats = graph.nodes[node.inputs[1]].form == "constant"
     waiting, seen = [node.index], {node.index}
     while waiting:
         index = waiting.pop()
         if graph.output_set >> index & 1:
             return "OpenVINO rounds some halves to odd numbers, ONNX to even ones"
-        users = {i for i in graph.users[index] if any(map(is_whole, graph.nodes[i].types))}
+        users = {
+            i
+            for i in graph.users[index]
+            if (follows_floats or any(map(is_whole, graph.nodes[i].types)))
+            and not _is_product(graph.nodes[i])
+        }
         waiting += users - seen
         seen |= users
     return None
+
+
+def _is_product(node: Node) -> bool:
+    return node.op in OPERATORS and bool(OPERATORS[node.op].work)
+
+
+def _wraps_around(node: Node, bound: float) -> bool:
+    """Tell whether an operator's results may be beyond 8 bits, which OpenVINO saturates."""
+    kind = node.types[0]
+    below_zero = node.op == "subtract" and kind.dtype == "uint8"
+    return kind.dtype.endswith("int8") and (below_zero or most(kind) < bound < math.inf)
 
 
 def _becomes_float(numbers: WholeNumbers, node: Node) -> bool:
